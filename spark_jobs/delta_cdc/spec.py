@@ -1,0 +1,246 @@
+"""The JSON contract between the side that plans and the side that runs.
+
+Standard library only: this module travels to the Spark driver. A spec is immutable, versioned, and names
+no secret. ``fingerprint()`` identifies the work (not the attempt): a retry of the same plan has the same
+fingerprint, which is how a retry recognises its own commit in the target's log.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from delta_cdc.errors import SpecUnreadable
+from delta_cdc.watermark import PlannedOn
+
+SPEC_VERSION = 1
+
+#: The job committed, was skipped by Delta because a newer seal exists, lost a race, found the target
+#: changed since planning, or failed with a named error.
+JobStatus = Literal["committed", "skipped", "conflict", "stale", "failed"]
+
+
+@dataclass(frozen=True)
+class ApplyOptions:
+    """What the user said about the rows of the target. Names follow Databricks AUTO CDC.
+
+    :param keys: key columns (of the projected rows); empty only with ``insert_only``
+    :param sequence_by: type 2: ``_commit_version`` (default), ``_commit_timestamp`` or a Spark SQL expression
+    :param delete_sequence: same, for deletes; required where ``sequence_by`` is an expression
+    :param where: Spark SQL predicate on states: a row that leaves it is a delete, one that enters an insert
+    :param select: Spark SQL projections, for instance ``("id", "upper(name) AS name")``
+    :param partition_by: partition column -> Spark SQL expression, or None for an existing column
+    :param cluster_by: clustering columns; None means the first four keys of a clusterable type, ``()`` none
+    """
+
+    keys: tuple[str, ...] = ()
+    stored_as_scd_type: int = 1
+    sequence_by: str = "_commit_version"
+    delete_sequence: str | None = None
+    where: str | None = None
+    select: tuple[str, ...] = ()
+    track_history_column_list: tuple[str, ...] | None = None
+    track_history_except_column_list: tuple[str, ...] | None = None
+    insert_only: bool = False
+    start_column: str = "__START_AT"
+    end_column: str = "__END_AT"
+    partition_by: dict[str, str | None] = field(default_factory=dict)
+    cluster_by: tuple[str, ...] | None = None
+    target_properties: dict[str, str] = field(default_factory=dict)
+    publish_changes: bool = False
+    schema_evolution: str = "additive"
+
+
+@dataclass(frozen=True)
+class Staging:
+    """A sealed batch of change rows: the table, the version that carries it, and what kind it is.
+
+    :param kind: ``changes`` (rows of the change feed) or ``snapshot`` (a whole snapshot, as inserts)
+    """
+
+    uri: str
+    version: int
+    kind: Literal["changes", "snapshot"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One sealed commit.
+
+    :param kind: ``load`` (a snapshot of ``ending_version`` into a target that is absent or empty; with
+        ``empty`` no rows, only schema and seal) or ``apply`` (the changes of the range)
+    :param applied_from: what the seal will say; see :class:`delta_cdc.watermark.Seal`
+    :param planned_on: the target as planned; None = no table yet, or made by the step before
+    :param source_columns: the source's columns as of ``ending_version``
+    """
+
+    kind: Literal["load", "apply"]
+    starting_version: int
+    ending_version: int
+    seal_number: int
+    applied_from: int
+    source_commit_hash: str
+    source_columns: tuple[str, ...]
+    planned_on: PlannedOn | None = None
+    staging: Staging | None = None
+    empty: bool = False
+    highest_sequence: str | None = None
+
+
+@dataclass(frozen=True)
+class ApplySpec:
+    """Move changes of ``source`` into ``target``: one or more sealed commits, in order."""
+
+    pipeline: str
+    run_id: str
+    source_uri: str
+    source_table_id: str
+    target_uri: str
+    options: ApplyOptions
+    steps: tuple[Step, ...]
+    job: str = "apply"
+
+
+@dataclass(frozen=True)
+class ReadSpec:
+    """Write the changes of a range (or a snapshot) into a staging table, in one sealed commit."""
+
+    pipeline: str
+    run_id: str
+    source_uri: str
+    source_table_id: str
+    staging_uri: str
+    step: Step
+    kind: Literal["changes", "snapshot"]
+    job: str = "read"
+
+
+@dataclass(frozen=True)
+class EnableSpec:
+    """Turn table features on. Exactly one of ``tables`` (paths or names) and ``schema`` is set."""
+
+    run_id: str
+    tables: tuple[str, ...] = ()
+    schema: str | None = None
+    properties: dict[str, str] = field(default_factory=dict)
+    job: str = "enable"
+
+
+Spec = ApplySpec | ReadSpec | EnableSpec
+
+
+@dataclass(frozen=True)
+class JobResult:
+    """What a job says about itself. The proof is never here: it is in the target's log.
+
+    :param counts: counts known to the job (see docs), summed over its steps
+    :param tables: one entry per table, for ``enable``: {table, table_id, first_readable_version, changed}
+    :param error: :meth:`DeltaCdcError.to_dict` of the named error, for ``failed``
+    """
+
+    status: JobStatus
+    counts: dict[str, int] = field(default_factory=dict)
+    message: str = ""
+    tables: tuple[dict[str, Any], ...] = ()
+    error: dict[str, str] | None = None
+
+    def to_json(self) -> str:
+        """Return the text of ``result.json``."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> JobResult:
+        """Read ``result.json``."""
+        data = json.loads(text)
+        data["tables"] = tuple(data.get("tables", ()))
+        return cls(**data)
+
+
+def to_json(spec: Spec) -> str:
+    """Return the spec's canonical JSON (sorted keys)."""
+    return json.dumps({"spec_version": SPEC_VERSION, **asdict(spec)}, sort_keys=True)
+
+
+def sha256(text: str) -> str:
+    """Return the SHA-256 of a text, in hex."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def fingerprint(spec: ApplySpec | ReadSpec, step: Step) -> str:
+    """Identify one step of a plan: the same in every attempt at it, different for any other work."""
+    parts = {**asdict(spec), "steps": None, "step": asdict(step)}
+    return sha256(json.dumps(parts, sort_keys=True))
+
+
+def from_json(text: str) -> Spec:
+    """Read a spec.
+
+    :raises SpecUnreadable: for text that is no spec, or a spec of another version
+    """
+    remedy = "run the job with the delta_cdc of the version that wrote the spec."
+    try:
+        data = json.loads(text)
+        version, job = data.pop("spec_version"), data["job"]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise SpecUnreadable(f"Not a job spec: {error!r}.", remedy=remedy) from error
+    if version != SPEC_VERSION:
+        raise SpecUnreadable(
+            f"The spec is of version {version!r}; this engine reads version {SPEC_VERSION}.", remedy=remedy
+        )
+    try:
+        return _BUILDERS[job](data)
+    except (KeyError, TypeError) as error:
+        raise SpecUnreadable(f"The spec has unknown or missing fields: {error}.", remedy=remedy) from error
+
+
+def read(path: str, expected_sha256: str) -> Spec:
+    """Read a spec file and check it against the hash from the command line.
+
+    :raises SpecUnreadable: where the file's hash is another one
+    """
+    text = Path(path).read_text()
+    if sha256(text) != expected_sha256:
+        raise SpecUnreadable(
+            f"The spec file {path} is not the one this job was started with (its SHA-256 differs).",
+            remedy="clear the task, so that a new spec is written.",
+        )
+    return from_json(text)
+
+
+def _tupled(cls: type, data: dict[str, Any]) -> dict[str, Any]:
+    """JSON knows no tuples: turn the lists of tuple-typed fields back."""
+    names = {f.name for f in fields(cls)}
+    unknown = set(data) - names
+    if unknown:
+        raise TypeError(f"unknown: {sorted(unknown)}")
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
+
+
+def _step(data: dict[str, Any]) -> Step:
+    step = Step(**_tupled(Step, data))
+    planned, staging = data.get("planned_on"), data.get("staging")
+    return replace(
+        step,
+        planned_on=PlannedOn(**planned) if planned else None,
+        staging=Staging(**staging) if staging else None,
+    )
+
+
+def _apply(data: dict[str, Any]) -> ApplySpec:
+    spec = ApplySpec(**_tupled(ApplySpec, data))
+    options = ApplyOptions(**_tupled(ApplyOptions, data["options"]))
+    return replace(spec, options=options, steps=tuple(_step(step) for step in data["steps"]))
+
+
+def _read(data: dict[str, Any]) -> ReadSpec:
+    return replace(ReadSpec(**_tupled(ReadSpec, data)), step=_step(data["step"]))
+
+
+_BUILDERS: dict[str, Any] = {
+    "apply": _apply,
+    "read": _read,
+    "enable": lambda data: EnableSpec(**_tupled(EnableSpec, data)),
+}

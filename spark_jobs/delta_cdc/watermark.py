@@ -1,0 +1,106 @@
+"""The watermark and its seal in the target's own commit.
+
+A *watermark* is (source table id, version): everything up to and including that version of that table is
+in the target. It is proved by a *seal*: the ``txn`` action and the ``userMetadata`` of one commit of the
+target. ``txn.version`` is the seal's number, so Delta's rule "skip a write whose stored version is >= the
+given one" works as a compare-and-swap: only a planner that saw the newest seal can commit.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+#: Version of the seal's JSON. A reader refuses what it does not know.
+SEAL_FORMAT = 1
+_MARK = "delta_cdc"
+
+StepKind = Literal["load", "apply", "read", "commit"]
+
+
+def app_id(pipeline: str) -> str:
+    """Return the ``txn.appId`` of a pipeline."""
+    return f"delta-cdc/{pipeline}"
+
+
+@dataclass(frozen=True)
+class Watermark:
+    """Everything up to and including ``version`` of the table ``source_table_id`` has been applied."""
+
+    source_table_id: str
+    version: int
+
+
+@dataclass(frozen=True)
+class PlannedOn:
+    """The target as the planner saw it."""
+
+    table_id: str
+    version: int
+
+
+@dataclass(frozen=True)
+class SealStep:
+    """What the sealed commit itself did (the rest of a :class:`Seal` is the whole state)."""
+
+    kind: StepKind
+    starting_version: int
+    ending_version: int
+    fingerprint: str
+    run_id: str
+    planned_on: PlannedOn | None = None
+    counts: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Seal:
+    """The whole state of a pipeline, as one commit of the target carries it.
+
+    :param number: ``txn.version`` of the commit
+    :param applied_from: first source version in the target; all of ``applied_from``..``watermark`` is there
+    :param source_commit_hash: SHA-256 (hex) of the source's commit file at ``watermark``; tells a table that
+        was copied back from a backup from the one we read
+    :param highest_sequence: greatest sequence value applied, as text; None for type 1
+    :param configuration: keys, SCD type, sequence type and tracked set as written
+    """
+
+    pipeline: str
+    number: int
+    source_table_id: str
+    source_uri: str
+    applied_from: int
+    watermark: int
+    source_commit_hash: str
+    step: SealStep
+    highest_sequence: str | None = None
+    truncate_sequences: tuple[str, ...] = ()
+    configuration: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def mark(self) -> Watermark:
+        """Return the watermark this seal proves."""
+        return Watermark(self.source_table_id, self.watermark)
+
+    def to_json(self) -> str:
+        """Return the text for ``commitInfo.userMetadata`` (sorted keys, no spaces)."""
+        data = {_MARK: SEAL_FORMAT, **asdict(self)}
+        return json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+
+    @classmethod
+    def from_json(cls, text: str | None) -> Seal | None:
+        """Read ``userMetadata``; None where it is not a seal of this format."""
+        if not text or _MARK not in text:
+            return None
+        try:
+            data = json.loads(text)
+        except ValueError:
+            return None
+        if not isinstance(data, dict) or data.pop(_MARK, None) != SEAL_FORMAT:
+            return None
+        step = data.pop("step")
+        planned = step.pop("planned_on", None)
+        return cls(
+            **{**data, "truncate_sequences": tuple(data.get("truncate_sequences", ()))},
+            step=SealStep(**step, planned_on=PlannedOn(**planned) if planned else None),
+        )
