@@ -1,0 +1,85 @@
+"""Names and URIs of Delta tables as Airflow assets: one factory, so that they never disagree."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from airflow.sdk import Asset, AssetAlias
+
+from delta_cdc.errors import InvalidConfiguration
+
+if TYPE_CHECKING:
+    from typing import Any
+
+_SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*://")
+_VARIABLE = re.compile(r"\$\{?[A-Za-z_]")
+
+#: Schemes that name the same object store, and the one that the asset carries.
+_SAME_STORE = {"s3a": "s3", "s3n": "s3"}
+
+
+def delta_asset(table: str) -> Asset:
+    """Return the asset of a Delta table.
+
+    The same table always gives the same name and URI, however it is written (``s3a://`` or ``s3://``,
+    with or without a trailing slash, as a path or as ``file://``). ``${ENV}`` is filled in.
+
+    :param table: path, URI, or ``catalog.schema.table`` name; literal or with ``${ENV}``, not Jinja
+    :raises InvalidConfiguration: for a template, or a variable that is not set
+    """
+    if is_template(table):
+        raise InvalidConfiguration(
+            f"The asset of {table!r} is needed when the DAG file is parsed, before templates are filled in.",
+            remedy="write the table literally, or with ${ENVIRONMENT_VARIABLE}.",
+        )
+    uri = _uri(expand(table).rstrip("/") or "/")
+    return Asset(name=uri, uri=uri)
+
+
+def pipeline_alias(pipeline: str) -> AssetAlias:
+    """Return the alias under which a pipeline announces what it applied: ``delta_cdc:<pipeline>``."""
+    return AssetAlias(f"delta_cdc:{pipeline}")
+
+
+def is_template(value: Any) -> bool:
+    """Return whether a value still has to be rendered by Jinja (or isn't known yet at parse time)."""
+    return not isinstance(value, str) or "{{" in value or "{%" in value
+
+
+def is_literal(value: Any) -> bool:
+    """Return whether a table is known when the DAG file is parsed."""
+    return not is_template(value) and bool(value) and not _VARIABLE.search(os.path.expandvars(value))
+
+
+def expand(table: str) -> str:
+    """Fill ``${ENV}`` into a table's path or URI.
+
+    :raises InvalidConfiguration: where a variable is not set
+    """
+    expanded = os.path.expandvars(table)
+    if _VARIABLE.search(expanded):
+        raise InvalidConfiguration(
+            f"The table {table!r} names an environment variable that is not set here.",
+            remedy="set it for the scheduler, the workers and the triggerer, or write the table literally.",
+        )
+    return expanded
+
+
+def _uri(table: str) -> str:
+    if _SCHEME.match(table):
+        scheme, rest = table.split("://", 1)
+        scheme = scheme.lower()
+        return f"{_SAME_STORE.get(scheme, scheme)}://{_quoted(rest)}"
+    if table.startswith("/"):
+        return f"file://{_quoted(table)}"
+    if "/" in table:
+        return f"file://{_quoted(os.path.abspath(table))}"
+    return f"x-delta://{_quoted(table.lower())}"
+
+
+def _quoted(path: str) -> str:
+    """Percent-encode what a URI may not hold (metadata databases store asset URIs as ASCII)."""
+    return quote(path, safe="/:@%!$&'()*+,;=~-._")

@@ -1,0 +1,13 @@
+"""Operators. Importing them loads nothing of Spark, pandas or the log reader."""
+
+from __future__ import annotations
+
+from airflow_delta_cdc.operators.apply import DeltaApplyChangesOperator
+from airflow_delta_cdc.operators.enable import DeltaEnableChangeDataFeedOperator
+from airflow_delta_cdc.operators.read import DeltaReadChangesOperator
+
+__all__ = [
+    "DeltaApplyChangesOperator",
+    "DeltaEnableChangeDataFeedOperator",
+    "DeltaReadChangesOperator",
+]

@@ -1,0 +1,153 @@
+"""Turn on what Delta needs for change data capture."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from airflow_delta_cdc.assets import expand
+from airflow_delta_cdc.operators import arguments
+from airflow_delta_cdc.operators.base import DeltaCdcOperator, raise_if_failed
+from delta_cdc.errors import InvalidConfiguration
+from delta_cdc.spec import EnableSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from airflow.sdk import Context
+
+
+class DeltaEnableChangeDataFeedOperator(DeltaCdcOperator):
+    """Turn the change data feed on, for one table, for several, or for all tables of a schema.
+
+    Idempotent: a table that already is as asked for isn't touched. Where only paths are given and all of
+    them are as asked for, no process is started.
+
+    The XCom is a list with one dict per table: ``table``, ``table_id``, ``first_readable_version`` (the
+    first version whose changes the feed holds) and ``changed``.
+
+    Exactly one of ``table``, ``tables`` and ``schema`` is given.
+
+    :param table: path, URI or catalog name, ``${ENV}`` allowed (templated)
+    :param tables: several of them (templated)
+    :param schema: catalog schema, all of whose Delta tables are meant (templated)
+    :param deletion_vectors: turn deletion vectors on (True) or off (False); None leaves them (templated)
+    :param row_tracking: turn row tracking on; None leaves it (templated)
+    :param deleted_file_retention: how long removed files stay readable, a Delta interval such as
+        ``interval 30 days``; None leaves it (templated)
+    :param log_retention: how long the log stays, same form; None leaves it (templated)
+    :param storage_options: options of the object store for reading the logs without Spark (templated)
+    :param kwargs: ``spark_conn_id``, ``deploy_mode`` and all of :class:`SparkSubmitOperator`
+    :raises InvalidConfiguration: for none or several of ``table``, ``tables``, ``schema``
+    :raises TableNotFound: for a table that does not exist
+    """
+
+    template_fields = (
+        "table",
+        "tables",
+        "schema",
+        "deletion_vectors",
+        "row_tracking",
+        "deleted_file_retention",
+        "log_retention",
+        "storage_options",
+        *DeltaCdcOperator.template_fields,
+    )
+    ui_color = "#f4e8c8"
+
+    def __init__(
+        self,
+        *,
+        table: str | None = None,
+        tables: Sequence[str] | None = None,
+        schema: str | None = None,
+        deletion_vectors: bool | str | None = None,
+        row_tracking: bool | str | None = None,
+        deleted_file_retention: str | None = None,
+        log_retention: str | None = None,
+        storage_options: Mapping[str, str] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.table = table
+        self.tables = tables
+        self.schema = schema
+        self.deletion_vectors = deletion_vectors
+        self.row_tracking = row_tracking
+        self.deleted_file_retention = deleted_file_retention
+        self.log_retention = log_retention
+        self.storage_options = storage_options
+
+    def execute(self, context: Context) -> list[dict[str, Any]]:
+        """Look at the logs first; start Spark only where something has to be changed or resolved."""
+        spec = self._spec(context)
+        done = self._already_done(spec)
+        if done is not None:
+            self.log.info("Nothing to do: %s", _told(done))
+            return done
+        result = self.run_job(context, spec)
+        self.forget_job(context)
+        raise_if_failed(result)
+        tables = [dict(entry) for entry in result.tables]
+        self.log.info("%s", _told(tables))
+        return tables
+
+    def _spec(self, context: Context) -> EnableSpec:
+        given = arguments.is_given
+        asked = [name for name in ("table", "tables", "schema") if given(getattr(self, name))]
+        if len(asked) != 1:
+            raise InvalidConfiguration(
+                f"The task {self.task_id} was given {' and '.join(asked) or 'no table'}.",
+                remedy="give exactly one of table, tables and schema.",
+            )
+        tables = arguments.names("tables", self.table if given(self.table) else self.tables) or ()
+        if not tables and "tables" in asked:
+            raise InvalidConfiguration("tables is empty.", remedy="name at least one table.")
+        return EnableSpec(
+            run_id=context["run_id"],
+            tables=tuple(expand(table.strip()) for table in tables),
+            schema=arguments.text(self.schema),
+            properties=self._properties(),
+        )
+
+    def _properties(self) -> dict[str, str]:
+        wanted = {
+            "delta.enableChangeDataFeed": "true",
+            "delta.enableDeletionVectors": _switch("deletion_vectors", self.deletion_vectors),
+            "delta.enableRowTracking": _switch("row_tracking", self.row_tracking),
+            "delta.deletedFileRetentionDuration": arguments.text(self.deleted_file_retention),
+            "delta.logRetentionDuration": arguments.text(self.log_retention),
+        }
+        return {name: value for name, value in wanted.items() if value is not None}
+
+    def _already_done(self, spec: EnableSpec) -> list[dict[str, Any]] | None:
+        """Return the answer where no table needs a change; None where Spark is needed to tell."""
+        from delta_cdc.enable import already_enabled, is_path
+
+        if spec.schema or not all(is_path(table) for table in spec.tables):
+            return None
+        return asyncio.run(
+            already_enabled(
+                spec.tables,
+                spec.properties,
+                storage_options=dict(self.storage_options) if self.storage_options else None,
+            )
+        )
+
+
+def _switch(name: str, value: Any) -> str | None:
+    """Read a switch that may come as rendered text."""
+    if not arguments.is_given(value):
+        return None
+    text = str(value).strip().lower()
+    if text not in ("true", "false"):
+        raise InvalidConfiguration(f"{name} is {value!r}.", remedy="give True, False, or leave it empty.")
+    return text
+
+
+def _told(tables: list[dict[str, Any]]) -> str:
+    return "; ".join(
+        f"{entry['table']}: change data feed {'turned on' if entry['changed'] else 'already on'}, "
+        f"readable from version {entry['first_readable_version']}"
+        for entry in tables
+    )

@@ -1,0 +1,109 @@
+"""Read the changes of a Delta table into a staging table."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from airflow_delta_cdc.assets import delta_asset, expand, is_literal
+from airflow_delta_cdc.operators import arguments
+from airflow_delta_cdc.operators.base import DeltaCdcOperator
+from airflow_delta_cdc.operators.pins import TaskPins
+from delta_cdc.errors import DeltaCdcError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow.sdk import Context
+
+    from delta_cdc.plan import ReadRequest
+
+
+class DeltaReadChangesOperator(DeltaCdcOperator):
+    """Write the changes since the watermark into a staging table, in one sealed commit.
+
+    One batch is open at a time: until ``DeltaApplyChangesOperator(staging=...)`` has applied it, reading
+    again returns the same batch.
+
+    :param pipeline: the flow's name, the same as in the apply task (templated)
+    :param table: path or URI of the source, ``${ENV}`` allowed (templated)
+    :param staging: path or URI of the staging table; it is created where it doesn't exist (templated)
+    :param target: path or URI of the table whose watermark counts (templated)
+    :param starting_version: first version to read, inclusive; None goes on at the watermark (templated)
+    :param ending_version: last version to read, inclusive; None is the newest one (templated)
+    :param max_versions: read at most so many versions (templated)
+    :param storage_options: options of the object store for reading the logs without Spark (templated)
+    :param kwargs: ``spark_conn_id``, ``deploy_mode`` and all of :class:`SparkSubmitOperator`
+    :raises DeltaCdcError: a named error, with its remedy
+    """
+
+    template_fields = (
+        "pipeline",
+        "table",
+        "staging",
+        "target",
+        "starting_version",
+        "ending_version",
+        "max_versions",
+        "storage_options",
+        *DeltaCdcOperator.template_fields,
+    )
+    ui_color = "#e3f2d9"
+
+    def __init__(
+        self,
+        *,
+        pipeline: str,
+        table: str,
+        staging: str,
+        target: str,
+        starting_version: int | str | None = None,
+        ending_version: int | str | None = None,
+        max_versions: int | str | None = None,
+        storage_options: Mapping[str, str] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.pipeline = pipeline
+        self.table = table
+        self.staging = staging
+        self.target = target
+        self.starting_version = starting_version
+        self.ending_version = ending_version
+        self.max_versions = max_versions
+        self.storage_options = storage_options
+        if is_literal(table):
+            self.add_inlets([delta_asset(table)])
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Plan, run at most one Spark application per attempt, confirm from the staging table's log."""
+        from delta_cdc.flow import run_read
+
+        try:
+            result = run_read(
+                self._request(context),
+                execute=partial(self.run_job, context),
+                pins=TaskPins(context),
+                say=self.log.info,
+            )
+        except DeltaCdcError:
+            self.forget_job(context)
+            raise
+        self.forget_job(context)
+        return result.to_dict()
+
+    def _request(self, context: Context) -> ReadRequest:
+        from delta_cdc.plan import ReadRequest
+
+        number = arguments.whole_number
+        return ReadRequest(
+            pipeline=arguments.required("pipeline", self.pipeline),
+            table=expand(arguments.required("table", self.table)),
+            staging=expand(arguments.required("staging", self.staging)),
+            target=expand(arguments.required("target", self.target)),
+            starting_version=number("starting_version", self.starting_version),
+            ending_version=number("ending_version", self.ending_version),
+            max_versions=number("max_versions", self.max_versions, minimum=1),
+            run_id=context["run_id"],
+            storage_options=dict(self.storage_options) if self.storage_options else None,
+        )
