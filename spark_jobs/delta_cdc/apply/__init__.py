@@ -1,0 +1,1 @@
+"""Applying changes to a target: desired rows of the affected keys, in one sealed commit."""

@@ -1,0 +1,156 @@
+"""One sealed commit: the private session, the last look at the target, the seal's confs, the outcome."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from delta_cdc import phases
+from delta_cdc.sql import table
+from delta_cdc.watermark import PlannedOn, Seal, app_id
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark.sql import SparkSession
+
+    from delta_cdc.spec import JobStatus
+
+_TXN_APP = "spark.databricks.delta.write.txnAppId"
+_TXN_VERSION = "spark.databricks.delta.write.txnVersion"
+_USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+_LAST_COMMIT = "spark.databricks.delta.lastCommitVersionInSession"
+_SESSION_CONFS = {
+    "spark.sql.session.timeZone": "UTC",
+    # The batch is checkpointed before the MERGE; Delta would write it out a second time.
+    "spark.databricks.delta.merge.materializeSource": "none",
+}
+
+#: ``commitInfo.userMetadata`` above this is refused: history readers load it for every version.
+MAX_SEAL_BYTES = 64 * 1024
+
+_CONFLICTS = (
+    "ConcurrentTransactionException",
+    "ConcurrentAppendException",
+    "ConcurrentDeleteReadException",
+    "ConcurrentDeleteDeleteException",
+    "ConcurrentWriteException",
+    "MetadataChangedException",
+    "ProtocolChangedException",
+    "DELTA_CONCURRENT_",
+    "DELTA_METADATA_CHANGED",
+    "DELTA_PROTOCOL_CHANGED",
+    "DELTA_PATH_EXISTS",
+)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one sealed statement; ``version`` is set when it committed."""
+
+    status: JobStatus
+    message: str = ""
+    version: int | None = None
+
+
+def private_session(spark: SparkSession) -> SparkSession:
+    """Return a session of our own with ``spark``'s runtime confs and UTC as its time zone.
+
+    The seal's confs would leak into every other commit of a shared session (auto-compaction, ALTER).
+    ``newSession`` forgets runtime confs in classic mode, so they are copied.
+    """
+    if hasattr(spark, "newSession") and not spark.__class__.__module__.startswith("pyspark.sql.connect"):
+        session = spark.newSession()
+        known = dict(session.conf.getAll)
+        for key, value in dict(spark.conf.getAll).items():
+            if key != _LAST_COMMIT and known.get(key) != value and session.conf.isModifiable(key):
+                session.conf.set(key, value)
+    else:
+        session = spark.cloneSession()
+    for key, value in _SESSION_CONFS.items():
+        session.conf.set(key, value)
+    return session
+
+
+@contextmanager
+def sealed(session: SparkSession, seal: Seal) -> Iterator[None]:
+    """Set the three confs that make the one statement inside carry the seal."""
+    text = seal.to_json()
+    if len(text) > MAX_SEAL_BYTES:
+        raise ValueError(f"the seal has {len(text)} bytes, more than {MAX_SEAL_BYTES}")
+    confs = {_TXN_APP: app_id(seal.pipeline), _TXN_VERSION: str(seal.number), _USER_METADATA: text}
+    for key, value in confs.items():
+        session.conf.set(key, value)
+    try:
+        yield
+    finally:
+        for key in confs:
+            session.conf.unset(key)
+
+
+def look(session: SparkSession, target: str) -> PlannedOn:
+    """Return the target's id and newest version as they are now."""
+    detail = session.sql(f"DESCRIBE DETAIL {table(target)}").select("id").collect()[0]
+    newest = session.sql(f"DESCRIBE HISTORY {table(target)} LIMIT 1").select("version").collect()[0]
+    return PlannedOn(table_id=detail["id"], version=newest["version"])
+
+
+def overtaken(session: SparkSession, target: str, planned_on: PlannedOn) -> str | None:
+    """Say why a plan made on ``planned_on`` no longer fits the target; None where it still does.
+
+    The compare-and-swap sees other seals, but no RESTORE, REPLACE, overwrite or TRUNCATE: the transaction
+    identifiers survive all of them.
+    """
+    now = look(session, target)
+    if now.table_id != planned_on.table_id:
+        return f"the target {target} was replaced (table id {now.table_id}, planned on {planned_on.table_id})"
+    newer = now.version - planned_on.version
+    if newer < 0:
+        return f"the target {target} is at version {now.version}, planned on version {planned_on.version}"
+    if newer == 0:
+        return None
+    history = session.sql(f"DESCRIBE HISTORY {table(target)} LIMIT {newer}")
+    for row in history.select("version", "operation", "operationParameters").collect():
+        if row["version"] > planned_on.version and _replaces(row["operation"], row["operationParameters"]):
+            return f"version {row['version']} of the target {target} is a {row['operation']} made since planning"
+    return None
+
+
+def _replaces(operation: str, parameters: dict[str, str]) -> bool:
+    if operation in ("RESTORE", "TRUNCATE") or "REPLACE TABLE" in operation:
+        return True
+    return operation == "WRITE" and parameters.get("mode") == "Overwrite" and not parameters.get("predicate")
+
+
+def commit(session: SparkSession, seal: Seal, write: Callable[[], object]) -> Outcome:
+    """Run one sealed statement and find out what became of it.
+
+    Delta skips a write with a known transaction without saying so; whether a commit was made shows in the
+    version that the session committed last, which is unset before.
+    """
+    session.conf.unset(_LAST_COMMIT)
+    phases.reached("before_commit")
+    try:
+        with sealed(session, seal):
+            write()
+    except Exception as error:
+        if is_conflict(error):
+            return Outcome("conflict", message=first_line(error))
+        raise
+    version = session.conf.get(_LAST_COMMIT, None)
+    if version is None:
+        return Outcome("skipped", message=f"a seal >= {seal.number} of pipeline {seal.pipeline} exists")
+    phases.reached("committed")
+    return Outcome("committed", version=int(version))
+
+
+def is_conflict(error: BaseException) -> bool:
+    """Tell whether a writer lost a race. By text: over Connect, and without delta's Python package, the
+    exception's class does not say it."""
+    return any(name in str(error) for name in _CONFLICTS)
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's text."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,334 @@
+"""Runs the steps of one apply spec: each step is one sealed commit in the target."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from delta_cdc import phases
+from delta_cdc.apply import batch as b
+from delta_cdc.apply import layout, rows, scd1, scd2
+from delta_cdc.apply.commit import Outcome, commit, look, overtaken, private_session
+from delta_cdc.changes import feed
+from delta_cdc.errors import ConfigurationDrift, NotInsertOnly, TargetSchemaClash
+from delta_cdc.spec import JobResult, fingerprint
+from delta_cdc.sql import PLAN_PREFIX, quote, table
+from delta_cdc.watermark import Seal, SealStep
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from delta_cdc.apply.rows import Shape
+    from delta_cdc.spec import ApplySpec, Step
+
+log = logging.getLogger(__name__)
+
+_VIEW = f"{PLAN_PREFIX}source"
+
+
+@dataclass(frozen=True)
+class _Work:
+    """A prepared step: the write, the counts known before it, and the highest sequence for the seal."""
+
+    write: Callable[[], object]
+    counts: dict[str, int]
+    highest_sequence: str | None
+    shape: Shape
+
+
+def run(spark: SparkSession, spec: ApplySpec) -> JobResult:
+    """Run the steps of ``spec`` in order.
+
+    :return: ``committed`` when every step was; otherwise the status of the step that was not
+    :raises DeltaCdcError: for bad input; nothing of the failing step is written
+    """
+    feed.refuse_forbidden_confs(spark)
+    session = private_session(spark)
+    counts: dict[str, int] = {}
+    previous: Outcome | None = None
+    for step in spec.steps:
+        if previous is not None:
+            step = replace(step, planned_on=look(session, spec.target_uri))
+        previous, done = _run_step(session, spec, step)
+        if previous.status != "committed":
+            return JobResult(status=previous.status, counts=counts, message=previous.message)
+        counts = {name: counts.get(name, 0) + done.get(name, 0) for name in {**counts, **done}}
+    return JobResult(status="committed", counts=counts)
+
+
+def _run_step(session: SparkSession, spec: ApplySpec, step: Step) -> tuple[Outcome, dict[str, int]]:
+    what = f"versions {step.starting_version}-{step.ending_version} of {spec.source_uri}"
+    if step.kind == "load":
+        what = f"a snapshot of version {step.ending_version} of {spec.source_uri}"
+    log.info("reading %s", what)
+    work = _prepare(session, spec, step)
+    phases.reached("planned")
+    if step.planned_on is not None:
+        reason = overtaken(session, spec.target_uri, step.planned_on)
+        if reason is not None:
+            return Outcome("stale", message=reason), {}
+    known = ", ".join(f"{count} {name}" for name, count in work.counts.items())
+    log.info("committing %s to %s (%s)", what, spec.target_uri, known or "append")
+    outcome = commit(session, _seal(spec, step, work), work.write)
+    if outcome.status != "committed":
+        return outcome, {}
+    log.info("committed version %s of %s, seal %s", outcome.version, spec.target_uri, step.seal_number)
+    layout.ensure_clustering(session, spec.target_uri, work.shape, spec.options)
+    if step.staging is not None:
+        # The batch is in the target; what is read again from here on comes from a newer batch's version.
+        session.sql(f"DELETE FROM {table(step.staging.uri)}")
+    return outcome, work.counts
+
+
+def _prepare(session: SparkSession, spec: ApplySpec, step: Step) -> _Work:
+    if step.kind == "load":
+        return _load(session, spec, step)
+    if spec.options.insert_only:
+        return _append(session, spec, step)
+    return _merge(session, spec, step)
+
+
+def _seal(spec: ApplySpec, step: Step, work: _Work) -> Seal:
+    options = spec.options
+    sequence = work.shape.sequence_type
+    return Seal(
+        pipeline=spec.pipeline,
+        number=step.seal_number,
+        source_table_id=spec.source_table_id,
+        source_uri=spec.source_uri,
+        applied_from=step.applied_from,
+        watermark=step.ending_version,
+        source_commit_hash=step.source_commit_hash,
+        highest_sequence=work.highest_sequence,
+        configuration={
+            "keys": list(options.keys),
+            "scd_type": options.stored_as_scd_type,
+            "sequence_by_type": sequence.simpleString() if sequence is not None else None,
+            "tracked": {
+                "include": _listed(options.track_history_column_list),
+                "except": _listed(options.track_history_except_column_list),
+            },
+        },
+        step=SealStep(
+            kind=step.kind,
+            starting_version=step.starting_version,
+            ending_version=step.ending_version,
+            # The plan's own step: with ``planned_on`` as planned, so that the planner knows it again.
+            fingerprint=next(fingerprint(spec, s) for s in spec.steps if s.seal_number == step.seal_number),
+            run_id=spec.run_id,
+            planned_on=step.planned_on,
+            counts=work.counts,
+        ),
+    )
+
+
+def _listed(columns: tuple[str, ...] | None) -> list[str] | None:
+    return None if columns is None else list(columns)
+
+
+# -- load ---------------------------------------------------------------------------------------
+def _load(session: SparkSession, spec: ApplySpec, step: Step) -> _Work:
+    from pyspark.sql import functions as F
+
+    options, version = spec.options, step.ending_version
+    source_rows = feed.snapshot_rows(session, spec.source_uri, version, step.source_columns, step.staging)
+    if step.empty:
+        source_rows = source_rows.limit(0)
+    stamped = source_rows.withColumn(feed.CHANGE_TYPE, F.lit("insert")).withColumn(
+        feed.COMMIT_VERSION, F.lit(version).cast("bigint")
+    )
+    if options.stored_as_scd_type == 2 and feed.COMMIT_TIMESTAMP in _sequences(spec):
+        moment = feed.commit_timestamp(session, spec.source_uri, version)
+    else:
+        moment = F.lit(None).cast("timestamp")
+    stamped = stamped.withColumn(feed.COMMIT_TIMESTAMP, moment)
+    sequenced = rows.with_sequence(stamped, options)
+    found = rows.projected(sequenced, options, (*feed.METADATA_COLUMNS, feed.SEQUENCE))
+    shape = rows.shape_of(found, source_rows, options, spec.source_uri)
+    counts, highest = _checked_snapshot(found, shape, spec, version)
+    target_rows = found.select(*[quote(name) for name in shape.values])
+    if shape.sequence_type is not None:
+        target_rows = found.select(
+            *[quote(name) for name in shape.values],
+            F.col(feed.SEQUENCE).alias(options.start_column),
+            F.lit(None).cast(shape.sequence_type).alias(options.end_column),
+        )
+    if step.planned_on is not None:
+        _check_target(session, spec, target_rows.schema)
+    writer = layout.arranged(target_rows, shape, options).write.format("delta")
+    if step.planned_on is None:
+        # One commit with data, properties and seal; left-over files of a crash do not disturb this form.
+        writer = writer.mode("errorifexists").options(**layout.properties(shape, options))
+        if options.partition_by:
+            writer = writer.partitionBy(*options.partition_by)
+    else:
+        writer = writer.mode("append").option("mergeSchema", "true")
+    return _Work(lambda: writer.save(spec.target_uri), counts, highest, shape)
+
+
+def _sequences(spec: ApplySpec) -> str:
+    return f"{spec.options.sequence_by} {spec.options.delete_sequence or ''}"
+
+
+def _checked_snapshot(
+    found: DataFrame, shape: Shape, spec: ApplySpec, version: int
+) -> tuple[dict[str, int], str | None]:
+    """Refuse null keys, duplicate keys and null sequences of a snapshot; return counts and highest start."""
+    from pyspark.sql import functions as F
+
+    versions = f"version {version}"
+    if spec.options.insert_only:
+        return {}, None
+    keys = [F.col(quote(key)) for key in shape.keys]
+    per_key = found.groupBy(*keys).agg(
+        F.count("*").alias("n"),
+        F.count_if(F.col(feed.SEQUENCE).isNull()).alias("null_sequences"),
+        F.max(feed.SEQUENCE).alias("highest"),
+    )
+    totals = per_key.agg(
+        F.coalesce(F.sum("n"), F.lit(0)).alias("rows"),
+        F.count_if(b.null_key(shape.keys)).alias("null_keys"),
+        F.count_if(F.col("n") > 1).alias("duplicates"),
+        F.coalesce(F.sum("null_sequences"), F.lit(0)).alias("null_sequences"),
+        F.max("highest").cast("string").alias("highest"),
+    ).collect()[0]
+    b.refuse_null_keys(totals["null_keys"], spec.source_uri, versions, shape.keys)
+    if totals["duplicates"]:
+        sample = b.samples(per_key, shape.keys, F.col("n") > 1)
+        b.refuse_duplicates(totals["duplicates"], spec.source_uri, versions, sample)
+    if shape.sequence_type is None:
+        return {"rows": totals["rows"]}, None
+    if totals["null_sequences"]:
+        sample = b.samples(per_key, shape.keys, F.col("null_sequences") > 0)
+        b.refuse_null_sequences(
+            totals["null_sequences"], spec.source_uri, versions, sample, spec.options.sequence_by
+        )
+    return {"rows": totals["rows"]}, totals["highest"]
+
+
+# -- changes ------------------------------------------------------------------------------------
+def _change_rows(session: SparkSession, spec: ApplySpec, step: Step) -> tuple[DataFrame, Shape]:
+    source_rows = feed.change_rows(
+        session, spec.source_uri, step.starting_version, step.ending_version, step.source_columns, step.staging
+    )
+    sequenced = rows.with_sequence(source_rows, spec.options)
+    found = rows.projected(sequenced, spec.options, (*feed.METADATA_COLUMNS, feed.SEQUENCE))
+    return found, rows.shape_of(found, source_rows, spec.options, spec.source_uri)
+
+
+def _versions(step: Step) -> str:
+    return f"versions {step.starting_version}-{step.ending_version}"
+
+
+def _merge(session: SparkSession, spec: ApplySpec, step: Step) -> _Work:
+    options, source, versions = spec.options, spec.source_uri, _versions(step)
+    found, shape = _change_rows(session, spec, step)
+    evolve = _check_target(session, spec, _target_schema(shape, options))
+    states = feed.version_states(found, shape.keys, shape.values)
+    highest = step.highest_sequence
+    if options.stored_as_scd_type == 1:
+        batch = scd1.validated(scd1.net_changes(states, shape), shape, source, versions)
+        view = scd1.changed(batch)
+        statement = scd1.merge_sql(spec.target_uri, _VIEW, shape, batch, evolve=evolve)
+        kept = ("changes", "suppressed", "events")
+    else:
+        cut = scd2.segments(scd2.classified(states, shape), shape)
+        batch = scd2.validated(cut, shape, options, source, versions)
+        scd2.refuse_not_above_history(
+            session, spec.target_uri, batch, shape, options, highest, source, versions
+        )
+        view = scd2.plan_rows(batch, shape)
+        statement = scd2.merge_sql(spec.target_uri, _VIEW, shape, options, batch, evolve=evolve)
+        highest = _greater(session, shape, highest, batch.totals["highest"])
+        kept = ("events", "opened", "closed", "updated")
+    log.debug("%s", statement)
+
+    def write() -> None:
+        view.createOrReplaceTempView(_VIEW)
+        session.sql(statement)
+
+    return _Work(write, {name: batch.totals[name] for name in kept}, highest, shape)
+
+
+def _greater(session: SparkSession, shape: Shape, one: str | None, other: str | None) -> str | None:
+    """Return the greater of two sequence values that the seal carries as text."""
+    from pyspark.sql import functions as F
+
+    if one is None or other is None:
+        return one or other
+    assert shape.sequence_type is not None
+    values = [F.lit(text).cast(shape.sequence_type) for text in (one, other)]
+    found = session.range(1).select(F.greatest(*values).cast("string").alias("greatest")).collect()
+    return str(found[0]["greatest"])
+
+
+def _append(session: SparkSession, spec: ApplySpec, step: Step) -> _Work:
+    from pyspark.sql import functions as F
+
+    found, shape = _change_rows(session, spec, step)
+    _check_target(session, spec, _target_schema(shape, spec.options))
+    others = (
+        found.where(F.col(feed.CHANGE_TYPE) != "insert")
+        .groupBy(feed.COMMIT_VERSION, feed.CHANGE_TYPE)
+        .count()
+        .orderBy(feed.COMMIT_VERSION)
+        .limit(1)
+        .collect()
+    )
+    if others:
+        raise NotInsertOnly(
+            f"Version {others[0][feed.COMMIT_VERSION]} of {spec.source_uri} has {others[0]['count']} "
+            f"{others[0][feed.CHANGE_TYPE]} row(s), but the pipeline {spec.pipeline} is insert_only.",
+            remedy="give keys and drop insert_only, or leave such rows out with where.",
+        )
+    values = found.select(*[quote(name) for name in shape.values])
+    writer = values.write.format("delta").mode("append").option("mergeSchema", "true")
+    return _Work(lambda: writer.save(spec.target_uri), {}, None, shape)
+
+
+# -- the target's columns -----------------------------------------------------------------------
+def _target_schema(shape: Shape, options: object) -> StructType:
+    from pyspark.sql import types as T
+
+    fields = list(shape.schema.fields)
+    if shape.sequence_type is not None:
+        for name in (options.start_column, options.end_column):  # type: ignore[attr-defined]
+            fields.append(T.StructField(name, shape.sequence_type))
+    return T.StructType(fields)
+
+
+def _check_target(session: SparkSession, spec: ApplySpec, wanted: StructType) -> bool:
+    """Check that the target can take the rows; returns whether it needs new columns.
+
+    :raises TargetSchemaClash: for a column of another type, or a new one where evolution is off
+    :raises ConfigurationDrift: where the sequence is of another type than the history's
+    """
+    options = spec.options
+    existing = {f.name.lower(): f for f in session.read.format("delta").load(spec.target_uri).schema.fields}
+    new = [f.name for f in wanted.fields if f.name.lower() not in existing]
+    history = {options.start_column.lower(), options.end_column.lower()}
+    for field in wanted.fields:
+        found = existing.get(field.name.lower())
+        if found is None or found.dataType == field.dataType:
+            continue
+        types = f"{found.dataType.simpleString()}, not {field.dataType.simpleString()}"
+        if options.stored_as_scd_type == 2 and field.name.lower() in history:
+            raise ConfigurationDrift(
+                f"{spec.target_uri} was built with a sequence of another type: {field.name} is {types}.",
+                remedy="keep the type of sequence_by, or build a new target under a new pipeline name.",
+            )
+        raise TargetSchemaClash(
+            f"Column {field.name!r} of the target {spec.target_uri} is {types} as in {spec.source_uri}.",
+            remedy="cast the column with select, or alter the target's column.",
+        )
+    if new and options.schema_evolution != "additive":
+        raise TargetSchemaClash(
+            f"The target {spec.target_uri} has no column {', '.join(map(repr, new))}, and schema_evolution is "
+            f"{options.schema_evolution!r}.",
+            remedy="add the column to the target, leave it out with select, or set schema_evolution='additive'.",
+        )
+    return bool(new)

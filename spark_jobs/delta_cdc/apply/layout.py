@@ -1,0 +1,80 @@
+"""How targets that we create lie on disk: properties, partitions, clustering."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from delta_cdc.sql import quote, table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from delta_cdc.apply.rows import Shape
+    from delta_cdc.spec import ApplyOptions
+
+_MAX_CLUSTERING_COLUMNS = 4
+# Parquet's own restriction, lifted by column mapping.
+_NEEDS_MAPPING = re.compile(r"[ ,;{}()\n\t=]")
+
+
+def _has_statistics(shape: Shape, name: str) -> bool:
+    from pyspark.sql import types as T
+
+    kinds = (T.NumericType, T.StringType, T.DateType, T.TimestampType, T.TimestampNTZType)
+    return isinstance(shape.schema[name].dataType, kinds)
+
+
+def clustering_columns(shape: Shape, options: ApplyOptions) -> tuple[str, ...]:
+    """Return the clustering columns: as asked, else the first keys of a clusterable type."""
+    if options.cluster_by is not None:
+        return options.cluster_by
+    if options.partition_by:
+        return ()
+    return tuple(key for key in shape.keys if _has_statistics(shape, key))[:_MAX_CLUSTERING_COLUMNS]
+
+
+def properties(shape: Shape, options: ApplyOptions) -> dict[str, str]:
+    """Return the table properties of a new target; what the user gives wins."""
+    statistics = [k for k in shape.keys if _has_statistics(shape, k) and k not in options.partition_by]
+    statistics += [c for c in clustering_columns(shape, options) if c not in statistics]
+    if shape.sequence_type is not None:
+        statistics += [options.start_column, options.end_column]
+    ours = {
+        "delta.enableDeletionVectors": "true",
+        "delta.enableChangeDataFeed": "true" if options.publish_changes else "false",
+    }
+    if statistics:
+        ours["delta.dataSkippingStatsColumns"] = ",".join(map(quote, statistics))
+    if any(_NEEDS_MAPPING.search(name) for name in shape.values):
+        ours["delta.columnMapping.mode"] = "name"
+    return {**ours, **options.target_properties}
+
+
+def arranged(rows: DataFrame, shape: Shape, options: ApplyOptions) -> DataFrame:
+    """Range-partition and sort rows for a load, so that files do not overlap in their keys.
+
+    The writer ignores ``clusterBy``; a load that is not arranged leaves every file spanning all keys.
+    """
+    from pyspark.sql import functions as F
+
+    order = [F.col(quote(name)) for name in (*options.partition_by, *clustering_columns(shape, options))]
+    if not order:
+        return rows
+    return rows.repartitionByRange(*order).sortWithinPartitions(*order)
+
+
+def ensure_clustering(session: SparkSession, target: str, shape: Shape, options: ApplyOptions) -> bool:
+    """Declare the target's clustering columns if it has none yet; returns whether it did.
+
+    It needs a commit of its own after the load, so a crash between the two is mended by the next run.
+    """
+    wanted = clustering_columns(shape, options)
+    if not wanted:
+        return False
+    detail = session.sql(f"DESCRIBE DETAIL {table(target)}")
+    found = detail.select("clusteringColumns", "partitionColumns").collect()[0]
+    if found["clusteringColumns"] or found["partitionColumns"]:
+        return False
+    session.sql(f"ALTER TABLE {table(target)} CLUSTER BY ({', '.join(map(quote, wanted))})")
+    return True

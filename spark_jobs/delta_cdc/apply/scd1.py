@@ -1,0 +1,114 @@
+"""SCD type 1: the last state of every key.
+
+The net effect of a range per key is (state before, state after). Equal: nothing (counted as suppressed).
+No state after: delete. Otherwise: upsert. The target is not read for any of that.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from delta_cdc import sql
+from delta_cdc.apply import batch as b
+from delta_cdc.changes import feed
+from delta_cdc.changes.equality import same
+from delta_cdc.sql import PLAN_PREFIX, quote
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from delta_cdc.apply.rows import Shape
+
+OPERATION = f"{PLAN_PREFIX}operation"
+_DUPLICATE = f"{PLAN_PREFIX}duplicate"
+
+
+def net_changes(states: DataFrame, shape: Shape) -> DataFrame:
+    """Net per key: ``keys, operation (upsert | delete | none), before, after, duplicate, unknown, events``.
+
+    ``duplicate`` tells that the key cannot be unique: two states in one version, or a balance of states that
+    one row alone cannot have (two inserts without a delete between).
+    """
+    from pyspark.sql import functions as F
+
+    exists = {
+        name: F.col(name).isNotNull().cast("int") for name in (feed.BEFORE, feed.AFTER)
+    }
+    net = states.groupBy(*[F.col(quote(key)) for key in shape.keys]).agg(
+        F.min_by(feed.BEFORE, feed.VERSION).alias(feed.BEFORE),
+        F.max_by(feed.AFTER, feed.VERSION).alias(feed.AFTER),
+        F.max(F.greatest(feed.N_BEFORE, feed.N_AFTER)).alias("most"),
+        F.sum(F.col(feed.N_AFTER) - F.col(feed.N_BEFORE)).alias("balance"),
+        F.sum(feed.UNKNOWN).alias(feed.UNKNOWN),
+        F.count("*").alias("events"),
+    )
+    duplicate = (F.col("most") > 1) | (
+        F.col("balance") != exists[feed.AFTER] - exists[feed.BEFORE]
+    )
+    unchanged = (
+        F.col(feed.BEFORE).isNotNull()
+        & F.col(feed.AFTER).isNotNull()
+        & same(feed.BEFORE, feed.AFTER, shape.schema, shape.values)
+    ) | (F.col(feed.BEFORE).isNull() & F.col(feed.AFTER).isNull())
+    operation = (
+        F.when(unchanged, "none").when(F.col(feed.AFTER).isNull(), "delete").otherwise("upsert")
+    )
+    return net.withColumn(_DUPLICATE, duplicate).withColumn(OPERATION, operation)
+
+
+def validated(net: DataFrame, shape: Shape, source: str, versions: str) -> b.Batch:
+    """Materialise the net changes; refuse null keys, duplicate keys and unknown change types."""
+    from pyspark.sql import functions as F
+
+    flat = net.select(
+        *[F.col(quote(key)) for key in shape.keys],
+        *[
+            F.col(f"{feed.AFTER}.{quote(name)}").alias(name)
+            for name in shape.values
+            if name not in shape.keys
+        ],
+        OPERATION, _DUPLICATE, feed.UNKNOWN, "events",
+    )  # fmt: skip
+    batch = b.materialise(
+        flat,
+        shape.keys,
+        {
+            "changes": F.count_if(F.col(OPERATION) != "none"),
+            "suppressed": F.count_if(F.col(OPERATION) == "none"),
+            "events": F.coalesce(F.sum("events"), F.lit(0)),
+            "null_keys": F.count_if(b.null_key(shape.keys)),
+            "duplicates": F.count_if(_DUPLICATE),
+            "unknown": F.coalesce(F.sum(feed.UNKNOWN), F.lit(0)),
+        },
+        only=F.col(OPERATION) != "none",
+    )
+    totals = batch.totals
+    b.refuse_unknown_types(totals["unknown"], source, versions)
+    b.refuse_null_keys(totals["null_keys"], source, versions, shape.keys)
+    if totals["duplicates"]:
+        sample = b.samples(batch.rows, shape.keys, F.col(_DUPLICATE))
+        b.refuse_duplicates(totals["duplicates"], source, versions, sample)
+    return batch
+
+
+def merge_sql(target: str, view: str, shape: Shape, batch: b.Batch, *, evolve: bool) -> str:
+    """Return the MERGE: delete, update or insert by the plan column; one source row per key."""
+    others = [name for name in shape.values if name not in shape.keys]
+    operation = sql.column("s", OPERATION)
+    clauses = [f"WHEN MATCHED AND {operation} = 'delete' THEN DELETE"]
+    if others:
+        update = sql.update_set({name: sql.column("s", name) for name in others})
+        clauses.append(f"WHEN MATCHED THEN {update}")
+    insert = sql.insert({name: sql.column("s", name) for name in shape.values})
+    clauses.append(f"WHEN NOT MATCHED AND {operation} = 'upsert' THEN {insert}")
+    on = [f"{sql.column('t', key)} = {sql.column('s', key)}" for key in shape.keys]
+    return sql.merge(
+        target=target, source_view=view, on=[*on, *b.pruning(batch)], clauses=clauses, evolve=evolve
+    )
+
+
+def changed(batch: b.Batch) -> DataFrame:
+    """Return the rows of a batch that change the target."""
+    from pyspark.sql import functions as F
+
+    return batch.rows.where(F.col(OPERATION) != "none")

@@ -1,0 +1,245 @@
+"""SCD type 2: history as half-open rows, cut from a key's events in order.
+
+Worked example, tracked = name, sequence = commit version::
+
+    before the batch   (1, ann,  city a)  [3, null)
+    events             5: ann, city b     touch   (tracked columns equal: the run goes on)
+                       7: bob, city b     open    (ends the run, begins another)
+                       9: deleted         close
+    segments           0: {5}   1: {7}   2: {9}
+    rows               current: values of 5, end 7   -> the open row becomes (1, ann, city b) [3, 7)
+                       insert:  (1, bob, city b) [7, 9)
+
+An event is a *boundary* (open or close) unless both its states agree on the tracked columns; a *segment* is a
+boundary with the touches after it, and segment 0 the touches before the first boundary. Every segment yields
+the values of its last event, from its own start to the start of the next. The state before an event comes
+with the event (the feed's pre-image), so the target is not read: the MERGE meets the open row of a key by
+``end IS NULL``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from delta_cdc import sql
+from delta_cdc.apply import batch as b
+from delta_cdc.changes import feed
+from delta_cdc.changes.equality import same
+from delta_cdc.errors import SequenceNotIncreasing
+from delta_cdc.sql import PLAN_PREFIX, quote
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from delta_cdc.apply.rows import Shape
+    from delta_cdc.spec import ApplyOptions
+
+KIND, SEGMENT = f"{PLAN_PREFIX}kind", f"{PLAN_PREFIX}segment"
+START, END, FIRST = f"{PLAN_PREFIX}start", f"{PLAN_PREFIX}end", f"{PLAN_PREFIX}first"
+ROW = f"{PLAN_PREFIX}row"
+_DUPLICATE, _DISORDER, _PREVIOUS = f"{PLAN_PREFIX}duplicate", f"{PLAN_PREFIX}disorder", f"{PLAN_PREFIX}previous"
+#: Plan rows: the key's open row (with or without new values), and rows to add.
+CURRENT, CLOSE, INSERT = "current", "close", "insert"
+
+
+def classified(states: DataFrame, shape: Shape) -> DataFrame:
+    """Say what each event is: ``open``, ``touch``, ``close`` or ``none`` (nothing changed)."""
+    from pyspark.sql import functions as F
+
+    before, after = F.col(feed.BEFORE), F.col(feed.AFTER)
+    both = before.isNotNull() & after.isNotNull()
+    kind = (
+        F.when(before.isNull() & after.isNull(), "none")
+        .when(both & same(feed.BEFORE, feed.AFTER, shape.schema, shape.values), "none")
+        .when(after.isNull(), "close")
+        .when(both & same(feed.BEFORE, feed.AFTER, shape.schema, shape.tracked), "touch")
+        .otherwise("open")
+    )
+    return states.withColumn(KIND, kind)
+
+
+def segments(events: DataFrame, shape: Shape) -> DataFrame:
+    """Cut a key's events into segments.
+
+    :return: per key and segment: kind of its first event, start, end (start of the next segment, NULL = none),
+        first (whether it is the key's first), values of its last event (struct ``after``), duplicate and
+        disorder (a start that is not above the one before)
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    keys = [F.col(quote(key)) for key in shape.keys]
+    order = Window.partitionBy(*keys).orderBy(feed.VERSION)
+    previous_after = F.lag(F.col(feed.AFTER).isNotNull()).over(order)
+    two = F.greatest(feed.N_BEFORE, feed.N_AFTER) > 1
+    # A state that nobody wrote, or a second row beside a living one: two rows share the key.
+    broken = previous_after.isNotNull() & (previous_after != F.col(feed.BEFORE).isNotNull())
+    boundary = F.col(KIND).isin("open", "close").cast("int")
+    numbered = events.withColumn(_DUPLICATE, two | F.coalesce(broken, F.lit(False)))
+    numbered = numbered.where((F.col(KIND) != "none") | F.col(_DUPLICATE) | (F.col(feed.UNKNOWN) > 0))
+    numbered = numbered.withColumn(SEGMENT, F.sum(boundary).over(order))
+    cut = numbered.groupBy(*keys, SEGMENT).agg(
+        F.min_by(KIND, feed.VERSION).alias(KIND),
+        F.min_by(feed.SEQUENCE, feed.VERSION).alias(START),
+        F.max_by(feed.AFTER, feed.VERSION).alias(feed.AFTER),
+        F.min_by(F.col(feed.BEFORE).isNotNull(), feed.VERSION).alias("existed"),
+        F.max(_DUPLICATE).alias(_DUPLICATE),
+        F.max(F.col(feed.SEQUENCE).isNull()).alias("null_sequence"),
+        F.sum(feed.UNKNOWN).alias(feed.UNKNOWN),
+        F.count("*").alias("events"),
+    )
+    along = Window.partitionBy(*keys).orderBy(SEGMENT)
+    next_start = F.lead(START).over(along)
+    return (
+        cut.withColumn(FIRST, F.row_number().over(along) == 1)
+        .withColumn(END, next_start)
+        .withColumn(_DISORDER, (F.col(SEGMENT) > 0) & next_start.isNotNull() & ~(F.col(START) < next_start))
+    )
+
+
+def validated(cut: DataFrame, shape: Shape, options: ApplyOptions, source: str, versions: str) -> b.Batch:
+    """Materialise the segments; refuse what apply.md refuses, with counts and sample keys."""
+    from pyspark.sql import functions as F
+
+    boundary = F.col(KIND).isin("open", "close")
+    batch = b.materialise(
+        cut,
+        shape.keys,
+        {
+            "events": F.coalesce(F.sum("events"), F.lit(0)),
+            "changes": F.count("*"),
+            "opened": F.count_if(F.col(KIND) == "open"),
+            "closed": F.count_if(
+                (F.col(FIRST) & boundary & F.col("existed")) | ((F.col(KIND) == "touch") & F.col(END).isNotNull())
+            ),
+            "updated": F.count_if((F.col(KIND) == "touch") & F.col(END).isNull()),
+            "unknown": F.coalesce(F.sum(feed.UNKNOWN), F.lit(0)),
+            "null_keys": F.count_if(b.null_key(shape.keys)),
+            "duplicates": F.count_if(_DUPLICATE),
+            "null_sequences": F.count_if("null_sequence"),
+            "disorder": F.count_if(_DISORDER),
+            "highest": F.max(F.when(boundary, F.col(START))).cast("string"),
+        },
+    )
+    totals = batch.totals
+    b.refuse_unknown_types(totals["unknown"], source, versions)
+    b.refuse_null_keys(totals["null_keys"], source, versions, shape.keys)
+    checks: list[tuple[str, Column]] = [
+        ("duplicates", F.col(_DUPLICATE)),
+        ("null_sequences", F.col("null_sequence")),
+        ("disorder", F.col(_DISORDER)),
+    ]
+    for name, condition in checks:
+        if not totals[name]:
+            continue
+        sample = b.samples(batch.rows, shape.keys, condition)
+        if name == "duplicates":
+            b.refuse_duplicates(totals[name], source, versions, sample)
+        if name == "null_sequences":
+            b.refuse_null_sequences(totals[name], source, versions, sample, options.sequence_by)
+        if name == "disorder":
+            refuse_disorder(totals[name], source, versions, sample, options)
+    return batch
+
+
+def refuse_disorder(count: int, source: str, versions: str, sample: str, options: ApplyOptions) -> None:
+    """:raises SequenceNotIncreasing: where ``count`` > 0"""
+    if count:
+        raise SequenceNotIncreasing(
+            f"{count} change(s) of {source}, {versions}, have a sequence ({options.sequence_by}) that does not lie "
+            f"above the one before of their key (for instance {sample}).",
+            remedy="use sequence_by='_commit_version', or an expression that increases with every change of a key.",
+        )
+
+
+def refuse_not_above_history(
+    session: SparkSession,
+    target: str,
+    batch: b.Batch,
+    shape: Shape,
+    options: ApplyOptions,
+    highest: str | None,
+    source: str,
+    versions: str,
+) -> None:
+    """Compare first boundaries with the history of their keys, closed rows included.
+
+    Only keys with a sequence not above the highest ever applied can offend, so normally none is looked up.
+    """
+    from pyspark.sql import functions as F
+
+    if highest is None or options.sequence_by == feed.COMMIT_VERSION:
+        return
+    assert shape.sequence_type is not None
+    boundary = F.col(KIND).isin("open", "close")
+    least = batch.rows.where(boundary).groupBy(*[F.col(quote(key)) for key in shape.keys])
+    suspects = least.agg(F.min(START).alias(START)).where(
+        F.col(START) <= F.lit(highest).cast(shape.sequence_type)
+    )
+    if suspects.isEmpty():
+        return
+    start, end = F.col(quote(options.start_column)), F.col(quote(options.end_column))
+    history = session.read.format("delta").load(target).select(
+        *[F.col(quote(key)) for key in shape.keys], F.greatest(start, end).alias(_PREVIOUS)
+    )  # fmt: skip
+    offending = suspects.join(history, on=list(shape.keys)).where(F.col(START) <= F.col(_PREVIOUS))
+    count = offending.select(*[quote(key) for key in shape.keys]).distinct().count()
+    refuse_disorder(count, source, versions, b.samples(offending, shape.keys, F.lit(True)) if count else "", options)
+
+
+def plan_rows(batch: b.Batch, shape: Shape) -> DataFrame:
+    """Turn segments into the MERGE's source: each row unique by key, row kind and start.
+
+    The first segment of a key also says what becomes of the key's open row in the target.
+    """
+    from pyspark.sql import functions as F
+
+    kind, first = F.col(KIND), F.col(FIRST)
+    closing = F.struct(F.lit(CLOSE).alias(ROW), F.col(START).alias(START), F.col(START).alias(END))
+    current = F.struct(F.lit(CURRENT).alias(ROW), F.col(START).alias(START), F.col(END).alias(END))
+    adding = F.struct(F.lit(INSERT).alias(ROW), F.col(START).alias(START), F.col(END).alias(END))
+    what = (
+        F.when(kind == "touch", F.array(current))
+        .when(first & (kind == "open"), F.array(closing, adding))
+        .when(first, F.array(closing))
+        .when(kind == "open", F.array(adding))
+    )
+    return batch.rows.select(
+        *[F.col(quote(key)) for key in shape.keys], F.col(feed.AFTER), F.inline(what)
+    ).select(
+        *[F.col(quote(key)) for key in shape.keys],
+        *[
+            F.col(f"{feed.AFTER}.{quote(name)}").alias(name)
+            for name in shape.values
+            if name not in shape.keys
+        ],
+        ROW, START, END,
+    )  # fmt: skip
+
+
+def merge_sql(
+    target: str, view: str, shape: Shape, options: ApplyOptions, batch: b.Batch, *, evolve: bool
+) -> str:
+    """Return the MERGE: open rows are met by key and ``end IS NULL``, additions meet nothing."""
+    row, start, end = (sql.column("s", name) for name in (ROW, START, END))
+    others = [name for name in shape.values if name not in shape.keys]
+    values = {name: sql.column("s", name) for name in others}
+    close = sql.update_set({options.end_column: end})
+    go_on = sql.update_set({**values, options.end_column: end})
+    add = sql.insert(
+        {
+            **{name: sql.column("s", name) for name in shape.values},
+            options.start_column: start,
+            options.end_column: end,
+        }
+    )
+    on = [f"{sql.column('t', key)} = {sql.column('s', key)}" for key in shape.keys]
+    on += [f"{sql.column('t', options.end_column)} IS NULL", f"{row} <> '{INSERT}'", *b.pruning(batch)]
+    # A touch whose key has no open row (a target that began without a snapshot) opens one.
+    missing = f"{row} = '{CURRENT}' AND ({end} IS NULL OR {start} < {end})"
+    clauses = [
+        f"WHEN MATCHED AND {row} = '{CLOSE}' THEN {close}",
+        f"WHEN MATCHED THEN {go_on}",
+        f"WHEN NOT MATCHED AND ({row} = '{INSERT}' OR {missing}) THEN {add}",
+    ]
+    return sql.merge(target=target, source_view=view, on=on, clauses=clauses, evolve=evolve)

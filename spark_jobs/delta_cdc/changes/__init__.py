@@ -1,0 +1,1 @@
+"""Reading changes of a Delta table as one DataFrame shape."""

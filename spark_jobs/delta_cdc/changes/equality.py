@@ -1,0 +1,71 @@
+"""Null-safe equality of rows, also where Spark's ``<=>`` has no answer (MAP, VARIANT)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from delta_cdc.sql import quote
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import Column
+    from pyspark.sql.types import DataType, StructType
+
+
+def _plain(data_type: DataType) -> bool:
+    """Whether ``<=>`` compares the type as it is."""
+    from pyspark.sql import types as T
+
+    if isinstance(data_type, T.ArrayType):
+        return _plain(data_type.elementType)
+    if isinstance(data_type, T.StructType):
+        return all(_plain(f.dataType) for f in data_type.fields)
+    return not isinstance(data_type, T.MapType | T.VariantType)
+
+
+def comparable(value: Column, data_type: DataType) -> Column:
+    """Return a value that is equal under ``<=>`` exactly where ``value`` is.
+
+    Maps compare as their sorted entries (their order carries no meaning), variants as text.
+    """
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
+    if _plain(data_type):
+        return value
+    if isinstance(data_type, T.VariantType):
+        return F.to_json(value)
+    if isinstance(data_type, T.ArrayType):
+        element = data_type.elementType
+        return F.transform(value, lambda item: comparable(item, element))
+    if isinstance(data_type, T.StructType):
+        parts = [comparable(value.getField(f.name), f.dataType).alias(f.name) for f in data_type.fields]
+        return F.when(value.isNotNull(), F.struct(*parts))
+    assert isinstance(data_type, T.MapType)
+    key, item = data_type.keyType, data_type.valueType
+    return F.array_sort(
+        F.transform(
+            F.map_entries(value),
+            lambda entry: F.struct(
+                comparable(entry["key"], key).alias("key"), comparable(entry["value"], item).alias("value")
+            ),
+        )
+    )
+
+
+def same(left: str, right: str, schema: StructType, columns: Sequence[str]) -> Column:
+    """Tell whether two struct columns agree on ``columns``, null-safe.
+
+    :param left: name of a struct column of the type ``schema``; likewise ``right``
+    """
+    from pyspark.sql import functions as F
+
+    result = F.lit(True)
+    for name in columns:
+        field = schema[name]
+        sides = [
+            comparable(F.col(f"{quote(side)}.{quote(name)}"), field.dataType) for side in (left, right)
+        ]
+        result = result & sides[0].eqNullSafe(sides[1])
+    return result

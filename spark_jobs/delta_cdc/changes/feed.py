@@ -1,0 +1,164 @@
+"""Rows of the change feed, and their net effect per key.
+
+Vocabulary: a feed row is a *state* a row had before (``delete``, ``update_preimage``) or has after (``insert``,
+``update_postimage``) one commit. Everything here works on states, so a filter or projection of states is
+right by construction: a row that leaves the filter has a state before and none after, which is a delete.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from delta_cdc.errors import ForbiddenConf, WrongReader
+from delta_cdc.sql import PLAN_PREFIX, quote
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from delta_cdc.spec import Staging
+
+CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP = "_change_type", "_commit_version", "_commit_timestamp"
+METADATA_COLUMNS = (CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP)
+BEFORE_TYPES = ("delete", "update_preimage")
+AFTER_TYPES = ("insert", "update_postimage")
+
+#: Columns of :func:`version_states`.
+VERSION, BEFORE, AFTER = f"{PLAN_PREFIX}version", f"{PLAN_PREFIX}before", f"{PLAN_PREFIX}after"
+SEQUENCE = f"{PLAN_PREFIX}sequence"
+N_BEFORE, N_AFTER, UNKNOWN = f"{PLAN_PREFIX}n_before", f"{PLAN_PREFIX}n_after", f"{PLAN_PREFIX}unknown"
+
+
+#: Under these, missing files or unreadable schemas give fewer rows instead of an error.
+FORBIDDEN_CONFS = (
+    "spark.sql.files.ignoreMissingFiles",
+    "spark.sql.files.ignoreCorruptFiles",
+    "spark.databricks.delta.changeDataFeed.unsafeBatchReadOnIncompatibleSchemaChanges.enabled",
+)
+
+
+def refuse_forbidden_confs(session: SparkSession) -> None:
+    """Refuse a session in which loss of data would be silent.
+
+    :raises ForbiddenConf: naming the conf
+    """
+    for name in FORBIDDEN_CONFS:
+        if str(session.conf.get(name, "false")).lower() == "true":
+            raise ForbiddenConf(
+                f"The Spark conf {name} is true: missing or unreadable changes would be skipped in silence.",
+                remedy=f"unset {name} for this job; if files are missing, the range must be loaded anew.",
+            )
+
+
+def change_rows(
+    session: SparkSession,
+    source: str,
+    starting_version: int,
+    ending_version: int,
+    columns: Sequence[str],
+    staging: Staging | None = None,
+) -> DataFrame:
+    """Read the change feed of ``[starting_version, ending_version]``, or the staged copy of it.
+
+    :param columns: the table's columns as of ``ending_version``; Delta's reader gives the newest schema
+    :return: ``columns`` + ``_change_type`` (string), ``_commit_version`` (long), ``_commit_timestamp``
+    :raises WrongReader: where the reader ignored ``readChangeFeed`` and returned the table itself
+    """
+    reader = session.read.format("delta")
+    if staging is not None:
+        rows = reader.option("versionAsOf", staging.version).load(staging.uri)
+    else:
+        rows = (
+            reader.option("readChangeFeed", "true")
+            .option("startingVersion", starting_version)
+            .option("endingVersion", ending_version)
+            .load(source)
+        )
+    missing = [name for name in METADATA_COLUMNS if name not in rows.columns]
+    if missing:
+        raise WrongReader(
+            f"Reading the change feed of {source} gave no column {', '.join(missing)}: the reader ignored "
+            "readChangeFeed.",
+            remedy="run on Spark with Delta Lake's own reader; other engines return the whole table here.",
+        )
+    return rows.select(*[quote(name) for name in (*columns, *METADATA_COLUMNS)])
+
+
+def snapshot_rows(
+    session: SparkSession, source: str, version: int, columns: Sequence[str], staging: Staging | None = None
+) -> DataFrame:
+    """Read the table as of ``version``, or the staged copy of that snapshot."""
+    uri, at = (staging.uri, staging.version) if staging is not None else (source, version)
+    return (
+        session.read.format("delta")
+        .option("versionAsOf", at)
+        .load(uri)
+        .select(*[quote(name) for name in columns])
+    )
+
+
+def commit_timestamp(session: SparkSession, source: str, version: int) -> Column:
+    """Return ``version``'s commit timestamp as a literal, the one the change feed gives its rows.
+
+    History is read newest first, so the look-back doubles until the version is in it.
+    """
+    from pyspark.sql import functions as F
+
+    limit = 16
+    while True:
+        history = session.sql(f"DESCRIBE HISTORY delta.{quote(source)} LIMIT {limit}")
+        rows = history.select("version", F.unix_micros("timestamp").alias("micros")).collect()
+        for row in rows:
+            if row["version"] == version:
+                return F.timestamp_micros(F.lit(row["micros"]))
+        if len(rows) < limit:
+            raise AssertionError(f"version {version} is not in the history of {source}")
+        limit *= 8
+
+
+def is_before() -> Column:
+    """Tell whether a feed row is a state before its commit."""
+    from pyspark.sql import functions as F
+
+    return F.col(CHANGE_TYPE).isin(*BEFORE_TYPES)
+
+
+def is_after() -> Column:
+    """Tell whether a feed row is a state after its commit."""
+    from pyspark.sql import functions as F
+
+    return F.col(CHANGE_TYPE).isin(*AFTER_TYPES)
+
+
+def version_states(rows: DataFrame, keys: Sequence[str], values: Sequence[str]) -> DataFrame:
+    """Bring feed rows to one row per key and version: the state before and the state after it.
+
+    Inside one version Delta promises no order of rows; {delete, pre-image} come before {insert, post-image},
+    so one state of each kind says all. More than one (``n_before``, ``n_after`` > 1) means that the key is
+    not unique, which the caller must refuse, never pick.
+
+    :param rows: key and value columns, the feed's metadata columns and :data:`SEQUENCE` (may be NULL)
+    :return: keys, version, before and after (structs of ``values``, NULL = no state), sequence (of the
+        after state, or of the before state of a delete), n_before, n_after, unknown (rows of unknown type)
+    """
+    from pyspark.sql import functions as F
+
+    state = F.struct(*[F.col(quote(name)) for name in values])
+    before, after = F.when(is_before(), state), F.when(is_after(), state)
+    sequence = F.col(SEQUENCE)
+    # Clustered by key alone, the aggregation below and every later one by key need no second shuffle.
+    return (
+        rows.repartition(*[F.col(quote(key)) for key in keys])
+        .groupBy(*[F.col(quote(key)) for key in keys], F.col(COMMIT_VERSION).alias(VERSION))
+        .agg(
+            F.first(before, ignorenulls=True).alias(BEFORE),
+            F.first(after, ignorenulls=True).alias(AFTER),
+            F.when(F.count_if(is_after()) > 0, F.first(F.when(is_after(), sequence), ignorenulls=True))
+            .otherwise(F.first(F.when(is_before(), sequence), ignorenulls=True))
+            .alias(SEQUENCE),
+            F.count_if(is_before()).alias(N_BEFORE),
+            F.count_if(is_after()).alias(N_AFTER),
+            F.count_if(~(is_before() | is_after())).alias(UNKNOWN),
+        )
+    )

@@ -1,0 +1,85 @@
+"""Text of SQL: the only place where identifiers and values become part of a statement."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+#: Columns of our own plans; refused in sources, never written to targets.
+PLAN_PREFIX = "__delta_cdc_"
+
+
+def quote(name: str) -> str:
+    """Quote one identifier (back-ticks doubled)."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def column(qualifier: str, name: str) -> str:
+    """Return ``qualifier.`name```."""
+    return f"{qualifier}.{quote(name)}"
+
+
+def table(uri: str) -> str:
+    """Return the table at a path or URI as Delta's SQL names it: ``delta.`uri```.
+
+    A catalog name (``catalog.schema.table``) is quoted part by part.
+    """
+    if "/" in uri:
+        return f"delta.{quote(uri)}"
+    return ".".join(quote(part) for part in uri.split("."))
+
+
+def string(value: str) -> str:
+    """Return a SQL string literal."""
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def literal(value: Any) -> str | None:
+    """Return the typed SQL literal of a value that Spark collected, or None for a type we leave out.
+
+    Literals only serve file skipping, so leaving one out costs time, never rows.
+    """
+    if isinstance(value, bool) or value is None:
+        return None
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, Decimal):
+        return f"{value:f}BD"
+    if isinstance(value, str):
+        return string(value)
+    if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
+        return f"DATE'{value.isoformat()}'"
+    return None
+
+
+def merge(
+    *,
+    target: str,
+    source_view: str,
+    on: Iterable[str],
+    clauses: Iterable[str],
+    evolve: bool,
+) -> str:
+    """Return a MERGE statement with target alias ``t`` and source alias ``s``."""
+    return "\n".join(
+        [
+            f"MERGE {'WITH SCHEMA EVOLUTION ' if evolve else ''}INTO {table(target)} AS t",
+            f"USING {quote(source_view)} AS s",
+            "ON " + " AND ".join(on),
+            *clauses,
+        ]
+    )
+
+
+def update_set(assignments: Mapping[str, str]) -> str:
+    """Return ``UPDATE SET …``. Target columns stand without alias: with one, schema evolution fails."""
+    return "UPDATE SET " + ", ".join(f"{quote(name)} = {value}" for name, value in assignments.items())
+
+
+def insert(values: Mapping[str, str]) -> str:
+    """Return ``INSERT (…) VALUES (…)``."""
+    return f"INSERT ({', '.join(map(quote, values))}) VALUES ({', '.join(values.values())})"
