@@ -154,7 +154,7 @@ class DeltaCdcSubmitHook(SparkSubmitHook):
 
     # -- command and environment ----------------------------------------------------------------
     def _get_spark_binary_path(self) -> list[str]:
-        from delta_cdc.session import submit_binary
+        from delta_cdc.environment import submit_binary
 
         binary = self._connection["spark_binary"]
         if binary in (None, DEFAULT_SPARK_BINARY):
@@ -168,7 +168,7 @@ class DeltaCdcSubmitHook(SparkSubmitHook):
         return [found]
 
     def _build_spark_submit_command(self, application: str) -> list[str]:
-        from delta_cdc.session import child_environment
+        from delta_cdc.environment import child_environment
 
         command = [
             *self._get_spark_binary_path(),

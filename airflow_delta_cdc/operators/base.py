@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 #: The file given to ``spark-submit``. Not the package's ``__main__.py``: given as application, that would
 #: make its own folder ``sys.path[0]``.
 JOB_FILE = "delta_cdc_job.py"
-_JOB = "from delta_cdc.__main__ import main\n\nmain()\n"
+_JOB = "import sys\n\nfrom delta_cdc.__main__ import main\n\nsys.exit(main())\n"
 
 #: Which spec the stored application id belongs to.
 FINGERPRINT_KEY = "spark_job_fingerprint"

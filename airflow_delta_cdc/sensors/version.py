@@ -1,0 +1,181 @@
+"""Wait until a Delta table has changes."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, cast
+
+from airflow.providers.common.compat.sdk import conf
+from airflow.sdk import BaseSensorOperator, PokeReturnValue
+
+from airflow_delta_cdc.assets import delta_asset, expand, is_literal
+from airflow_delta_cdc.operators import arguments
+from airflow_delta_cdc.triggers.version import DeltaVersionTrigger
+from delta_cdc.errors import DeltaCdcError, InvalidConfiguration
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow.sdk import Context
+    from pydantic import JsonValue
+
+    from delta_cdc.waiting import Baseline, News
+
+_POLL_INTERVAL = 30.0
+
+
+class DeltaVersionSensor(BaseSensorOperator):
+    """Succeed as soon as a table has commits that change data after a baseline. OPTIMIZE doesn't count.
+
+    With ``pipeline`` and ``target`` the baseline is the pipeline's watermark, read from the target's log at
+    every look: the sensor lets the apply task run exactly when it has work. Without them it is
+    ``baseline_version``, else the version found at the first look, which is kept across retries.
+
+    A table that doesn't exist yet is waited for. Works deferred (one look per interval in the triggerer),
+    in mode ``reschedule`` and in mode ``poke``; never starts a JVM.
+
+    The XCom is a dict: ``table``, ``table_id``, ``version`` and ``previous_version``.
+
+    :param table: path or URI of the table to watch, ``${ENV}`` allowed (templated)
+    :param pipeline: the flow whose watermark is the baseline; needs ``target`` (templated)
+    :param target: the target of that flow, ``${ENV}`` allowed (templated)
+    :param baseline_version: commits after this version count (templated)
+    :param min_versions: how many commits that change data it takes (templated)
+    :param deferrable: wait in the triggerer; default ``[operators] default_deferrable``
+    :param poke_interval: seconds between two looks; default ``[delta_cdc] poll_interval``
+    :param storage_options: options of the object store; no secrets (templated)
+    :raises InvalidConfiguration: for ``pipeline`` without ``target`` or the other way round
+    :raises DeltaCdcError: a named error where the target's log holds no usable proof
+    """
+
+    template_fields = (
+        "table",
+        "pipeline",
+        "target",
+        "baseline_version",
+        "min_versions",
+        "storage_options",
+    )
+    ui_color = "#e8e0f5"
+
+    def __init__(
+        self,
+        *,
+        table: str,
+        pipeline: str | None = None,
+        target: str | None = None,
+        baseline_version: int | str | None = None,
+        min_versions: int | str = 1,
+        deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
+        storage_options: Mapping[str, str] | None = None,
+        poke_interval: timedelta | float | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if poke_interval is None:
+            poke_interval = conf.getfloat("delta_cdc", "poll_interval", fallback=_POLL_INTERVAL)
+        super().__init__(poke_interval=poke_interval, **kwargs)
+        self.table = table
+        self.pipeline = pipeline
+        self.target = target
+        self.baseline_version = baseline_version
+        self.min_versions = min_versions
+        self.deferrable = deferrable
+        self.storage_options = storage_options
+        if is_literal(table):
+            self.add_inlets([delta_asset(table)])
+
+    def execute(self, context: Context) -> Any:
+        """Look once; where there is nothing yet, defer (or go on poking)."""
+        if not self.deferrable:
+            return super().execute(context)
+        baseline, news = asyncio.run(self._look(context))
+        if news is not None:
+            return news.to_dict()
+        self.defer(
+            trigger=DeltaVersionTrigger(
+                table=self._table(),
+                baseline_version=baseline.version,
+                baseline_table_id=baseline.table_id,
+                min_versions=self._min_versions(),
+                poll_interval=self.poke_interval,
+                storage_options=self._storage_options(),
+            ),
+            method_name="execute_complete",
+            timeout=timedelta(seconds=self.timeout),
+        )
+
+    def poke(self, context: Context) -> PokeReturnValue:
+        """Look once."""
+        _, news = asyncio.run(self._look(context))
+        return PokeReturnValue(is_done=news is not None, xcom_value=news.to_dict() if news else None)
+
+    def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
+        """Return what the trigger found.
+
+        :raises DeltaCdcError: the named error the trigger gave up with
+        """
+        if "error" in event:
+            raise DeltaCdcError.from_dict(event["error"])
+        return event
+
+    # -- one look -------------------------------------------------------------------------------
+    async def _look(self, context: Context) -> tuple[Baseline, News | None]:
+        from delta_cdc.waiting import Watch
+
+        baseline = await self._baseline(context)
+        watch = Watch(
+            self._table(),
+            baseline_version=baseline.version,
+            baseline_table_id=baseline.table_id,
+            min_versions=self._min_versions(),
+            storage_options=self._storage_options(),
+        )
+        return baseline, await watch.look()
+
+    async def _baseline(self, context: Context) -> Baseline:
+        from delta_cdc.waiting import Baseline, newest, proven
+
+        given = arguments.is_given
+        if given(self.pipeline) != given(self.target):
+            raise InvalidConfiguration(
+                f"The sensor {self.task_id} was given only one of pipeline and target.",
+                remedy="give both to wait for versions beyond the watermark, or none.",
+            )
+        if self.pipeline and self.target and given(self.pipeline):
+            target = expand(self.target.strip())
+            return await proven(
+                self._table(), target, self.pipeline, storage_options=self._storage_options()
+            )
+        version = arguments.whole_number("baseline_version", self.baseline_version)
+        if version is not None:
+            return Baseline(version=version)
+        pinned = self._pinned(context)
+        if pinned is None:
+            pinned = await newest(self._table(), storage_options=self._storage_options())
+            self._pin(context, pinned)
+        return pinned
+
+    def _pinned(self, context: Context) -> Baseline | None:
+        from delta_cdc.waiting import Baseline
+
+        store = context.get("task_state_store")
+        kept = store.get(self._pin_key()) if store is not None else None
+        return Baseline(**cast("dict[str, Any]", kept)) if isinstance(kept, dict) else None
+
+    def _pin(self, context: Context, baseline: Baseline) -> None:
+        store = context.get("task_state_store")
+        if store is not None:
+            store.set(self._pin_key(), cast("JsonValue", baseline.to_dict()))
+
+    def _pin_key(self) -> str:
+        return f"baseline:{delta_asset(self._table()).uri}"[:512]
+
+    def _table(self) -> str:
+        return expand(arguments.required("table", self.table))
+
+    def _min_versions(self) -> int:
+        return arguments.whole_number("min_versions", self.min_versions, minimum=1) or 1
+
+    def _storage_options(self) -> dict[str, str] | None:
+        return dict(self.storage_options) if self.storage_options else None

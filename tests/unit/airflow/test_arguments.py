@@ -1,0 +1,74 @@
+"""Rendered template values back to what they mean."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_delta_cdc.operators import arguments
+from delta_cdc.errors import InvalidConfiguration
+
+
+@pytest.mark.parametrize("value", [None, "", "  ", "None", "none", "null"])
+def test_empty_form_fields_mean_not_given(value: object) -> None:
+    assert arguments.whole_number("starting_version", value) is None
+    assert arguments.text(value) is None
+    assert arguments.names("keys", value) is None
+
+
+@pytest.mark.parametrize(("value", "number"), [(0, 0), (12, 12), ("12", 12), (" 7 ", 7)])
+def test_versions_come_as_numbers_or_rendered_text(value: object, number: int) -> None:
+    assert arguments.whole_number("starting_version", value) == number
+
+
+@pytest.mark.parametrize("value", ["-1", -1, "1.5", "latest", True, "0x10", [1], "1 2"])
+def test_what_is_no_version_is_refused_by_name(value: object) -> None:
+    with pytest.raises(InvalidConfiguration, match="starting_version"):
+        arguments.whole_number("starting_version", value)
+
+
+def test_max_versions_is_at_least_one() -> None:
+    with pytest.raises(InvalidConfiguration, match="max_versions"):
+        arguments.whole_number("max_versions", "0", minimum=1)
+
+
+def test_a_single_name_needs_no_list() -> None:
+    assert arguments.names("keys", "id") == ("id",)
+    assert arguments.names("keys", ["a", "b"]) == ("a", "b")
+
+
+def test_an_empty_list_is_a_list() -> None:
+    assert arguments.names("cluster_by", []) == ()
+
+
+def test_names_are_texts() -> None:
+    with pytest.raises(InvalidConfiguration, match="keys"):
+        arguments.names("keys", [1])
+
+
+def test_partition_by_as_list_and_as_mapping() -> None:
+    assert arguments.partitions(["region"]) == {"region": None}
+    assert arguments.partitions({"year": "year(day)", "region": ""}) == {"year": "year(day)", "region": None}
+    assert arguments.partitions(None) == {}
+
+
+def test_initial_load() -> None:
+    assert arguments.initial_load("snapshot") == "snapshot"
+    assert arguments.initial_load("") == "snapshot"
+    assert arguments.initial_load({"from_version": "3"}) == {"from_version": 3}
+    assert arguments.initial_load({"from_version": ""}) == "snapshot"
+
+
+@pytest.mark.parametrize("value", ["everything", {"from": 3}, {"from_version": "x"}, 3])
+def test_another_initial_load_is_refused(value: object) -> None:
+    with pytest.raises(InvalidConfiguration, match="initial_load"):
+        arguments.initial_load(value)
+
+
+def test_properties_are_delta_text() -> None:
+    assert arguments.properties({"delta.appendOnly": True, "n": 3}) == {"delta.appendOnly": "true", "n": "3"}
+
+
+@pytest.mark.parametrize("value", ["", "None", None, 5])
+def test_required_texts(value: object) -> None:
+    with pytest.raises(InvalidConfiguration, match="pipeline"):
+        arguments.required("pipeline", value)

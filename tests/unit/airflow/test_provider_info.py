@@ -1,0 +1,62 @@
+"""What Airflow's provider manager is told."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from importlib.resources import files
+
+import jsonschema
+import pytest
+
+import airflow_delta_cdc
+from airflow_delta_cdc.plugin import DeltaCdcPlugin, watermark
+from airflow_delta_cdc.provider_info import get_provider_info
+
+
+def _schema() -> dict[str, object]:
+    text = files("airflow").joinpath("provider_info.schema.json").read_text()
+    schema: dict[str, object] = json.loads(text)
+    return schema
+
+
+def test_info_validates_against_the_schema_of_the_installed_airflow() -> None:
+    jsonschema.validate(get_provider_info(), _schema())
+
+
+def test_the_schema_can_refuse() -> None:
+    info = get_provider_info()
+    info["config"]["delta_cdc"]["options"]["delta_jars"].pop("type")
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(info, _schema())
+
+
+@pytest.mark.parametrize("kind", ["operators", "sensors", "triggers", "hooks"])
+def test_named_modules_can_be_imported(kind: str) -> None:
+    modules = [module for entry in get_provider_info()[kind] for module in entry["python-modules"]]
+    assert modules
+    for module in modules:
+        importlib.import_module(module)
+
+
+def test_versions_of_options_are_real() -> None:
+    options = get_provider_info()["config"]["delta_cdc"]["options"]
+    assert {option["version_added"] for option in options.values()} <= {airflow_delta_cdc.__version__}
+
+
+class _Ti:
+    """Answers like a task instance: a list unless a map index is named."""
+
+    def xcom_pull(self, *, task_ids: str, dag_id: str | None, key: str, **how: object) -> object:
+        value = {"task": task_ids, "dag": dag_id, "key": key, "prior": how["include_prior_dates"]}
+        return value if how.get("map_indexes") == -1 else [value, value]
+
+
+def test_the_macro_pulls_one_value() -> None:
+    found = watermark(_Ti(), "apply", dag_id="d")  # type: ignore[arg-type]
+    assert found == {"task": "apply", "dag": "d", "key": "watermark", "prior": True}
+
+
+def test_the_plugin_is_named_as_templates_call_it() -> None:
+    assert DeltaCdcPlugin.name == "delta_cdc"
+    assert DeltaCdcPlugin.macros == [watermark]

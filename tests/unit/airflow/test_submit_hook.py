@@ -1,0 +1,245 @@
+"""The submit hook: strict about connections, quiet about Spark's log, sure to kill."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_delta_cdc.hooks.submit import DeltaCdcSubmitHook
+from delta_cdc.errors import (
+    DeployModeUnsupported,
+    EnvironmentNotReady,
+    JobFailed,
+    SparkConnectionNotFound,
+)
+from tests.unit.airflow.conftest import Connect, Records, StandIn
+
+
+# -- connections ----------------------------------------------------------------------------------
+def test_without_a_connection_spark_is_local(stand_in: StandIn) -> None:
+    hook = DeltaCdcSubmitHook(conn_id=None)
+    assert hook.master == "local[*]"
+    assert not hook.is_cluster
+
+
+def test_a_missing_connection_is_an_error_and_not_yarn(monkeypatch: pytest.MonkeyPatch) -> None:
+    from airflow.providers.common.compat.sdk import AirflowNotFoundException
+
+    def missing(conn_id: str) -> Any:
+        raise AirflowNotFoundException(f"The conn_id `{conn_id}` isn't defined")
+
+    monkeypatch.setattr(DeltaCdcSubmitHook, "get_connection", staticmethod(missing))
+    with pytest.raises(SparkConnectionNotFound, match="'nowhere'"):
+        DeltaCdcSubmitHook(conn_id="nowhere")
+
+
+def test_a_connect_connection_is_refused(connect: Connect) -> None:
+    conn_id = connect(conn_type="spark_connect", host="sc://server")
+    with pytest.raises(DeployModeUnsupported, match="Spark Connect"):
+        DeltaCdcSubmitHook(conn_id=conn_id)
+
+
+@pytest.mark.parametrize("where", ["connection", "operator"])
+def test_standalone_cluster_mode_is_refused_before_submit(connect: Connect, where: str) -> None:
+    extra = {"deploy-mode": "cluster"} if where == "connection" else {}
+    conn_id = connect(host="spark://master:7077", **extra)
+    with pytest.raises(DeployModeUnsupported, match="spark://master:7077"):
+        DeltaCdcSubmitHook(conn_id=conn_id, deploy_mode="cluster" if where == "operator" else None)
+
+
+def test_kubernetes_without_its_provider_is_named(connect: Connect) -> None:
+    pytest.importorskip("airflow.providers.apache.spark")
+    conn_id = connect(host="k8s://https://cluster")
+    if _has_kubernetes():
+        pytest.skip("the Kubernetes provider is installed")
+    with pytest.raises(EnvironmentNotReady, match="Kubernetes"):
+        DeltaCdcSubmitHook(conn_id=conn_id)
+
+
+def _has_kubernetes() -> bool:
+    import importlib.util
+
+    try:
+        return importlib.util.find_spec("airflow.providers.cncf.kubernetes") is not None
+    except ModuleNotFoundError:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("extra", "tracked"),
+    [
+        ({}, False),
+        ({"yarn_track_via_rm_api": True}, True),
+        ({"yarn-track-via-rm-api": "true"}, True),
+        ({"yarn_resourcemanager_webapp_address": "http://rm:8088"}, True),
+        ({"yarn_resourcemanager_webapp_address": "http://rm:8088", "yarn_track_via_rm_api": False}, False),
+    ],
+)
+def test_tracking_comes_from_the_connection(connect: Connect, extra: dict[str, Any], tracked: bool) -> None:
+    conn_id = connect(host="yarn", **{"deploy-mode": "cluster"}, **extra)
+    assert DeltaCdcSubmitHook(conn_id=conn_id).is_tracked is tracked
+
+
+def test_a_client_run_is_never_tracked(connect: Connect) -> None:
+    conn_id = connect(host="yarn", yarn_track_via_rm_api=True)
+    assert not DeltaCdcSubmitHook(conn_id=conn_id).is_tracked
+
+
+def test_another_submit_binary_must_be_there(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    conn_id = connect(host="local[2]", **{"spark-binary": "spark2-submit"})
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(EnvironmentNotReady, match="spark2-submit"):
+        DeltaCdcSubmitHook(conn_id=conn_id).submit("job.py")
+
+
+# -- command and environment ----------------------------------------------------------------------
+def test_the_child_gets_a_complete_environment(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_HOME", "somewhere else")
+    DeltaCdcSubmitHook(conn_id=None, env_vars={"MINE": "1"}).submit("job.py")
+    seen = stand_in.environment
+    assert Path(seen["SPARK_HOME"], "bin", "spark-submit").exists()
+    assert seen["MINE"] == "1"
+    assert "PYSPARK_PYTHON" in seen
+
+
+def test_the_submit_binary_is_absolute() -> None:
+    assert os.path.isabs(DeltaCdcSubmitHook(conn_id=None)._get_spark_binary_path()[0])
+
+
+def test_the_connections_own_binary_is_used(stand_in: StandIn, connect: Connect) -> None:
+    conn_id = connect(host="local[2]", **{"spark-binary": "spark3-submit"})
+    hook = DeltaCdcSubmitHook(conn_id=conn_id)
+    assert hook._get_spark_binary_path() == [str(stand_in.binary)]
+
+
+# -- log ------------------------------------------------------------------------------------------
+_OUTPUT = """
+echo '26/01/01 00:00:00 INFO SparkContext: Running Spark version'
+echo 'delta_cdc| applied 100% of 3 rows'
+echo '26/01/01 00:00:00 WARN Utils: something odd'
+echo 'java.lang.IllegalStateException: no space left'
+echo '\tat org.apache.spark.Frame.run(Frame.scala:1)'
+"""
+
+
+def _run(records: Records, log_file: Path) -> DeltaCdcSubmitHook:
+    hook = DeltaCdcSubmitHook(conn_id=None, log_file=log_file)
+    hook._log = records  # type: ignore[assignment]
+    hook.submit("job.py")
+    return hook
+
+
+def test_only_our_lines_are_shown_and_all_are_kept(
+    stand_in: StandIn, records: Records, tmp_path: Path
+) -> None:
+    stand_in.does(_OUTPUT)
+    _run(records, tmp_path / "spark.log")
+    assert records.at("info") == ["applied 100% of 3 rows"]
+    assert any("Running Spark version" in line for line in records.at("debug"))
+    assert len((tmp_path / "spark.log").read_text().splitlines()) == 5
+
+
+def test_a_dead_application_is_explained_in_a_few_lines(
+    stand_in: StandIn, records: Records, tmp_path: Path
+) -> None:
+    frames = 'i=0; while [ $i -lt 300 ]; do echo "    at org.apache.Frame.f$i(F.scala)"; i=$((i+1)); done'
+    stand_in.does(f"{_OUTPUT}\n{frames}\nexit 7")
+    with pytest.raises(JobFailed) as caught:
+        _run(records, tmp_path / "spark.log")
+    message = str(caught.value)
+    assert "exit code 7" in message
+    assert "no space left" in message
+    assert str(tmp_path / "spark.log") in message
+    assert "org.apache" not in message
+    assert len(message.splitlines()) <= 25
+
+
+def test_at_most_twenty_lines_explain(stand_in: StandIn, records: Records, tmp_path: Path) -> None:
+    stand_in.does('i=0; while [ $i -lt 100 ]; do echo "trouble $i"; i=$((i+1)); done; exit 1')
+    with pytest.raises(JobFailed) as caught:
+        _run(records, tmp_path / "spark.log")
+    assert str(caught.value).count("trouble") == 20
+    assert "trouble 99" in str(caught.value)
+
+
+# -- killing --------------------------------------------------------------------------------------
+def _start(hook: DeltaCdcSubmitHook, stand_in: StandIn) -> tuple[threading.Thread, list[BaseException]]:
+    """Run submit in a thread; returns when the child says that it runs."""
+    running, raised = threading.Event(), []
+
+    class Log(Records):
+        def info(self, message: str, *args: Any) -> None:
+            if "running" in (message % args):
+                running.set()
+
+    hook._log = Log()  # type: ignore[assignment]
+
+    def submit() -> None:
+        try:
+            hook.submit("job.py")
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=submit)
+    thread.start()
+    assert running.wait(30)
+    return thread, raised
+
+
+@pytest.mark.parametrize("trap", ["", "trap '' TERM"])
+def test_kill_ends_the_application_and_its_children(
+    stand_in: StandIn, monkeypatch: pytest.MonkeyPatch, trap: str
+) -> None:
+    monkeypatch.setattr("airflow_delta_cdc.hooks.submit.KILL_GRACE", 0.5)
+    child = stand_in.folder / "child"
+    stand_in.does(
+        f"{trap}\nsleep 600 &\necho $! > {child}\necho 'delta_cdc| running'\nwait; wait; sleep 600"
+    )
+    hook = DeltaCdcSubmitHook(conn_id=None)
+    thread, raised = _start(hook, stand_in)
+    assert hook._submit_sp is not None
+    watched = os.pidfd_open(int(child.read_text()))
+    hook.on_kill()
+    # Readable once the process has ended.
+    assert select.select([watched], [], [], 30)[0]
+    os.close(watched)
+    thread.join(30)
+    assert not thread.is_alive()
+    assert isinstance(raised[0], JobFailed)
+    assert "killed" in str(raised[0])
+    assert hook._submit_sp.poll() in (-signal.SIGTERM, -signal.SIGKILL)
+
+
+def test_kill_before_start_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    hook = DeltaCdcSubmitHook(conn_id=None)
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise AssertionError("started a process, or looked something up")
+
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    monkeypatch.setattr(hook, "get_connection", refuse)
+    hook.on_kill()
+
+
+def test_an_interrupted_submit_takes_its_application_along(
+    stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in.does("echo 'delta_cdc| running'\nsleep 600")
+    hook = DeltaCdcSubmitHook(conn_id=None)
+
+    class Interrupting(Records):
+        def info(self, message: str, *args: Any) -> None:
+            raise KeyboardInterrupt
+
+    hook._log = Interrupting()  # type: ignore[assignment]
+    with pytest.raises(KeyboardInterrupt):
+        hook.submit("job.py")
+    assert hook._submit_sp is not None
+    assert hook._submit_sp.poll() is not None
