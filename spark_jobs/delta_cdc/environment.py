@@ -1,0 +1,127 @@
+"""Where Spark and Java are on this machine. Standard library only; imports no pyspark.
+
+Everything is found from the running interpreter, so it works from a virtual environment that nobody
+activated, inside an Airflow worker and inside a notebook alike.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+from delta_cdc.errors import EnvironmentNotReady
+
+#: Oldest Java that Spark 4.2 runs on.
+MINIMUM_JAVA = 17
+
+_JAVA_REMEDY = f"install a Java runtime >= {MINIMUM_JAVA} and put it on PATH, or point JAVA_HOME to it."
+
+
+def spark_home() -> Path:
+    """Return the folder of the installed pyspark, which is a whole Spark distribution.
+
+    An inherited ``SPARK_HOME`` is not looked at: Spark's JVM side must be of the very version that this
+    interpreter imports.
+
+    :raises EnvironmentNotReady: if pyspark is not installed, or only its Connect client is
+    """
+    remedy = "install pyspark (the full package, not only pyspark-client) into this Python environment."
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise EnvironmentNotReady(f"pyspark is not installed for {sys.executable}.", remedy=remedy)
+    home = Path(spec.origin).resolve().parent
+    if not (home / "bin" / "spark-submit").is_file() or not (home / "jars").is_dir():
+        raise EnvironmentNotReady(f"The pyspark in {home} has no Spark in it.", remedy=remedy)
+    return home
+
+
+def submit_binary() -> Path:
+    """Return the absolute path of ``spark-submit``.
+
+    :raises EnvironmentNotReady: see :func:`spark_home`
+    """
+    return spark_home() / "bin" / "spark-submit"
+
+
+def child_environment() -> dict[str, str]:
+    """Return the variables to add to the environment of a process that runs Spark.
+
+    ``JAVA_HOME`` and ``PATH`` are left as they are: Spark itself looks for Java in that order.
+
+    :raises EnvironmentNotReady: see :func:`spark_home`
+    """
+    return {
+        "SPARK_HOME": str(spark_home()),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+    }
+
+
+def java_binary() -> Path:
+    """Return the ``java`` that Spark's scripts would start: ``$JAVA_HOME``'s, else the one on PATH.
+
+    :raises EnvironmentNotReady: if there is none
+    """
+    java_home = os.environ.get("JAVA_HOME")
+    if java_home:
+        binary = Path(java_home) / "bin" / "java"
+        if not os.access(binary, os.X_OK):
+            raise EnvironmentNotReady(
+                f"JAVA_HOME is {java_home}, which has no bin/java.", remedy=_JAVA_REMEDY
+            )
+        return binary
+    found = shutil.which("java")
+    if found is None:
+        raise EnvironmentNotReady("Java is missing: no JAVA_HOME, no java on PATH.", remedy=_JAVA_REMEDY)
+    return Path(found)
+
+
+def require_java() -> int:
+    """Return the major version of the Java that Spark would use.
+
+    The answer is kept for the life of the process; asking Java costs a tenth of a second.
+
+    :raises EnvironmentNotReady: if Java is missing, does not run, or is older than :data:`MINIMUM_JAVA`
+    """
+    return _java_version(java_binary())
+
+
+@cache
+def _java_version(binary: Path) -> int:
+    try:
+        answer = subprocess.run(
+            [binary, "-version"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise EnvironmentNotReady(f"{binary} does not run: {error}.", remedy=_JAVA_REMEDY) from error
+    major = parse_java_version(answer.stderr + answer.stdout)
+    if major is None:
+        raise EnvironmentNotReady(
+            f"{binary} -version says nothing that names a version (exit code {answer.returncode}).",
+            remedy=_JAVA_REMEDY,
+        )
+    if major < MINIMUM_JAVA:
+        raise EnvironmentNotReady(
+            f"{binary} is Java {major}; Spark needs Java {MINIMUM_JAVA} or newer.", remedy=_JAVA_REMEDY
+        )
+    return major
+
+
+def parse_java_version(text: str) -> int | None:
+    """Return the major version in the output of ``java -version``; None if it holds none.
+
+    Java 8 and older call themselves 1.8 and so on.
+    """
+    match = re.search(r'version "(?:1\.)?(\d+)', text)
+    return int(match.group(1)) if match else None

@@ -1,0 +1,138 @@
+"""Spark by profile, in one place: what a Delta session needs, what an embedded one needs, what travels.
+
+Standard library only at import time; pyspark is imported by :func:`embedded_session` alone.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import os
+import shutil
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from delta_cdc.environment import child_environment, require_java, spark_home, submit_binary
+from delta_cdc.jars import class_path
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = [
+    "child_environment",
+    "delta_confs",
+    "embedded_confs",
+    "embedded_session",
+    "engine_zip",
+    "spark_home",
+    "submit_binary",
+]
+
+_PACKAGE = Path(__file__).resolve().parent
+
+
+def delta_confs() -> dict[str, str]:
+    """Return the confs that make a Spark session understand Delta, on whatever cluster."""
+    return {
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    }
+
+
+def embedded_confs(cores: int | None = None, *, quick_start: bool = False) -> dict[str, str]:
+    """Return the confs of a driver that is its own cluster, on this machine, with Delta on its class path.
+
+    The session runs in UTC. Its warehouse lies in a temporary folder that is named here, but not made.
+
+    :param cores: threads of the local master; None means all CPUs this process may use
+    :param quick_start: let the JVM start in half the CPU time and compute more slowly once warm: right for
+        small tables, wrong for long jobs
+    :raises EnvironmentNotReady: if Java is missing or too old, or the Delta JARs cannot be resolved
+    """
+    require_java()
+    threads = cores or _usable_cpus()
+    java_options = [f"-Dlog4j2.configurationFile={(_PACKAGE / 'log4j2.properties').as_uri()}"]
+    if quick_start:
+        java_options += ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    return {
+        **delta_confs(),
+        "spark.master": f"local[{threads}]",
+        # Not spark.jars: a class path that the JVM knows from the start loads faster.
+        "spark.driver.extraClassPath": class_path(),
+        "spark.driver.extraJavaOptions": " ".join(java_options),
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        # Both defaults are made for clusters; locally they cost seconds per small query.
+        "spark.sql.shuffle.partitions": str(max(4, threads)),
+        "spark.databricks.delta.snapshotPartitions": "2",
+        "spark.sql.warehouse.dir": str(
+            Path(tempfile.gettempdir()) / f"delta-cdc-warehouse-{os.urandom(8).hex()}"
+        ),
+    }
+
+
+def _usable_cpus() -> int:
+    # A container's CPU set shows in the affinity, which only Linux has.
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+def embedded_session(
+    app_name: str, *, cores: int | None = None, quick_start: bool = False, **extra: str
+) -> SparkSession:
+    """Start (or return, if this process has one) a local Spark session that understands Delta.
+
+    Sets ``SPARK_HOME`` and the ``PYSPARK_…`` variables of this process, for Spark's children.
+
+    :param app_name: name of the Spark application
+    :param cores: see :func:`embedded_confs`
+    :param quick_start: see :func:`embedded_confs`
+    :param extra: more confs, or other values for those of :func:`embedded_confs`
+    :raises EnvironmentNotReady: see :func:`embedded_confs`
+    """
+    confs = {**embedded_confs(cores, quick_start=quick_start), **extra}
+    os.environ.update(child_environment())
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(app_name)
+    for key, value in confs.items():
+        builder = builder.config(key, value)
+    if "spark.sql.warehouse.dir" not in extra:
+        atexit.register(shutil.rmtree, confs["spark.sql.warehouse.dir"], ignore_errors=True)
+    return builder.getOrCreate()
+
+
+def engine_zip(directory: Path) -> Path:
+    """Return the engine as a zip for ``--py-files``, written into ``directory`` if it is not there yet.
+
+    The same sources give the same bytes on every machine, and the file's name carries their hash, so that
+    a worker of one release never runs the engine of another. It appears in one rename.
+
+    :param directory: where the file is kept; made if missing
+    """
+    sources = sorted(
+        (path.relative_to(_PACKAGE.parent).as_posix(), path.read_bytes()) for path in _PACKAGE.rglob("*.py")
+    )
+    digest = hashlib.sha256()
+    for name, content in sources:
+        digest.update(f"{name}\0{len(content)}\0".encode() + content)
+    target = directory / f"delta_cdc-{digest.hexdigest()[:16]}.zip"
+    if target.is_file():
+        return target
+    directory.mkdir(parents=True, exist_ok=True)
+    handle, draft = tempfile.mkstemp(prefix=".delta_cdc-", suffix=".zip", dir=directory)
+    try:
+        with os.fdopen(handle, "wb") as file, zipfile.ZipFile(file, "w") as archive:
+            for name, content in sources:
+                # Stored, not deflated: what deflate gives depends on the zlib at hand. ZipInfo's own date
+                # is 1980, the oldest a zip can say.
+                archive.writestr(zipfile.ZipInfo(name), content)
+        Path(draft).replace(target)
+    finally:
+        Path(draft).unlink(missing_ok=True)
+    return target
