@@ -38,6 +38,8 @@ _JOB = "import sys\n\nfrom delta_cdc.__main__ import main\n\nsys.exit(main())\n"
 FINGERPRINT_KEY = "spark_job_fingerprint"
 
 _SECTION = "delta_cdc"
+_CLASS_PATH = "spark.driver.extraClassPath"
+_UTC = {"spark.sql.session.timeZone": "UTC"}
 
 
 @dataclass(frozen=True)
@@ -303,7 +305,8 @@ class DeltaCdcOperator(SparkSubmitOperator):
         from delta_cdc.session import delta_confs, embedded_confs
 
         embedded = not self.spark_conn_id
-        confs = {**delta_confs(), **(embedded_confs() if embedded else {})}
+        confs = self._embedded_confs(embedded_confs()) if embedded else {**delta_confs(), **_UTC}
+        class_path = confs.pop(_CLASS_PATH, None)
         hook._conf = {**confs, **hook._conf}
         hook._py_files = ",".join(filter(None, (exchange.engine, self.py_files)))
         hook._files = ",".join(filter(None, (exchange.files, self.files))) or None
@@ -315,16 +318,23 @@ class DeltaCdcOperator(SparkSubmitOperator):
             "--result",
             exchange.result,
         ]
-        if self.jars or self.packages or not self._provides_jars(embedded):
+        if self.jars or self.packages:
             return
-        from delta_cdc.jars import delta_jars
-
-        paths = [str(path) for path in delta_jars()]
         if embedded:
-            # The driver is all there is: no copies, as --jars would make.
-            hook._driver_class_path = os.pathsep.join(filter(None, (*paths, self.driver_class_path)))
-        else:
-            hook._jars = ",".join(paths)
+            # The driver is all there is: no copies, as --jars would make. As an option, because one that
+            # the user gives would otherwise hide the conf of the same meaning.
+            hook._driver_class_path = os.pathsep.join(filter(None, (class_path, self.driver_class_path)))
+        elif self._hands_over_jars():
+            from delta_cdc.jars import delta_jars
+
+            hook._jars = ",".join(str(path) for path in delta_jars())
+
+    def _embedded_confs(self, confs: dict[str, str]) -> dict[str, str]:
+        # The hook names the master, and a warehouse in the run's own folder goes away with it.
+        confs = {name: value for name, value in confs.items() if name != "spark.master"}
+        if self._run_directory is not None:
+            confs["spark.sql.warehouse.dir"] = str(self._run_directory / "warehouse")
+        return confs
 
     def _with_lineage(self, confs: dict[str, Any], context: Context) -> dict[str, Any]:
         """Add OpenLineage's confs where Airflow's configuration asks for them, as the base class does."""
@@ -334,13 +344,14 @@ class DeltaCdcOperator(SparkSubmitOperator):
             confs = inject_transport_information_into_spark_properties(confs, context)
         return confs
 
-    def _provides_jars(self, embedded: bool) -> bool:
+    @staticmethod
+    def _hands_over_jars() -> bool:
         choice = (conf.get(_SECTION, "delta_jars", fallback="auto") or "auto").strip().lower()
         if choice not in ("auto", "provided"):
             raise InvalidConfiguration(
                 f"[{_SECTION}] delta_jars is {choice!r}.", remedy="set it to 'auto' or 'provided'."
             )
-        return embedded or choice == "auto"
+        return choice == "auto"
 
     def on_kill(self) -> None:
         """Stop the running application. With nothing started there is nothing to stop, nor to look up."""
@@ -419,6 +430,9 @@ def _open_folder(uri: str) -> tuple[Any, str]:
     from obstore.store import from_url
 
     folder, _, name = uri.rpartition("/")
+    if folder.startswith("file:"):
+        # A file system shared by workers and cluster: unlike in an object store, folders have to be made.
+        return from_url(folder, mkdir=True), name
     return from_url(folder), name
 
 

@@ -1,0 +1,387 @@
+"""How one spec becomes one Spark application, and what comes back."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import subprocess
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from airflow_delta_cdc.operators import DeltaApplyChangesOperator, DeltaEnableChangeDataFeedOperator
+from airflow_delta_cdc.operators.base import FINGERPRINT_KEY, DeltaCdcOperator, raise_if_failed
+from delta_cdc import spec as specs
+from delta_cdc.errors import (
+    DeltaCdcError,
+    DeployModeUnsupported,
+    InvalidConfiguration,
+    JobFailed,
+    KeyNotUnique,
+    SparkConnectionNotFound,
+)
+from delta_cdc.spec import EnableSpec, JobResult
+from tests.unit.airflow.conftest import Connect, StandIn
+
+SPEC = EnableSpec(run_id="run", tables=("/data/t",), properties={"delta.enableChangeDataFeed": "true"})
+COMMITTED = """echo '{"status": "committed", "counts": {"inserted": 3}}' > "$result"; exit 0"""
+
+
+@pytest.fixture(autouse=True)
+def small_world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """No JARs are resolved, and temporary directories can be looked into."""
+    monkeypatch.setattr("delta_cdc.session.class_path", lambda: "/jars/delta.jar")
+    monkeypatch.setattr("delta_cdc.session.require_java", lambda: 17)
+    monkeypatch.setattr("delta_cdc.jars.delta_jars", lambda: (Path("/jars/a.jar"), Path("/jars/b.jar")))
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    return temporary
+
+
+def operator(**arguments: Any) -> DeltaEnableChangeDataFeedOperator:
+    return DeltaEnableChangeDataFeedOperator(task_id="enable", table="/data/t", **arguments)
+
+
+class Store:
+    """A task state store kept in a dict, as strict about None as Airflow's."""
+
+    def __init__(self, **kept: Any) -> None:
+        self.kept: dict[str, Any] = kept
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return self.kept.get(key, default)
+
+    def set(self, key: str, value: Any) -> None:
+        assert value is not None
+        self.kept[key] = value
+
+    def delete(self, key: str) -> None:
+        del self.kept[key]
+
+
+def run(task: DeltaCdcOperator, store: Store | None = None) -> JobResult:
+    context: Any = {"task_state_store": store or Store(), "run_id": "run"}
+    return task.run_job(context, SPEC)
+
+
+# -- arguments ------------------------------------------------------------------------------------
+def test_embedded_spark(stand_in: StandIn) -> None:
+    stand_in.does(COMMITTED)
+    result = run(operator())
+    assert result.counts == {"inserted": 3}
+    assert stand_in.option("--master") == ["local[*]"]
+    assert stand_in.option("--driver-class-path") == ["/jars/delta.jar"]
+    assert stand_in.option("--jars") == []
+    assert "spark.master" not in stand_in.confs
+    assert stand_in.confs["spark.sql.extensions"] == "io.delta.sql.DeltaSparkSessionExtension"
+    assert [Path(p).name for p in stand_in.arguments if p.endswith("delta_cdc_job.py")] == ["delta_cdc_job.py"]
+    assert Path(stand_in.option("--py-files")[0]).name.startswith("delta_cdc-")
+
+
+def test_own_class_path_does_not_hide_deltas(stand_in: StandIn) -> None:
+    stand_in.does(COMMITTED)
+    run(operator(driver_class_path="/mine.jar"))
+    assert stand_in.option("--driver-class-path") == [f"/jars/delta.jar{os.pathsep}/mine.jar"]
+
+
+def test_own_confs_win(stand_in: StandIn) -> None:
+    stand_in.does(COMMITTED)
+    run(operator(conf={"spark.sql.session.timeZone": "Europe/Berlin", "spark.x": "1"}))
+    assert stand_in.confs["spark.sql.session.timeZone"] == "Europe/Berlin"
+    assert stand_in.confs["spark.x"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "setting", "jars", "packages"),
+    [
+        ({}, "auto", ["/jars/a.jar,/jars/b.jar"], []),
+        ({}, "provided", [], []),
+        ({"jars": "/own.jar"}, "auto", ["/own.jar"], []),
+        ({"packages": "io.delta:x:1"}, "auto", [], ["io.delta:x:1"]),
+    ],
+)
+def test_deltas_jars_on_a_cluster(
+    stand_in: StandIn,
+    connect: Connect,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: dict[str, Any],
+    setting: str,
+    jars: list[str],
+    packages: list[str],
+) -> None:
+    monkeypatch.setenv("AIRFLOW__DELTA_CDC__DELTA_JARS", setting)
+    stand_in.does(COMMITTED)
+    run(operator(spark_conn_id=connect(host="spark://master:7077"), **arguments))
+    assert stand_in.option("--master") == ["spark://master:7077"]
+    assert stand_in.option("--jars") == jars
+    assert stand_in.option("--packages") == packages
+    assert stand_in.option("--driver-class-path") == []
+    assert stand_in.confs["spark.sql.session.timeZone"] == "UTC"
+
+
+def test_another_setting_for_deltas_jars_is_refused(
+    stand_in: StandIn, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW__DELTA_CDC__DELTA_JARS", "maybe")
+    with pytest.raises(InvalidConfiguration, match="delta_jars"):
+        run(operator(spark_conn_id=connect(host="spark://master:7077")))
+    assert not stand_in.was_started
+
+
+def test_yarn_cluster_gets_the_spec_as_a_file(
+    stand_in: StandIn, connect: Connect, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    results = tmp_path / "results"
+    results.mkdir()
+    monkeypatch.setenv("AIRFLOW__DELTA_CDC__RESULTS_URI", results.as_uri())
+    sha = specs.sha256(specs.to_json(SPEC))
+    folder = results / sha
+    stand_in.does(f"mkdir -p {folder}; echo '{{\"status\": \"committed\"}}' > {folder}/result.json")
+    task = operator(
+        spark_conn_id=connect(host="yarn", **{"deploy-mode": "cluster"}), files="/own.txt", durable=False
+    )
+    assert run(task).status == "committed"
+    assert stand_in.option("--deploy-mode") == ["cluster"]
+    spec_file, own = stand_in.option("--files")[0].split(",")
+    assert own == "/own.txt"
+    # YARN puts the file into the driver's working directory under its name.
+    assert stand_in.option("--spec") == [Path(spec_file).name]
+    assert stand_in.option("--result") == [f"{results.as_uri()}/{sha}/result.json"]
+
+
+def test_kubernetes_cluster_gets_everything_from_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Hook:
+        is_cluster = is_kubernetes = True
+
+    monkeypatch.setenv("AIRFLOW__DELTA_CDC__RESULTS_URI", tmp_path.as_uri())
+    text = specs.to_json(SPEC)
+    hook: Any = Hook()
+    exchange = operator()._prepare(hook, tmp_path, spec_text=text)
+    folder = f"{tmp_path.as_uri()}/{specs.sha256(text)}"
+    assert exchange.application == f"{folder}/delta_cdc_job.py"
+    assert exchange.engine.startswith(f"{folder}/delta_cdc-")
+    assert exchange.files == f"{folder}/{exchange.spec}"
+    stored = tmp_path / specs.sha256(text)
+    assert (stored / exchange.spec).read_text() == text
+    assert {path.suffix for path in stored.iterdir()} == {".py", ".zip", ".json"}
+
+
+def test_cluster_mode_without_a_place_for_results(stand_in: StandIn, connect: Connect) -> None:
+    with pytest.raises(InvalidConfiguration, match="results_uri"):
+        run(operator(spark_conn_id=connect(host="yarn", **{"deploy-mode": "cluster"}), durable=False))
+    assert not stand_in.was_started
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"spark_conn_id": "nowhere"}, SparkConnectionNotFound),
+        ({"spark_conn_id": "standalone", "deploy_mode": "cluster"}, DeployModeUnsupported),
+    ],
+)
+def test_refused_before_anything_starts(
+    stand_in: StandIn,
+    connect: Connect,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: dict[str, Any],
+    error: type[DeltaCdcError],
+) -> None:
+    from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook
+
+    connect("standalone", host="spark://master:7077")
+    real = BaseHook.get_connection
+
+    def look_up(conn_id: str) -> Any:
+        if conn_id == "nowhere":
+            raise AirflowNotFoundException(conn_id)
+        return real(conn_id)
+
+    monkeypatch.setattr(BaseHook, "get_connection", staticmethod(look_up))
+    with pytest.raises(error):
+        run(operator(**arguments))
+    assert not stand_in.was_started
+
+
+def test_what_the_operator_sets_itself_is_refused() -> None:
+    with pytest.raises(InvalidConfiguration, match="application, conn_id"):
+        operator(conn_id="spark_default", application="mine.py")
+
+
+# -- spec and result ------------------------------------------------------------------------------
+def test_the_spec_is_private_and_named_by_hash(stand_in: StandIn, small_world: Path) -> None:
+    stand_in.does(
+        f"""ls -ld "$(dirname "$result")" > {stand_in.folder}/modes
+        ls -l "$(dirname "$result")"/spec-*.json >> {stand_in.folder}/modes\n{COMMITTED}"""
+    )
+    run(operator())
+    directory, file = (stand_in.folder / "modes").read_text().splitlines()
+    assert directory.startswith("drwx------")
+    assert file.startswith("-rw-------")
+    recorded = (stand_in.folder / "spec.json").read_bytes()
+    assert stand_in.option("--sha256") == [hashlib.sha256(recorded).hexdigest()]
+    assert specs.from_json(recorded.decode()) == SPEC
+
+
+def test_nothing_is_left_behind(stand_in: StandIn, small_world: Path) -> None:
+    stand_in.does(f"echo spark says hello\n{COMMITTED}")
+    run(operator())
+    assert list(small_world.iterdir()) == []
+
+
+def test_a_dead_application_leaves_only_its_log(stand_in: StandIn, small_world: Path) -> None:
+    stand_in.does("echo disk full; exit 9")
+    with pytest.raises(JobFailed, match="exit code 9") as caught:
+        run(operator())
+    left = [path for path in small_world.rglob("*") if path.is_file()]
+    assert [path.name for path in left] == ["spark.log"]
+    assert str(left[0]) in str(caught.value)
+    assert stat.S_IMODE(left[0].parent.stat().st_mode) == 0o700
+
+
+def test_a_named_error_comes_back_by_its_name(stand_in: StandIn, small_world: Path) -> None:
+    error = KeyNotUnique("Two rows share key 1.", remedy="clean the source.")
+    text = JobResult(status="failed", error=error.to_dict()).to_json()
+    stand_in.does(f"echo noise\necho '{text}' > \"$result\"; exit 1")
+    result = run(operator())
+    with pytest.raises(KeyNotUnique, match="Two rows share key 1") as caught:
+        raise_if_failed(result)
+    assert caught.value.remedy == "clean the source."
+    assert list(small_world.iterdir()) == []
+
+
+def test_the_log_of_an_unnamed_failure_stays(stand_in: StandIn, small_world: Path) -> None:
+    error = JobFailed("Py4JError: boom", remedy="look at the log.")
+    text = JobResult(status="failed", error=error.to_dict()).to_json()
+    stand_in.does(f"echo stack trace\necho '{text}' > \"$result\"; exit 1")
+    run(operator())
+    assert [path.name for path in small_world.rglob("*") if path.is_file()] == ["spark.log"]
+
+
+def test_success_without_a_result_is_a_failure(stand_in: StandIn) -> None:
+    with pytest.raises(JobFailed, match="without leaving a result"):
+        run(operator())
+
+
+# -- reconnecting ---------------------------------------------------------------------------------
+def test_durable_without_tracking_is_turned_off_and_said(
+    stand_in: StandIn, connect: Connect, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("AIRFLOW__DELTA_CDC__RESULTS_URI", tmp_path.as_uri())
+    folder = tmp_path / specs.sha256(specs.to_json(SPEC))
+    stand_in.does(f"mkdir -p {folder}; echo '{{\"status\": \"committed\"}}' > {folder}/result.json")
+    task = operator(spark_conn_id=connect(host="yarn", **{"deploy-mode": "cluster"}))
+    said: list[str] = []
+    monkeypatch.setattr(task.log, "warning", lambda text, *args: said.append(text % args))
+    assert task.durable
+    assert run(task).status == "committed"
+    assert any("no tracking" in line for line in said)
+
+
+class _Tracked(DeltaEnableChangeDataFeedOperator):
+    """A cluster operator whose cluster is a dict of states."""
+
+    cluster: ClassVar[dict[str, str]] = {}
+
+    def get_job_status(self, external_id: Any, context: Any) -> str:
+        if external_id not in self.cluster:
+            return super().get_job_status(external_id, context)
+        return self.cluster[external_id]
+
+    def is_job_active(self, status: str) -> bool:
+        return status == "RUNNING"
+
+    def is_job_succeeded(self, status: str) -> bool:
+        return status == "SUCCEEDED"
+
+    def poll_until_complete(self, external_id: Any, context: Any) -> None:
+        self.waited_for = external_id
+
+
+@pytest.fixture
+def tracked(connect: Connect, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, stand_in: StandIn) -> _Tracked:
+    monkeypatch.setenv("AIRFLOW__DELTA_CDC__RESULTS_URI", tmp_path.as_uri())
+    folder = tmp_path / specs.sha256(specs.to_json(SPEC))
+    folder.mkdir()
+    (folder / "result.json").write_text('{"status": "committed", "message": "of the first try"}')
+    stand_in.does(
+        f"""echo 'Submitted application_1_0002'
+        test -e {folder}/result.json && exit 3
+        echo '{{"status": "committed", "message": "of this try"}}' > {folder}/result.json"""
+    )
+    conn_id = connect(
+        host="yarn",
+        yarn_resourcemanager_webapp_address="http://localhost:1",
+        **{"deploy-mode": "cluster"},
+    )
+    task = _Tracked(task_id="enable", table="/data/t", spark_conn_id=conn_id)
+    _Tracked.cluster = {"application_1_0001": "RUNNING"}
+    return task
+
+
+def test_a_running_application_is_found_again_with_its_result(tracked: _Tracked, stand_in: StandIn) -> None:
+    fingerprint = specs.sha256(specs.to_json(SPEC))
+    store = Store(spark_job_id="application_1_0001", **{FINGERPRINT_KEY: fingerprint})
+    assert run(tracked, store).message == "of the first try"
+    assert tracked.waited_for == "application_1_0001"
+    assert not stand_in.was_started
+
+
+def test_the_application_of_another_spec_is_not_waited_for(tracked: _Tracked, stand_in: StandIn) -> None:
+    store = Store(spark_job_id="application_1_0001", **{FINGERPRINT_KEY: "another"})
+    assert run(tracked, store).message == "of this try"
+    assert tracked.waited_for == "application_1_0002"
+    assert store.kept["spark_job_id"] == "application_1_0002"
+
+
+def test_an_application_that_cannot_be_found_is_submitted_again(
+    tracked: _Tracked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from airflow_delta_cdc.hooks.submit import DeltaCdcSubmitHook
+
+    def unreachable(*_: Any) -> str:
+        raise RuntimeError("connection refused")
+
+    monkeypatch.setattr(DeltaCdcSubmitHook, "query_yarn_application_status", unreachable)
+    fingerprint = specs.sha256(specs.to_json(SPEC))
+    store = Store(spark_job_id="application_0_0000", **{FINGERPRINT_KEY: fingerprint})
+    assert run(tracked, store).message == "of this try"
+
+
+def test_forgetting_leaves_pins_alone(tracked: _Tracked) -> None:
+    store = Store(spark_job_id="a", **{FINGERPRINT_KEY: "f", "pin:p:t": {"ending_version": 3}})
+    context: Any = {"task_state_store": store}
+    tracked.forget_job(context)
+    assert store.kept == {"pin:p:t": {"ending_version": 3}}
+
+
+# -- killing --------------------------------------------------------------------------------------
+def test_kill_with_nothing_started_looks_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise AssertionError("started a process, or looked something up")
+
+    task = operator(spark_conn_id="somewhere")
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    monkeypatch.setattr(task, "_get_hook", refuse)
+    task.on_kill()
+
+
+def test_a_killed_task_starts_nothing(stand_in: StandIn) -> None:
+    task = operator()
+    task.on_kill()
+    with pytest.raises(JobFailed, match="killed before"):
+        run(task)
+    assert not stand_in.was_started
+
+
+# -- templates ------------------------------------------------------------------------------------
+@pytest.mark.parametrize("cls", [DeltaApplyChangesOperator, DeltaEnableChangeDataFeedOperator])
+def test_connection_and_deploy_mode_are_templated(cls: type[DeltaCdcOperator]) -> None:
+    fields = cls.template_fields
+    assert {"spark_conn_id", "deploy_mode", "conf", "jars", "packages"} <= set(fields)
+    assert len(fields) == len(set(fields))
+    assert "application" not in fields
