@@ -6,11 +6,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_delta_cdc.assets import delta_asset, expand, is_literal, is_template, pipeline_alias
-from airflow_delta_cdc.operators import arguments
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from airflow_delta_cdc.operators.pins import TaskPins
+from delta_cdc import arguments
 from delta_cdc.errors import DeltaCdcError
-from delta_cdc.spec import ApplyOptions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from delta_cdc.plan import ApplyRequest
+    from delta_cdc.spec import ApplyOptions
 
 
 class DeltaApplyChangesOperator(DeltaCdcOperator):
@@ -192,27 +192,21 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
         )
 
     def _options(self) -> ApplyOptions:
-        names = arguments.names
-        return ApplyOptions(
-            keys=names("keys", self.keys) or (),
-            stored_as_scd_type=arguments.whole_number(
-                "stored_as_scd_type", self.stored_as_scd_type, minimum=1
-            )
-            or 1,
-            sequence_by=arguments.text(self.sequence_by) or ApplyOptions.sequence_by,
-            delete_sequence=arguments.text(self.delete_sequence),
-            where=arguments.text(self.where),
-            select=names("select", self.select) or (),
-            track_history_column_list=names("track_history_column_list", self.track_history_column_list),
-            track_history_except_column_list=names(
-                "track_history_except_column_list", self.track_history_except_column_list
-            ),
+        return arguments.apply_options(
+            keys=self.keys,
+            stored_as_scd_type=self.stored_as_scd_type,
+            sequence_by=self.sequence_by,
+            delete_sequence=self.delete_sequence,
+            where=self.where,
+            select=self.select,
+            track_history_column_list=self.track_history_column_list,
+            track_history_except_column_list=self.track_history_except_column_list,
             insert_only=self.insert_only,
             start_column=self.start_column,
             end_column=self.end_column,
-            partition_by=arguments.partitions(self.partition_by),
-            cluster_by=names("cluster_by", self.cluster_by),
-            target_properties=arguments.properties(self.target_properties),
+            partition_by=self.partition_by,
+            cluster_by=self.cluster_by,
+            target_properties=self.target_properties,
             publish_changes=self.publish_changes,
             schema_evolution=self.schema_evolution,
         )

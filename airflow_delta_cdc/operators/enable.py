@@ -6,8 +6,8 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from airflow_delta_cdc.assets import expand
-from airflow_delta_cdc.operators import arguments
 from airflow_delta_cdc.operators.base import DeltaCdcOperator, raise_if_failed
+from delta_cdc import arguments
 from delta_cdc.errors import InvalidConfiguration
 from delta_cdc.spec import EnableSpec
 

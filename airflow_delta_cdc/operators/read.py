@@ -6,9 +6,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_delta_cdc.assets import delta_asset, expand, is_literal
-from airflow_delta_cdc.operators import arguments
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from airflow_delta_cdc.operators.pins import TaskPins
+from delta_cdc import arguments
 from delta_cdc.errors import DeltaCdcError
 
 if TYPE_CHECKING:

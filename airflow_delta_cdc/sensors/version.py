@@ -10,8 +10,8 @@ from airflow.providers.common.compat.sdk import conf
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
 
 from airflow_delta_cdc.assets import delta_asset, expand, is_literal
-from airflow_delta_cdc.operators import arguments
 from airflow_delta_cdc.triggers.version import DeltaVersionTrigger
+from delta_cdc import arguments
 from delta_cdc.errors import DeltaCdcError, InvalidConfiguration
 
 if TYPE_CHECKING:

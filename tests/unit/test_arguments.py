@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_delta_cdc.operators import arguments
+from delta_cdc import arguments
 from delta_cdc.errors import InvalidConfiguration
 
 
