@@ -1,0 +1,98 @@
+"""Where a table lies: one place that turns what users write into a URI and a store."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from delta_cdc.errors import InvalidConfiguration, TableNameUnresolved
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+_SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*):")
+_NAME = re.compile(r"^[^/\\\s]+(\.[^/\\\s]+){0,2}$")
+#: Different spellings of one storage; the first is the one that identifies a table.
+_SAME = {"s3a": "s3", "s3n": "s3", "abfs": "abfss"}
+_KNOWN = ("s3", "gs", "az", "adl", "azure", "abfss", "file")
+# delta-rs needs these for its own commits; obstore refuses keys it does not know.
+_DELTA_RS_ONLY = re.compile(r"^(aws_s3_locking_provider|aws_s3_allow_unsafe_rename|delta_dynamo_.*)$", re.I)
+_CLIENT = ("timeout", "connect_timeout", "proxy_url", "allow_http", "user_agent")
+
+
+def canonical_uri(table: str) -> str:
+    """Return the one spelling of a table's location: an absolute path, or a URI without a trailing slash.
+
+    ``s3a://`` becomes ``s3://``, ``file:`` URIs become plain paths. Characters stay as they are: Spark
+    takes a location literally and does not decode ``%20``.
+
+    :raises TableNameUnresolved: for a catalog name such as ``main.sales.orders``
+    :raises InvalidConfiguration: for an empty location or a scheme that cannot be read without Spark
+    """
+    text = str(table).strip()
+    match = _SCHEME.match(text)
+    if match is None:
+        return _local(text)
+    scheme = match.group(1).lower()
+    scheme = _SAME.get(scheme, scheme)
+    if scheme not in _KNOWN:
+        raise InvalidConfiguration(
+            f"The location {text} has the scheme {scheme}:, which cannot be read without Spark.",
+            remedy=f"use a path, or a URI of one of {', '.join(_KNOWN)}.",
+        )
+    rest = text[match.end() :]
+    if scheme == "file":
+        return _local("/" + rest.lstrip("/"))
+    return f"{scheme}://{rest.lstrip('/').rstrip('/')}"
+
+
+def spark_uri(table: str) -> str:
+    """Return the location as Spark's file systems name it: ``s3://`` is ``s3a://`` there."""
+    uri = canonical_uri(table)
+    return "s3a" + uri[2:] if uri.startswith("s3://") else uri
+
+
+def local_path(uri: str) -> str | None:
+    """Return the path of a table on the local file system; None for an object store."""
+    return None if "://" in uri else uri
+
+
+def open_store(uri: str, storage_options: dict[str, str] | None = None) -> ObjectStore | None:
+    """Return the store rooted at a canonical URI; None for a local directory that does not exist."""
+    from obstore.store import LocalStore, from_url
+
+    path = local_path(uri)
+    if path is not None:
+        return LocalStore(path) if os.path.isdir(path) else None
+    options = {k: v for k, v in (storage_options or {}).items() if not _DELTA_RS_ONLY.match(k)}
+    client: dict[str, Any] = {k: _client_value(options.pop(k)) for k in _CLIENT if k in options}
+    if str(options.get("AWS_ALLOW_HTTP", options.get("aws_allow_http", ""))).lower() == "true":
+        client["allow_http"] = True
+    options = {k: v for k, v in options.items() if k.lower() != "aws_allow_http"}
+    return from_url(  # type: ignore[call-overload,no-any-return]
+        quoted(uri), config=options or None, client_options=client or None
+    )
+
+
+def quoted(uri: str) -> str:
+    """Return an object store's URI with its path percent-encoded, as URL parsers expect it."""
+    scheme, rest = uri.split("://", 1)
+    bucket, slash, path = rest.partition("/")
+    return f"{scheme}://{bucket}{slash}{quote(path)}"
+
+
+def _client_value(value: str) -> str | bool:
+    return value.lower() == "true" if value.lower() in ("true", "false") else value
+
+
+def _local(text: str) -> str:
+    if not text:
+        raise InvalidConfiguration("A table's location is empty.", remedy="give a path or a URI.")
+    if "/" not in text and _NAME.match(text) and not os.path.exists(text):
+        raise TableNameUnresolved(
+            f"{text} is a catalog name, and only a path or URI can be read without Spark.",
+            remedy="give the table's location (DESCRIBE DETAIL shows it).",
+        )
+    return os.path.abspath(text)

@@ -1,0 +1,366 @@
+"""What the target itself proves: the newest seal that is still in effect, or why there is none.
+
+The walk goes backwards from the newest commit. A RESTORE sends it to the version restored to, because all in
+between is undone; a replacement by somebody else after the seal means that the seal proves nothing any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from delta_cdc.errors import (
+    NotADeltaTable,
+    ProofExpired,
+    TableNotFound,
+    TargetChangedUnderneath,
+    TargetReplaced,
+    TargetWithoutProof,
+    TransactionRetentionSet,
+)
+from delta_cdc.watermark import Seal, app_id
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from delta_cdc.log.actions import Commit
+    from delta_cdc.log.table import DeltaLog, TableState
+
+_RETENTION = "delta.setTransactionRetentionDuration"
+_APP_PREFIX = app_id("")
+_FIRST_BATCH = 4
+_LARGEST_BATCH = 64
+#: How far back seals of other pipelines are looked for, only to name them in an error.
+_LOOK_BACK = 200
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What an existing target proves about a pipeline.
+
+    :param seal: the newest seal in effect; None for an empty table that never had one
+    :param next_number: the only seal number that can commit next
+    :param empty: whether the target holds no row (told only where there is no seal)
+    :param commit: the commit that carries ``seal``
+    """
+
+    seal: Seal | None
+    next_number: int
+    target: TableState
+    notes: tuple[str, ...] = ()
+    empty: bool = False
+    commit: Commit | None = None
+
+
+@dataclass
+class _Walk:
+    """What was met on the way back to the seal."""
+
+    seal: Seal | None = None
+    commit: Commit | None = None
+    replaced: Commit | None = None
+    notes: list[str] = field(default_factory=list)
+
+
+class Backwards:
+    """Commits by version for a walk from the newest back, read ahead in growing concurrent batches."""
+
+    def __init__(self, log: DeltaLog) -> None:
+        self._log = log
+        self._known: dict[int, Commit | None] = {}
+        self._batch = _FIRST_BATCH
+
+    async def get(self, version: int) -> Commit | None:
+        """Return the commit, or None where its file is gone."""
+        if version not in self._known:
+            wanted = range(max(0, version - self._batch + 1), version + 1)
+            self._batch = min(self._batch * 2, _LARGEST_BATCH)
+            found = await asyncio.gather(*[self._log.find(v) for v in wanted])
+            self._known.update(zip(wanted, found, strict=True))
+        return self._known[version]
+
+
+def seal_of(commit: Commit, pipeline: str) -> Seal | None:
+    """Return the seal a commit carries for a pipeline.
+
+    Both the ``txn`` and the ``userMetadata`` must say so: the conf of the latter leaks into commits that
+    follow in the same Spark session.
+    """
+    seal = Seal.from_json(commit.info.user_metadata)
+    if seal is None or seal.pipeline != pipeline:
+        return None
+    app = app_id(pipeline)
+    if any(txn.app_id == app and txn.version == seal.number for txn in commit.txns):
+        return seal
+    return None
+
+
+def replaces(commit: Commit) -> bool:
+    """Tell whether a commit threw away every row that was there, by the operation it names."""
+    operation, parameters = commit.info.operation.upper(), commit.info.operation_parameters
+    if operation == "TRUNCATE" or "REPLACE TABLE" in operation or operation == "CLONE":
+        return True
+    if operation == "DELETE":
+        return str(parameters.get("predicate") or "[]").replace(" ", "") in ("[]", '["true"]')
+    if operation == "WRITE" and str(parameters.get("mode", "")).lower() == "overwrite":
+        dynamic = str(parameters.get("isDynamicPartitionOverwrite", "")).lower() == "true"
+        return not parameters.get("predicate") and not dynamic
+    return False
+
+
+def is_restore(commit: Commit) -> bool:
+    """Tell whether a commit is a RESTORE."""
+    return commit.info.operation.upper() == "RESTORE"
+
+
+async def reconcile_async(log: DeltaLog, pipeline: str) -> Proof | None:
+    """Find out what the target's log proves about a pipeline.
+
+    :param log: the target's log
+    :return: None where no table exists
+    :raises TargetReplaced: somebody else replaced, overwrote or truncated the table after our seal
+    :raises TargetChangedUnderneath: such an event lies between planning and the newest seal
+    :raises TargetWithoutProof: the table holds rows, but no seal of this pipeline
+    :raises ProofExpired: the sealed commit was cleaned from the log
+    :raises TransactionRetentionSet: the table would forget the proof
+    """
+    try:
+        state = await log.snapshot()
+    except (TableNotFound, NotADeltaTable):
+        if await log.left_over():
+            return None
+        raise
+    _refuse_retention(state)
+    stored = await log.transaction(app_id(pipeline))
+    back = Backwards(log)
+    walk = await _walk(log, back, state, pipeline) if stored is not None else _Walk()
+    if walk.seal is None or walk.commit is None:
+        return await _unsealed(log, back, state, pipeline, stored, tuple(walk.notes))
+    await _refuse_replaced(state, walk)
+    await _refuse_underneath(back, state, walk.seal, walk.commit)
+    number = walk.seal.number if stored is None else stored
+    return Proof(
+        seal=walk.seal,
+        next_number=number + 1,
+        target=state,
+        notes=tuple(walk.notes),
+        commit=walk.commit,
+    )
+
+
+def reconcile(log: DeltaLog, pipeline: str) -> Proof | None:
+    """Find out what the target's log proves about a pipeline; see :func:`reconcile_async`."""
+    from delta_cdc.log.table import run_sync
+
+    return run_sync(reconcile_async(log, pipeline))
+
+
+async def own_commits(
+    log: DeltaLog, pipeline: str, fingerprints: Sequence[str], after: int, newest: int
+) -> tuple[tuple[Seal, Commit], ...]:
+    """Return the sealed commits that carry one of the fingerprints, oldest first, among ``(after, newest]``."""
+    found = []
+    for version in range(newest, after, -1):
+        commit = await log.find(version)
+        seal = seal_of(commit, pipeline) if commit is not None else None
+        if seal is not None and commit is not None and seal.step.fingerprint in fingerprints:
+            found.append((seal, commit))
+            if len(found) == len(fingerprints):
+                break
+    return tuple(reversed(found))
+
+
+# -- the walk -----------------------------------------------------------------------------------
+async def _walk(log: DeltaLog, back: Backwards, state: TableState, pipeline: str) -> _Walk:
+    walk = _Walk()
+    version = state.version
+    while version >= 0:
+        commit = await back.get(version)
+        if commit is None:
+            raise _expired(state, pipeline, version)
+        walk.seal = seal_of(commit, pipeline)
+        if walk.seal is not None:
+            walk.commit = commit
+            break
+        if is_restore(commit):
+            version = await _restored_version(log, back, state, commit)
+            walk.notes.append(
+                f"The target {state.uri} was restored in version {commit.version} to version {version}: the "
+                "watermark is the one true there."
+            )
+            continue
+        if walk.replaced is None and replaces(commit):
+            walk.replaced = commit
+        version -= 1
+    return walk
+
+
+async def _unsealed(
+    log: DeltaLog,
+    back: Backwards,
+    state: TableState,
+    pipeline: str,
+    stored: int | None,
+    notes: tuple[str, ...],
+) -> Proof:
+    if not await asyncio.to_thread(lambda: state.is_empty):
+        others = await _other_pipelines(back, state, pipeline)
+        named = f"; seals of other pipelines: {', '.join(others)}" if others else ""
+        raise TargetWithoutProof(
+            f"The target {state.uri} (version {state.version}) holds rows, but no seal of pipeline "
+            f"{pipeline} is in effect{named}.",
+            remedy="use the pipeline name it was built with, or a target of its own.",
+        )
+    number = stored + 1 if stored is not None else await _first_number(log, state)
+    return Proof(seal=None, next_number=number, target=state, notes=notes, empty=True)
+
+
+async def _first_number(log: DeltaLog, state: TableState) -> int:
+    """Every planner of an empty table must come to the same number, so that two loads compete for it."""
+    if state.created_time is not None:
+        return state.created_time
+    commit = await log.commit(await log.oldest_version())
+    return commit.info.timestamp or commit.timestamp
+
+
+async def _other_pipelines(back: Backwards, state: TableState, pipeline: str) -> list[str]:
+    found: set[str] = set()
+    for version in range(state.version, max(-1, state.version - _LOOK_BACK), -1):
+        commit = await back.get(version)
+        if commit is None:
+            break
+        apps = (txn.app_id for txn in commit.txns if txn.app_id.startswith(_APP_PREFIX))
+        found.update(app[len(_APP_PREFIX) :] for app in apps)
+    return sorted(found - {pipeline})
+
+
+# -- RESTORE ------------------------------------------------------------------------------------
+async def _restored_version(log: DeltaLog, back: Backwards, state: TableState, restore: Commit) -> int:
+    version = restore.info.operation_parameters.get("version")
+    if version is not None:
+        return int(version)
+    timestamp = restore.info.operation_parameters.get("timestamp") or restore.info.operation_parameters.get(
+        "datetime"
+    )
+    for candidate in await _candidates(back, restore, str(timestamp)):
+        if await _same_files(log, candidate, restore.version):
+            return candidate
+    raise ProofExpired(
+        f"Version {restore.version} of the target {state.uri} is a RESTORE to the time {timestamp}, and no "
+        "version of the log holds what was restored.",
+        remedy="RESTORE the target to a version by its number, then run again.",
+    )
+
+
+async def _candidates(back: Backwards, restore: Commit, timestamp: str) -> list[int]:
+    """Return the versions that a RESTORE to a time may mean, most likely first.
+
+    Delta logs the time as text in the writer's own time zone, which the log does not name: so every zone
+    gives a candidate, and the files decide.
+    """
+    moment = _parsed(timestamp)
+    if moment is None:
+        return []
+    times: list[tuple[int, int]] = []
+    ceiling: int | None = None
+    earliest = moment - 14 * 3_600_000
+    for version in range(restore.version - 1, -1, -1):
+        commit = await back.get(version)
+        if commit is None:
+            break
+        # Commit clocks may go backwards; Delta makes file times monotone the same way.
+        at = commit.timestamp if ceiling is None else min(commit.timestamp, ceiling)
+        ceiling = at
+        times.append((version, at))
+        if at <= earliest:
+            break
+    found: list[int] = []
+    quarters = sorted(range(-14 * 4, 12 * 4 + 1), key=abs)
+    for quarter in quarters:
+        wanted = moment + quarter * 900_000
+        version = next((v for v, at in times if at <= wanted), None)
+        if version is not None and version not in found:
+            found.append(version)
+    return found
+
+
+def _parsed(timestamp: str) -> int | None:
+    try:
+        moment = datetime.fromisoformat(timestamp)
+    except ValueError:
+        return None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+
+
+async def _same_files(log: DeltaLog, version: int, other: int) -> bool:
+    try:
+        return await log.files(version) == await log.files(other)
+    except (TableNotFound, NotADeltaTable):
+        raise
+    except Exception as error:
+        if type(error).__name__ == "VersionsExpired":
+            return False
+        raise
+
+
+# -- refusals -----------------------------------------------------------------------------------
+def _refuse_retention(state: TableState) -> None:
+    if _RETENTION in state.configuration:
+        raise TransactionRetentionSet(
+            f"The target {state.uri} has {_RETENTION} = {state.configuration[_RETENTION]}: Delta would forget "
+            "the transactions that make a commit happen exactly once.",
+            remedy=f"ALTER TABLE … UNSET TBLPROPERTIES ('{_RETENTION}').",
+        )
+
+
+def _expired(state: TableState, pipeline: str, version: int) -> ProofExpired:
+    return ProofExpired(
+        f"The log of the target {state.uri} knows a transaction of pipeline {pipeline}, but the commit that "
+        f"carried its watermark is gone (version {version} was cleaned).",
+        remedy="raise delta.logRetentionDuration on the target, and load it anew into an empty table.",
+    )
+
+
+async def _refuse_replaced(state: TableState, walk: _Walk) -> None:
+    assert walk.seal is not None and walk.commit is not None
+    seal, commit = walk.seal, walk.commit
+    table_id = commit.metadata.id if commit.metadata is not None else None
+    if table_id is None and seal.step.planned_on is not None:
+        table_id = seal.step.planned_on.table_id
+    what = None
+    if walk.replaced is not None:
+        what = f"{walk.replaced.info.operation} in version {walk.replaced.version}"
+    elif table_id is not None and table_id != state.table_id:
+        what = f"its id is now {state.table_id}, it was {table_id}"
+    if what is not None:
+        raise TargetReplaced(
+            f"The target {state.uri} was replaced after version {commit.version}, which carries the watermark "
+            f"{seal.watermark} of pipeline {seal.pipeline} ({what}).",
+            remedy=f"RESTORE the target to version {state.version if table_id is None else commit.version}, "
+            "or drop it, so that it is loaded anew."
+            if walk.replaced is None
+            else f"RESTORE the target to version {walk.replaced.version - 1}, or drop it, so that it is "
+            "loaded anew.",
+        )
+
+
+async def _refuse_underneath(back: Backwards, state: TableState, seal: Seal, commit: Commit) -> None:
+    planned = seal.step.planned_on
+    if planned is None:
+        return
+    for version in range(commit.version - 1, planned.version, -1):
+        between = await back.get(version)
+        if between is None:
+            return
+        renewed = between.metadata is not None and between.metadata.id != planned.table_id
+        if renewed or is_restore(between) or replaces(between):
+            raise TargetChangedUnderneath(
+                f"Version {version} of the target {state.uri} is a {between.info.operation} made after "
+                f"version {planned.version}, on which the commit in version {commit.version} was planned.",
+                remedy=f"RESTORE the target to version {commit.version - 1}, the one before that commit, "
+                "then run again.",
+            )
