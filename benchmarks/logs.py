@@ -1,0 +1,107 @@
+"""Delta logs of any length for benchmarks, written without a JVM."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from typing import TYPE_CHECKING
+
+from delta_cdc.watermark import Seal, SealStep, app_id
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+_SCHEMA = json.dumps(
+    {"type": "struct", "fields": [{"name": "id", "type": "long", "nullable": True, "metadata": {}}]}
+)
+_CHECKPOINT_INTERVAL = 10
+_START_MS = 1_700_000_000_000
+
+
+def write_log(
+    table: Path, commits: int, *, table_id: str | None = None, extra: Callable[[int], list[dict]] | None = None
+) -> str:
+    """Write a table of ``commits`` versions, one added file each, with a checkpoint at every tenth.
+
+    :param extra: more actions of a version; a ``commitInfo`` among them replaces the plain one
+    :return: the table's id
+    """
+    from deltalake import DeltaTable
+
+    table_id = table_id or str(uuid.uuid4())
+    log = table / "_delta_log"
+    log.mkdir(parents=True)
+    for version in range(commits):
+        actions = extra(version) if extra else []
+        if not any("commitInfo" in action for action in actions):
+            actions.insert(0, {"commitInfo": _info(version)})
+        if version == 0:
+            actions += _head(table_id)
+        actions.append(_add(version))
+        text = "\n".join(json.dumps(action) for action in actions) + "\n"
+        (log / f"{version:020d}.json").write_text(text)
+        if version and version % _CHECKPOINT_INTERVAL == 0:
+            DeltaTable(str(table), version=version).create_checkpoint()
+    return table_id
+
+
+def _info(version: int) -> dict[str, object]:
+    return {
+        "timestamp": _START_MS + version,
+        "operation": "WRITE",
+        "operationParameters": {"mode": "Append"},
+        "operationMetrics": {"numOutputRows": "1"},
+    }
+
+
+def _head(table_id: str) -> list[dict[str, object]]:
+    configuration = {"delta.enableChangeDataFeed": "true"}
+    return [
+        {"protocol": {"minReaderVersion": 1, "minWriterVersion": 4}},
+        {
+            "metaData": {
+                "id": table_id,
+                "format": {"provider": "parquet", "options": {}},
+                "schemaString": _SCHEMA,
+                "partitionColumns": [],
+                "configuration": configuration,
+                "createdTime": _START_MS,
+            }
+        },
+    ]
+
+
+def _add(version: int) -> dict[str, object]:
+    return {
+        "add": {
+            "path": f"part-{version:05d}.parquet",
+            "partitionValues": {},
+            "size": 500,
+            "modificationTime": _START_MS + version,
+            "dataChange": True,
+            "stats": json.dumps({"numRecords": 1}),
+        }
+    }
+
+
+def sealed(pipeline: str, source_id: str, source_uri: str, commit_hash: Callable[[int], str]) -> Callable:
+    """Return ``extra`` for a target in which version N carries the watermark N of the source."""
+
+    def extra(version: int) -> list[dict]:
+        number = _START_MS + version
+        seal = Seal(
+            pipeline=pipeline,
+            number=number,
+            source_table_id=source_id,
+            source_uri=source_uri,
+            applied_from=0,
+            watermark=version,
+            source_commit_hash=commit_hash(version),
+            configuration={"keys": ["id"], "scd_type": 1, "tracked": {"include": None, "except": None}},
+            step=SealStep("apply", version, version, "benchmark", "benchmark"),
+        )
+        info = {**_info(version), "userMetadata": seal.to_json()}
+        return [{"commitInfo": info}, {"txn": {"appId": app_id(pipeline), "version": number}}]
+
+    return extra

@@ -1,0 +1,38 @@
+"""Change data capture between Delta tables: everything that is true without Airflow.
+
+``from delta_cdc import apply_changes, VersionRange, Watermark, errors``. Names are loaded when they are first
+used, because this package also travels to Spark drivers and into DAG files, where imports must cost nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from delta_cdc import errors
+    from delta_cdc.api import apply_changes
+    from delta_cdc.flow import ApplyResult
+    from delta_cdc.versions import VersionRange
+    from delta_cdc.watermark import Watermark
+
+__all__ = ["ApplyResult", "VersionRange", "Watermark", "apply_changes", "errors"]
+
+_HOME = {
+    "ApplyResult": "delta_cdc.flow",
+    "VersionRange": "delta_cdc.versions",
+    "Watermark": "delta_cdc.watermark",
+    "apply_changes": "delta_cdc.api",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "errors":
+        return import_module("delta_cdc.errors")
+    if name in _HOME:
+        return getattr(import_module(_HOME[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

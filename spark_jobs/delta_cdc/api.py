@@ -1,0 +1,143 @@
+"""The engine as functions, for a plain PySpark session with Delta."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from delta_cdc import arguments
+from delta_cdc.errors import TableNotFound
+from delta_cdc.flow import run_apply
+from delta_cdc.plan import ApplyRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from delta_cdc.flow import ApplyResult
+    from delta_cdc.spec import ApplySpec, JobResult
+
+log = logging.getLogger(__name__)
+
+
+def apply_changes(
+    spark: SparkSession,
+    source: str,
+    target: str,
+    *,
+    pipeline: str,
+    keys: Sequence[str] | str | None = None,
+    insert_only: bool = False,
+    stored_as_scd_type: int = 1,
+    sequence_by: str | None = None,
+    delete_sequence: str | None = None,
+    starting_version: int | None = None,
+    ending_version: int | None = None,
+    max_versions: int | None = None,
+    where: str | None = None,
+    select: Sequence[str] | str | None = None,
+    track_history_column_list: Sequence[str] | None = None,
+    track_history_except_column_list: Sequence[str] | None = None,
+    start_column: str = "__START_AT",
+    end_column: str = "__END_AT",
+    initial_load: str | Mapping[str, int] = "snapshot",
+    partition_by: Sequence[str] | Mapping[str, str | None] | None = None,
+    cluster_by: Sequence[str] | None = None,
+    target_properties: Mapping[str, Any] | None = None,
+    publish_changes: bool = False,
+    schema_evolution: str = "additive",
+    storage_options: Mapping[str, str] | None = None,
+    run_id: str = "",
+) -> ApplyResult:
+    """Bring ``target`` up to ``source``: every change exactly once, as SCD type 1 or type 2.
+
+    Without a target, the source is loaded as of its newest version; after that, each call applies the
+    changes between the watermark, which stands in the target's own log, and the source's newest version.
+    With nothing to apply, nothing is read by Spark and nothing is written.
+
+    :param spark: a session with Delta's extension and catalog; left as it is
+    :param source: path, URI, or catalog name of the source; its change data feed must be on for changes
+    :param target: path or URI of the target, or the catalog name of an existing one
+    :param pipeline: the flow's name in the target's log; must stay the same as long as the target lives
+    :param keys: columns that identify a row; may be empty only with ``insert_only``
+    :param insert_only: append only: the source never updates or deletes
+    :param stored_as_scd_type: 1 keeps the current rows, 2 keeps every version of them
+    :param sequence_by: type 2: what start and end hold: ``_commit_version`` (default), ``_commit_timestamp``,
+        or a Spark SQL expression over the columns
+    :param delete_sequence: the same for deletes; required where ``sequence_by`` is an expression, because a
+        delete in the feed carries the old values
+    :param starting_version: first version to apply, inclusive; None goes on at the watermark
+    :param ending_version: last version to apply, inclusive; None is the newest one
+    :param max_versions: apply at most so many versions
+    :param where: Spark SQL predicate on rows: one that leaves it is deleted, one that enters is inserted
+    :param select: Spark SQL projections; ``*`` stands for all columns
+    :param track_history_column_list: type 2: only changes of these columns make a new version
+    :param track_history_except_column_list: type 2: all columns but these do
+    :param initial_load: ``"snapshot"``, or ``{"from_version": N}`` for a snapshot of N - 1 and all changes since
+    :param partition_by: columns, or a mapping from a new column to its Spark SQL expression
+    :param cluster_by: clustering columns; None takes the first keys, an empty list none
+    :param target_properties: table properties of a target that is created here
+    :param publish_changes: give a target that is created here a change data feed of its own
+    :param schema_evolution: ``additive``, or ``none`` to refuse new columns
+    :param storage_options: options of the object store for reading the logs without Spark
+    :param run_id: who did it, for the target's log
+    :return: what was applied, the watermark, counts and the target's version
+    :raises DeltaCdcError: a named error with its remedy; nothing of the failing step was written
+    """
+    request = ApplyRequest(
+        pipeline=pipeline,
+        source=located(spark, source),
+        target=located(spark, target),
+        options=arguments.apply_options(
+            keys=keys,
+            insert_only=insert_only,
+            stored_as_scd_type=stored_as_scd_type,
+            sequence_by=sequence_by,
+            delete_sequence=delete_sequence,
+            where=where,
+            select=select,
+            track_history_column_list=track_history_column_list,
+            track_history_except_column_list=track_history_except_column_list,
+            start_column=start_column,
+            end_column=end_column,
+            partition_by=partition_by,
+            cluster_by=cluster_by,
+            target_properties=target_properties,
+            publish_changes=publish_changes,
+            schema_evolution=schema_evolution,
+        ),
+        starting_version=starting_version,
+        ending_version=ending_version,
+        max_versions=max_versions,
+        initial_load=arguments.initial_load(initial_load),
+        run_id=run_id,
+        storage_options=dict(storage_options) if storage_options else None,
+    )
+    return run_apply(request, execute=partial(_run, spark), say=log.info)
+
+
+def _run(spark: SparkSession, spec: ApplySpec) -> JobResult:
+    from delta_cdc import job
+
+    return job.run(spark, spec)
+
+
+def located(spark: SparkSession, table: str) -> str:
+    """Return the location of a table: a path or URI as it is, a catalog name as Spark resolves it.
+
+    :raises TableNotFound: for a name the catalog does not know
+    """
+    if "/" in table:
+        return table
+    from delta_cdc.sql import table as sql_name
+
+    try:
+        row = spark.sql(f"DESCRIBE DETAIL {sql_name(table)}").select("location").collect()[0]
+    except Exception as error:
+        raise TableNotFound(
+            f"The catalog has no Delta table {table}.",
+            remedy="check the name; a target that does not exist yet is named by its path.",
+        ) from error
+    return str(row["location"])

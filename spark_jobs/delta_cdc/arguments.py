@@ -1,0 +1,146 @@
+"""What people write as arguments, brought to the types the engine works with.
+
+Values may come from Python, from a rendered template or from a form, where "not given" is ``""`` or ``"None"``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from delta_cdc.errors import InvalidConfiguration
+from delta_cdc.spec import ApplyOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import Literal
+
+#: What an empty form field or an unset Param renders to.
+_NOT_GIVEN = ("", "none", "null")
+
+
+def is_given(value: Any) -> bool:
+    """Return whether a (rendered) argument holds anything."""
+    return value is not None and not (isinstance(value, str) and value.strip().lower() in _NOT_GIVEN)
+
+
+def whole_number(name: str, value: Any, *, minimum: int = 0) -> int | None:
+    """Read a whole number that may come as rendered text; ``""`` and ``"None"`` mean not given.
+
+    :param name: the argument's name, for the message
+    :raises InvalidConfiguration: for anything that is no whole number >= ``minimum``
+    """
+    if not is_given(value):
+        return None
+    number: int | None = None
+    if isinstance(value, int) and not isinstance(value, bool):
+        number = value
+    elif isinstance(value, str) and value.strip().isdecimal():
+        number = int(value)
+    if number is None or number < minimum:
+        raise InvalidConfiguration(
+            f"{name} is {value!r}.", remedy=f"give a whole number >= {minimum}, or leave it empty."
+        )
+    return number
+
+
+def text(value: Any) -> str | None:
+    """Read an optional text; ``""`` and ``"None"`` mean not given."""
+    return str(value) if is_given(value) else None
+
+
+def names(name: str, value: Any) -> tuple[str, ...] | None:
+    """Read a list of column names or expressions; one alone may come without its list.
+
+    :raises InvalidConfiguration: for anything but texts
+    """
+    if not is_given(value):
+        return None
+    items = (value,) if isinstance(value, str) else tuple(cast("Iterable[Any]", value))
+    if not all(isinstance(item, str) for item in items):
+        raise InvalidConfiguration(f"{name} is {value!r}.", remedy="give a list of texts.")
+    return items
+
+
+def partitions(value: Any) -> dict[str, str | None]:
+    """Read ``partition_by``: a list of columns, or a mapping from a column to its expression (or None)."""
+    if isinstance(value, dict):
+        return {str(column): text(expression) for column, expression in value.items()}
+    return dict.fromkeys(names("partition_by", value) or ())
+
+
+def initial_load(value: Any) -> Literal["snapshot"] | dict[str, int]:
+    """Read ``initial_load``: ``"snapshot"`` or ``{"from_version": N}``.
+
+    :raises InvalidConfiguration: for anything else
+    """
+    if not is_given(value) or value == "snapshot":
+        return "snapshot"
+    if isinstance(value, dict) and set(value) == {"from_version"}:
+        version = whole_number("initial_load from_version", value["from_version"])
+        return "snapshot" if version is None else {"from_version": version}
+    raise InvalidConfiguration(
+        f"initial_load is {value!r}.", remedy='give "snapshot" or {"from_version": <version>}.'
+    )
+
+
+def properties(value: Mapping[str, Any] | None) -> dict[str, str]:
+    """Read table properties; Python's booleans become Delta's."""
+    return {
+        str(key): str(item).lower() if isinstance(item, bool) else str(item)
+        for key, item in (value or {}).items()
+    }
+
+
+def required(name: str, value: Any) -> str:
+    """Read a text that has to be there.
+
+    :raises InvalidConfiguration: where it is empty
+    """
+    if not isinstance(value, str) or not is_given(value):
+        raise InvalidConfiguration(f"{name} is {value!r}.", remedy=f"give {name} a value.")
+    return value.strip()
+
+
+def apply_options(
+    *,
+    keys: Any,
+    stored_as_scd_type: Any,
+    sequence_by: Any,
+    delete_sequence: Any,
+    where: Any,
+    select: Any,
+    track_history_column_list: Any,
+    track_history_except_column_list: Any,
+    insert_only: bool,
+    start_column: str,
+    end_column: str,
+    partition_by: Any,
+    cluster_by: Any,
+    target_properties: Mapping[str, Any] | None,
+    publish_changes: bool,
+    schema_evolution: str,
+) -> ApplyOptions:
+    """Read the arguments that shape the rows of a target; see :class:`delta_cdc.spec.ApplyOptions`.
+
+    :raises InvalidConfiguration: for a value of the wrong kind
+    """
+    return ApplyOptions(
+        keys=names("keys", keys) or (),
+        stored_as_scd_type=whole_number("stored_as_scd_type", stored_as_scd_type, minimum=1) or 1,
+        sequence_by=text(sequence_by) or ApplyOptions.sequence_by,
+        delete_sequence=text(delete_sequence),
+        where=text(where),
+        select=names("select", select) or (),
+        track_history_column_list=names("track_history_column_list", track_history_column_list),
+        track_history_except_column_list=names(
+            "track_history_except_column_list", track_history_except_column_list
+        ),
+        insert_only=insert_only,
+        start_column=start_column,
+        end_column=end_column,
+        partition_by=partitions(partition_by),
+        cluster_by=names("cluster_by", cluster_by),
+        target_properties=properties(target_properties),
+        publish_changes=publish_changes,
+        schema_evolution=schema_evolution,
+    )
