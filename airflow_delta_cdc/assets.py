@@ -9,16 +9,12 @@ from urllib.parse import quote
 
 from airflow.sdk import Asset, AssetAlias
 
-from delta_cdc.errors import InvalidConfiguration
+from delta_cdc.errors import InvalidConfiguration, TableNameUnresolved
 
 if TYPE_CHECKING:
     from typing import Any
 
-_SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*://")
 _VARIABLE = re.compile(r"\$\{?[A-Za-z_]")
-
-#: Schemes that name the same object store, and the one that the asset carries.
-_SAME_STORE = {"s3a": "s3", "s3n": "s3"}
 
 
 def delta_asset(table: str) -> Asset:
@@ -35,7 +31,7 @@ def delta_asset(table: str) -> Asset:
             f"The asset of {table!r} is needed when the DAG file is parsed, before templates are filled in.",
             remedy="write the table literally, or with ${ENVIRONMENT_VARIABLE}.",
         )
-    uri = _uri(expand(table).rstrip("/") or "/")
+    uri = _uri(expand(table))
     return Asset(name=uri, uri=uri)
 
 
@@ -69,15 +65,13 @@ def expand(table: str) -> str:
 
 
 def _uri(table: str) -> str:
-    if _SCHEME.match(table):
-        scheme, rest = table.split("://", 1)
-        scheme = scheme.lower()
-        return f"{_SAME_STORE.get(scheme, scheme)}://{_quoted(rest)}"
-    if table.startswith("/"):
-        return f"file://{_quoted(table)}"
-    if "/" in table:
-        return f"file://{_quoted(os.path.abspath(table))}"
-    return f"x-delta://{_quoted(table.lower())}"
+    from delta_cdc.log import canonical_uri
+
+    try:
+        location = canonical_uri(table)
+    except TableNameUnresolved:
+        return f"x-delta://{_quoted(table.strip().lower())}"
+    return _quoted(location if "://" in location else f"file://{location}")
 
 
 def _quoted(path: str) -> str:

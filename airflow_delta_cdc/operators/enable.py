@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 from airflow_delta_cdc.assets import expand
@@ -123,10 +122,11 @@ class DeltaEnableChangeDataFeedOperator(DeltaCdcOperator):
     def _already_done(self, spec: EnableSpec) -> list[dict[str, Any]] | None:
         """Return the answer where no table needs a change; None where Spark is needed to tell."""
         from delta_cdc.enable import already_enabled, is_path
+        from delta_cdc.log import run_sync
 
         if spec.schema or not all(is_path(table) for table in spec.tables):
             return None
-        return asyncio.run(
+        return run_sync(
             already_enabled(
                 spec.tables,
                 spec.properties,

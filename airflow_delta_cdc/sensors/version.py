@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import conf
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
@@ -18,9 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from airflow.sdk import Context
-    from pydantic import JsonValue
 
-    from delta_cdc.waiting import Baseline, News
+    from delta_cdc.waiting import News
 
 _POLL_INTERVAL = 30.0
 
@@ -89,14 +87,14 @@ class DeltaVersionSensor(BaseSensorOperator):
         """Look once; where there is nothing yet, defer (or go on poking)."""
         if not self.deferrable:
             return super().execute(context)
-        baseline, news = asyncio.run(self._look(context))
+        baseline = self._baseline(context)
+        news = self._look(baseline)
         if news is not None:
             return news.to_dict()
         self.defer(
             trigger=DeltaVersionTrigger(
                 table=self._table(),
-                baseline_version=baseline.version,
-                baseline_table_id=baseline.table_id,
+                baseline_version=baseline,
                 min_versions=self._min_versions(),
                 poll_interval=self.poke_interval,
                 storage_options=self._storage_options(),
@@ -107,7 +105,7 @@ class DeltaVersionSensor(BaseSensorOperator):
 
     def poke(self, context: Context) -> PokeReturnValue:
         """Look once."""
-        _, news = asyncio.run(self._look(context))
+        news = self._look(self._baseline(context))
         return PokeReturnValue(is_done=news is not None, xcom_value=news.to_dict() if news else None)
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
@@ -120,53 +118,55 @@ class DeltaVersionSensor(BaseSensorOperator):
         return event
 
     # -- one look -------------------------------------------------------------------------------
-    async def _look(self, context: Context) -> tuple[Baseline, News | None]:
+    def _look(self, baseline: int) -> News | None:
+        from delta_cdc.log import run_sync
         from delta_cdc.waiting import Watch
 
-        baseline = await self._baseline(context)
         watch = Watch(
             self._table(),
-            baseline_version=baseline.version,
-            baseline_table_id=baseline.table_id,
+            baseline_version=baseline,
             min_versions=self._min_versions(),
             storage_options=self._storage_options(),
         )
-        return baseline, await watch.look()
+        return run_sync(watch.look())
 
-    async def _baseline(self, context: Context) -> Baseline:
-        from delta_cdc.waiting import Baseline, newest, proven
-
+    def _baseline(self, context: Context) -> int:
         given = arguments.is_given
         if given(self.pipeline) != given(self.target):
             raise InvalidConfiguration(
                 f"The sensor {self.task_id} was given only one of pipeline and target.",
                 remedy="give both to wait for versions beyond the watermark, or none.",
             )
-        if self.pipeline and self.target and given(self.pipeline):
-            target = expand(self.target.strip())
-            return await proven(
-                self._table(), target, self.pipeline, storage_options=self._storage_options()
-            )
+        if given(self.pipeline):
+            return self._watermark()
         version = arguments.whole_number("baseline_version", self.baseline_version)
-        if version is not None:
-            return Baseline(version=version)
-        pinned = self._pinned(context)
-        if pinned is None:
-            pinned = await newest(self._table(), storage_options=self._storage_options())
-            self._pin(context, pinned)
-        return pinned
+        return self._pinned(context) if version is None else version
 
-    def _pinned(self, context: Context) -> Baseline | None:
-        from delta_cdc.waiting import Baseline
+    def _watermark(self) -> int:
+        """Return the version that the target's log proves, or -1 where nothing is proved yet."""
+        from delta_cdc.log import DeltaLog
+        from delta_cdc.reconcile import reconcile
+        from delta_cdc.waiting import BEFORE_EVERYTHING
+
+        log = DeltaLog(expand(arguments.required("target", self.target)), self._storage_options())
+        proof = reconcile(log, arguments.required("pipeline", self.pipeline))
+        if proof is None or proof.seal is None:
+            return BEFORE_EVERYTHING
+        return proof.seal.watermark
+
+    def _pinned(self, context: Context) -> int:
+        """Return the version found at the first look of this task, in whatever try that was."""
+        from delta_cdc.log import run_sync
+        from delta_cdc.waiting import newest_version
 
         store = context.get("task_state_store")
-        kept = store.get(self._pin_key()) if store is not None else None
-        return Baseline(**cast("dict[str, Any]", kept)) if isinstance(kept, dict) else None
-
-    def _pin(self, context: Context, baseline: Baseline) -> None:
-        store = context.get("task_state_store")
+        pinned = store.get(self._pin_key()) if store is not None else None
+        if isinstance(pinned, int):
+            return pinned
+        newest = run_sync(newest_version(self._table(), storage_options=self._storage_options()))
         if store is not None:
-            store.set(self._pin_key(), cast("JsonValue", baseline.to_dict()))
+            store.set(self._pin_key(), newest)
+        return newest
 
     def _pin_key(self) -> str:
         return f"baseline:{delta_asset(self._table()).uri}"[:512]

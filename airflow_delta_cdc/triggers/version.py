@@ -7,16 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from delta_cdc.errors import DeltaCdcError, TableNameUnresolved, UnsupportedTable
+from delta_cdc.errors import DeltaCdcError, UnsupportedTable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
 #: Longest pause after failed looks, in seconds; a longer poll interval stays as it is.
 LONGEST_BACKOFF = 300.0
-
-#: What no amount of waiting repairs.
-_PERMANENT = (TableNameUnresolved, UnsupportedTable)
 
 
 class DeltaVersionTrigger(BaseTrigger):
@@ -30,7 +27,6 @@ class DeltaVersionTrigger(BaseTrigger):
 
     :param table: path or URI of the table
     :param baseline_version: commits after this version count; -1 counts all
-    :param baseline_table_id: id of the table the baseline speaks of; a table made again fires. None: not known
     :param min_versions: how many commits that change data it takes
     :param poll_interval: seconds between two looks
     :param storage_options: options of the object store; no secrets, they are kept in Airflow's database
@@ -41,7 +37,6 @@ class DeltaVersionTrigger(BaseTrigger):
         *,
         table: str,
         baseline_version: int,
-        baseline_table_id: str | None = None,
         min_versions: int = 1,
         poll_interval: float = 30.0,
         storage_options: Mapping[str, str] | None = None,
@@ -49,7 +44,6 @@ class DeltaVersionTrigger(BaseTrigger):
         super().__init__()
         self.table = table
         self.baseline_version = baseline_version
-        self.baseline_table_id = baseline_table_id
         self.min_versions = min_versions
         self.poll_interval = poll_interval
         self.storage_options = dict(storage_options) if storage_options else None
@@ -61,7 +55,6 @@ class DeltaVersionTrigger(BaseTrigger):
             {
                 "table": self.table,
                 "baseline_version": self.baseline_version,
-                "baseline_table_id": self.baseline_table_id,
                 "min_versions": self.min_versions,
                 "poll_interval": self.poll_interval,
                 "storage_options": self.storage_options,
@@ -72,19 +65,23 @@ class DeltaVersionTrigger(BaseTrigger):
         """Look, pause, look again; yield one event and end."""
         from delta_cdc.waiting import Watch
 
-        watch = Watch(
-            self.table,
-            baseline_version=self.baseline_version,
-            baseline_table_id=self.baseline_table_id,
-            min_versions=self.min_versions,
-            storage_options=self.storage_options,
-        )
+        try:
+            watch = Watch(
+                self.table,
+                baseline_version=self.baseline_version,
+                min_versions=self.min_versions,
+                storage_options=self.storage_options,
+            )
+        except DeltaCdcError as error:
+            # The location itself is wrong: a catalog name, an unknown scheme.
+            yield TriggerEvent({"error": error.to_dict()})
+            return
         failures = 0
         while True:
             try:
                 news = await watch.look()
                 failures = 0
-            except _PERMANENT as error:
+            except UnsupportedTable as error:
                 yield TriggerEvent({"error": error.to_dict()})
                 return
             except Exception as error:

@@ -1,0 +1,112 @@
+"""A real Airflow with a database of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@dataclass
+class Outcome:
+    """What one DAG run left behind.
+
+    :param log: what Airflow logged meanwhile
+    """
+
+    state: str
+    tasks: dict[str, dict[str, Any]]
+    events: list[dict[str, Any]]
+    processes: list[list[str]]
+    log: str
+
+    def xcom(self, task: str, key: str = "return_value") -> Any:
+        return self.tasks[task]["xcoms"].get(key)
+
+    @property
+    def submits(self) -> int:
+        return sum("spark-submit" in process[0] for process in self.processes)
+
+
+@dataclass
+class Airflow:
+    """Runs DAG files, each run with a logical date of its own."""
+
+    home: Path
+    process: subprocess.Popen[str]
+    log: Path
+    runs: int = field(default=0)
+
+    def run(
+        self, file: Path, *, conf: dict[str, Any] | None = None, forbid_processes: bool = False
+    ) -> Outcome:
+        self.runs += 1
+        before = self.log.stat().st_size
+        command = {
+            "file": str(file),
+            "logical_date": (datetime(2026, 1, 1, tzinfo=UTC) + timedelta(hours=self.runs)).isoformat(),
+            "conf": conf,
+            "forbid_processes": forbid_processes,
+        }
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps(command) + "\n")
+        self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        with self.log.open() as log:
+            log.seek(before)
+            said = log.read()
+        assert line, said
+        answer = json.loads(line)
+        assert "broken" not in answer, answer["broken"] + said
+        return Outcome(**answer, log=said)
+
+    def dag(self, name: str, text: str) -> Path:
+        """Write a DAG file into the DAG folder."""
+        file = self.home / "dags" / f"{name}.py"
+        file.write_text(text)
+        return file
+
+
+@pytest.fixture(scope="session")
+def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
+    """An Airflow that answers; its database is migrated once per test run."""
+    home = tmp_path_factory.mktemp("airflow")
+    (home / "dags").mkdir()
+    environment = {
+        **os.environ,
+        "AIRFLOW_HOME": str(home),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(home / "dags"),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home / 'airflow.db'}",
+        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+    }
+    log = home / "runner.log"
+    with log.open("w") as sink:
+        subprocess.run(
+            [sys.executable, "-m", "airflow", "db", "migrate"],
+            env=environment,
+            check=True,
+            stdout=sink,
+            stderr=sink,
+        )
+        process = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("runner.py"))],
+            env=environment,
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=sink,
+        )
+    yield Airflow(home=home, process=process, log=log)
+    assert process.stdin is not None
+    process.stdin.close()
+    process.wait(60)

@@ -1,0 +1,98 @@
+"""Is the feed on already, and since when?"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from delta_cdc.enable import already_enabled, is_path
+from delta_cdc.errors import NotADeltaTable, TableNotFound
+from tests.unit.airflow.tables import append, set_properties
+
+FEED = {"delta.enableChangeDataFeed": "true"}
+
+
+def answer(*tables: Path, **properties: str) -> list[dict[str, Any]] | None:
+    return asyncio.run(already_enabled([str(table) for table in tables], {**FEED, **properties}))
+
+
+def first_readable(table: Path) -> int:
+    found = answer(table)
+    assert found is not None
+    first: int = found[0]["first_readable_version"]
+    return first
+
+
+def test_on_since_the_table_was_made(tmp_path: Path) -> None:
+    append(tmp_path / "t", [1], **FEED)
+    append(tmp_path / "t", [2])
+    assert answer(tmp_path / "t") == [
+        {
+            "table": str(tmp_path / "t"),
+            "table_id": str(DeltaTable(str(tmp_path / "t")).metadata().id),
+            "first_readable_version": 0,
+            "changed": False,
+        }
+    ]
+
+
+def test_turned_on_later(tmp_path: Path) -> None:
+    append(tmp_path / "t", [1])
+    append(tmp_path / "t", [2])
+    on = set_properties(tmp_path / "t", delta__enableChangeDataFeed="true")
+    append(tmp_path / "t", [3])
+    set_properties(tmp_path / "t", delta__appendOnly="false")
+    assert first_readable(tmp_path / "t") == on == 2
+
+
+def test_turned_off_in_between(tmp_path: Path) -> None:
+    append(tmp_path / "t", [1], **FEED)
+    set_properties(tmp_path / "t", delta__enableChangeDataFeed="false")
+    append(tmp_path / "t", [2])
+    on = set_properties(tmp_path / "t", delta__enableChangeDataFeed="true")
+    assert first_readable(tmp_path / "t") == on == 3
+
+
+@pytest.mark.parametrize("was_on", [True, False])
+def test_a_cleaned_log_tells_by_its_checkpoint(tmp_path: Path, was_on: bool) -> None:
+    table = tmp_path / "t"
+    append(table, [1], **(FEED if was_on else {}))
+    append(table, [2])
+    DeltaTable(str(table)).create_checkpoint()
+    (table / "_delta_log" / f"{0:020d}.json").unlink()
+    on = set_properties(table, delta__enableChangeDataFeed="true", delta__appendOnly="false")
+    assert first_readable(table) == (1 if was_on else on)
+
+
+@pytest.mark.parametrize("missing", [{"delta.enableDeletionVectors": "true"}, {"delta.logRetentionDuration": "x"}])
+def test_another_property_needs_spark(tmp_path: Path, missing: dict[str, str]) -> None:
+    append(tmp_path / "t", [1], **FEED)
+    assert answer(tmp_path / "t", **missing) is None
+
+
+def test_one_table_without_the_feed_needs_spark(tmp_path: Path) -> None:
+    append(tmp_path / "on", [1], **FEED)
+    append(tmp_path / "off", [1])
+    assert answer(tmp_path / "on", tmp_path / "off") is None
+
+
+def test_a_missing_table_is_named(tmp_path: Path) -> None:
+    with pytest.raises(TableNotFound, match="nothing"):
+        answer(tmp_path / "nothing")
+
+
+def test_a_folder_without_a_log_is_named(tmp_path: Path) -> None:
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "a.csv").write_text("x")
+    with pytest.raises(NotADeltaTable, match="files"):
+        answer(tmp_path / "files")
+
+
+def test_what_can_be_read_without_a_catalog() -> None:
+    assert is_path("/data/t")
+    assert is_path("s3://lake/t")
+    assert not is_path("main.sales.orders")
