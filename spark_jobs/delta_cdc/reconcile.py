@@ -19,6 +19,7 @@ from delta_cdc.errors import (
     TargetReplaced,
     TargetWithoutProof,
     TransactionRetentionSet,
+    VersionsExpired,
 )
 from delta_cdc.watermark import Seal, app_id
 
@@ -99,11 +100,17 @@ def seal_of(commit: Commit, pipeline: str) -> Seal | None:
 
 def replaces(commit: Commit) -> bool:
     """Tell whether a commit threw away every row that was there, by the operation it names."""
-    operation, parameters = commit.info.operation.upper(), commit.info.operation_parameters
+    operation, parameters = (
+        commit.info.operation.upper(),
+        commit.info.operation_parameters,
+    )
     if operation == "TRUNCATE" or "REPLACE TABLE" in operation or operation == "CLONE":
         return True
     if operation == "DELETE":
-        return str(parameters.get("predicate") or "[]").replace(" ", "") in ("[]", '["true"]')
+        return str(parameters.get("predicate") or "[]").replace(" ", "") in (
+            "[]",
+            '["true"]',
+        )
     if operation == "WRITE" and str(parameters.get("mode", "")).lower() == "overwrite":
         dynamic = str(parameters.get("isDynamicPartitionOverwrite", "")).lower() == "true"
         return not parameters.get("predicate") and not dynamic
@@ -138,7 +145,7 @@ async def reconcile_async(log: DeltaLog, pipeline: str) -> Proof | None:
     walk = await _walk(log, back, state, pipeline) if stored is not None else _Walk()
     if walk.seal is None or walk.commit is None:
         return await _unsealed(log, back, state, pipeline, stored, tuple(walk.notes))
-    await _refuse_replaced(state, walk)
+    _refuse_replaced(state, walk)
     await _refuse_underneath(back, state, walk.seal, walk.commit)
     number = walk.seal.number if stored is None else stored
     return Proof(
@@ -280,9 +287,9 @@ async def _candidates(back: Backwards, restore: Commit, timestamp: str) -> list[
     quarters = sorted(range(-14 * 4, 12 * 4 + 1), key=abs)
     for quarter in quarters:
         wanted = moment + quarter * 900_000
-        version = next((v for v, at in times if at <= wanted), None)
-        if version is not None and version not in found:
-            found.append(version)
+        meant = next((v for v, at in times if at <= wanted), None)
+        if meant is not None and meant not in found:
+            found.append(meant)
     return found
 
 
@@ -299,12 +306,8 @@ def _parsed(timestamp: str) -> int | None:
 async def _same_files(log: DeltaLog, version: int, other: int) -> bool:
     try:
         return await log.files(version) == await log.files(other)
-    except (TableNotFound, NotADeltaTable):
-        raise
-    except Exception as error:
-        if type(error).__name__ == "VersionsExpired":
-            return False
-        raise
+    except VersionsExpired:
+        return False
 
 
 # -- refusals -----------------------------------------------------------------------------------
@@ -325,14 +328,15 @@ def _expired(state: TableState, pipeline: str, version: int) -> ProofExpired:
     )
 
 
-async def _refuse_replaced(state: TableState, walk: _Walk) -> None:
+def _refuse_replaced(state: TableState, walk: _Walk) -> None:
     assert walk.seal is not None and walk.commit is not None
     seal, commit = walk.seal, walk.commit
     table_id = commit.metadata.id if commit.metadata is not None else None
     if table_id is None and seal.step.planned_on is not None:
         table_id = seal.step.planned_on.table_id
-    what = None
+    what, intact = None, commit.version
     if walk.replaced is not None:
+        intact = walk.replaced.version - 1
         what = f"{walk.replaced.info.operation} in version {walk.replaced.version}"
     elif table_id is not None and table_id != state.table_id:
         what = f"its id is now {state.table_id}, it was {table_id}"
@@ -340,11 +344,7 @@ async def _refuse_replaced(state: TableState, walk: _Walk) -> None:
         raise TargetReplaced(
             f"The target {state.uri} was replaced after version {commit.version}, which carries the watermark "
             f"{seal.watermark} of pipeline {seal.pipeline} ({what}).",
-            remedy=f"RESTORE the target to version {state.version if table_id is None else commit.version}, "
-            "or drop it, so that it is loaded anew."
-            if walk.replaced is None
-            else f"RESTORE the target to version {walk.replaced.version - 1}, or drop it, so that it is "
-            "loaded anew.",
+            remedy=f"RESTORE the target to version {intact}, or drop it, so that it is loaded anew.",
         )
 
 

@@ -75,6 +75,8 @@ class Step:
     :param applied_from: what the seal will say; see :class:`delta_cdc.watermark.Seal`
     :param planned_on: the target as planned; None = no table yet, or made by the step before
     :param source_columns: the source's columns as of ``ending_version``
+    :param first_change: ``apply``: the first version of the range that changes data. The change feed is read
+        from here: commits before it may lie outside retention, or before the feed was turned on
     """
 
     kind: Literal["load", "apply"]
@@ -88,6 +90,7 @@ class Step:
     staging: Staging | None = None
     empty: bool = False
     highest_sequence: str | None = None
+    first_change: int | None = None
 
 
 @dataclass(frozen=True)

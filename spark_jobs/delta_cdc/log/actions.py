@@ -8,7 +8,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-_METADATA_ONLY_MERGE = ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted")
+_METADATA_ONLY_MERGE = (
+    "numTargetRowsInserted",
+    "numTargetRowsUpdated",
+    "numTargetRowsDeleted",
+)
 
 
 @dataclass(frozen=True)
@@ -220,14 +224,24 @@ def _protocol(data: dict[str, Any]) -> Protocol:
 
 
 _BUILDERS: dict[str, Any] = {
-    "add": lambda d: Add(d["path"], d.get("dataChange", True), d.get("size", 0), bool(d.get("deletionVector"))),
+    "add": lambda d: Add(
+        d["path"],
+        d.get("dataChange", True),
+        d.get("size", 0),
+        bool(d.get("deletionVector")),
+    ),
     "remove": lambda d: Remove(
-        d["path"], d.get("dataChange", True), d.get("size"), bool(d.get("deletionVector"))
+        d["path"],
+        d.get("dataChange", True),
+        d.get("size"),
+        bool(d.get("deletionVector")),
     ),
     "cdc": lambda d: Cdc(d["path"], d.get("size", 0)),
     "commitInfo": _commit_info,
     "metaData": _metadata,
     "protocol": _protocol,
     "txn": lambda d: Txn(d["appId"], d["version"], d.get("lastUpdated")),
-    "domainMetadata": lambda d: DomainMetadata(d["domain"], d.get("configuration", ""), d.get("removed", False)),
+    "domainMetadata": lambda d: DomainMetadata(
+        d["domain"], d.get("configuration", ""), d.get("removed", False)
+    ),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
 
 from delta_cdc.errors import InvalidConfiguration, TableNameUnresolved
@@ -18,7 +18,10 @@ _NAME = re.compile(r"^[^/\\\s]+(\.[^/\\\s]+){0,2}$")
 _SAME = {"s3a": "s3", "s3n": "s3", "abfs": "abfss"}
 _KNOWN = ("s3", "gs", "az", "adl", "azure", "abfss", "file")
 # delta-rs needs these for its own commits; obstore refuses keys it does not know.
-_DELTA_RS_ONLY = re.compile(r"^(aws_s3_locking_provider|aws_s3_allow_unsafe_rename|delta_dynamo_.*)$", re.I)
+_DELTA_RS_ONLY = re.compile(
+    r"^(aws_s3_locking_provider|aws_s3_allow_unsafe_rename|delta_dynamo_.*)$",
+    re.IGNORECASE,
+)
 _CLIENT = ("timeout", "connect_timeout", "proxy_url", "allow_http", "user_agent")
 
 
@@ -71,8 +74,10 @@ def open_store(uri: str, storage_options: dict[str, str] | None = None) -> Objec
     if str(options.get("AWS_ALLOW_HTTP", options.get("aws_allow_http", ""))).lower() == "true":
         client["allow_http"] = True
     options = {k: v for k, v in options.items() if k.lower() != "aws_allow_http"}
-    return from_url(  # type: ignore[call-overload,no-any-return]
-        quoted(uri), config=options or None, client_options=client or None
+    return from_url(
+        quoted(uri),
+        config=cast("Any", options or None),
+        client_options=cast("Any", client or None),
     )
 
 

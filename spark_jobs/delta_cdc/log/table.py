@@ -7,8 +7,8 @@ import json
 import os
 import re
 import tempfile
-import threading
 from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -198,7 +198,8 @@ class DeltaLog:
     async def _absent(self) -> TableNotFound | NotADeltaTable:
         if await self.left_over():
             return TableNotFound(
-                f"There is no Delta table at {self.uri}.", remedy="check the location, or create the table."
+                f"There is no Delta table at {self.uri}.",
+                remedy="check the location, or create the table.",
             )
         return NotADeltaTable(
             f"There are files at {self.uri}, but no Delta log.",
@@ -243,15 +244,16 @@ class DeltaLog:
             return path
         if self._link is None:
             self._link = tempfile.TemporaryDirectory(prefix="delta-cdc-")
-            os.symlink(os.path.join(path, "_delta_log"), os.path.join(self._link.name, "_delta_log"))
+            os.symlink(
+                os.path.join(path, "_delta_log"),
+                os.path.join(self._link.name, "_delta_log"),
+            )
         return self._link.name
 
     def _state(self, version: int | None) -> TableState:
         table = self._opened_table(version)
         metadata, protocol = table.metadata(), table.protocol()
-        features = tuple(
-            sorted({*(protocol.reader_features or ()), *(protocol.writer_features or ())})
-        )
+        features = tuple(sorted({*(protocol.reader_features or ()), *(protocol.writer_features or ())}))
         self._refuse(features)
         schema_string = table.schema().to_json()
         if version is None:
@@ -341,8 +343,12 @@ class DeltaLog:
         table = self._opened_table(version)
         masked = {}
         for batch in table.deletion_vectors():
-            for path, vector in zip(batch.column("filepath"), batch.column("selection_vector"), strict=True):
-                masked[_name(str(path.as_py()))] = sum(1 for keep in vector.as_py() if not keep)
+            paths, vectors = (
+                batch.column("filepath").to_pylist(),
+                batch.column("selection_vector").to_pylist(),
+            )
+            for path, keep in zip(paths, vectors, strict=True):
+                masked[_name(str(path))] = len(keep) - sum(keep)
         return frozenset((_name(uri), masked.get(_name(uri), 0)) for uri in table.file_uris())
 
 
@@ -352,21 +358,8 @@ def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(coroutine)
-    box: list[T] = []
-    failed: list[BaseException] = []
-
-    def target() -> None:
-        try:
-            box.append(asyncio.run(coroutine))
-        except BaseException as error:
-            failed.append(error)
-
-    thread = threading.Thread(target=target, name="delta-cdc-log")
-    thread.start()
-    thread.join()
-    if failed:
-        raise failed[0]
-    return box[0]
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="delta-cdc-log") as pool:
+        return pool.submit(asyncio.run, coroutine).result()
 
 
 def _path(version: int) -> str:

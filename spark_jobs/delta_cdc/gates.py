@@ -1,0 +1,181 @@
+"""What must hold for a range of the source before anything of it is read."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from delta_cdc.errors import (
+    ChangeFeedDisabled,
+    InvalidConfiguration,
+    LogGap,
+    SourceHistoryChanged,
+    SourceTableReplaced,
+    VersionsExpired,
+)
+
+if TYPE_CHECKING:
+    from delta_cdc.log.actions import Commit
+    from delta_cdc.log.table import DeltaLog, TableState
+    from delta_cdc.watermark import Seal
+
+_FEED = ("delta.enableChangeDataFeed", "delta.enableChangeDataCapture")
+_FILE_RETENTION = "delta.deletedFileRetentionDuration"
+_DEFAULT_RETENTION = "interval 1 week"
+_PART = re.compile(r"(-?\d+)\s+([a-z]+?)s?(?=\s|$)")
+_UNITS = {
+    "week": 604_800_000_000,
+    "day": 86_400_000_000,
+    "hour": 3_600_000_000,
+    "minute": 60_000_000,
+    "second": 1_000_000,
+    "millisecond": 1_000,
+    "microsecond": 1,
+}
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Whether the source is the table the watermark speaks of.
+
+    :param replaced: another id in the same log: a REPLACE, whose changes the feed carries
+    """
+
+    replaced: bool = False
+    note: str | None = None
+
+
+async def check_identity(log: DeltaLog, source: TableState, seal: Seal) -> Identity:
+    """Compare the source with the one the seal was made from.
+
+    :raises SourceTableReplaced: another table lies at the location now
+    :raises SourceHistoryChanged: the same id, and another history
+    """
+    same_id = source.table_id == seal.source_table_id
+    commit = None
+    if 0 <= seal.watermark <= source.version:
+        commit = await log.find(seal.watermark)
+    same_commit = commit is not None and commit.sha256 == seal.source_commit_hash
+    cleaned = commit is None and seal.watermark <= source.version
+    if same_id and (same_commit or cleaned):
+        return Identity()
+    if same_commit:
+        return Identity(
+            replaced=True,
+            note=f"The source {source.uri} was replaced inside its log after version {seal.watermark} (table id "
+            f"{source.table_id}, it was {seal.source_table_id}): its changes go on.",
+        )
+    if same_id:
+        raise SourceHistoryChanged(
+            f"The source {source.uri} (version {source.version}) has another history than the one applied up "
+            f"to version {seal.watermark}: {_difference(source, seal)}.",
+            remedy="load the target anew from this source: drop it, or name a new one.",
+        )
+    raise replaced(source, seal)
+
+
+def _difference(source: TableState, seal: Seal) -> str:
+    if source.version < seal.watermark:
+        return "its log ends before it"
+    return "the commit file of that version differs"
+
+
+def replaced(source: TableState, seal: Seal) -> SourceTableReplaced:
+    """Build the error for a source that is another table now."""
+    return SourceTableReplaced(
+        f"The source {source.uri} (version {source.version}) is another table now: its id is "
+        f"{source.table_id}, and {seal.source_table_id} was applied up to version {seal.watermark}.",
+        remedy="drop the target, so that it is loaded from the new table, or name a new target.",
+    )
+
+
+def feed_on(configuration: dict[str, str]) -> bool:
+    """Tell from a table's properties whether its change data feed is on."""
+    return any(configuration.get(name, "").lower() == "true" for name in _FEED)
+
+
+def feed_disabled(uri: str, version: int) -> ChangeFeedDisabled:
+    """Build the error for a version without change data feed."""
+    return ChangeFeedDisabled(
+        f"The change data feed of {uri} is off in version {version} ({_FEED[0]} is not true).",
+        remedy=f"turn it on with DeltaEnableChangeDataFeedOperator, or ALTER TABLE … SET TBLPROPERTIES "
+        f"('{_FEED[0]}' = 'true'); changes from before that commit cannot be read, so the target has to be "
+        "loaded anew.",
+    )
+
+
+async def check_feed(log: DeltaLog, commits: tuple[Commit, ...], at_end: TableState) -> None:
+    """Refuse a range in which the change data feed is off anywhere.
+
+    :param commits: the commits to be read, ascending; the last one is ``at_end``'s
+    :raises ChangeFeedDisabled: names the first such version
+    """
+    described = [commit for commit in commits if commit.metadata is not None]
+    first = commits[0]
+    if first.metadata is not None:
+        configuration = first.metadata.configuration
+    elif described:
+        configuration = (await log.snapshot(first.version)).configuration
+    else:
+        configuration = at_end.configuration
+    if not feed_on(configuration):
+        raise feed_disabled(at_end.uri, first.version)
+    for commit in described:
+        if commit.metadata is not None and not feed_on(commit.metadata.configuration):
+            raise feed_disabled(at_end.uri, commit.version)
+
+
+def check_retention(commit: Commit, state: TableState, now_ms: int) -> None:
+    """Refuse a start that Delta no longer lets anybody travel to, whether VACUUM ran or not.
+
+    :param commit: the first commit that is read
+    :raises VersionsExpired: its age is beyond ``delta.deletedFileRetentionDuration``
+    """
+    text = state.configuration.get(_FILE_RETENTION, _DEFAULT_RETENTION)
+    limit = interval_ms(text)
+    age = now_ms - commit.timestamp
+    if age > limit:
+        raise VersionsExpired(
+            f"Version {commit.version} of {state.uri} is {_days(age)} old, beyond {_FILE_RETENTION} = {text}: "
+            "its files may be gone, and Delta refuses to read from it.",
+            remedy=f"raise {_FILE_RETENTION} on the table if its files are still there, else load the target "
+            "anew.",
+        )
+
+
+def interval_ms(text: str) -> int:
+    """Read one of Delta's intervals (``interval 1 week``, ``168 hours``, ``2 days 12 hours``) in milliseconds.
+
+    :raises InvalidConfiguration: for anything else, months included: Delta has no such retention
+    """
+    rest = text.strip().lower().removeprefix("interval").strip()
+    parts = _PART.findall(rest)
+    left = _PART.sub("", rest).strip()
+    if not parts or left or any(unit not in _UNITS for _, unit in parts):
+        raise InvalidConfiguration(
+            f"The interval {text!r} of a table property is not readable.",
+            remedy="write it as Delta does, for instance 'interval 7 days'.",
+        )
+    return sum(int(number) * _UNITS[unit] for number, unit in parts) // 1000
+
+
+def _days(milliseconds: int) -> str:
+    days = milliseconds / 86_400_000
+    return f"{days:.1f} days" if days >= 1 else f"{milliseconds / 3_600_000:.1f} hours"
+
+
+async def read_range(log: DeltaLog, starting: int, ending: int) -> tuple[Commit, ...]:
+    """Return every commit of a range; the feed's own reader would pass over a hole in silence.
+
+    :raises VersionsExpired: the log was cleaned beyond the start
+    :raises LogGap: a commit file is missing
+    """
+    commits = await log.commits(range(starting, ending + 1))
+    numbers = [commit.version for commit in commits]
+    if numbers != list(range(starting, ending + 1)):
+        raise LogGap(
+            f"The commits {starting}-{ending} of {log.uri} are not all there.",
+            remedy="repair the table's log.",
+        )
+    return commits
