@@ -76,9 +76,8 @@ def _rows(session: SparkSession, spec: ReadSpec) -> DataFrame:
 
     step = spec.step
     if spec.kind == "changes":
-        return feed.change_rows(
-            session, spec.source_uri, step.starting_version, step.ending_version, step.source_columns
-        )
+        first = step.starting_version if step.first_change is None else step.first_change
+        return feed.change_rows(session, spec.source_uri, first, step.ending_version, step.source_columns)
     rows = feed.snapshot_rows(session, spec.source_uri, step.ending_version, step.source_columns)
     moment = feed.commit_timestamp(session, spec.source_uri, step.ending_version)
     return (

@@ -134,7 +134,8 @@ def _listed(columns: tuple[str, ...] | None) -> list[str] | None:
 def _load(session: SparkSession, spec: ApplySpec, step: Step) -> _Work:
     from pyspark.sql import functions as F
 
-    options, version = spec.options, step.ending_version
+    # An empty load stands before version 0, which then only lends its schema.
+    options, version = spec.options, max(step.ending_version, 0)
     source_rows = feed.snapshot_rows(session, spec.source_uri, version, step.source_columns, step.staging)
     if step.empty:
         source_rows = source_rows.limit(0)
@@ -213,7 +214,12 @@ def _checked_snapshot(
 # -- changes ------------------------------------------------------------------------------------
 def _change_rows(session: SparkSession, spec: ApplySpec, step: Step) -> tuple[DataFrame, Shape]:
     source_rows = feed.change_rows(
-        session, spec.source_uri, step.starting_version, step.ending_version, step.source_columns, step.staging
+        session,
+        spec.source_uri,
+        step.starting_version if step.first_change is None else step.first_change,
+        step.ending_version,
+        step.source_columns,
+        step.staging,
     )
     sequenced = rows.with_sequence(source_rows, spec.options)
     found = rows.projected(sequenced, spec.options, (*feed.METADATA_COLUMNS, feed.SEQUENCE))
