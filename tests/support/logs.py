@@ -1,0 +1,218 @@
+"""Hand-written Delta logs: tables made of commit files alone, for everything that reads no data."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from delta_cdc.watermark import PlannedOn, Seal, SealStep, app_id
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FEED = {"delta.enableChangeDataFeed": "true"}
+#: The clock of every hand-written log, epoch milliseconds; one commit per second.
+EPOCH = 1_800_000_000_000
+SECOND = 1_000
+
+
+@dataclass
+class LogTable:
+    """A table of ten-row files that exist in the log only."""
+
+    path: Path
+    table_id: str = "id-1"
+    columns: tuple[str, ...] = ("id", "name")
+    configuration: dict[str, str] = field(default_factory=dict)
+    created: int = EPOCH
+    version: int = -1
+    files: dict[int, frozenset[str]] = field(default_factory=dict)
+
+    @property
+    def uri(self) -> str:
+        return str(self.path)
+
+    def file(self, version: int) -> Path:
+        return self.path / "_delta_log" / f"{version:020d}.json"
+
+    def sha256(self, version: int) -> str:
+        return hashlib.sha256(self.file(version).read_bytes()).hexdigest()
+
+    # -- commits ----------------------------------------------------------------------------------
+    def commit(
+        self,
+        operation: str,
+        *actions: dict[str, Any],
+        parameters: dict[str, Any] | None = None,
+        metrics: dict[str, str] | None = None,
+        user_metadata: str | None = None,
+        at: int | None = None,
+    ) -> int:
+        self.version += 1
+        active = set(self.files.get(self.version - 1, frozenset()))
+        for action in actions:
+            if "remove" in action:
+                active.discard(action["remove"]["path"])
+            if "add" in action:
+                active.add(action["add"]["path"])
+        self.files[self.version] = frozenset(active)
+        time = EPOCH + self.version * SECOND if at is None else at
+        info = {
+            "timestamp": time,
+            "operation": operation,
+            "operationParameters": parameters or {},
+            "operationMetrics": metrics or {},
+        }
+        if user_metadata is not None:
+            info["userMetadata"] = user_metadata
+        file = self.file(self.version)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("".join(json.dumps(a) + "\n" for a in ({"commitInfo": info}, *actions)))
+        os.utime(file, (time / 1000, time / 1000))
+        return self.version
+
+    def create(self, operation: str = "CREATE TABLE", **given: Any) -> LogTable:
+        protocol = {"protocol": {"minReaderVersion": 1, "minWriterVersion": 4}}
+        self.commit(operation, protocol, self.metadata(), **given)
+        return self
+
+    def metadata(self) -> dict[str, Any]:
+        fields = [
+            {"name": name, "type": "string", "nullable": True, "metadata": {}} for name in self.columns
+        ]
+        return {
+            "metaData": {
+                "id": self.table_id,
+                "format": {"provider": "parquet", "options": {}},
+                "schemaString": json.dumps({"type": "struct", "fields": fields}),
+                "partitionColumns": [],
+                "configuration": self.configuration,
+                "createdTime": self.created,
+            }
+        }
+
+    def add(self, *, data_change: bool = True, part: int = 0) -> dict[str, Any]:
+        path = f"part-{self.version + 1:05d}-{part}.parquet"
+        stats = json.dumps({"numRecords": 10})
+        return {
+            "add": {
+                "path": path,
+                "partitionValues": {},
+                "size": 100,
+                "modificationTime": EPOCH,
+                "dataChange": data_change,
+                "stats": stats,
+            }
+        }
+
+    def removes(self, *, data_change: bool = True) -> list[dict[str, Any]]:
+        return [
+            {"remove": {"path": path, "deletionTimestamp": EPOCH, "dataChange": data_change, "size": 100}}
+            for path in sorted(self.files[self.version])
+        ]
+
+    # -- what people do to tables -------------------------------------------------------------------
+    def append(self, **given: Any) -> int:
+        return self.commit("WRITE", self.add(), parameters={"mode": "Append"}, **given)
+
+    def optimize(self, **given: Any) -> int:
+        return self.commit(
+            "OPTIMIZE", self.add(data_change=False), *self.removes(data_change=False), **given
+        )
+
+    def overwrite(self, **parameters: Any) -> int:
+        return self.commit(
+            "WRITE", self.add(), *self.removes(), parameters={"mode": "Overwrite", **parameters}
+        )
+
+    def truncate(self) -> int:
+        return self.commit("TRUNCATE", *self.removes())
+
+    def delete(self, predicate: str) -> int:
+        return self.commit("DELETE", *self.removes(), self.add(), parameters={"predicate": predicate})
+
+    def replace_table(self, table_id: str, operation: str = "CREATE OR REPLACE TABLE AS SELECT") -> int:
+        self.table_id = table_id
+        return self.commit(operation, self.metadata(), self.add(), *self.removes())
+
+    def set_properties(self, **configuration: str) -> int:
+        self.configuration = {k.replace("__", "."): v for k, v in configuration.items()}
+        return self.commit("SET TBLPROPERTIES", self.metadata())
+
+    def restore(self, version: int, *, timestamp: str | None = None) -> int:
+        wanted, now = self.files[version], self.files[self.version]
+        back = [
+            {
+                "add": {
+                    "path": path,
+                    "partitionValues": {},
+                    "size": 100,
+                    "modificationTime": EPOCH,
+                    "dataChange": True,
+                    "stats": json.dumps({"numRecords": 10}),
+                }
+            }
+            for path in sorted(wanted - now)
+        ]
+        gone = [
+            {"remove": {"path": path, "deletionTimestamp": EPOCH, "dataChange": True, "size": 100}}
+            for path in sorted(now - wanted)
+        ]
+        parameters = {"version": None if timestamp else version, "timestamp": timestamp}
+        return self.commit("RESTORE", *gone, *back, self.metadata(), parameters=parameters)
+
+    def write_seal(self, seal: Seal, *, rows: bool = True, **given: Any) -> int:
+        txn = {"txn": {"appId": app_id(seal.pipeline), "version": seal.number, "lastUpdated": EPOCH}}
+        extra = [] if self.version >= 0 else [self.metadata()]
+        protocol = [] if self.version >= 0 else [{"protocol": {"minReaderVersion": 1, "minWriterVersion": 4}}]
+        files = [self.add()] if rows else []
+        return self.commit(
+            given.pop("operation", "MERGE"),
+            *protocol,
+            *extra,
+            txn,
+            *files,
+            user_metadata=seal.to_json(),
+            metrics=given.pop(
+                "metrics",
+                {"numTargetRowsInserted": "3", "numTargetRowsUpdated": "2", "numTargetRowsDeleted": "1"},
+            ),
+            **given,
+        )
+
+
+def seal(
+    number: int,
+    watermark: int,
+    *,
+    source: LogTable | None = None,
+    start: int | None = None,
+    planned_on: PlannedOn | None = None,
+    fingerprint: str = "f",
+    **changes: Any,
+) -> Seal:
+    """Return a seal of pipeline ``p`` as the engine writes it."""
+    kind = changes.pop("kind", "apply")
+    made = Seal(
+        pipeline="p",
+        number=number,
+        source_table_id=source.table_id if source else "source-id",
+        source_uri=source.uri if source else "/source",
+        applied_from=0,
+        watermark=watermark,
+        source_commit_hash=source.sha256(watermark) if source else "hash",
+        configuration={"keys": ["id"], "scd_type": 1, "tracked": {"include": None, "except": None}},
+        step=SealStep(
+            kind=kind,
+            starting_version=watermark if start is None else start,
+            ending_version=watermark,
+            fingerprint=fingerprint,
+            run_id="r",
+            planned_on=planned_on,
+            counts={"late": 0},
+        ),
+    )
+    return replace(made, **changes)
