@@ -1,0 +1,60 @@
+"""What the example DAGs share: where their tables are, and the form that *Trigger* shows."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from airflow.sdk import Param
+
+#: Folder (or URI prefix) of the tables. ``make demo`` and ``make up`` set the variable for their Airflow.
+TABLES = os.environ.get("DELTA_CDC_EXAMPLE_TABLES") or str(
+    Path(__file__).resolve().parents[1] / ".demo" / "run" / "tables"
+)
+
+#: Seconds that the sensors wait for changes before they give way.
+WAIT = float(os.environ.get("DELTA_CDC_EXAMPLE_WAIT", "60"))
+
+
+def table(name: str) -> str:
+    """Return the path of an example table."""
+    return f"{TABLES}/{name}"
+
+
+def version_range() -> dict[str, Param]:
+    """Return the Params of the trigger form. All empty: apply what is new since the watermark."""
+    return {
+        "starting_version": Param(
+            None,
+            type=["null", "integer"],
+            minimum=0,
+            title="First version",
+            description="First version of the source to apply, inclusive. "
+            "Empty: go on right after the watermark.",
+            section="Versions",
+        ),
+        "ending_version": Param(
+            None,
+            type=["null", "integer"],
+            minimum=0,
+            title="Last version",
+            description="Last version of the source to apply, inclusive. Empty: the newest one.",
+            section="Versions",
+        ),
+        "max_versions": Param(
+            None,
+            type=["null", "integer"],
+            minimum=1,
+            title="Most versions at once",
+            description="Apply at most this many versions. Empty: no limit.",
+            section="Versions",
+        ),
+    }
+
+
+#: Arguments that hand the form to an operator. An empty field arrives as "None", which means: not given.
+FORM = {
+    "starting_version": "{{ params.starting_version }}",
+    "ending_version": "{{ params.ending_version }}",
+    "max_versions": "{{ params.max_versions }}",
+}

@@ -1,0 +1,251 @@
+"""A whole Airflow on this machine: UI and API, scheduler, triggerer, DAG processor; and its end."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Self
+
+import psutil
+
+from demo import airflow_home
+from demo.places import PROJECT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from demo.places import Places
+
+USER = "admin"
+#: Seconds a server, or a DAG run, may take before something must be wrong.
+START_LIMIT = 240.0
+RUN_LIMIT = 600.0
+#: Seconds processes are given to end by themselves.
+GRACE = 10.0
+_PAUSE = 0.5
+_FINISHED = ("success", "failed")
+
+
+class Server:
+    """``airflow standalone`` in a process group of its own, reachable from this machine only.
+
+    Use it as a context manager: leaving it ends every process it started, Spark's among them.
+
+    :param places: where its home and tables are
+    :param port: port of UI and API; None takes 8080 if it is free, else any free one
+    :param settings: further environment variables
+    """
+
+    def __init__(self, places: Places, *, port: int | None = None, **settings: str) -> None:
+        self._places = places
+        free = _free_ports(3)
+        self.port = port or (8080 if _is_free(8080) else free[0])
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.password = self._password()
+        self._token = ""
+        self._process: subprocess.Popen[bytes] | None = None
+        self._settings = airflow_home.environment(
+            places,
+            AIRFLOW__API__HOST="127.0.0.1",
+            AIRFLOW__API__PORT=str(self.port),
+            AIRFLOW__API__BASE_URL=self.url,
+            AIRFLOW__API__EXPOSE_CONFIG="False",
+            AIRFLOW__CORE__EXECUTION_API_SERVER_URL=f"{self.url}/execution/",
+            AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS=f"{USER}:admin",
+            AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE=str(self._password_file),
+            AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION="False",
+            AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE="True",
+            AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT=str(free[1]),
+            AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT=str(free[2]),
+            AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME="0.2",
+            AIRFLOW__API__WORKERS="1",
+            **settings,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    # -- life -----------------------------------------------------------------------------------
+    def start(self) -> None:
+        """Start the processes; those an earlier, killed server left behind are ended first.
+
+        :raises RuntimeError: if the database can't be made
+        """
+        self.stop()
+        airflow_home.prepare(self._places, self._settings)
+        with self._places.log.open("a") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "airflow", "standalone"],
+                env=self._settings,
+                cwd=PROJECT,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def wait_until_ready(self, *dag_ids: str) -> None:
+        """Return when all parts are healthy and the DAGs can be triggered.
+
+        :raises RuntimeError: if that takes longer than :data:`START_LIMIT` seconds, or the server dies
+        """
+        for _ in self._patience(START_LIMIT, "Airflow did not start"):
+            if self._is_healthy() and all(self._knows(dag_id) for dag_id in dag_ids):
+                return
+
+    def stop(self) -> None:
+        """End every process that has this Airflow's home in its environment."""
+        for wait in (GRACE, GRACE, GRACE):
+            processes = list(self._processes())
+            if not processes:
+                break
+            for process in processes:
+                _tell(process, kill=False)
+            _, alive = psutil.wait_procs(processes, timeout=wait)
+            for process in alive:
+                _tell(process, kill=True)
+        if self._process is not None:
+            self._process.wait()
+            self._process = None
+
+    def wait(self) -> None:
+        """Return when the server has ended by itself."""
+        if self._process is not None:
+            self._process.wait()
+
+    def _processes(self) -> Iterator[psutil.Process]:
+        home = self._settings["AIRFLOW_HOME"]
+        for process in psutil.process_iter():
+            try:
+                if process.environ().get("AIRFLOW_HOME") == home:
+                    yield process
+            except psutil.Error:
+                # Another user's, or gone meanwhile: not ours.
+                continue
+
+    # -- REST API -------------------------------------------------------------------------------
+    def trigger(self, dag_id: str, conf: dict[str, Any] | None = None) -> str:
+        """Trigger a DAG through the REST API; return the id of its run.
+
+        :param conf: values for the DAG's Params
+        """
+        answer = self.call(
+            "POST", f"/api/v2/dags/{dag_id}/dagRuns", {"logical_date": None, "conf": conf or {}}
+        )
+        return str(answer["dag_run_id"])
+
+    def finish(self, dag_id: str, run_id: str) -> str:
+        """Return a run's final state, when it has one.
+
+        :raises RuntimeError: if that takes longer than :data:`RUN_LIMIT` seconds
+        """
+        for _ in self._patience(RUN_LIMIT, f"the run {run_id} of {dag_id} did not end"):
+            state = self.call("GET", f"/api/v2/dags/{dag_id}/dagRuns/{run_id}")["state"]
+            if state in _FINISHED:
+                return str(state)
+        raise AssertionError("unreachable")
+
+    def result(self, dag_id: str, run_id: str, task_id: str) -> Any:
+        """Return what a task returned (XCom ``return_value``)."""
+        path = f"/api/v2/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/xcomEntries/return_value"
+        return self.call("GET", f"{path}?deserialize=true")["value"]
+
+    def call(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        """Call the REST API as the administrator.
+
+        :raises urllib.error.HTTPError: if Airflow refuses
+        """
+        if not self._token:
+            login = {"username": USER, "password": self.password}
+            self._token = self._http("POST", "/auth/token", login)["access_token"]
+        return self._http(method, path, body, {"Authorization": f"Bearer {self._token}"})
+
+    def _http(self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> Any:
+        request = urllib.request.Request(
+            self.url + path,
+            method=method,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"Content-Type": "application/json", **(headers or {})},
+        )
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return json.load(answer)
+
+    def _is_healthy(self) -> bool:
+        try:
+            parts = self._http("GET", "/api/v2/monitor/health")
+        except OSError:
+            return False
+        names = ("metadatabase", "scheduler", "triggerer", "dag_processor")
+        return all((parts.get(name) or {}).get("status") == "healthy" for name in names)
+
+    def _knows(self, dag_id: str) -> bool:
+        try:
+            return bool(self.call("GET", f"/api/v2/dags/{dag_id}")["dag_id"])
+        except urllib.error.HTTPError as error:
+            if error.code == 404:
+                return False
+            raise
+
+    # -- details --------------------------------------------------------------------------------
+    def _patience(self, seconds: float, what: str) -> Iterator[None]:
+        """Yield again and again, with pauses, until the time is over or the server is dead."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            if self._process is not None and self._process.poll() is not None:
+                raise RuntimeError(
+                    f"Airflow ended with exit code {self._process.returncode}; see {self._places.log}"
+                )
+            yield
+            time.sleep(_PAUSE)
+        raise RuntimeError(f"{what} within {seconds:.0f} s; see {self._places.log}")
+
+    @property
+    def _password_file(self) -> Any:
+        return self._places.airflow_home / "passwords.json"
+
+    def _password(self) -> str:
+        """Return the administrator's password; the first time, make one up."""
+        if not self._password_file.exists():
+            self._password_file.parent.mkdir(parents=True, exist_ok=True)
+            self._password_file.touch(mode=0o600)
+            self._password_file.write_text(json.dumps({USER: secrets.token_urlsafe(9)}))
+        return str(json.loads(self._password_file.read_text())[USER])
+
+
+def _tell(process: psutil.Process, *, kill: bool) -> None:
+    try:
+        if kill:
+            process.kill()
+        else:
+            process.terminate()
+    except psutil.NoSuchProcess:
+        # It ended by itself in the meantime.
+        return
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
+
+
+def _free_ports(count: int) -> list[int]:
+    with ExitStack() as held:
+        probes = [held.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [probe.getsockname()[1] for probe in probes]
