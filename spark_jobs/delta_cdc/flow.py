@@ -43,7 +43,10 @@ _METRICS = {
 
 
 class Pins(Protocol):
-    """Keeps ``{"ending_version": int, "fingerprint": str | None}`` across the tries of one piece of work.
+    """Keeps ``{"ending_version": int | None, "fingerprint": str}`` across the tries of one piece of work.
+
+    Once the work is done, the end is None and the fingerprint stays: a try that died before it published finds
+    its commit again.
 
     A lost pin costs nothing but a longer range: the target's log is what proves.
     """
@@ -248,11 +251,14 @@ class _Run(Generic[_Request, _Spec, _Result]):
                 self.say(note)
             if plan.spec is None:
                 done = self.publish_nothing(plan)
-                self.pins.delete(plan.pin_key)
+                if done.applied:
+                    self._release(plan.pin_key)
+                else:
+                    self.pins.delete(plan.pin_key)
                 return done
             published = self._attempt(plan, plan.spec, attempt)  # type: ignore[arg-type]
             if published is not None:
-                self.pins.delete(plan.pin_key)
+                self._release(plan.pin_key)
                 return published
         raise ConcurrentModification(
             f"Another writer won the race for {self.written_table()} {self.max_attempts} times in a row "
@@ -328,9 +334,21 @@ class _Run(Generic[_Request, _Spec, _Result]):
     def described(self, plan: Plan) -> str:
         return f"versions {plan.versions} of {plan.source.uri} into {self.written_table()}"
 
+    def _release(self, key: str) -> None:
+        """Free the pinned end, but keep the fingerprint.
+
+        The worker may die after this and before the caller has published; the next try then still knows the
+        commit as its own, and publishes it as applied.
+        """
+        name = self.pinned_fingerprint(key)
+        if name is not None and self.pinned_end(key) is not None:
+            self.pins.set(key, {"ending_version": None, "fingerprint": name})
+
     def pinned_end(self, key: str) -> int | None:
         pin = self.pins.get(key)
-        return pin.get("ending_version") if pin else None
+        end = pin.get("ending_version") if pin else None
+        # People can edit the store: anything but a version is no pin.
+        return end if isinstance(end, int) and end >= 0 else None
 
     def pinned_fingerprint(self, key: str) -> str | None:
         pin = self.pins.get(key)
@@ -392,14 +410,7 @@ class _Apply(_Run[ApplyRequest, ApplySpec, ApplyResult]):
 
     def covered(self, plan: Plan) -> bool:
         """Another seal may already stand on ours: then our range lies inside what it proves."""
-        proof = self._proof()
-        assert isinstance(plan.spec, ApplySpec)
-        if proof is None or proof.seal is None or proof.seal.source_table_id != plan.spec.source_table_id:
-            return False
-        step = plan.spec.steps[-1]
-        return (
-            proof.seal.applied_from <= step.starting_version and step.ending_version <= proof.seal.watermark
-        )
+        return _proves(self._proof(), plan)
 
     def publish_nothing(self, plan: Plan) -> ApplyResult:
         proof = plan.proof
@@ -421,10 +432,10 @@ class _Apply(_Run[ApplyRequest, ApplySpec, ApplyResult]):
 
     def publish(self, plan: Plan, own: _Own, result: JobResult | None) -> ApplyResult:
         proof = self._proof()
-        if proof is None or proof.seal is None:
+        if proof is None or proof.seal is None or not _proves(proof, plan):
             raise OutcomeUnknown(
-                f"The commit of pipeline {self.request.pipeline} is in the log of {self.written_table()}, but no "
-                "seal is in effect: the target was changed right after it.",
+                f"The commit of pipeline {self.request.pipeline} is in the log of {self.written_table()}, but its "
+                "seal is not in effect: the target was restored or replaced right after it.",
                 remedy="run again; the log will tell.",
             )
         counts = _summed(own.found) if own.found else dict(result.counts if result else {})
@@ -515,6 +526,15 @@ class _Read(_Run[ReadRequest, ReadSpec, ReadResult]):
             staging_version=batch[1].version if batch else None,
             rows=rows,
         )
+
+
+def _proves(proof: Proof | None, plan: Plan) -> bool:
+    """Tell whether the seal in effect covers what was planned."""
+    assert isinstance(plan.spec, ApplySpec)
+    if proof is None or proof.seal is None or proof.seal.source_table_id != plan.spec.source_table_id:
+        return False
+    step = plan.spec.steps[-1]
+    return proof.seal.applied_from <= step.starting_version and step.ending_version <= proof.seal.watermark
 
 
 def _range(seal: Seal) -> VersionRange | None:

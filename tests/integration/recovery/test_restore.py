@@ -1,0 +1,288 @@
+"""RESTORE and its like, on both sides: the watermark is always the one that is true of the rows."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from delta_cdc import VersionRange, errors
+from tests.support.holding import hooked, once
+from tests.support.world import Source, commits, expected, held, listing, ranges, seals
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+    from delta_cdc.flow import ApplyResult
+
+    Apply = Callable[..., ApplyResult]
+
+
+def restore(spark: SparkSession, table: str, version: int) -> None:
+    spark.sql(f"RESTORE TABLE delta.`{table}` TO VERSION AS OF {version}").collect()
+
+
+def sealed_at(target: str, watermark: int) -> int:
+    """Return the target's version that carries a watermark."""
+    return next(seal["at"] for seal in seals(target) if seal["watermark"] == watermark)
+
+
+@pytest.fixture
+def through(apply: Apply) -> Callable[..., None]:
+    """Load at 10, then apply in steps."""
+
+    def run(scd: int, *ends: int) -> None:
+        for end in (10, *ends):
+            assert apply(scd, ending_version=end).applied
+
+    return run
+
+
+# -- the target -----------------------------------------------------------------------------------
+def test_restored_by_version(
+    spark: SparkSession, source: Source, target: str, apply: Apply, scd: int, through: Callable[..., None]
+) -> None:
+    through(scd, 15, 25)
+    restore(spark, target, sealed_at(target, 15))
+    result = apply(scd)
+    assert result.versions == VersionRange(16, 30)
+    assert held(spark, target, scd) == expected(source, scd, 10)
+
+
+def test_restored_by_timestamp(
+    spark: SparkSession, source: Source, target: str, apply: Apply, scd: int, through: Callable[..., None]
+) -> None:
+    through(scd, 15, 25)
+    history = spark.sql(f"DESCRIBE HISTORY delta.`{target}`").collect()
+    moment = next(row["timestamp"] for row in history if row["version"] == sealed_at(target, 15))
+    stamp = moment.isoformat(sep=" ", timespec="milliseconds")
+    spark.sql(f"RESTORE TABLE delta.`{target}` TO TIMESTAMP AS OF '{stamp}'").collect()
+    assert apply(scd).versions == VersionRange(16, 30)
+    assert held(spark, target, scd) == expected(source, scd, 10)
+
+
+def test_restored_twice_and_forth(
+    spark: SparkSession, source: Source, target: str, apply: Apply, scd: int, through: Callable[..., None]
+) -> None:
+    through(scd, 15, 20, 25)
+    at_15, at_20, at_25 = (sealed_at(target, end) for end in (15, 20, 25))
+    restore(spark, target, at_15)
+    back_at_15 = max(commits(target))
+    restore(spark, target, at_25)
+    # To the version that is itself a RESTORE to 15, over one that went forth to 25.
+    restore(spark, target, back_at_15)
+    assert apply(scd, ending_version=20).versions == VersionRange(16, 20)
+    restore(spark, target, at_20)
+    assert apply(scd).versions == VersionRange(21, 30)
+    assert held(spark, target, scd) == expected(source, scd, 10)
+
+
+def test_restored_to_the_initial_load(
+    spark: SparkSession, source: Source, target: str, apply: Apply, scd: int, through: Callable[..., None]
+) -> None:
+    through(scd, 20)
+    restore(spark, target, sealed_at(target, 10))
+    assert apply(scd).versions == VersionRange(11, 30)
+    assert held(spark, target, scd) == expected(source, scd, 10)
+    numbers = [seal["number"] for seal in seals(target)]
+    assert numbers == sorted(set(numbers))
+
+
+def test_restored_to_before_our_first_seal(
+    spark: SparkSession, source: Source, target: str, apply: Apply
+) -> None:
+    spark.sql(f"CREATE TABLE delta.`{target}` (id BIGINT, name STRING, amount BIGINT) USING delta")
+    apply(ending_version=10)
+    apply(ending_version=20)
+    restore(spark, target, 0)
+    result = apply()
+    assert seals(target)[-1]["step"]["kind"] == "load"
+    assert result.watermark.version == 30
+    assert held(spark, target) == expected(source, 1, 30)
+
+
+def test_restored_with_nothing_new_in_the_source(
+    spark: SparkSession, source: Source, target: str, apply: Apply, scd: int, through: Callable[..., None]
+) -> None:
+    """A watermark that lived in Airflow would say 30 here, and the rows would stay at 20 for ever."""
+    through(scd, 20, 30)
+    restore(spark, target, sealed_at(target, 20))
+    assert apply(scd).versions == VersionRange(21, 30)
+    assert held(spark, target, scd) == expected(source, scd, 10)
+
+
+@pytest.mark.parametrize("back_to", [10, 15])
+def test_restored_between_planning_and_the_merge(
+    spark: SparkSession,
+    source: Source,
+    target: str,
+    apply: Apply,
+    scd: int,
+    through: Callable[..., None],
+    back_to: int,
+) -> None:
+    through(scd, 15, 20)
+    action = partial(restore, spark, target, sealed_at(target, back_to))
+    with hooked(once("planned", action)):
+        result = apply(scd)
+    assert ranges(target)[-1] == (back_to + 1, 30)
+    assert result.watermark.version == 30
+    assert held(spark, target, scd) == expected(source, scd, 10)
+
+
+def test_restored_after_the_last_look_before_the_merge(
+    spark: SparkSession, source: Source, target: str, apply: Apply, scd: int, through: Callable[..., None]
+) -> None:
+    through(scd, 15, 20)
+    action = partial(restore, spark, target, sealed_at(target, 10))
+    with hooked(once("before_commit", action)), pytest.raises(errors.TargetChangedUnderneath) as first:
+        apply(scd)
+    # Every later run says the same, and writes nothing.
+    before = listing(target)
+    with pytest.raises(errors.TargetChangedUnderneath) as later:
+        apply(scd)
+    assert listing(target) == before
+    assert later.value.remedy == first.value.remedy
+    wrong = seals(target)[-1]["at"]
+    assert f"RESTORE the target to version {wrong - 1}" in later.value.remedy
+    restore(spark, target, wrong - 1)
+    assert apply(scd).versions == VersionRange(11, 30)
+    assert held(spark, target, scd) == expected(source, scd, 10)
+
+
+def test_restored_right_after_the_commit(
+    spark: SparkSession, source: Source, target: str, apply: Apply, scd: int, through: Callable[..., None]
+) -> None:
+    """A seal that was rolled back before it was confirmed is no proof: not published, and repeated."""
+    through(scd, 15)
+    action = partial(restore, spark, target, sealed_at(target, 15))
+    with hooked(once("committed", action)), pytest.raises(errors.OutcomeUnknown):
+        apply(scd)
+    assert held(spark, target, scd) == expected(source, scd, 10, 15)
+    assert apply(scd).versions == VersionRange(16, 30)
+    assert held(spark, target, scd) == expected(source, scd, 10)
+
+
+REPLACEMENTS = {
+    "replace": "CREATE OR REPLACE TABLE {t} USING delta AS SELECT 7L AS id, 'theirs' AS name, 7L AS amount",
+    "overwrite": "INSERT OVERWRITE {t} SELECT 7L, 'theirs', 7L",
+    "truncate": "TRUNCATE TABLE {t}",
+    "delete all": "DELETE FROM {t}",
+}
+
+
+@pytest.mark.parametrize("statement", REPLACEMENTS.values(), ids=REPLACEMENTS.keys())
+def test_replaced_by_somebody_else(
+    spark: SparkSession, source: Source, target: str, apply: Apply, through: Callable[..., None], statement: str
+) -> None:
+    through(1, 20)
+    intact = max(commits(target))
+    spark.sql(statement.format(t=f"delta.`{target}`"))
+    before = listing(target)
+    with pytest.raises(errors.TargetReplaced) as error:
+        apply()
+    assert listing(target) == before
+    assert f"RESTORE the target to version {intact}" in error.value.remedy
+    restore(spark, target, intact)
+    assert apply().versions == VersionRange(21, 30)
+    assert held(spark, target) == expected(source, 1, 10)
+
+
+@pytest.mark.parametrize("point", ["planned", "before_commit"])
+@pytest.mark.parametrize("statement", REPLACEMENTS.values(), ids=REPLACEMENTS.keys())
+def test_replaced_while_a_run_is_under_way(
+    spark: SparkSession,
+    source: Source,
+    target: str,
+    apply: Apply,
+    through: Callable[..., None],
+    statement: str,
+    point: str,
+) -> None:
+    """Whatever comes out is named, and following the remedy leads to the right rows."""
+    through(1, 20)
+    action = partial(spark.sql, statement.format(t=f"delta.`{target}`"))
+    with hooked(once(point, action)), pytest.raises(errors.DeltaCdcError) as error:
+        apply()
+    assert isinstance(error.value, errors.TargetReplaced | errors.TargetChangedUnderneath)
+    version = int(error.value.remedy.split("RESTORE the target to version ")[1].split(",")[0])
+    restore(spark, target, version)
+    if isinstance(error.value, errors.TargetChangedUnderneath):
+        # What is left is the other writer's replacement, which has a remedy of its own.
+        with pytest.raises(errors.TargetReplaced) as error:
+            apply()
+        restore(spark, target, int(error.value.remedy.split("RESTORE the target to version ")[1].split(",")[0]))
+    assert apply().versions == VersionRange(21, 30)
+    assert held(spark, target) == expected(source, 1, 10)
+
+
+def test_dropped(spark: SparkSession, source: Source, target: str, apply: Apply, scd: int) -> None:
+    apply(scd, ending_version=10)
+    first = seals(target)[-1]["number"]
+    shutil.rmtree(target)
+    result = apply(scd)
+    assert result.watermark.version == 30
+    assert held(spark, target, scd) == expected(source, scd, 30)
+    # A zombie of the dropped table must not be able to commit.
+    assert seals(target)[-1]["number"] > first + 1
+
+
+# -- the source -----------------------------------------------------------------------------------
+def test_restored_source_is_a_change_like_any_other(
+    spark: SparkSession, source: Source, target: str, apply: Apply, scd: int, through: Callable[..., None]
+) -> None:
+    through(scd, 20, 30)
+    source.restore(spark, 12)
+    source.grow(spark, random.Random(5), 2)
+    source.restore(spark, 28)
+    assert apply(scd).versions == VersionRange(31, 34)
+    assert held(spark, target, scd) == expected(source, scd, 10)
+
+
+@pytest.mark.parametrize("commits_after", [2, 25], ids=["shorter", "longer"])
+def test_recreated_source(
+    spark: SparkSession,
+    source: Source,
+    target: str,
+    apply: Apply,
+    through: Callable[..., None],
+    commits_after: int,
+) -> None:
+    through(1, 20)
+    shutil.rmtree(source.path)
+    again = Source(source.path).create(spark)
+    again.grow(spark, random.Random(9), commits_after)
+    before = listing(target)
+    with pytest.raises(errors.SourceTableReplaced):
+        apply()
+    assert listing(target) == before
+
+
+def test_source_copied_back_from_a_backup(
+    spark: SparkSession, source: Source, target: str, apply: Apply, tmp_path: Path, through: Callable[..., None]
+) -> None:
+    backup = source.copy(tmp_path / "backup")
+    source.grow(spark, random.Random(1), 2)
+    through(1, 32)
+    backup.grow(spark, random.Random(2), 4)
+    shutil.rmtree(source.path)
+    shutil.copytree(backup.path, source.path)
+    before = listing(target)
+    with pytest.raises(errors.SourceHistoryChanged):
+        apply()
+    assert listing(target) == before
+
+
+def test_dropped_source(source: Source, target: str, apply: Apply, through: Callable[..., None]) -> None:
+    through(1, 20)
+    shutil.rmtree(source.path)
+    before = listing(target)
+    with pytest.raises(errors.TableNotFound):
+        apply()
+    assert listing(target) == before

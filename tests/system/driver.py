@@ -1,0 +1,59 @@
+"""A driver to be killed: one apply in a process of its own, with an embedded Spark.
+
+Usage: ``python -m tests.system.driver <source> <target> <scd type> <pins file>``. Prints what was published.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from delta_cdc import job, phases
+from delta_cdc.flow import run_apply
+from delta_cdc.plan import ApplyRequest
+from delta_cdc.session import embedded_session
+from delta_cdc.spec import ApplyOptions
+
+
+class FilePins:
+    """Pins in a file, as Airflow's task state store keeps them over tries."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def get(self, key: str) -> dict[str, Any] | None:
+        return self._all().get(key)
+
+    def set(self, key: str, value: dict[str, Any]) -> None:
+        self._path.write_text(json.dumps({**self._all(), key: value}))
+
+    def delete(self, key: str) -> None:
+        self._path.write_text(json.dumps({name: v for name, v in self._all().items() if name != key}))
+
+    def _all(self) -> dict[str, Any]:
+        return json.loads(self._path.read_text()) if self._path.exists() else {}
+
+
+def request(source: str, target: str, scd: int) -> ApplyRequest:
+    """Return the request that a driver and its retry share."""
+    return ApplyRequest(
+        pipeline="flow",
+        source=source,
+        target=target,
+        options=ApplyOptions(keys=("id",), stored_as_scd_type=scd),
+    )
+
+
+def main() -> None:
+    source, target, scd, pins = sys.argv[1:]
+    spark = embedded_session("driver", cores=1, quick_start=True)
+    phases.install_from_environment()
+    result = run_apply(request(source, target, int(scd)), execute=partial(job.run, spark), pins=FilePins(Path(pins)))
+    print(json.dumps(result.to_dict()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,257 @@
+"""The operator's own path: a real task, a real ``spark-submit``; worker and driver are killed one by one."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.support.holding import DriverGate, killing
+from tests.support.world import commits, listing, orphans, ranges, seals
+from tests.system.conftest import Kind, Trial, kill
+from tests.system.test_sigkill import after_changes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+_DAG = """
+from airflow.sdk import DAG
+from airflow_delta_cdc.operators import DeltaApplyChangesOperator
+
+with DAG({name!r}, schedule=None) as dag:
+    DeltaApplyChangesOperator(
+        task_id="apply", pipeline="flow", source={source!r}, target={target!r}, keys=["id"],
+        stored_as_scd_type={scd},
+    )
+"""
+
+
+@pytest.fixture(scope="session")
+def airflow_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An Airflow with a migrated database of its own."""
+    home = tmp_path_factory.mktemp("airflow-system")
+    (home / "dags").mkdir()
+    with (home / "migrate.log").open("w") as log:
+        command = [sys.executable, "-m", "airflow", "db", "migrate"]
+        subprocess.run(command, env=environment(home), check=True, stdout=log, stderr=log)
+    return home
+
+
+def environment(home: Path) -> dict[str, str]:
+    return {
+        **os.environ,
+        "AIRFLOW_HOME": str(home),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(home / "dags"),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home / 'airflow.db'}",
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+    }
+
+
+@dataclass
+class Task:
+    """One task instance after the other of a DAG with one apply task."""
+
+    home: Path
+    trial: Trial
+    name: str
+    day: int = 0
+
+    def __post_init__(self) -> None:
+        text = _DAG.format(
+            name=self.name, source=self.trial.source.path, target=self.trial.target, scd=self.trial.scd
+        )
+        self.file.write_text(text)
+
+    @property
+    def file(self) -> Path:
+        return self.home / "dags" / f"{self.name}.py"
+
+    @property
+    def logical_date(self) -> str:
+        return (datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=self.day)).isoformat()
+
+    def start(self, action: str, extra: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+        """Start a worker for the task's run: ``run``, or ``again`` for another try."""
+        with (self.home / f"{self.name}.log").open("a") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", "tests.system.worker", action, str(self.file), self.logical_date],
+                env={**environment(self.home), **(extra or {})},
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                start_new_session=True,
+            )
+
+    def finish(self, process: subprocess.Popen[str]) -> dict[str, Any]:
+        """Wait for a worker; return what Airflow knows of the run."""
+        said, _ = process.communicate()
+        log = (self.home / f"{self.name}.log").read_text()[-6000:]
+        assert process.returncode == 0, log
+        found: dict[str, Any] = json.loads(said)
+        found["log"] = log
+        return found
+
+    def rows(self, statement: str) -> list[tuple[Any, ...]]:
+        """Ask, or change, the metadata database."""
+        connection = sqlite3.connect(self.home / "airflow.db")
+        try:
+            found = connection.execute(statement).fetchall()
+            connection.commit()
+        finally:
+            connection.close()
+        return found
+
+    @property
+    def published(self) -> list[str]:
+        """Keys of the XComs of this DAG in the database."""
+        return [key for (key,) in self.rows(f"SELECT key FROM xcom WHERE dag_id = '{self.name}'")]
+
+    def check(self, found: dict[str, Any]) -> None:
+        """Published as applied with the range, and the target is right."""
+        assert found["state"] == "success", found["log"]
+        for key in ("return_value", "watermark"):
+            published = found["xcoms"][key]
+            assert published["applied"] is True
+            assert published["version"] == self.trial.source.newest
+            assert (published["starting_version"], published["ending_version"]) == self.trial.range
+        (event,) = found["events"]
+        assert event["ending_version"] == self.trial.source.newest
+        assert ranges(self.trial.target).count(self.trial.range) == 1
+        assert self.trial.rows == self.trial.right
+
+
+@pytest.fixture
+def task(airflow_home: Path, trial: Callable[..., Trial], request: pytest.FixtureRequest) -> Callable[[Kind], Task]:
+    def make(kind: Kind) -> Task:
+        name = "".join(c if c.isalnum() else "_" for c in request.node.name)
+        return Task(airflow_home, trial(kind), name)
+
+    return make
+
+
+@pytest.mark.parametrize("kind", ["scd2", pytest.param("load", marks=pytest.mark.slow)])
+def test_driver_killed_before_the_commit(task: Callable[[Kind], Task], kind: Kind) -> None:
+    tried = task(kind)
+    versions = tried.trial.versions
+    failed = tried.finish(tried.start("run", killing("before_commit")))
+    assert failed["state"] == "failed"
+    assert failed["xcoms"] == {}
+    assert tried.trial.versions == versions
+    tried.check(tried.finish(tried.start("again")))
+
+
+@pytest.mark.parametrize("kind", ["scd1", pytest.param("load", marks=pytest.mark.slow)])
+def test_driver_killed_with_data_on_disk_and_no_log_entry(
+    task: Callable[[Kind], Task], tmp_path: Path, kind: Kind
+) -> None:
+    tried = task(kind)
+    versions = tried.trial.versions
+    for attempt in range(6):
+        gate = DriverGate("before_commit", tmp_path / f"pipes {attempt}")
+        worker = tried.start("again" if attempt else "run", gate.environment)
+        group = gate.wait()
+        gate.open()
+        assert after_changes(worker, tried.trial.target, 1)
+        os.killpg(group, signal.SIGKILL)
+        outcome = tried.finish(worker)
+        if tried.trial.versions == versions:
+            break
+    assert tried.trial.versions == versions
+    assert orphans(tried.trial.target)
+    assert outcome["state"] == "failed"
+    tried.check(tried.finish(tried.start("again")))
+
+
+@pytest.mark.parametrize("kind", ["load", pytest.param("scd2", marks=pytest.mark.slow)])
+def test_driver_killed_after_the_commit(task: Callable[[Kind], Task], kind: Kind) -> None:
+    """The same try finds the commit in the log and publishes it."""
+    tried = task(kind)
+    tried.check(tried.finish(tried.start("run", killing("committed"))))
+
+
+@pytest.mark.parametrize("kind", ["scd2", pytest.param("load", marks=pytest.mark.slow)])
+def test_worker_and_driver_killed_between_commit_and_xcom(
+    task: Callable[[Kind], Task], tmp_path: Path, kind: Kind
+) -> None:
+    tried = task(kind)
+    versions = tried.trial.versions
+    gate = DriverGate("committed", tmp_path / "pipes")
+    worker = tried.start("run", gate.environment)
+    group = gate.wait()
+    kill(worker)
+    os.killpg(group, signal.SIGKILL)
+    assert len(tried.trial.versions) == len(versions) + 1
+    assert seals(tried.trial.target)[-1]["at"] == tried.trial.versions[-1]
+    assert tried.published == []
+    before = listing(tried.trial.target)
+    tried.check(tried.finish(tried.start("again")))
+    assert listing(tried.trial.target) == before
+
+
+@pytest.mark.parametrize("kind", ["scd1", pytest.param("scd2", marks=pytest.mark.slow)])
+def test_worker_killed_while_its_driver_lives_on(
+    task: Callable[[Kind], Task], tmp_path: Path, kind: Kind
+) -> None:
+    """The retry starts at once; its driver and the orphan come to the MERGE together."""
+    tried = task(kind)
+    orphan = DriverGate("before_commit", tmp_path / "orphan")
+    successor = DriverGate("before_commit", tmp_path / "successor")
+    worker = tried.start("run", orphan.environment)
+    group = orphan.wait()
+    kill(worker)
+    os.killpg(group, 0)  # The driver is alive.
+    retry = tried.start("again", successor.environment)
+    successor.wait()
+    os.killpg(group, 0)
+    successor.open()
+    orphan.open()
+    tried.check(tried.finish(retry))
+
+
+def test_lost_and_edited_copies(task: Callable[[Kind], Task]) -> None:
+    """XCom and both state stores are copies: what they say, or that they are gone, changes nothing."""
+    tried = task("scd1")
+    trial, source = tried.trial, tried.trial.source
+    tried.check(tried.finish(tried.start("run")))
+
+    # All of it gone, then a run with something to do.
+    for table in ("xcom", "task_state_store", "asset_state_store"):
+        tried.rows(f"DELETE FROM {table}")
+    source.grow(trial.spark, random.Random(21), 2)
+    tried.day += 1
+    found = tried.finish(tried.start("run"))
+    assert found["xcoms"]["watermark"]["starting_version"] == 9
+    assert found["xcoms"]["watermark"]["version"] == 10
+    assert trial.rows == trial.right
+
+    # Edited to a lie: a watermark of the future, and one of the past.
+    before = listing(trial.target)
+    assert tried.rows("SELECT count(*) FROM asset_state_store") != [(0,)]
+    tried.rows("UPDATE asset_state_store SET value = replace(value, '10', '99')")
+    tried.rows("UPDATE xcom SET value = replace(value, '10', '3')")
+    tried.day += 1
+    found = tried.finish(tried.start("run"))
+    assert found["xcoms"]["watermark"]["applied"] is False
+    assert found["xcoms"]["watermark"]["version"] == 10
+    assert found["events"] == []
+
+    # A finished task, cleared and run again: published again, applied once.
+    tried.day -= 1
+    again = tried.finish(tried.start("again"))
+    assert again["state"] == "success"
+    assert again["tries"] > 1
+    assert again["xcoms"]["watermark"]["version"] == 10
+    assert again["xcoms"]["return_value"] == again["xcoms"]["watermark"]
+    assert listing(trial.target) == before
+    assert max(commits(trial.target)) == seals(trial.target)[-1]["at"]
