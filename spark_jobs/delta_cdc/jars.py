@@ -22,7 +22,7 @@ from delta_cdc.errors import EnvironmentNotReady
 DELTA_VERSION = "4.4.0"
 DELTA_PACKAGE = f"io.delta:delta-spark_4.2_2.13:{DELTA_VERSION}"
 
-#: Where the JARs (and whatever else may be rebuilt) are kept; default ``~/.cache/airflow-provider-delta-cdc``.
+#: Where the JARs are kept; default ``~/.cache/airflow-provider-delta-cdc``.
 HOME_VARIABLE = "DELTA_CDC_HOME"
 #: An Ivy settings file to resolve with, instead of Maven Central.
 IVY_SETTINGS_VARIABLE = "DELTA_CDC_IVY_SETTINGS"
@@ -94,15 +94,24 @@ def delta_jars() -> tuple[Path, ...]:
     :raises EnvironmentNotReady: if Java or Spark is missing, the resolution fails, or a JAR has other bytes
         than the published one
     """
-    folder = cache_home() / "jars" / f"delta-{DELTA_VERSION}"
+    folder = _folder()
     if not _is_complete(folder):
         _fill(folder)
     return tuple(folder / name for name in sorted(JAR_HASHES))
 
 
+def is_resolved() -> bool:
+    """Return whether :func:`delta_jars` would find everything in the cache."""
+    return _is_complete(_folder())
+
+
 def class_path() -> str:
     """Return the JARs in the form that ``spark.driver.extraClassPath`` takes."""
     return os.pathsep.join(str(jar) for jar in delta_jars())
+
+
+def _folder() -> Path:
+    return cache_home() / "jars" / f"delta-{DELTA_VERSION}"
 
 
 def _is_complete(folder: Path) -> bool:

@@ -1,0 +1,59 @@
+# Every target does its own set-up. `make` alone lists them.
+.DEFAULT_GOAL := help
+SHELL := /bin/sh
+BIN := .venv/bin
+export DELTA_CDC_HOME ?= $(CURDIR)/.cache/delta-cdc
+# The provider's operators find their tools beside the interpreter; recipes do the same.
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+
+CODE := airflow_delta_cdc spark_jobs tests tools dags benchmarks
+PRESENT = $(wildcard $(CODE))
+
+.PHONY: help setup demo up test test-full mutants lint types format bench wheel constraints clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## Make .venv and resolve the Delta JARs; seconds once done
+	@tools/setup.sh
+
+demo: setup ## Run TPC-H orders and customers through a real Airflow and prove the result
+	@$(BIN)/python -m tools.demo
+
+up: setup ## Serve the example DAGs in the Airflow UI
+	@$(BIN)/python -m tools.demo up
+
+test: setup ## Run the tests, with branch coverage; arguments: ARGS="-k seal"
+	@$(BIN)/python -m pytest -m "not slow" --cov --cov-report=term $(ARGS)
+
+test-full: setup ## Run all tests, the slow ones too, then the mutants
+	@$(BIN)/python -m pytest --cov --cov-report=term $(ARGS)
+	@$(BIN)/python tools/mutants.py
+
+mutants: setup ## Plant known defects and demand that their tests fail
+	@$(BIN)/python tools/mutants.py $(ARGS)
+
+lint: setup ## Check style, complexity and what the engine must not touch
+	@$(BIN)/ruff format --check $(PRESENT)
+	@$(BIN)/ruff check $(PRESENT)
+	@$(BIN)/python tools/lint_engine.py
+
+types: setup ## Check types
+	@$(BIN)/mypy
+
+format: setup ## Format the code and fix what can be fixed
+	@$(BIN)/ruff check --fix --quiet $(PRESENT) || true
+	@$(BIN)/ruff format $(PRESENT)
+
+bench: setup ## Run the benchmarks
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+wheel: setup ## Build wheel and source distribution into dist/
+	@$(BIN)/python -m build --no-isolation --outdir dist .
+
+constraints: setup ## Pin the newest versions that pyproject.toml allows
+	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --upgrade --generate-hashes \
+		--no-header --no-emit-index-url --group dev pyproject.toml --output-file constraints.txt
+
+clean: ## Remove everything that is made, .venv included
+	rm -rf .venv .cache .demo .airflow dist build
