@@ -6,7 +6,6 @@ import argparse
 import sys
 
 from delta_cdc.errors import DeltaCdcError
-
 from demo.places import PROJECT, Places
 
 
@@ -26,7 +25,7 @@ def main() -> int:
 
         return up.run(places, port=arguments.port)
     except (DeltaCdcError, RuntimeError) as error:
-        print(f"\nThe demo failed: {error}", file=sys.stderr)
+        sys.stderr.write(f"\nThe demo failed: {error}\n")
         return 1
     except KeyboardInterrupt:
         return 130

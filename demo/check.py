@@ -102,10 +102,11 @@ def history_of(snapshots: Path, commits: Path, *, key: str, columns: list[str]) 
     :param columns: all other columns
     """
     values = f"row({', '.join(map(_quote, columns))})"
+    unpacked = ", ".join(f"the_values[{i}] AS {_quote(name)}" for i, name in enumerate(columns, start=1))
     return f"""
         WITH snapshots AS (
             SELECT *, {values} AS the_values
-            FROM read_parquet('{snapshots}/*/*.parquet', hive_partitioning = true, hive_types = {{version: BIGINT}})
+            FROM read_parquet('{snapshots}/*/*.parquet', hive_types = {{version: BIGINT}})
         ), compared AS (
             SELECT *, coalesce(
                 lag(version) OVER of_key = version - 1
@@ -120,7 +121,7 @@ def history_of(snapshots: Path, commits: Path, *, key: str, columns: list[str]) 
                    min(version) AS first_version, max(version) + 1 AS end_version
             FROM numbered GROUP BY {_quote(key)}, number
         )
-        SELECT {_quote(key)}, {", ".join(f"the_values[{i + 1}] AS {_quote(c)}" for i, c in enumerate(columns))},
+        SELECT {_quote(key)}, {unpacked},
                started.timestamp AS __START_AT, ended.timestamp AS __END_AT
         FROM cut
         JOIN read_parquet('{commits}/*.parquet') AS started ON started.version = first_version

@@ -54,9 +54,8 @@ def findings(results: Sequence[Finding]) -> None:
     say(f"      {'check':<{width}}{'rows':>10}{'missing':>9}{'surplus':>9}")
     for result in results:
         verdict = "ok" if result.holds else "DIFFERS"
-        say(
-            f"      {result.what:<{width}}{result.rows:>10,}{result.missing:>9,}{result.surplus:>9,}  {verdict}"
-        )
+        numbers = f"{result.rows:>10,}{result.missing:>9,}{result.surplus:>9,}"
+        say(f"      {result.what:<{width}}{numbers}  {verdict}")
         for line in result.sample:
             say(f"        {line}")
 
