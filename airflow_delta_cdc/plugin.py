@@ -43,4 +43,4 @@ class DeltaCdcPlugin(AirflowPlugin):
     """Registers ``macros.delta_cdc``."""
 
     name = "delta_cdc"
-    macros = [watermark]
+    macros = [watermark]  # noqa: RUF012 - the base class declares it

@@ -59,7 +59,7 @@ class DeltaCdcSubmitHook(SparkSubmitHook):
         self._extra: dict[str, Any] = {}
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)
         self._killed = False
-        super().__init__(conn_id=conn_id, **kwargs)
+        super().__init__(conn_id=conn_id or "", **kwargs)
         self._yarn_track_via_rm_api = self._yarn_track_via_rm_api or self._extra_flag(
             "yarn_track_via_rm_api", default=bool(self._extra.get(self._YARN_RM_WEBAPP_ADDRESS_EXTRA_KEY))
         )
@@ -76,7 +76,7 @@ class DeltaCdcSubmitHook(SparkSubmitHook):
     @property
     def is_cluster(self) -> bool:
         """Return whether the driver runs on the cluster, not in this worker."""
-        return self._connection["deploy_mode"] == "cluster"
+        return bool(self._connection["deploy_mode"] == "cluster")
 
     @property
     def is_kubernetes(self) -> bool:
@@ -98,7 +98,7 @@ class DeltaCdcSubmitHook(SparkSubmitHook):
 
     # -- connection -----------------------------------------------------------------------------
     def _resolve_connection(self) -> dict[str, Any]:
-        if self._conn_id is None:
+        if not self._conn_id:
             return self._embedded_connection()
         try:
             connection = self.get_connection(self._conn_id)
@@ -290,7 +290,9 @@ class _Quiet:
 
 def _is_telling(line: str) -> bool:
     text = line.strip()
-    return bool(text) and not text.startswith(_NOISE_STARTS) and not any(n in line[:60] for n in _NOISE_LEVELS)
+    return (
+        bool(text) and not text.startswith(_NOISE_STARTS) and not any(n in line[:60] for n in _NOISE_LEVELS)
+    )
 
 
 def _signal_group(pid: int, number: signal.Signals) -> None:

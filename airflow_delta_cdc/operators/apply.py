@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_delta_cdc.assets import delta_asset, expand, is_literal, is_template, pipeline_alias
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
@@ -91,7 +91,11 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
         "storage_options",
         *DeltaCdcOperator.template_fields,
     )
-    template_fields_renderers = {"where": "sql", "select": "py", "target_properties": "json"}
+    template_fields_renderers: ClassVar[dict[str, str]] = {
+        "where": "sql",
+        "select": "py",
+        "target_properties": "json",
+    }
     ui_color = "#cfe8fc"
 
     def __init__(
@@ -156,7 +160,7 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
         if not is_template(pipeline):
             self.add_outlets([pipeline_alias(pipeline)])
 
-    def execute(self, context: Context) -> dict[str, Any]:
+    def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]
         """Plan, run at most one Spark application per attempt, confirm from the target's log, publish."""
         from delta_cdc.flow import run_apply
 
@@ -241,7 +245,7 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
             return
         try:
             context["asset_state_store"][inlet].set(f"committed:{self.pipeline}", published)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001
             # A copy: the target's log holds the watermark, so a task that did its work must not fail here.
             self.log.warning("The watermark could not be copied to the asset state store: %s", error)
 

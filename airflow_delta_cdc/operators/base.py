@@ -110,6 +110,10 @@ class DeltaCdcOperator(SparkSubmitOperator):
         self._run_directory: Path | None = None
         self._keep_log = False
 
+    def execute(self, context: Context) -> Any:
+        """Do the operator's work; each subclass says what it returns."""
+        raise NotImplementedError
+
     # -- one application ------------------------------------------------------------------------
     def run_job(self, context: Context, spec: Spec) -> JobResult:
         """Run one spec in one Spark application and return what it said about itself.
@@ -178,7 +182,7 @@ class DeltaCdcOperator(SparkSubmitOperator):
         """Return the status of the stored application; one that can't be found or reached counts as gone."""
         try:
             return super().get_job_status(external_id, context)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever the cluster answers, the txn makes it safe
             self.log.warning(
                 "The Spark application %s cannot be found (%s); submitting again.", external_id, error
             )
@@ -393,7 +397,8 @@ def _spark_log(directory: Path) -> Path:
 
 
 def _write_private(path: Path, text: str) -> Path:
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
         file.write(text)
     return path
 

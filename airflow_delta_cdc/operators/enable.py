@@ -77,7 +77,7 @@ class DeltaEnableChangeDataFeedOperator(DeltaCdcOperator):
         self.log_retention = log_retention
         self.storage_options = storage_options
 
-    def execute(self, context: Context) -> list[dict[str, Any]]:
+    def execute(self, context: Context) -> list[dict[str, Any]]:  # type: ignore[override]
         """Look at the logs first; start Spark only where something has to be changed or resolved."""
         spec = self._spec(context)
         done = self._already_done(spec)

@@ -75,7 +75,7 @@ class DeltaReadChangesOperator(DeltaCdcOperator):
         if is_literal(table):
             self.add_inlets([delta_asset(table)])
 
-    def execute(self, context: Context) -> dict[str, Any]:
+    def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]
         """Plan, run at most one Spark application per attempt, confirm from the staging table's log."""
         from delta_cdc.flow import run_read
 

@@ -89,8 +89,12 @@ class DeltaVersionSensor(BaseSensorOperator):
             return super().execute(context)
         baseline = self._baseline(context)
         news = self._look(baseline)
-        if news is not None:
-            return news.to_dict()
+        if news is None:
+            self._wait_in_triggerer(baseline)
+            return None
+        return news.to_dict()
+
+    def _wait_in_triggerer(self, baseline: int) -> None:
         self.defer(
             trigger=DeltaVersionTrigger(
                 table=self._table(),

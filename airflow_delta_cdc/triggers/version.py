@@ -41,7 +41,7 @@ class DeltaVersionTrigger(BaseTrigger):
         poll_interval: float = 30.0,
         storage_options: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.table = table
         self.baseline_version = baseline_version
         self.min_versions = min_versions
@@ -74,7 +74,7 @@ class DeltaVersionTrigger(BaseTrigger):
             )
         except DeltaCdcError as error:
             # The location itself is wrong: a catalog name, an unknown scheme.
-            yield TriggerEvent({"error": error.to_dict()})
+            yield _event({"error": error.to_dict()})
             return
         failures = 0
         while True:
@@ -82,15 +82,15 @@ class DeltaVersionTrigger(BaseTrigger):
                 news = await watch.look()
                 failures = 0
             except UnsupportedTable as error:
-                yield TriggerEvent({"error": error.to_dict()})
+                yield _event({"error": error.to_dict()})
                 return
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001
                 # Whatever a store can raise: the triggerer must not go down with it.
                 failures += 1
                 news = None
                 self.log.warning("Cannot look at %s (try %s): %s", self.table, failures, _short(error))
             if news is not None:
-                yield TriggerEvent(news.to_dict())
+                yield _event(news.to_dict())
                 return
             await asyncio.sleep(self.pause(failures))
 
@@ -98,6 +98,10 @@ class DeltaVersionTrigger(BaseTrigger):
         """Return the seconds to wait after so many failed looks in a row."""
         longest = max(self.poll_interval, LONGEST_BACKOFF)
         return float(min(self.poll_interval * 2 ** min(failures, 16), longest))
+
+
+def _event(payload: dict[str, Any]) -> TriggerEvent:
+    return TriggerEvent(payload)  # type: ignore[no-untyped-call]
 
 
 def _short(error: Exception) -> str:

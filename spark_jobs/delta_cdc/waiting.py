@@ -1,4 +1,4 @@
-"""Has a table new changes? Answered from its log, one small request per look. Nothing here imports Airflow."""
+"""Has a table new changes? Answered from its log, one small request per look."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from deltalake import DeltaTable
@@ -12,6 +11,9 @@ from deltalake import DeltaTable
 from delta_cdc.enable import already_enabled, is_path
 from delta_cdc.errors import NotADeltaTable, TableNotFound
 from tests.unit.airflow.tables import append, set_properties
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 FEED = {"delta.enableChangeDataFeed": "true"}
 
@@ -68,7 +70,9 @@ def test_a_cleaned_log_tells_by_its_checkpoint(tmp_path: Path, was_on: bool) -> 
     assert first_readable(table) == (1 if was_on else on)
 
 
-@pytest.mark.parametrize("missing", [{"delta.enableDeletionVectors": "true"}, {"delta.logRetentionDuration": "x"}])
+@pytest.mark.parametrize(
+    "missing", [{"delta.enableDeletionVectors": "true"}, {"delta.logRetentionDuration": "x"}]
+)
 def test_another_property_needs_spark(tmp_path: Path, missing: dict[str, str]) -> None:
     append(tmp_path / "t", [1], **FEED)
     assert answer(tmp_path / "t", **missing) is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from deltalake import DeltaTable
@@ -12,6 +12,9 @@ from deltalake import DeltaTable
 from delta_cdc.errors import TableNameUnresolved
 from delta_cdc.waiting import News, Watch, newest_version
 from tests.unit.airflow.tables import append, compact, set_properties
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def look(watch: Watch) -> News | None:

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
+import shutil
 import stat
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
+import tempfile
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+if "AIRFLOW_HOME" not in os.environ:
+    # Airflow writes its configuration there when it is imported, which test modules do.
+    os.environ["AIRFLOW_HOME"] = tempfile.mkdtemp(prefix="delta-cdc-airflow-")
+    atexit.register(shutil.rmtree, os.environ["AIRFLOW_HOME"], ignore_errors=True)
 
 Connect = Callable[..., str]
 
@@ -103,5 +113,5 @@ class Records:
 
 
 @pytest.fixture
-def records() -> Iterator[Records]:
-    yield Records()
+def records() -> Records:
+    return Records()

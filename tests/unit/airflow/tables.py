@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def append(path: Path, ids: list[int], **properties: str) -> int:
     """Append rows; returns the version made."""
     write_deltalake(
-        str(path), pa.table({"id": pa.array(ids, pa.int64())}), mode="append", configuration=properties or None
+        str(path),
+        pa.table({"id": pa.array(ids, pa.int64())}),
+        mode="append",
+        configuration=properties or None,
     )
     return DeltaTable(str(path)).version()
 

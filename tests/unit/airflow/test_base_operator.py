@@ -7,7 +7,7 @@ import os
 import stat
 import subprocess
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
@@ -23,7 +23,9 @@ from delta_cdc.errors import (
     SparkConnectionNotFound,
 )
 from delta_cdc.spec import EnableSpec, JobResult
-from tests.unit.airflow.conftest import Connect, StandIn
+
+if TYPE_CHECKING:
+    from tests.unit.airflow.conftest import Connect, StandIn
 
 SPEC = EnableSpec(run_id="run", tables=("/data/t",), properties={"delta.enableChangeDataFeed": "true"})
 COMMITTED = """echo '{"status": "committed", "counts": {"inserted": 3}}' > "$result"; exit 0"""
@@ -77,7 +79,9 @@ def test_embedded_spark(stand_in: StandIn) -> None:
     assert stand_in.option("--jars") == []
     assert "spark.master" not in stand_in.confs
     assert stand_in.confs["spark.sql.extensions"] == "io.delta.sql.DeltaSparkSessionExtension"
-    assert [Path(p).name for p in stand_in.arguments if p.endswith("delta_cdc_job.py")] == ["delta_cdc_job.py"]
+    assert [Path(p).name for p in stand_in.arguments if p.endswith("delta_cdc_job.py")] == [
+        "delta_cdc_job.py"
+    ]
     assert Path(stand_in.option("--py-files")[0]).name.startswith("delta_cdc-")
 
 
@@ -139,7 +143,7 @@ def test_yarn_cluster_gets_the_spec_as_a_file(
     monkeypatch.setenv("AIRFLOW__DELTA_CDC__RESULTS_URI", results.as_uri())
     sha = specs.sha256(specs.to_json(SPEC))
     folder = results / sha
-    stand_in.does(f"mkdir -p {folder}; echo '{{\"status\": \"committed\"}}' > {folder}/result.json")
+    stand_in.does(f'mkdir -p {folder}; echo \'{{"status": "committed"}}\' > {folder}/result.json')
     task = operator(
         spark_conn_id=connect(host="yarn", **{"deploy-mode": "cluster"}), files="/own.txt", durable=False
     )
@@ -273,7 +277,7 @@ def test_durable_without_tracking_is_turned_off_and_said(
 ) -> None:
     monkeypatch.setenv("AIRFLOW__DELTA_CDC__RESULTS_URI", tmp_path.as_uri())
     folder = tmp_path / specs.sha256(specs.to_json(SPEC))
-    stand_in.does(f"mkdir -p {folder}; echo '{{\"status\": \"committed\"}}' > {folder}/result.json")
+    stand_in.does(f'mkdir -p {folder}; echo \'{{"status": "committed"}}\' > {folder}/result.json')
     task = operator(spark_conn_id=connect(host="yarn", **{"deploy-mode": "cluster"}))
     said: list[str] = []
     monkeypatch.setattr(task.log, "warning", lambda text, *args: said.append(text % args))

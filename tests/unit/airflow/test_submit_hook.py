@@ -110,7 +110,7 @@ def test_the_child_gets_a_complete_environment(stand_in: StandIn, monkeypatch: p
 
 
 def test_the_submit_binary_is_absolute() -> None:
-    assert os.path.isabs(DeltaCdcSubmitHook(conn_id=None)._get_spark_binary_path()[0])
+    assert Path(DeltaCdcSubmitHook(conn_id=None)._get_spark_binary_path()[0]).is_absolute()
 
 
 def test_the_connections_own_binary_is_used(stand_in: StandIn, connect: Connect) -> None:
@@ -170,9 +170,10 @@ def test_at_most_twenty_lines_explain(stand_in: StandIn, records: Records, tmp_p
 
 
 # -- killing --------------------------------------------------------------------------------------
-def _start(hook: DeltaCdcSubmitHook, stand_in: StandIn) -> tuple[threading.Thread, list[BaseException]]:
+def _start(hook: DeltaCdcSubmitHook, stand_in: StandIn) -> tuple[threading.Thread, list[JobFailed]]:
     """Run submit in a thread; returns when the child says that it runs."""
-    running, raised = threading.Event(), []
+    running = threading.Event()
+    raised: list[JobFailed] = []
 
     class Log(Records):
         def info(self, message: str, *args: Any) -> None:
@@ -184,7 +185,7 @@ def _start(hook: DeltaCdcSubmitHook, stand_in: StandIn) -> tuple[threading.Threa
     def submit() -> None:
         try:
             hook.submit("job.py")
-        except BaseException as error:
+        except JobFailed as error:
             raised.append(error)
 
     thread = threading.Thread(target=submit)
@@ -199,9 +200,7 @@ def test_kill_ends_the_application_and_its_children(
 ) -> None:
     monkeypatch.setattr("airflow_delta_cdc.hooks.submit.KILL_GRACE", 0.5)
     child = stand_in.folder / "child"
-    stand_in.does(
-        f"{trap}\nsleep 600 &\necho $! > {child}\necho 'delta_cdc| running'\nwait; wait; sleep 600"
-    )
+    stand_in.does(f"{trap}\nsleep 600 &\necho $! > {child}\necho 'delta_cdc| running'\nwait; wait; sleep 600")
     hook = DeltaCdcSubmitHook(conn_id=None)
     thread, raised = _start(hook, stand_in)
     assert hook._submit_sp is not None

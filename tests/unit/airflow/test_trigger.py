@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
-from pathlib import Path
-from typing import Any
-
-import pytest
-from airflow.triggers.base import TriggerEvent
+from typing import TYPE_CHECKING, Any
 
 from airflow_delta_cdc.triggers import DeltaVersionTrigger
 from airflow_delta_cdc.triggers.version import LONGEST_BACKOFF
 from delta_cdc.waiting import Watch
 from tests.unit.airflow.tables import append
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+    from airflow.triggers.base import TriggerEvent
+
 
 def trigger(table: object, **arguments: Any) -> DeltaVersionTrigger:
-    return DeltaVersionTrigger(table=str(table), **{"baseline_version": 0, "poll_interval": 0.01, **arguments})
+    return DeltaVersionTrigger(
+        table=str(table), **{"baseline_version": 0, "poll_interval": 0.01, **arguments}
+    )
 
 
 async def first_event(of: DeltaVersionTrigger) -> TriggerEvent:

@@ -1,0 +1,273 @@
+"""What the apply operator asks for, and what it publishes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import pytest
+from airflow.sdk.execution_time import comms, task_runner
+from airflow.sdk.execution_time.context import OutletEventAccessors, TaskStateStoreAccessor
+
+from airflow_delta_cdc.assets import delta_asset, pipeline_alias
+from airflow_delta_cdc.operators import DeltaApplyChangesOperator, DeltaReadChangesOperator
+from airflow_delta_cdc.operators.pins import TaskPins
+from delta_cdc.errors import InvalidConfiguration
+from tests.unit.airflow.test_base_operator import Store
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from airflow.sdk import Asset
+
+PUBLISHED = {
+    "pipeline": "orders",
+    "seal": 7,
+    "source_table": "/lake/source",
+    "source_table_id": "s",
+    "version": 12,
+    "starting_version": 10,
+    "ending_version": 12,
+    "applied": True,
+    "target_table": "/lake/target",
+    "target_table_id": "t",
+    "target_version": 3,
+    "counts": {"inserted": 1},
+    "timestamp": "2026-01-01T00:00:00.000+00:00",
+}
+
+
+def operator(**arguments: Any) -> DeltaApplyChangesOperator:
+    given = {"pipeline": "orders", "source": "/lake/source", "target": "/lake/target", "keys": ["id"]}
+    return DeltaApplyChangesOperator(task_id="apply", **{**given, **arguments})
+
+
+class Answer:
+    def __init__(self, **changed: Any) -> None:
+        self.published = {**PUBLISHED, **changed}
+
+    def to_dict(self) -> dict[str, Any]:
+        return self.published
+
+
+class Ti:
+    def __init__(self) -> None:
+        self.pushed: dict[str, Any] = {}
+
+    def xcom_push(self, *, key: str, value: Any) -> None:
+        self.pushed[key] = value
+
+
+class AssetStores:
+    """The asset state stores of a task: one dict per asset, or one that is out of order."""
+
+    def __init__(self, broken: bool = False) -> None:
+        self.kept: dict[tuple[str, str], Any] = {}
+        self.broken = broken
+
+    def __getitem__(self, asset: Asset) -> Any:
+        outer = self
+
+        class One:
+            def set(self, key: str, value: Any) -> None:
+                if outer.broken:
+                    raise RuntimeError("metadata database is away")
+                outer.kept[asset.uri, key] = value
+
+        return One()
+
+
+def run(
+    task: DeltaApplyChangesOperator, monkeypatch: pytest.MonkeyPatch, answer: Answer, **context: Any
+) -> tuple[Any, dict[str, Any], list[Any]]:
+    asked: list[Any] = []
+
+    def run_apply(request: Any, **how: Any) -> Answer:
+        asked.extend([request, how])
+        return answer
+
+    monkeypatch.setattr("delta_cdc.flow.run_apply", run_apply)
+    full = {
+        "ti": Ti(),
+        "run_id": "manual__1",
+        "task_state_store": Store(),
+        "asset_state_store": AssetStores(),
+        "outlet_events": OutletEventAccessors(),
+        **context,
+    }
+    return task.execute(full), full, asked  # type: ignore[arg-type]
+
+
+# -- asking ---------------------------------------------------------------------------------------
+def test_rendered_arguments_become_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAKE", "/lake")
+    task = operator(
+        source="${LAKE}/source",
+        keys="id",
+        starting_version="",
+        ending_version="12",
+        max_versions="None",
+        stored_as_scd_type="2",
+        partition_by=["region"],
+        cluster_by=[],
+        initial_load={"from_version": "4"},
+        sequence_by=None,
+        target_properties={"delta.appendOnly": False},
+    )
+    _, _, (request, _) = run(task, monkeypatch, Answer())
+    assert request.source == "/lake/source"
+    assert (request.starting_version, request.ending_version, request.max_versions) == (None, 12, None)
+    assert request.initial_load == {"from_version": 4}
+    assert request.run_id == "manual__1"
+    assert request.staging is None
+    options = request.options
+    assert (options.keys, options.stored_as_scd_type, options.sequence_by) == (("id",), 2, "_commit_version")
+    assert (options.partition_by, options.cluster_by) == ({"region": None}, ())
+    assert options.target_properties == {"delta.appendOnly": "false"}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"starting_version": "yesterday"},
+        {"ending_version": -1},
+        {"max_versions": 0},
+        {"pipeline": ""},
+        {"source": "${NOT_SET_ANYWHERE}/t"},
+        {"initial_load": "all"},
+    ],
+)
+def test_wrong_arguments_are_named_before_anything_happens(
+    monkeypatch: pytest.MonkeyPatch, wrong: dict[str, Any]
+) -> None:
+    with pytest.raises(InvalidConfiguration):
+        run(operator(**wrong), monkeypatch, Answer())
+
+
+def test_every_argument_of_the_users_is_templated() -> None:
+    task = operator()
+    fixed = {"insert_only", "publish_changes"}
+    own = set(DeltaApplyChangesOperator.__init__.__annotations__) - {"kwargs", "return"} - fixed
+    assert own <= set(DeltaApplyChangesOperator.template_fields)
+    assert all(hasattr(task, name) for name in DeltaApplyChangesOperator.template_fields)
+
+
+def test_templates_are_rendered() -> None:
+    task = operator(
+        starting_version="{{ params.start }}", source="/lake/{{ ds }}", spark_conn_id="{{ conn }}"
+    )
+    task.render_template_fields({"params": {"start": 3}, "ds": "2026", "conn": "cluster"})  # type: ignore[arg-type]
+    assert (task.starting_version, task.source, task.spark_conn_id) == ("3", "/lake/2026", "cluster")
+
+
+# -- publishing -----------------------------------------------------------------------------------
+def test_what_was_applied_is_published_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    returned, context, _ = run(operator(), monkeypatch, Answer())
+    assert returned == PUBLISHED
+    assert context["ti"].pushed == {"watermark": PUBLISHED}
+    assert context["asset_state_store"].kept == {("file:///lake/source", "committed:orders"): PUBLISHED}
+    events = context["outlet_events"][pipeline_alias("orders")].asset_alias_events
+    assert [event.dest_asset_key.uri for event in events] == ["file:///lake/target"]
+    assert events[0].extra["ending_version"] == 12
+    assert events[0].extra["target_version"] == 3
+
+
+def test_nothing_applied_is_no_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, context, _ = run(operator(), monkeypatch, Answer(applied=False))
+    assert context["ti"].pushed["watermark"]["applied"] is False
+    assert context["outlet_events"][pipeline_alias("orders")].asset_alias_events == []
+
+
+def test_a_lost_mirror_is_said_and_fails_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = operator()
+    said: list[str] = []
+    monkeypatch.setattr(task.log, "warning", lambda text, *args: said.append(text % args))
+    returned, _, _ = run(task, monkeypatch, Answer(), asset_state_store=AssetStores(broken=True))
+    assert returned == PUBLISHED
+    assert "The watermark could not be copied to the asset state store: metadata database is away" in said
+
+
+def test_assets_are_known_when_the_file_is_parsed() -> None:
+    task = operator()
+    assert task.inlets == [delta_asset("/lake/source")]
+    assert task.outlets == [pipeline_alias("orders")]
+
+
+def test_a_templated_table_has_no_inlet(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = operator(source="/lake/{{ ds }}", pipeline="{{ params.pipeline }}")
+    assert task.inlets == []
+    assert task.outlets == []
+    task.source, task.pipeline = "/lake/source", "orders"
+    _, context, _ = run(task, monkeypatch, Answer())
+    assert context["asset_state_store"].kept == {}
+
+
+def test_an_outcome_ends_what_is_known_about_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(spark_job_id="application_1")
+    run(operator(), monkeypatch, Answer(), task_state_store=store)
+    assert store.kept == {}
+
+
+# -- pins, on Airflow's own accessor --------------------------------------------------------------
+class Supervisor:
+    """Answers the accessor's messages as the supervisor would."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, Any] = {}
+
+    def send(self, message: Any) -> Any:
+        if isinstance(message, comms.SetTaskStateStore):
+            self.kept[message.key] = message.value
+        elif isinstance(message, comms.DeleteTaskStateStore):
+            del self.kept[message.key]
+        elif message.key in self.kept:
+            return comms.TaskStateStoreResult(value=self.kept[message.key])
+        else:
+            return comms.ErrorResponse(error=comms.ErrorType.TASK_STORE_NOT_FOUND)
+        return comms.OKResponse(ok=True)
+
+
+def test_pins_on_the_real_accessor(monkeypatch: pytest.MonkeyPatch) -> None:
+    supervisor = Supervisor()
+    monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", supervisor, raising=False)
+    accessor = TaskStateStoreAccessor(ti_id=uuid4(), scope=None)  # type: ignore[arg-type]
+    context: Any = {"task_state_store": accessor}
+    pins = TaskPins(context)
+    assert pins.get("pin:p:t") is None
+    pins.delete("pin:p:t")
+    pins.set("pin:p:t", {"ending_version": 3, "fingerprint": None})
+    assert TaskPins(context).get("pin:p:t") == {"ending_version": 3, "fingerprint": None}
+    pins.delete("pin:p:t")
+    assert supervisor.kept == {}
+
+
+def test_without_a_store_nothing_is_pinned() -> None:
+    context: Any = {}
+    pins = TaskPins(context)
+    pins.set("pin:p:t", {"ending_version": 3})
+    pins.delete("pin:p:t")
+    assert pins.get("pin:p:t") is None
+
+
+# -- read -----------------------------------------------------------------------------------------
+def test_reading_asks_for_the_same_pipeline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked: list[Any] = []
+
+    def run_read(request: Any, **_: Any) -> Answer:
+        asked.append(request)
+        return Answer(staging="/lake/staging")
+
+    monkeypatch.setattr("delta_cdc.flow.run_read", run_read)
+    task = DeltaReadChangesOperator(
+        task_id="read",
+        pipeline="orders",
+        table="/lake/source",
+        staging="/lake/staging",
+        target="/lake/target",
+        max_versions="5",
+    )
+    context: Any = {"run_id": "r", "task_state_store": Store()}
+    assert task.execute(context)["staging"] == "/lake/staging"
+    (request,) = asked
+    assert (request.pipeline, request.table, request.staging) == ("orders", "/lake/source", "/lake/staging")
+    assert (request.max_versions, request.ending_version) == (5, None)
