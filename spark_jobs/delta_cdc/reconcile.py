@@ -145,8 +145,8 @@ async def reconcile_async(log: DeltaLog, pipeline: str) -> Proof | None:
     walk = await _walk(log, back, state, pipeline) if stored is not None else _Walk()
     if walk.seal is None or walk.commit is None:
         return await _unsealed(log, back, state, pipeline, stored, tuple(walk.notes))
-    _refuse_replaced(state, walk)
     await _refuse_underneath(back, state, walk.seal, walk.commit)
+    _refuse_replaced(state, walk)
     number = walk.seal.number if stored is None else stored
     return Proof(
         seal=walk.seal,

@@ -80,9 +80,7 @@ class LogTable:
         return self
 
     def metadata(self) -> dict[str, Any]:
-        fields = [
-            {"name": name, "type": "string", "nullable": True, "metadata": {}} for name in self.columns
-        ]
+        fields = [{"name": name, "type": "string", "nullable": True, "metadata": {}} for name in self.columns]
         return {
             "metaData": {
                 "id": self.table_id,
@@ -119,9 +117,7 @@ class LogTable:
         return self.commit("WRITE", self.add(), parameters={"mode": "Append"}, **given)
 
     def optimize(self, **given: Any) -> int:
-        return self.commit(
-            "OPTIMIZE", self.add(data_change=False), *self.removes(data_change=False), **given
-        )
+        return self.commit("OPTIMIZE", self.add(data_change=False), *self.removes(data_change=False), **given)
 
     def overwrite(self, **parameters: Any) -> int:
         return self.commit(

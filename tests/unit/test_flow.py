@@ -1,0 +1,467 @@
+"""Plan, run, confirm, publish: every way a job can end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from delta_cdc.errors import (
+    ConcurrentModification,
+    KeyNotUnique,
+    OutcomeUnknown,
+    SourceTableReplaced,
+    TargetChangedUnderneath,
+)
+from delta_cdc.flow import NoPins, committed, run_apply, run_read
+from delta_cdc.plan import ApplyRequest, ReadRequest
+from delta_cdc.spec import ApplyOptions, ApplySpec, JobResult, ReadSpec, fingerprint
+from delta_cdc.versions import VersionRange
+from delta_cdc.watermark import PlannedOn, Seal, SealStep, Watermark
+from tests.support.logs import FEED, LogTable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from delta_cdc.flow import ApplyResult, ReadResult
+
+DONE = JobResult(status="committed")
+
+
+class Boom(RuntimeError):
+    """What a killed driver looks like from outside."""
+
+
+@dataclass
+class World:
+    """Source, target, staging, and an engine that writes seals into their logs."""
+
+    source: LogTable
+    target: LogTable
+    staging: LogTable
+    said: list[str] = field(default_factory=list)
+    ran: list[ApplySpec | ReadSpec] = field(default_factory=list)
+    pins: NoPins = field(default_factory=NoPins)
+
+    @property
+    def request(self) -> ApplyRequest:
+        return ApplyRequest(
+            pipeline="p",
+            source=self.source.uri,
+            target=self.target.uri,
+            options=ApplyOptions(keys=("id",)),
+            run_id="r",
+        )
+
+    def engine(self, spec: ApplySpec) -> JobResult:
+        """Do what the engine does to the target's log."""
+        self.ran.append(spec)
+        for step in spec.steps:
+            load = step.kind == "load"
+            made = Seal(
+                pipeline=spec.pipeline,
+                number=step.seal_number,
+                source_table_id=spec.source_table_id,
+                source_uri=spec.source_uri,
+                applied_from=step.applied_from,
+                watermark=step.ending_version,
+                source_commit_hash=step.source_commit_hash,
+                step=SealStep(
+                    kind=step.kind,
+                    starting_version=step.starting_version,
+                    ending_version=step.ending_version,
+                    fingerprint=fingerprint(spec, step),
+                    run_id=spec.run_id,
+                    planned_on=step.planned_on,
+                    counts={"suppressed": 4},
+                ),
+            )
+            metrics = {"metrics": {"numOutputRows": "50", "numFiles": "1"}} if load else {}
+            self.target.write_seal(made, operation="WRITE" if load else "MERGE", **metrics)
+        return DONE
+
+    def reader(self, spec: ReadSpec) -> JobResult:
+        self.ran.append(spec)
+        step = spec.step
+        made = Seal(
+            pipeline=spec.pipeline,
+            number=step.seal_number,
+            source_table_id=spec.source_table_id,
+            source_uri=spec.source_uri,
+            applied_from=step.applied_from,
+            watermark=step.ending_version,
+            source_commit_hash=step.source_commit_hash,
+            configuration={"batch": spec.kind},
+            step=SealStep(
+                kind="read",
+                starting_version=step.starting_version,
+                ending_version=step.ending_version,
+                fingerprint=fingerprint(spec, step),
+                run_id=spec.run_id,
+                planned_on=step.planned_on,
+            ),
+        )
+        self.staging.write_seal(made, operation="WRITE", metrics={"numOutputRows": "12"})
+        return DONE
+
+    def apply(self, execute: Callable[[ApplySpec], JobResult] | None = None, **changes: Any) -> ApplyResult:
+        attempts = changes.pop("max_attempts", 3)
+        return run_apply(
+            replace(self.request, **changes),
+            execute=execute or self.engine,
+            pins=self.pins,
+            say=self.said.append,
+            max_attempts=attempts,
+        )
+
+    def read(self, execute: Callable[[ReadSpec], JobResult] | None = None, **changes: Any) -> ReadResult:
+        request = ReadRequest(
+            pipeline="p", table=self.source.uri, staging=self.staging.uri, target=self.target.uri
+        )
+        return run_read(
+            replace(request, **changes),
+            execute=execute or self.reader,
+            pins=self.pins,
+            say=self.said.append,
+        )
+
+    def pinned(self) -> dict[str, Any] | None:
+        return self.pins.get(f"pin:p:{self.source.table_id}")
+
+    def is_released(self) -> bool:
+        """The end is free again; the fingerprint stays, for a worker that dies before it publishes."""
+        pin = self.pinned()
+        return pin is not None and pin["ending_version"] is None and bool(pin["fingerprint"])
+
+    def next_run(self) -> None:
+        """Another run of the task has a store of its own."""
+        self.pins = NoPins()
+        self.said.clear()
+
+    def heard(self, text: str) -> bool:
+        return any(text in line for line in self.said)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    """A source at version 3, loaded into the target; versions 4 and 5 follow."""
+    source = LogTable(tmp_path / "source", table_id="source-id", configuration=dict(FEED)).create()
+    for _ in range(3):
+        source.append()
+    made = World(source, LogTable(tmp_path / "target"), LogTable(tmp_path / "staging", table_id="st"))
+    made.apply()
+    source.append()
+    source.append()
+    made.next_run()
+    made.ran.clear()
+    return made
+
+
+def never(spec: ApplySpec) -> JobResult:
+    raise AssertionError("nothing should run")
+
+
+# -- the straight way ---------------------------------------------------------------------------
+def test_a_load_publishes_what_the_log_proves(tmp_path: Path) -> None:
+    source = LogTable(tmp_path / "source", table_id="source-id", configuration=dict(FEED)).create()
+    source.append()
+    world = World(source, LogTable(tmp_path / "target"), LogTable(tmp_path / "staging"))
+    result = world.apply()
+    assert (result.applied, result.versions, result.watermark) == (
+        True,
+        VersionRange(1, 1),
+        Watermark("source-id", 1),
+    )
+    assert result.counts == {"inserted": 50, "suppressed": 4}
+    assert result.target_version == 0
+    assert world.is_released()
+
+
+def test_an_apply_publishes_range_counts_and_watermark(world: World) -> None:
+    result = world.apply()
+    published = result.to_dict()
+    assert published.pop("timestamp").endswith("+00:00")
+    assert published.pop("seal") == world.ran[0].steps[0].seal_number  # type: ignore[union-attr]
+    assert published == {
+        "pipeline": "p",
+        "source_table": world.source.uri,
+        "source_table_id": "source-id",
+        "version": 5,
+        "starting_version": 4,
+        "ending_version": 5,
+        "applied": True,
+        "target_table": world.target.uri,
+        "target_table_id": "id-1",
+        "target_version": 1,
+        "counts": {"inserted": 3, "updated": 2, "deleted": 1, "suppressed": 4},
+    }
+    assert world.is_released()
+    assert committed(world.request) == Watermark("source-id", 5)
+
+
+def test_nothing_to_do_runs_nothing_and_writes_nothing(world: World) -> None:
+    world.apply()
+    before = world.target.version
+    world.next_run()
+    result = world.apply(never)
+    assert (result.applied, result.versions, result.counts) == (False, None, {})
+    assert result.watermark == Watermark("source-id", 5)
+    assert (result.to_dict()["starting_version"], result.to_dict()["ending_version"]) == (None, None)
+    assert world.target.version == before
+    assert world.heard("Nothing to do")
+
+
+def test_two_steps_are_counted_together(world: World, tmp_path: Path) -> None:
+    world.target = LogTable(tmp_path / "other")
+    result = world.apply(starting_version=2)
+    assert result.versions == VersionRange(2, 5)
+    assert result.counts == {"inserted": 53, "updated": 2, "deleted": 1, "suppressed": 8}
+    assert result.target_version == 1
+
+
+# -- the job goes away --------------------------------------------------------------------------
+def test_a_job_that_dies_before_its_commit_is_an_error(world: World) -> None:
+    def dies(spec: ApplySpec) -> JobResult:
+        raise Boom("driver killed")
+
+    with pytest.raises(Boom):
+        world.apply(dies)
+    pin = world.pinned()
+    assert pin is not None
+    assert pin["ending_version"] == 5
+
+
+def test_a_job_that_dies_after_its_commit_is_a_success(world: World) -> None:
+    def dies(spec: ApplySpec) -> JobResult:
+        world.engine(spec)
+        raise Boom("driver killed\nwith a long tail")
+
+    result = world.apply(dies)
+    assert (result.applied, result.versions) == (True, VersionRange(4, 5))
+    assert world.heard("but its commit is there")
+    assert world.is_released()
+
+
+def test_the_original_error_survives_an_unreadable_log(world: World) -> None:
+    def dies(spec: ApplySpec) -> JobResult:
+        world.engine(spec)
+        world.target.file(world.target.version).write_text("{")
+        raise Boom("driver killed")
+
+    with pytest.raises(Boom):
+        world.apply(dies)
+    assert world.heard("could not be read")
+
+
+def test_a_retry_keeps_its_pinned_end(world: World) -> None:
+    def dies(spec: ApplySpec) -> JobResult:
+        raise Boom
+
+    with pytest.raises(Boom):
+        world.apply(dies)
+    world.source.append()
+    result = world.apply()
+    assert result.versions == VersionRange(4, 5)
+    assert world.apply().versions == VersionRange(6, 6)
+
+
+def test_a_retry_publishes_what_an_earlier_try_committed(world: World) -> None:
+    """The worker was killed between the commit and the XCom."""
+    kept: list[dict[str, Any]] = []
+    key = "pin:p:source-id"
+
+    def killed(spec: ApplySpec) -> JobResult:
+        world.engine(spec)
+        pin = world.pins.get(key)
+        assert pin is not None
+        kept.append(pin)
+        return DONE
+
+    world.apply(killed)
+    world.pins.set(key, kept[0])
+    world.source.append()
+    result = world.apply(never)
+    assert (result.applied, result.versions, result.target_version) == (True, VersionRange(4, 5), 1)
+    assert result.counts == {"inserted": 3, "updated": 2, "deleted": 1, "suppressed": 4}
+    assert world.heard("Already applied by an earlier try")
+    assert world.is_released()
+
+
+def test_a_worker_that_dies_before_it_publishes_publishes_on_its_retry(world: World) -> None:
+    first = world.apply()
+    again = world.apply(never)
+    assert {**again.to_dict(), "timestamp": ""} == {**first.to_dict(), "timestamp": ""}
+
+
+# -- named errors and unknown outcomes ----------------------------------------------------------
+def test_a_failed_job_raises_its_named_error(world: World) -> None:
+    error = KeyNotUnique("two rows", remedy="look").to_dict()
+    with pytest.raises(KeyNotUnique, match="two rows"):
+        world.apply(lambda spec: JobResult(status="failed", error=error))
+    assert world.pinned() is not None
+
+
+def test_a_failure_after_the_commit_is_raised_and_then_found(world: World) -> None:
+    def fails(spec: ApplySpec) -> JobResult:
+        world.engine(spec)
+        return JobResult(status="failed", error=KeyNotUnique("x", remedy="y").to_dict())
+
+    with pytest.raises(KeyNotUnique):
+        world.apply(fails)
+    assert world.heard("failed after it had committed version 1")
+    result = world.apply(never)
+    assert (result.applied, result.versions) == (True, VersionRange(4, 5))
+
+
+def test_committed_without_proof_is_unknown(world: World) -> None:
+    with pytest.raises(OutcomeUnknown):
+        world.apply(lambda spec: DONE)
+    assert world.pinned() is not None
+
+
+def test_a_named_error_of_the_plan_comes_out(world: World) -> None:
+    world.source.configuration = {}
+    world.source.replace_table("other")
+    with pytest.raises(SourceTableReplaced):
+        world.apply(never)
+
+
+# -- races --------------------------------------------------------------------------------------
+@pytest.mark.parametrize("status", ["skipped", "conflict", "stale"])
+def test_a_loser_plans_again(world: World, status: Any) -> None:
+    """A twin applies version 4 first; we go on from there."""
+
+    def loses(spec: ApplySpec) -> JobResult:
+        if not world.ran:
+            twin = replace(spec, run_id="twin")
+            step = spec.steps[0]
+            step = replace(step, ending_version=4, source_commit_hash=world.source.sha256(4))
+            world.engine(replace(twin, steps=(step,)))
+            return JobResult(status=status, message="a twin was faster")
+        return world.engine(spec)
+
+    result = world.apply(loses)
+    assert result.versions == VersionRange(5, 5)
+    assert world.heard(f"({status}: a twin was faster); planning again")
+
+
+def test_a_loser_whose_range_is_done_has_nothing_to_do(world: World) -> None:
+    def loses(spec: ApplySpec) -> JobResult:
+        world.engine(replace(spec, run_id="twin"))
+        return JobResult(status="skipped")
+
+    result = world.apply(loses)
+    assert (result.applied, result.watermark) == (False, Watermark("source-id", 5))
+
+
+def test_skipped_by_our_own_zombie_is_a_success(world: World) -> None:
+    def zombie(spec: ApplySpec) -> JobResult:
+        world.engine(spec)
+        return JobResult(status="skipped")
+
+    result = world.apply(zombie)
+    assert (result.applied, result.versions) == (True, VersionRange(4, 5))
+
+
+def test_overtaken_after_the_commit_is_a_success(world: World) -> None:
+    """The next run sealed on top of us before we looked."""
+
+    def overtaken(spec: ApplySpec) -> JobResult:
+        world.engine(spec)
+        world.source.append()
+        again = replace(
+            spec.steps[0],
+            starting_version=6,
+            ending_version=6,
+            seal_number=spec.steps[0].seal_number + 1,
+            source_commit_hash=world.source.sha256(6),
+            planned_on=PlannedOn("id-1", world.target.version),
+        )
+        world.engine(replace(spec, run_id="next", steps=(again,)))
+        return DONE
+
+    result = world.apply(overtaken)
+    assert (result.applied, result.versions, result.target_version) == (True, VersionRange(4, 5), 1)
+    assert result.watermark == Watermark("source-id", 6)
+
+
+def test_losing_every_time_ends(world: World) -> None:
+    with pytest.raises(ConcurrentModification, match="2 times in a row"):
+        world.apply(lambda spec: JobResult(status="conflict"), max_attempts=2)
+
+
+def test_a_restore_between_planning_and_commit_is_named(world: World) -> None:
+    def underneath(spec: ApplySpec) -> JobResult:
+        world.target.restore(0)
+        return world.engine(spec)
+
+    with pytest.raises(TargetChangedUnderneath):
+        world.apply(underneath)
+
+
+def test_restored_target_catches_up(world: World) -> None:
+    world.apply()
+    world.target.restore(0)
+    result = world.apply()
+    assert (result.versions, result.watermark) == (VersionRange(4, 5), Watermark("source-id", 5))
+    assert world.heard("was restored in version 2 to version 0")
+
+
+# -- read ---------------------------------------------------------------------------------------
+def test_read_stages_a_batch(world: World) -> None:
+    result = world.read()
+    published = result.to_dict()
+    assert (result.applied, result.versions, result.rows) == (True, VersionRange(4, 5), 12)
+    assert (published["staging"], published["staging_version"]) == (world.staging.uri, 0)
+    assert (published["version"], published["ending_version"]) == (3, 5)
+
+
+def test_read_returns_the_open_batch(world: World) -> None:
+    world.read()
+    world.next_run()
+    world.source.append()
+    result = world.read(never)
+    assert (result.applied, result.versions, result.rows) == (False, VersionRange(4, 5), 12)
+    assert result.staging_version == 0
+
+
+def test_read_finds_its_batch_after_a_crash(world: World) -> None:
+    def dies(spec: ReadSpec) -> JobResult:
+        world.reader(spec)
+        raise Boom
+
+    assert world.read(dies).applied
+
+
+def test_nothing_to_read(world: World) -> None:
+    world.apply()
+    result = world.read(never)
+    assert (result.applied, result.versions, result.staging_version, result.rows) == (False, None, None, 0)
+
+
+def test_read_committed_without_proof_is_unknown(world: World) -> None:
+    with pytest.raises(OutcomeUnknown):
+        world.read(lambda spec: DONE)
+
+
+def test_read_then_apply(world: World) -> None:
+    world.read()
+    result = world.apply(staging=world.staging.uri)
+    assert (result.applied, result.versions) == (True, VersionRange(4, 5))
+    world.next_run()
+    assert not world.apply(never, staging=world.staging.uri).applied
+
+
+def test_the_first_batch_of_a_new_target(world: World, tmp_path: Path) -> None:
+    world.target = LogTable(tmp_path / "other")
+    assert world.read().versions == VersionRange(5, 5)
+    result = world.apply(staging=world.staging.uri)
+    assert (result.applied, result.watermark) == (True, Watermark("source-id", 5))
+
+
+def test_no_batch_and_no_target(world: World, tmp_path: Path) -> None:
+    world.target = LogTable(tmp_path / "other")
+    result = world.apply(never, staging=world.staging.uri)
+    assert (result.applied, result.watermark, result.to_dict()["version"]) == (False, None, None)

@@ -1,0 +1,646 @@
+"""Ranges, gates and steps, decided from logs alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from delta_cdc.errors import (
+    ChangeFeedDisabled,
+    ColumnNotFound,
+    ConfigurationDrift,
+    InvalidConfiguration,
+    LogGap,
+    NotADeltaTable,
+    RangeNotContiguous,
+    ReservedColumnName,
+    SourceHistoryChanged,
+    SourceTableReplaced,
+    TableNotFound,
+    TargetWithoutProof,
+    VersionsExpired,
+)
+from delta_cdc.gates import interval_ms
+from delta_cdc.plan import ApplyRequest, Plan, ReadRequest, plan_apply, plan_read
+from delta_cdc.spec import ApplyOptions, ApplySpec, ReadSpec, Staging
+from delta_cdc.versions import VersionRange
+from delta_cdc.watermark import PlannedOn
+from tests.support.logs import EPOCH, FEED, SECOND, LogTable, seal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+NOW = EPOCH + 3_600 * SECOND
+DAY = 86_400 * SECOND
+KEYED = ApplyOptions(keys=("id",))
+
+
+@dataclass
+class Tables:
+    """A source with versions 0-5 (all but 0 change data), and where its target is to lie."""
+
+    source: LogTable
+    target: LogTable
+    staging: LogTable
+
+    def request(self, **changes: Any) -> ApplyRequest:
+        made = ApplyRequest(
+            pipeline="p", source=self.source.uri, target=self.target.uri, options=KEYED, run_id="r"
+        )
+        return replace(made, **changes)
+
+    def apply(self, pinned: int | None = None, now: int = NOW, **changes: Any) -> Plan:
+        return plan_apply(self.request(**changes), pinned_end=lambda _: pinned, now_ms=now)
+
+    def read(self, pinned: int | None = None, **changes: Any) -> Plan:
+        made = ReadRequest(
+            pipeline="p", table=self.source.uri, staging=self.staging.uri, target=self.target.uri
+        )
+        return plan_read(replace(made, **changes), pinned_end=lambda _: pinned, now_ms=NOW)
+
+    def sealed(self, watermark: int, number: int = 100, **changes: Any) -> None:
+        planned = None
+        if self.target.version >= 0:
+            planned = PlannedOn(self.target.table_id, self.target.version)
+        self.target.write_seal(seal(number, watermark, source=self.source, planned_on=planned, **changes))
+
+    def staged(self, number: int, start: int, end: int, batch: str = "changes", **changes: Any) -> int:
+        made = seal(number, end, source=self.source, start=start, kind="read", **changes)
+        return self.staging.write_seal(replace(made, configuration={"batch": batch}), operation="WRITE")
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Tables:
+    source = LogTable(tmp_path / "source", table_id="source-id", configuration=dict(FEED)).create()
+    for _ in range(5):
+        source.append()
+    return Tables(source, LogTable(tmp_path / "target"), LogTable(tmp_path / "staging", table_id="st"))
+
+
+def spec_of(plan: Plan) -> ApplySpec:
+    assert isinstance(plan.spec, ApplySpec)
+    return plan.spec
+
+
+# -- the range ----------------------------------------------------------------------------------
+def test_a_range_starts_after_the_watermark_and_ends_at_the_newest(tables: Tables) -> None:
+    tables.sealed(2, highest_sequence="7")
+    plan = tables.apply()
+    step = spec_of(plan).steps[0]
+    assert plan.versions == VersionRange(3, 5)
+    assert (step.kind, step.starting_version, step.ending_version, step.seal_number) == ("apply", 3, 5, 101)
+    assert step.source_commit_hash == tables.source.sha256(5)
+    assert step.planned_on == PlannedOn("id-1", 0)
+    assert (step.highest_sequence, step.first_change, step.applied_from) == ("7", 3, 0)
+    assert step.source_columns == ("id", "name")
+    assert plan.pin_key == "pin:p:source-id"
+
+
+def test_nothing_new(tables: Tables) -> None:
+    tables.sealed(5)
+    plan = tables.apply()
+    assert (plan.spec, plan.versions, plan.ending_version) == (None, None, 5)
+
+
+def test_no_commit_that_changes_data(tables: Tables) -> None:
+    tables.sealed(5)
+    tables.source.optimize()
+    tables.source.set_properties(**FEED)
+    plan = tables.apply()
+    assert plan.spec is None
+    assert "No commit in versions 6-7" in plan.notes[-1]
+
+
+@pytest.mark.parametrize(
+    ("pinned", "given", "end"),
+    [
+        (4, {}, 4),
+        (None, {"max_versions": 2}, 4),
+        (5, {"max_versions": 2}, 5),
+        (None, {"ending_version": 3}, 3),
+        (4, {"ending_version": 5}, 4),
+        (9, {}, 5),
+        (None, {"starting_version": 3, "ending_version": 4}, 4),
+    ],
+)
+def test_the_end_is_the_nearest_bound(
+    tables: Tables, pinned: int | None, given: dict[str, int], end: int
+) -> None:
+    tables.sealed(2)
+    assert tables.apply(pinned, **given).versions == VersionRange(3, end)
+
+
+def test_a_run_of_maintenance_longer_than_max_versions_is_passed(tables: Tables) -> None:
+    tables.sealed(5)
+    for _ in range(7):
+        tables.source.optimize()
+    for _ in range(4):
+        tables.source.append()
+    plan = tables.apply(max_versions=2)
+    assert plan.versions == VersionRange(6, 14)
+    assert spec_of(plan).steps[0].first_change == 13
+
+
+def test_an_explicit_start_below_the_watermark_is_cut(tables: Tables) -> None:
+    tables.sealed(2)
+    plan = tables.apply(starting_version=1)
+    assert plan.versions == VersionRange(3, 5)
+    assert "Versions 1-2" in plan.notes[0]
+    assert "already applied" in plan.notes[0]
+
+
+def test_an_explicit_range_that_is_applied_is_a_visible_no_op(tables: Tables) -> None:
+    tables.sealed(4)
+    for given in ({"starting_version": 1, "ending_version": 3}, {"ending_version": 4}):
+        plan = tables.apply(**given)
+        assert plan.spec is None
+        assert "already applied" in plan.notes[0]
+
+
+def test_an_explicit_start_beyond_the_watermark_is_a_hole(tables: Tables) -> None:
+    tables.sealed(2)
+    with pytest.raises(RangeNotContiguous, match=r"3-3 unapplied"):
+        tables.apply(starting_version=4)
+
+
+def test_an_end_that_does_not_exist_yet(tables: Tables) -> None:
+    tables.sealed(2)
+    with pytest.raises(RangeNotContiguous, match="newest version of .* is 5"):
+        tables.apply(ending_version=6)
+
+
+# -- gates --------------------------------------------------------------------------------------
+def test_a_gap_in_the_source(tables: Tables) -> None:
+    from deltalake import DeltaTable
+
+    tables.sealed(2)
+    DeltaTable(tables.source.uri).create_checkpoint()
+    tables.source.file(4).unlink()
+    with pytest.raises(LogGap, match="version 4 of"):
+        tables.apply()
+
+
+def test_versions_cleaned_behind_us(tables: Tables) -> None:
+    from deltalake import DeltaTable
+
+    tables.sealed(2)
+    DeltaTable(tables.source.uri).create_checkpoint()
+    for version in range(5):
+        tables.source.file(version).unlink()
+    with pytest.raises(VersionsExpired, match="oldest commit is 5"):
+        tables.apply()
+
+
+@pytest.mark.parametrize("configuration", [{}, {"delta.enableChangeDataFeed": "false"}])
+def test_the_feed_is_off(tables: Tables, configuration: dict[str, str]) -> None:
+    tables.source.set_properties(**configuration)
+    tables.sealed(6)
+    tables.source.append()
+    with pytest.raises(ChangeFeedDisabled) as failed:
+        tables.apply()
+    for text in ("delta.enableChangeDataFeed", "version 7", "DeltaEnableChangeDataFeedOperator"):
+        assert text in str(failed.value)
+
+
+def test_the_feed_was_off_in_between(tables: Tables) -> None:
+    tables.sealed(5)
+    tables.source.append()
+    tables.source.set_properties()
+    tables.source.set_properties(**FEED)
+    tables.source.append()
+    with pytest.raises(ChangeFeedDisabled, match="version 7"):
+        tables.apply()
+
+
+def test_the_feed_was_turned_on_too_late(tables: Tables) -> None:
+    tables.source.set_properties()
+    tables.sealed(6)
+    tables.source.append()
+    tables.source.set_properties(**FEED)
+    tables.source.append()
+    with pytest.raises(ChangeFeedDisabled, match="version 7"):
+        tables.apply()
+
+
+def test_gates_count_from_the_first_change(tables: Tables) -> None:
+    tables.source.set_properties()
+    tables.sealed(6)
+    tables.source.optimize(at=EPOCH - 100 * DAY)
+    tables.source.set_properties(**FEED)
+    tables.source.append()
+    plan = tables.apply()
+    assert plan.versions == VersionRange(7, 9)
+    assert spec_of(plan).steps[0].first_change == 9
+
+
+@pytest.mark.parametrize(
+    ("retention", "age", "fits"),
+    [
+        (None, 6 * DAY, True),
+        (None, 8 * DAY, False),
+        ("interval 30 days", 29 * DAY, True),
+        ("interval 1 hour", 2 * 3_600 * SECOND, False),
+    ],
+)
+def test_retention(tables: Tables, retention: str | None, age: int, fits: bool) -> None:
+    extra = {"delta.deletedFileRetentionDuration": retention} if retention else {}
+    tables.source.set_properties(**{**FEED, **extra})
+    tables.sealed(6)
+    tables.source.append()
+    now = EPOCH + 7 * SECOND + age
+    if fits:
+        assert tables.apply(now=now).versions == VersionRange(7, 7)
+    else:
+        with pytest.raises(VersionsExpired, match="deletedFileRetentionDuration"):
+            tables.apply(now=now)
+
+
+@pytest.mark.parametrize(
+    ("text", "hours"),
+    [
+        ("interval 1 week", 168),
+        ("interval 7 days", 168),
+        ("168 hours", 168),
+        ("INTERVAL 1 DAY 12 HOURS", 36),
+        ("interval 90 minutes", 1.5),
+    ],
+)
+def test_intervals(text: str, hours: float) -> None:
+    assert interval_ms(text) == hours * 3_600_000
+
+
+@pytest.mark.parametrize("text", ["", "interval", "2 months", "interval x days", "7"])
+def test_unreadable_intervals(text: str) -> None:
+    with pytest.raises(InvalidConfiguration):
+        interval_ms(text)
+
+
+# -- identity -----------------------------------------------------------------------------------
+def test_the_source_was_dropped_and_made_again(tables: Tables, tmp_path: Path) -> None:
+    tables.sealed(2)
+    again = LogTable(tmp_path / "again", table_id="other", configuration=dict(FEED)).create()
+    for _ in range(4):
+        again.append(at=EPOCH + DAY)
+    with pytest.raises(SourceTableReplaced, match="its id is other"):
+        tables.apply(source=again.uri)
+
+
+def test_the_source_was_replaced_inside_its_log(tables: Tables) -> None:
+    tables.sealed(5)
+    tables.source.replace_table("other")
+    plan = tables.apply()
+    assert plan.versions == VersionRange(6, 6)
+    assert spec_of(plan).source_table_id == "other"
+    assert "replaced inside its log" in plan.notes[0]
+
+
+def test_the_source_was_replaced_inside_its_log_without_feed(tables: Tables) -> None:
+    tables.sealed(5)
+    tables.source.configuration = {}
+    tables.source.replace_table("other")
+    with pytest.raises(SourceTableReplaced):
+        tables.apply()
+
+
+def test_the_source_has_another_history(tables: Tables) -> None:
+    tables.sealed(2)
+    text = tables.source.file(2).read_text()
+    tables.source.file(2).write_text(text.replace("Append", "append"))
+    with pytest.raises(SourceHistoryChanged, match="commit file of that version differs"):
+        tables.apply()
+
+
+def test_the_source_is_shorter_than_the_watermark(tables: Tables) -> None:
+    tables.sealed(5)
+    tables.source.file(5).unlink()
+    with pytest.raises(SourceHistoryChanged, match="its log ends before it"):
+        tables.apply()
+
+
+def test_a_restored_source_is_a_version_with_changes(tables: Tables) -> None:
+    tables.sealed(5)
+    tables.source.restore(3)
+    assert tables.apply().versions == VersionRange(6, 6)
+
+
+# -- initial load -------------------------------------------------------------------------------
+def test_no_target_is_loaded_from_the_newest_version(tables: Tables) -> None:
+    plan = tables.apply()
+    (step,) = spec_of(plan).steps
+    assert (step.kind, step.starting_version, step.ending_version) == ("load", 5, 5)
+    assert (step.seal_number, step.planned_on, step.applied_from, step.empty) == (NOW, None, 0, False)
+    assert step.source_commit_hash == tables.source.sha256(5)
+    assert plan.versions == VersionRange(5, 5)
+    assert plan.notes == ()
+
+
+@pytest.mark.parametrize(("pinned", "given"), [(3, {}), (None, {"ending_version": 3})])
+def test_a_load_keeps_its_version(tables: Tables, pinned: int | None, given: dict[str, int]) -> None:
+    (step,) = spec_of(tables.apply(pinned, **given)).steps
+    assert step.ending_version == 3
+    assert step.source_commit_hash == tables.source.sha256(3)
+
+
+def test_a_load_of_an_old_version_is_inside_retention(tables: Tables) -> None:
+    with pytest.raises(VersionsExpired):
+        tables.apply(3, now=NOW + 8 * DAY)
+    assert tables.apply(now=NOW + 8 * DAY).versions == VersionRange(5, 5)
+
+
+def test_an_empty_target_is_loaded_under_its_own_number(tables: Tables) -> None:
+    tables.target.create()
+    (step,) = spec_of(tables.apply()).steps
+    assert (step.seal_number, step.planned_on) == (EPOCH, PlannedOn("id-1", 0))
+
+
+def test_a_load_without_feed_warns(tables: Tables) -> None:
+    tables.source.set_properties()
+    assert "will fail unless it is turned on" in tables.apply().notes[0]
+
+
+@pytest.mark.parametrize("given", [{"starting_version": 3}, {"initial_load": {"from_version": 3}}])
+def test_from_a_version(tables: Tables, given: dict[str, Any]) -> None:
+    plan = tables.apply(**given)
+    load, changes = spec_of(plan).steps
+    assert (load.kind, load.ending_version, load.seal_number, load.empty) == ("load", 2, NOW, False)
+    assert load.source_commit_hash == tables.source.sha256(2)
+    assert (changes.kind, changes.starting_version, changes.ending_version) == ("apply", 3, 5)
+    assert (changes.seal_number, changes.planned_on) == (NOW + 1, None)
+    assert plan.versions == VersionRange(3, 5)
+
+
+def test_from_version_0(tables: Tables) -> None:
+    load, changes = spec_of(tables.apply(starting_version=0)).steps
+    assert (load.empty, load.ending_version, load.source_columns) == (True, -1, ("id", "name"))
+    assert (changes.starting_version, changes.ending_version) == (0, 5)
+
+
+def test_after_the_empty_load_of_version_0(tables: Tables) -> None:
+    made = seal(100, 0, source=tables.source)
+    step = replace(made.step, kind="load", starting_version=-1, ending_version=-1)
+    tables.target.write_seal(replace(made, watermark=-1, source_commit_hash="", step=step), rows=False)
+    assert tables.apply().versions == VersionRange(0, 5)
+
+
+def test_from_a_version_that_does_not_exist(tables: Tables) -> None:
+    with pytest.raises(RangeNotContiguous, match="is 5"):
+        tables.apply(starting_version=6)
+
+
+def test_from_a_version_needs_the_feed(tables: Tables) -> None:
+    tables.source.set_properties()
+    tables.source.append()
+    with pytest.raises(ChangeFeedDisabled):
+        tables.apply(starting_version=7)
+
+
+# -- what is refused before Spark ---------------------------------------------------------------
+TYPE_2 = ApplyOptions(keys=("id",), stored_as_scd_type=2)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ApplyOptions(),
+        replace(KEYED, stored_as_scd_type=3),
+        replace(KEYED, sequence_by="_commit_timestamp"),
+        replace(KEYED, delete_sequence="current_timestamp()"),
+        replace(KEYED, track_history_column_list=("name",)),
+        replace(KEYED, keys=("id", "ID")),
+        replace(KEYED, where=" "),
+        replace(KEYED, select=("id", "")),
+        replace(KEYED, schema_evolution="all"),
+        replace(KEYED, partition_by={"id": None}, cluster_by=("id",)),
+        replace(KEYED, cluster_by=("a", "b", "c", "d", "e")),
+        replace(KEYED, target_properties={"delta.setTransactionRetentionDuration": "1 day"}),
+        ApplyOptions(insert_only=True, stored_as_scd_type=2),
+        replace(TYPE_2, sequence_by="updated_at"),
+        replace(TYPE_2, sequence_by=""),
+        replace(TYPE_2, track_history_column_list=("a",), track_history_except_column_list=("b",)),
+        replace(TYPE_2, start_column="x", end_column="X"),
+    ],
+)
+def test_options_that_do_not_go_together(tmp_path: Path, options: ApplyOptions) -> None:
+    absent = ApplyRequest(
+        pipeline="p", source=str(tmp_path / "a"), target=str(tmp_path / "b"), options=options
+    )
+    with pytest.raises(InvalidConfiguration):
+        plan_apply(absent)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"pipeline": ""},
+        {"pipeline": "a/b"},
+        {"pipeline": "a b"},
+        {"starting_version": -1},
+        {"starting_version": 4, "ending_version": 3},
+        {"max_versions": 0},
+        {"initial_load": "none"},
+        {"initial_load": {"from_version": -1}},
+        {"initial_load": {"at": 3}},
+        {"initial_load": {"from_version": 1}, "staging": "/staging/x"},
+    ],
+)
+def test_requests_that_cannot_be_meant(tables: Tables, changes: dict[str, Any]) -> None:
+    with pytest.raises(InvalidConfiguration):
+        tables.apply(**changes)
+
+
+def test_source_and_target_are_two_tables(tables: Tables) -> None:
+    with pytest.raises(InvalidConfiguration, match="same table"):
+        tables.apply(target=tables.source.uri + "/")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        replace(TYPE_2, sequence_by="_commit_timestamp"),
+        replace(TYPE_2, sequence_by="updated_at", delete_sequence="_commit_timestamp"),
+        ApplyOptions(insert_only=True),
+        ApplyOptions(keys=("ID",)),
+        replace(KEYED, select=("upper(id) AS key",), keys=("key",)),
+        replace(TYPE_2, cluster_by=("id", "__START_AT")),
+        replace(KEYED, partition_by={"first": "left(name, 1)"}),
+    ],
+)
+def test_options_that_go_together(tables: Tables, options: ApplyOptions) -> None:
+    assert spec_of(tables.apply(options=options)).options == options
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ApplyOptions(keys=("id", "nope")),
+        replace(TYPE_2, track_history_column_list=("nope",)),
+        replace(TYPE_2, track_history_except_column_list=("nope",)),
+        replace(KEYED, partition_by={"nope": None}),
+        replace(KEYED, cluster_by=("nope",)),
+        replace(KEYED, cluster_by=("__START_AT",)),
+    ],
+)
+def test_columns_the_source_does_not_have(tables: Tables, options: ApplyOptions) -> None:
+    with pytest.raises(ColumnNotFound):
+        tables.apply(options=options)
+    tables.sealed(3, configuration={})
+    with pytest.raises(ColumnNotFound):
+        tables.apply(options=options)
+
+
+@pytest.mark.parametrize("name", ["_change_type", "_COMMIT_VERSION", "_commit_timestamp", "__delta_cdc_x"])
+def test_reserved_columns(tables: Tables, name: str) -> None:
+    tables.source.columns = ("id", name)
+    tables.source.set_properties(**FEED)
+    with pytest.raises(ReservedColumnName, match=name):
+        tables.apply()
+    with pytest.raises(ReservedColumnName, match=name):
+        tables.read()
+
+
+def test_the_history_columns_are_reserved_for_type_2(tables: Tables) -> None:
+    tables.source.columns = ("id", "__end_at")
+    tables.source.set_properties(**FEED)
+    with pytest.raises(ReservedColumnName, match="__END_AT"):
+        tables.apply(options=TYPE_2)
+    assert tables.apply().spec is not None
+    assert tables.apply(options=replace(TYPE_2, end_column="until")).spec is not None
+
+
+@pytest.mark.parametrize("options", [ApplyOptions(keys=("name",)), TYPE_2, ApplyOptions(keys=("id", "name"))])
+def test_the_configuration_drifted(tables: Tables, options: ApplyOptions) -> None:
+    tables.sealed(3)
+    with pytest.raises(ConfigurationDrift, match="was built with"):
+        tables.apply(options=options)
+
+
+def test_the_tracked_set_drifted(tables: Tables) -> None:
+    tracked = {"include": ["Name", "id"], "except": None}
+    tables.sealed(3, configuration={"keys": ["ID"], "scd_type": 2, "tracked": tracked})
+    same = replace(TYPE_2, track_history_column_list=("ID", "name"))
+    assert tables.apply(options=same).spec is not None
+    for other in (TYPE_2, replace(TYPE_2, track_history_except_column_list=("id", "name"))):
+        with pytest.raises(ConfigurationDrift, match="tracked"):
+            tables.apply(options=other)
+
+
+def test_no_source(tables: Tables, tmp_path: Path) -> None:
+    with pytest.raises(TableNotFound):
+        tables.apply(source=str(tmp_path / "absent"))
+    (tmp_path / "plain").mkdir()
+    (tmp_path / "plain" / "x.csv").write_text("x")
+    with pytest.raises(NotADeltaTable):
+        tables.apply(source=str(tmp_path / "plain"))
+
+
+# -- staging ------------------------------------------------------------------------------------
+def read_spec(plan: Plan) -> ReadSpec:
+    assert isinstance(plan.spec, ReadSpec)
+    return plan.spec
+
+
+def test_the_first_batch_is_a_snapshot(tables: Tables) -> None:
+    spec = read_spec(tables.read())
+    assert (spec.kind, spec.step.kind, spec.step.ending_version) == ("snapshot", "load", 5)
+    assert (spec.step.seal_number, spec.step.planned_on) == (NOW, None)
+
+
+def test_a_batch_holds_the_changes_after_the_watermark(tables: Tables) -> None:
+    tables.sealed(2)
+    spec = read_spec(tables.read())
+    step = spec.step
+    assert (spec.kind, step.starting_version, step.ending_version, step.seal_number) == ("changes", 3, 5, 101)
+    assert tables.read(max_versions=1).versions == VersionRange(3, 3)
+
+
+def test_an_open_batch_is_returned(tables: Tables) -> None:
+    tables.sealed(2)
+    tables.staged(101, 3, 4)
+    plan = tables.read()
+    assert (plan.spec, plan.versions) == (None, VersionRange(3, 4))
+    assert plan.batch is not None
+
+
+def test_a_batch_that_was_applied_is_no_longer_open(tables: Tables) -> None:
+    tables.sealed(2)
+    tables.staged(101, 3, 4)
+    tables.staging.truncate()
+    tables.sealed(4, 101, start=3)
+    spec = read_spec(tables.read())
+    assert (spec.step.starting_version, spec.step.seal_number) == (5, 102)
+    assert spec.step.planned_on == PlannedOn("st", 1)
+
+
+def test_a_batch_applied_before_a_restore_is_not_taken_again(tables: Tables) -> None:
+    tables.sealed(2)
+    tables.staged(101, 3, 4)
+    tables.sealed(4, 101, start=3)
+    tables.target.restore(0)
+    spec = read_spec(tables.read())
+    assert (spec.step.starting_version, spec.step.seal_number) == (3, 102)
+    assert tables.apply(staging=tables.staging.uri).spec is None
+
+
+def test_a_stale_batch_does_not_block_the_next_number(tables: Tables) -> None:
+    tables.sealed(2)
+    tables.sealed(3, 101, start=3)
+    tables.staged(102, 4, 5)
+    tables.target.restore(0)
+    tables.staged(103, 4, 5)
+    assert read_spec(tables.read()).step.seal_number == 104
+
+
+def test_nothing_new_to_read(tables: Tables) -> None:
+    tables.sealed(5)
+    plan = tables.read()
+    assert (plan.spec, plan.batch, plan.versions) == (None, None, None)
+
+
+def test_apply_takes_the_open_batch(tables: Tables) -> None:
+    tables.sealed(2, highest_sequence="9")
+    version = tables.staged(101, 3, 4)
+    plan = tables.apply(staging=tables.staging.uri)
+    (step,) = spec_of(plan).steps
+    assert plan.versions == VersionRange(3, 4)
+    assert step.staging == Staging(tables.staging.uri, version, "changes")
+    assert (step.kind, step.seal_number, step.highest_sequence) == ("apply", 101, "9")
+    assert step.source_commit_hash == tables.source.sha256(4)
+
+
+def test_apply_loads_from_a_staged_snapshot(tables: Tables) -> None:
+    tables.staged(700, 5, 5, "snapshot")
+    (step,) = spec_of(tables.apply(staging=tables.staging.uri)).steps
+    assert step.staging == Staging(tables.staging.uri, 0, "snapshot")
+    assert (step.kind, step.seal_number, step.ending_version) == ("load", 700, 5)
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "batch"), [(3, 3, "changes"), (4, 4, "snapshot"), (5, 5, "changes")]
+)
+def test_a_batch_that_does_not_continue_the_target(tables: Tables, start: int, end: int, batch: str) -> None:
+    tables.sealed(3)
+    tables.staged(101, start, end, batch)
+    plan = tables.apply(staging=tables.staging.uri)
+    assert plan.spec is None
+    assert "no open batch" in plan.notes[-1]
+
+
+def test_no_staging_table_is_no_batch(tables: Tables) -> None:
+    assert tables.apply(staging=tables.staging.uri).spec is None
+
+
+def test_staging_holds_rows_of_somebody_else(tables: Tables) -> None:
+    tables.staging.create()
+    tables.staging.append()
+    look: Callable[[], Plan]
+    for look in (tables.read, lambda: tables.apply(staging=tables.staging.uri)):
+        with pytest.raises(TargetWithoutProof, match="staging table"):
+            look()
+
+
+def test_a_first_batch_cannot_start_in_the_middle(tables: Tables) -> None:
+    with pytest.raises(InvalidConfiguration, match="first batch is a snapshot"):
+        tables.read(starting_version=3)

@@ -1,0 +1,278 @@
+"""The table of events: what the target's log proves, and what it no longer proves."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pytest
+
+from delta_cdc.errors import (
+    LogGap,
+    NotADeltaTable,
+    ProofExpired,
+    TargetChangedUnderneath,
+    TargetReplaced,
+    TargetWithoutProof,
+    TransactionRetentionSet,
+)
+from delta_cdc.log.table import DeltaLog
+from delta_cdc.reconcile import Proof, reconcile
+from delta_cdc.watermark import PlannedOn
+from tests.support.logs import EPOCH, SECOND, LogTable, seal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> LogTable:
+    """Version 0 carries seal 100 (watermark 5), version 1 seal 101 (watermark 8)."""
+    made = LogTable(tmp_path / "target")
+    made.write_seal(seal(100, 5, kind="load"))
+    made.write_seal(seal(101, 8, planned_on=PlannedOn("id-1", 0)))
+    return made
+
+
+def look(table: LogTable) -> Proof:
+    proof = reconcile(DeltaLog(table.uri), "p")
+    assert proof is not None
+    return proof
+
+
+def proven(table: LogTable) -> tuple[int, int]:
+    """Return (watermark, next seal number)."""
+    proof = look(table)
+    assert proof.seal is not None
+    return proof.seal.watermark, proof.next_number
+
+
+def test_the_newest_seal_counts(target: LogTable) -> None:
+    assert proven(target) == (8, 102)
+    proof = look(target)
+    assert proof.commit is not None
+    assert proof.commit.version == 1
+    assert proof.notes == ()
+
+
+def test_no_table(tmp_path: Path) -> None:
+    assert reconcile(DeltaLog(str(tmp_path / "absent")), "p") is None
+
+
+def test_what_a_crash_left_behind_is_no_table(tmp_path: Path) -> None:
+    (tmp_path / "_delta_log").mkdir()
+    (tmp_path / "part-00000-x.snappy.parquet").write_bytes(b"")
+    assert reconcile(DeltaLog(str(tmp_path)), "p") is None
+
+
+def test_foreign_files_are_not_a_target(tmp_path: Path) -> None:
+    (tmp_path / "part-00000-x.snappy.parquet").write_bytes(b"")
+    with pytest.raises(NotADeltaTable):
+        reconcile(DeltaLog(str(tmp_path)), "p")
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        lambda t: t.append(),
+        lambda t: t.optimize(),
+        lambda t: t.delete('["(id#1 = 1)"]'),
+        lambda t: t.overwrite(predicate="id < 3"),
+        lambda t: t.overwrite(isDynamicPartitionOverwrite=True),
+        lambda t: t.set_properties(delta__appendOnly="false"),
+        lambda t: t.commit("UPDATE", t.add(), *t.removes(), parameters={"predicate": "[]"}),
+        lambda t: t.commit("MERGE", t.add(), *t.removes()),
+    ],
+)
+def test_foreign_changes_of_some_rows_are_allowed(
+    target: LogTable, foreign: Callable[[LogTable], int]
+) -> None:
+    foreign(target)
+    assert proven(target) == (8, 102)
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        lambda t: t.overwrite(),
+        lambda t: t.overwrite(canOverwriteSchema=True),
+        lambda t: t.truncate(),
+        lambda t: t.delete('["true"]'),
+        lambda t: t.delete("[]"),
+        lambda t: t.replace_table("id-2"),
+        lambda t: t.replace_table("id-2", "REPLACE TABLE"),
+        lambda t: t.replace_table("id-2", "some operation without a name"),
+    ],
+)
+def test_a_foreign_replacement_ends_the_proof(target: LogTable, foreign: Callable[[LogTable], int]) -> None:
+    foreign(target)
+    target.append()
+    with pytest.raises(TargetReplaced, match="RESTORE the target to version 1"):
+        look(target)
+
+
+def test_our_own_overwrite_is_no_foreign_one(target: LogTable) -> None:
+    target.write_seal(seal(102, 9), operation="WRITE", parameters={"mode": "Overwrite"})
+    assert proven(target) == (9, 103)
+
+
+def test_restore_takes_the_watermark_back_and_not_the_number(target: LogTable) -> None:
+    target.restore(0)
+    assert proven(target) == (5, 102)
+    assert "restored in version 2 to version 0" in look(target).notes[0]
+
+
+def test_restore_of_a_restore(target: LogTable) -> None:
+    target.restore(0)
+    target.write_seal(seal(102, 6, planned_on=PlannedOn("id-1", 2)))
+    assert proven(target) == (6, 103)
+    target.restore(2)
+    assert proven(target) == (5, 103)
+    target.restore(1)
+    assert proven(target) == (8, 103)
+    target.restore(3)
+    assert proven(target) == (6, 103)
+
+
+def test_restore_undoes_a_replacement(target: LogTable) -> None:
+    target.replace_table("id-2")
+    target.table_id = "id-1"
+    target.restore(1)
+    assert proven(target) == (8, 102)
+
+
+def test_restore_to_a_replaced_state_is_still_replaced(target: LogTable) -> None:
+    target.overwrite()
+    target.append()
+    target.restore(2)
+    with pytest.raises(TargetReplaced):
+        look(target)
+
+
+@pytest.mark.parametrize("zone_hours", [0, 2, -8])
+def test_restore_by_timestamp_is_found_by_its_files(target: LogTable, zone_hours: int) -> None:
+    target.commit("WRITE", target.add(), at=EPOCH + 3_600 * SECOND)
+    target.commit("WRITE", target.add(), at=EPOCH + 40 * 3_600 * SECOND)
+    meant = EPOCH + SECOND + 500 + zone_hours * 3_600 * SECOND
+    text = datetime.fromtimestamp(meant / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
+    target.restore(1, timestamp=text)
+    proof = look(target)
+    assert proof.seal is not None
+    assert proof.seal.watermark == 8
+    assert "to version 1" in proof.notes[0]
+
+
+def test_restore_by_a_timestamp_that_fits_nothing(target: LogTable) -> None:
+    target.restore(0, timestamp="2001-01-01 00:00:00")
+    with pytest.raises(ProofExpired, match="RESTORE to the time"):
+        look(target)
+
+
+def test_a_leaked_user_metadata_is_no_seal(target: LogTable) -> None:
+    leaked = seal(101, 8, planned_on=PlannedOn("id-1", 0))
+    target.optimize(user_metadata=leaked.to_json())
+    proof = look(target)
+    assert proof.commit is not None
+    assert proof.commit.version == 1
+
+
+def test_a_txn_of_another_number_is_no_seal(target: LogTable) -> None:
+    txn = {"txn": {"appId": "delta-cdc/p", "version": 150}}
+    target.commit("WRITE", target.add(), txn, user_metadata=seal(151, 12).to_json())
+    assert proven(target) == (8, 151)
+
+
+def test_seals_of_other_pipelines_are_passed_over(target: LogTable) -> None:
+    target.write_seal(seal(900, 77, pipeline="q"))
+    assert proven(target) == (8, 102)
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        lambda t: t.restore(0),
+        lambda t: t.truncate(),
+        lambda t: t.overwrite(),
+        lambda t: t.replace_table("id-2"),
+    ],
+)
+def test_changed_between_planning_and_commit(target: LogTable, between: Callable[[LogTable], int]) -> None:
+    between(target)
+    target.write_seal(seal(102, 9, planned_on=PlannedOn("id-1", 1)))
+    with pytest.raises(TargetChangedUnderneath, match="RESTORE the target to version 2"):
+        look(target)
+
+
+def test_harmless_commits_between_planning_and_commit(target: LogTable) -> None:
+    target.optimize()
+    target.append()
+    target.write_seal(seal(102, 9, planned_on=PlannedOn("id-1", 1)))
+    assert proven(target) == (9, 103)
+
+
+def test_a_replacement_below_the_plan_is_history(target: LogTable) -> None:
+    target.restore(0)
+    target.write_seal(seal(102, 6, planned_on=PlannedOn("id-1", 2)))
+    assert proven(target) == (6, 103)
+
+
+def test_the_sealed_commit_was_cleaned(target: LogTable) -> None:
+    from deltalake import DeltaTable
+
+    target.append()
+    target.append()
+    DeltaTable(target.uri).create_checkpoint()
+    for version in (0, 1, 2):
+        target.file(version).unlink()
+    with pytest.raises(ProofExpired, match="version 2 was cleaned"):
+        look(target)
+
+
+def test_a_hole_in_the_targets_log(target: LogTable) -> None:
+    target.append()
+    target.append()
+    target.file(2).unlink()
+    with pytest.raises(LogGap):
+        look(target)
+
+
+def test_transaction_retention_is_refused(target: LogTable) -> None:
+    name = "delta.setTransactionRetentionDuration"
+    target.set_properties(**{name: "interval 1 day"})
+    with pytest.raises(TransactionRetentionSet, match="UNSET TBLPROPERTIES"):
+        look(target)
+
+
+def test_rows_without_our_seal(target: LogTable) -> None:
+    with pytest.raises(TargetWithoutProof, match="seals of other pipelines: p"):
+        reconcile(DeltaLog(target.uri), "renamed")
+
+
+def test_rows_without_any_seal(tmp_path: Path) -> None:
+    made = LogTable(tmp_path / "t").create()
+    made.append()
+    with pytest.raises(TargetWithoutProof) as failed:
+        look(made)
+    assert "other pipelines" not in str(failed.value)
+
+
+def test_two_planners_of_an_empty_table_want_the_same_number(tmp_path: Path) -> None:
+    made = LogTable(tmp_path / "t", created=EPOCH + 77).create()
+    proofs = [look(made), look(made)]
+    assert [proof.next_number for proof in proofs] == [EPOCH + 77] * 2
+    assert all(proof.seal is None and proof.empty for proof in proofs)
+
+
+def test_restored_to_before_the_first_seal_and_empty(tmp_path: Path) -> None:
+    made = LogTable(tmp_path / "t").create()
+    made.write_seal(seal(100, 5, kind="load"))
+    made.restore(0)
+    proof = look(made)
+    assert (proof.seal, proof.next_number, proof.empty) == (None, 101, True)
+
+
+def test_a_long_log_is_read_back_to_the_seal(target: LogTable) -> None:
+    for _ in range(30):
+        target.optimize()
+    assert proven(target) == (8, 102)
