@@ -1,0 +1,201 @@
+"""Driving the engine without its planner: specs made by hand, from what the logs on disk say."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from delta_cdc import job
+from delta_cdc.spec import ApplyOptions, ApplySpec, JobResult, ReadSpec, Staging, Step
+from delta_cdc.watermark import PlannedOn, Seal
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import SparkSession
+
+FIRST_SEAL = 1_000
+
+
+def actions(table: str, version: int) -> list[dict[str, Any]]:
+    """Return the actions of one commit, as the file on disk has them."""
+    text = (Path(table) / "_delta_log" / f"{version:020}.json").read_text()
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def versions(table: str) -> list[int]:
+    """Return the versions in a table's log; none for a table that does not exist."""
+    return sorted(int(file.stem) for file in (Path(table) / "_delta_log").glob("*.json"))
+
+
+def newest(table: str) -> int:
+    """Return a table's newest version."""
+    return versions(table)[-1]
+
+
+def picked(table: str, version: int, action: str) -> list[dict[str, Any]]:
+    """Return the bodies of one kind of action in a commit."""
+    return [entry[action] for entry in actions(table, version) if action in entry]
+
+
+def metadata(table: str, version: int | None = None) -> dict[str, Any]:
+    """Return the table's ``metaData`` as of a version."""
+    upto = newest(table) if version is None else version
+    return next(m for v in reversed(versions(table)) if v <= upto for m in picked(table, v, "metaData"))
+
+
+def columns(table: str, version: int | None = None) -> tuple[str, ...]:
+    """Return the table's columns as of a version."""
+    return tuple(f["name"] for f in json.loads(metadata(table, version)["schemaString"])["fields"])
+
+
+def commit_info(table: str, version: int) -> dict[str, Any]:
+    """Return ``commitInfo`` of a commit."""
+    return picked(table, version, "commitInfo")[0]
+
+
+def seal_of(table: str, version: int) -> Seal | None:
+    """Return the seal that a commit carries: both halves, or it does not count."""
+    seal = Seal.from_json(commit_info(table, version).get("userMetadata"))
+    transactions = [(t["appId"], t["version"]) for t in picked(table, version, "txn")]
+    if seal is None or (f"delta-cdc/{seal.pipeline}", seal.number) not in transactions:
+        return None
+    return seal
+
+
+def newest_seal(table: str) -> Seal | None:
+    """Return the newest seal in a table's log."""
+    found = (seal_of(table, version) for version in reversed(versions(table)))
+    return next((seal for seal in found if seal is not None), None)
+
+
+def looked_at(table: str) -> PlannedOn | None:
+    """Return what a planner sees of the target."""
+    return PlannedOn(metadata(table)["id"], newest(table)) if versions(table) else None
+
+
+@dataclass
+class Flow:
+    """One source, one target, one configuration; each call is one planned run.
+
+    :param hash: what the planner would have said of the source's commit file
+    """
+
+    spark: SparkSession
+    source: str
+    target: str
+    options: ApplyOptions
+    pipeline: str = "flow"
+    hash: str = "0" * 64
+    results: list[JobResult] = field(default_factory=list)
+
+    def step(self, kind: str, start: int, end: int, **changes: Any) -> Step:
+        """Plan one step on the target as it is now."""
+        last = newest_seal(self.target)
+        planned = Step(
+            kind=kind,  # type: ignore[arg-type]
+            starting_version=start,
+            ending_version=end,
+            seal_number=FIRST_SEAL if last is None else last.number + 1,
+            applied_from=start if last is None else last.applied_from,
+            source_commit_hash=self.hash,
+            source_columns=columns(self.source, end),
+            planned_on=looked_at(self.target),
+            highest_sequence=None if last is None else last.highest_sequence,
+        )
+        return replace(planned, **changes)
+
+    def spec(self, *steps: Step) -> ApplySpec:
+        """Return the spec of some steps."""
+        return ApplySpec(
+            pipeline=self.pipeline,
+            run_id="test",
+            source_uri=self.source,
+            source_table_id=metadata(self.source)["id"],
+            target_uri=self.target,
+            options=self.options,
+            steps=steps,
+        )
+
+    def run(self, *steps: Step) -> JobResult:
+        """Run steps in one job."""
+        result = job.run(self.spark, self.spec(*steps))
+        self.results.append(result)
+        return result
+
+    def load(self, version: int | None = None, **changes: Any) -> JobResult:
+        """Load the snapshot of a version (default: the newest)."""
+        at = newest(self.source) if version is None else version
+        return self.run(self.step("load", at, at, **changes))
+
+    def apply(self, end: int | None = None, start: int | None = None, **changes: Any) -> JobResult:
+        """Apply everything after the watermark up to ``end`` (default: the newest version)."""
+        last = newest_seal(self.target)
+        first = (last.watermark + 1 if last else 0) if start is None else start
+        return self.run(self.step("apply", first, newest(self.source) if end is None else end, **changes))
+
+    def through(self, first: int, *ends: int) -> Flow:
+        """Load ``first``, then apply up to each of ``ends``; every step must commit."""
+        assert self.load(first).status == "committed", self.results[-1]
+        for end in ends:
+            assert self.apply(end).status == "committed", self.results[-1]
+        return self
+
+    def stage(self, staging: str, start: int, end: int, kind: str = "changes", **changes: Any) -> JobResult:
+        """Read a range, or a snapshot, into a staging table."""
+        last = newest_seal(staging)
+        step = self.step(
+            "apply",
+            start,
+            end,
+            seal_number=FIRST_SEAL if last is None else last.number + 1,
+            planned_on=looked_at(staging),
+        )
+        spec = ReadSpec(
+            pipeline=self.pipeline,
+            run_id="test",
+            source_uri=self.source,
+            source_table_id=metadata(self.source)["id"],
+            staging_uri=staging,
+            step=replace(step, **changes),
+            kind=kind,  # type: ignore[arg-type]
+        )
+        return job.run(self.spark, spec)
+
+    def rows(self, where: str = "true") -> list[dict[str, Any]]:
+        """Return the target's rows."""
+        return table_rows(self.spark, self.target, where)
+
+
+def table_rows(spark: SparkSession, table: str, where: str = "true") -> list[dict[str, Any]]:
+    """Return a table's rows as dicts (structs stay rows)."""
+    found = spark.read.format("delta").load(table).where(where)
+    return [dict(zip(found.columns, row, strict=True)) for row in found.collect()]
+
+
+def history_of(
+    spark: SparkSession, table: str, keys: Sequence[str], first: int = 0, last: int | None = None
+) -> list[tuple[int, dict[Any, dict[str, Any]]]]:
+    """Return the source's state at every version, by time travel, in the columns of the last version."""
+    from pyspark.sql import functions as F
+
+    end = newest(table) if last is None else last
+    snapshots = [
+        spark.read.format("delta").option("versionAsOf", v).load(table).withColumn("at version", F.lit(v))
+        for v in range(first, end + 1)
+    ]
+    every = snapshots[0]
+    for snapshot in snapshots[1:]:
+        every = every.unionByName(snapshot, allowMissingColumns=True)
+    history: dict[int, dict[Any, dict[str, Any]]] = {v: {} for v in range(first, end + 1)}
+    for row in every.collect():
+        values = dict(zip(every.columns, row, strict=True))
+        history[values.pop("at version")][tuple(values[k] for k in keys)] = values
+    return sorted(history.items())
+
+
+def staged(staging: str, kind: str = "changes") -> Staging:
+    """Return the newest batch of a staging table."""
+    return Staging(uri=staging, version=newest(staging), kind=kind)  # type: ignore[arg-type]
