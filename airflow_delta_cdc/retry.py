@@ -1,0 +1,33 @@
+"""A retry policy that knows which errors time repairs."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from airflow.sdk import ExceptionRetryPolicy, RetryAction, RetryRule
+
+from delta_cdc.errors import ConcurrentModification, DeltaCdcError, JobFailed, OutcomeUnknown
+
+#: For ``retry_policy=`` of a task: a lost race or an unknown outcome is tried again soon, an application that
+#: died after a while, and a named error that needs somebody's hand fails at once. Needs ``retries`` >= 1.
+DELTA_CDC_RETRY_POLICY = ExceptionRetryPolicy(
+    rules=[
+        RetryRule(
+            exception=[ConcurrentModification, OutcomeUnknown],
+            action=RetryAction.RETRY,
+            retry_delay=timedelta(seconds=15),
+            reason="another writer was faster, or the outcome is not known yet",
+        ),
+        RetryRule(
+            exception=JobFailed,
+            action=RetryAction.RETRY,
+            retry_delay=timedelta(minutes=1),
+            reason="the Spark application died",
+        ),
+        RetryRule(
+            exception=DeltaCdcError,
+            action=RetryAction.FAIL,
+            reason="trying again changes nothing; the error names the remedy",
+        ),
+    ]
+)
