@@ -20,12 +20,11 @@ from delta_cdc.plan import ApplyRequest, Plan, ReadRequest, plan_apply, plan_rea
 from delta_cdc.reconcile import own_commits, reconcile
 from delta_cdc.spec import ApplySpec, JobResult, ReadSpec, fingerprint
 from delta_cdc.versions import VersionRange
-from delta_cdc.watermark import Watermark
 
 if TYPE_CHECKING:
     from delta_cdc.log.actions import Commit
     from delta_cdc.reconcile import Proof
-    from delta_cdc.watermark import Seal
+    from delta_cdc.watermark import Seal, Watermark
 
 logger = logging.getLogger(__name__)
 
@@ -45,8 +44,8 @@ _METRICS = {
 class Pins(Protocol):
     """Keeps ``{"ending_version": int | None, "fingerprint": str}`` across the tries of one piece of work.
 
-    Once the work is done, the end is None and the fingerprint stays: a try that died before it published finds
-    its commit again.
+    Once the work is done, the end is None and the fingerprint stays: a try that died before it published
+    finds its commit again.
 
     A lost pin costs nothing but a longer range: the target's log is what proves.
     """
@@ -156,8 +155,8 @@ def run_apply(
 ) -> ApplyResult:
     """Apply what the source has beyond the target's watermark, and prove it from the target's log.
 
-    With nothing to do, ``execute`` is not called. Where the process dies, the next call finds out from the log
-    whether the commit was made.
+    With nothing to do, ``execute`` is not called. Where the process dies, the next call finds out from the
+    log whether the commit was made.
 
     :param execute: runs the spec in Spark
     :param pins: keeps the range's end over retries of the same work
@@ -290,8 +289,8 @@ class _Run(Generic[_Request, _Spec, _Result]):
                 remedy="run again; the log will tell.",
             )
         self.say(
-            f"Not committed to {self.written_table()} ({result.status}: {result.message or 'no reason given'}); "
-            "planning again."
+            f"Not committed to {self.written_table()} ({result.status}: {result.message or 'no reason'})"
+            "; planning again."
         )
         return None
 
@@ -418,8 +417,9 @@ class _Apply(_Run[ApplyRequest, ApplySpec, ApplyResult]):
         ours = seal is not None and seal.step.fingerprint == self.pinned_fingerprint(plan.pin_key)
         if proof is not None and seal is not None and proof.commit is not None and ours:
             self.say(
-                f"Already applied by an earlier try: version {proof.commit.version} of {self.written_table()} "
-                f"holds versions {seal.step.starting_version}-{seal.step.ending_version} of {plan.source.uri}."
+                f"Already applied by an earlier try: version {proof.commit.version} of "
+                f"{self.written_table()} holds versions {seal.step.starting_version}-"
+                f"{seal.step.ending_version} of {plan.source.uri}."
             )
             counts = sealed_counts(seal, proof.commit)
             return self._result(proof, _range(seal), counts, proof.commit.version)
@@ -434,8 +434,8 @@ class _Apply(_Run[ApplyRequest, ApplySpec, ApplyResult]):
         proof = self._proof()
         if proof is None or proof.seal is None or not _proves(proof, plan):
             raise OutcomeUnknown(
-                f"The commit of pipeline {self.request.pipeline} is in the log of {self.written_table()}, but its "
-                "seal is not in effect: the target was restored or replaced right after it.",
+                f"The commit of pipeline {self.request.pipeline} is in {self.written_table()}'s log, but "
+                "its seal is not in effect: the target was restored or replaced right after it.",
                 remedy="run again; the log will tell.",
             )
         counts = _summed(own.found) if own.found else dict(result.counts if result else {})
@@ -495,8 +495,8 @@ class _Read(_Run[ReadRequest, ReadSpec, ReadResult]):
     def publish_nothing(self, plan: Plan) -> ReadResult:
         if plan.batch is None:
             self.say(
-                f"Nothing to read: {plan.source.uri} is at version {plan.source.version}, and the target has it "
-                "all."
+                f"Nothing to read: {plan.source.uri} is at version {plan.source.version}, and the target has "
+                "it all."
             )
             return self._result(plan, applied=False, batch=None)
         ours = plan.batch[0].step.fingerprint == self.pinned_fingerprint(plan.pin_key)
@@ -534,7 +534,11 @@ def _proves(proof: Proof | None, plan: Plan) -> bool:
     if proof is None or proof.seal is None or proof.seal.source_table_id != plan.spec.source_table_id:
         return False
     step = plan.spec.steps[-1]
-    return proof.seal.applied_from <= step.starting_version and step.ending_version <= proof.seal.watermark
+    # An empty load starts at -1, before everything.
+    return (
+        proof.seal.applied_from <= max(step.starting_version, 0)
+        and step.ending_version <= proof.seal.watermark
+    )
 
 
 def _range(seal: Seal) -> VersionRange | None:

@@ -63,8 +63,8 @@ async def check_identity(log: DeltaLog, source: TableState, seal: Seal) -> Ident
     if same_commit:
         return Identity(
             replaced=True,
-            note=f"The source {source.uri} was replaced inside its log after version {seal.watermark} (table id "
-            f"{source.table_id}, it was {seal.source_table_id}): its changes go on.",
+            note=f"The source {source.uri} was replaced inside its log after version {seal.watermark} (its "
+            f"id is {source.table_id}, it was {seal.source_table_id}): its changes go on.",
         )
     if same_id:
         raise SourceHistoryChanged(
@@ -137,15 +137,15 @@ def check_retention(commit: Commit, state: TableState, now_ms: int) -> None:
     age = now_ms - commit.timestamp
     if age > limit:
         raise VersionsExpired(
-            f"Version {commit.version} of {state.uri} is {_days(age)} old, beyond {_FILE_RETENTION} = {text}: "
-            "its files may be gone, and Delta refuses to read from it.",
+            f"Version {commit.version} of {state.uri} is {_days(age)} old, beyond {_FILE_RETENTION} = {text}; its "
+            " files may be gone, and Delta refuses to read from it.",
             remedy=f"raise {_FILE_RETENTION} on the table if its files are still there, else load the target "
             "anew.",
         )
 
 
 def interval_ms(text: str) -> int:
-    """Read one of Delta's intervals (``interval 1 week``, ``168 hours``, ``2 days 12 hours``) in milliseconds.
+    """Read one of Delta's intervals (``interval 1 week``, ``2 days 12 hours``) in milliseconds.
 
     :raises InvalidConfiguration: for anything else, months included: Delta has no such retention
     """

@@ -329,8 +329,8 @@ def _bounds(sight: _Sight, committed: int, pinned: int | None) -> _Bounds:
     start = wanted.starting_version
     if start is not None and start > committed + 1:
         raise RangeNotContiguous(
-            f"starting_version {start} of {uri} would leave versions {committed + 1}-{start - 1} unapplied: the "
-            f"watermark of pipeline {wanted.pipeline} is {committed}.",
+            f"starting_version {start} of {uri} would leave versions {committed + 1}-{start - 1} unapplied: "
+            f"the watermark of pipeline {wanted.pipeline} is {committed}.",
             remedy=f"start at {committed + 1}, or leave starting_version out.",
         )
     _refuse_beyond(sight)
@@ -344,8 +344,8 @@ def _bounds(sight: _Sight, committed: int, pinned: int | None) -> _Bounds:
             wanted.ending_version if wanted.ending_version is not None else committed,
         )
         notes.append(
-            f"Versions {start}-{max(last, start)} of {uri} are already applied (the watermark is {committed}) "
-            "and are left out."
+            f"Versions {start}-{max(last, start)} of {uri} are already applied and are left out (the "
+            f"watermark is {committed})."
         )
     elif wanted.ending_version is not None and wanted.ending_version <= committed:
         notes.append(
@@ -475,8 +475,8 @@ async def _plan_from_version(request: ApplyRequest, sight: _Sight, first: int, e
     """The snapshot before a version, then the changes from it: two sealed commits."""
     if first > sight.source.version:
         raise RangeNotContiguous(
-            f"Version {first}, from which changes are to be applied, does not exist yet: the newest version of "
-            f"{sight.source.uri} is {sight.source.version}.",
+            f"Version {first}, from which changes are to be applied, does not exist yet: the newest version "
+            f"of {sight.source.uri} is {sight.source.version}.",
             remedy=f"start at {sight.source.version} or before.",
         )
     if first > ending:
@@ -560,8 +560,8 @@ async def _newest_read(staging: DeltaLog, pipeline: str) -> tuple[Seal, Commit] 
     if await staging.transaction(app_id(pipeline)) is None:
         if not await asyncio.to_thread(lambda: state.is_empty):
             raise TargetWithoutProof(
-                f"The staging table {staging.uri} (version {state.version}) holds rows that pipeline {pipeline} "
-                "did not put there.",
+                f"The staging table {staging.uri} (version {state.version}) holds rows that pipeline "
+                f"{pipeline} did not put there.",
                 remedy="name a staging table of its own for every pipeline.",
             )
         return None

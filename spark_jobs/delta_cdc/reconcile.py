@@ -167,7 +167,7 @@ def reconcile(log: DeltaLog, pipeline: str) -> Proof | None:
 async def own_commits(
     log: DeltaLog, pipeline: str, fingerprints: Sequence[str], after: int, newest: int
 ) -> tuple[tuple[Seal, Commit], ...]:
-    """Return the sealed commits that carry one of the fingerprints, oldest first, among ``(after, newest]``."""
+    """Return the sealed commits in ``(after, newest]`` with one of the fingerprints, oldest first."""
     found = []
     for version in range(newest, after, -1):
         commit = await log.find(version)
@@ -314,8 +314,8 @@ async def _same_files(log: DeltaLog, version: int, other: int) -> bool:
 def _refuse_retention(state: TableState) -> None:
     if _RETENTION in state.configuration:
         raise TransactionRetentionSet(
-            f"The target {state.uri} has {_RETENTION} = {state.configuration[_RETENTION]}: Delta would forget "
-            "the transactions that make a commit happen exactly once.",
+            f"The target {state.uri} has {_RETENTION} = {state.configuration[_RETENTION]}: Delta would "
+            "forget the transactions that make a commit happen exactly once.",
             remedy=f"ALTER TABLE … UNSET TBLPROPERTIES ('{_RETENTION}').",
         )
 
@@ -329,7 +329,8 @@ def _expired(state: TableState, pipeline: str, version: int) -> ProofExpired:
 
 
 def _refuse_replaced(state: TableState, walk: _Walk) -> None:
-    assert walk.seal is not None and walk.commit is not None
+    assert walk.seal is not None
+    assert walk.commit is not None
     seal, commit = walk.seal, walk.commit
     table_id = commit.metadata.id if commit.metadata is not None else None
     if table_id is None and seal.step.planned_on is not None:
@@ -342,7 +343,7 @@ def _refuse_replaced(state: TableState, walk: _Walk) -> None:
         what = f"its id is now {state.table_id}, it was {table_id}"
     if what is not None:
         raise TargetReplaced(
-            f"The target {state.uri} was replaced after version {commit.version}, which carries the watermark "
+            f"The target {state.uri} was replaced after version {commit.version}, which carries watermark "
             f"{seal.watermark} of pipeline {seal.pipeline} ({what}).",
             remedy=f"RESTORE the target to version {intact}, or drop it, so that it is loaded anew.",
         )

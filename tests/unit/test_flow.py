@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +22,7 @@ from delta_cdc.watermark import PlannedOn, Seal, SealStep, Watermark
 from tests.support.logs import FEED, LogTable
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from delta_cdc.flow import ApplyResult, ReadResult

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _METADATA_ONLY_MERGE = (
     "numTargetRowsInserted",
@@ -126,7 +128,7 @@ class Commit:
 
     @property
     def timestamp(self) -> int:
-        """Return the commit's time as Delta tells it: in-commit timestamp, else the file's time (epoch ms)."""
+        """Return the commit's time as Delta tells it: in-commit timestamp, else the file's (epoch ms)."""
         return self.info.in_commit_timestamp or self.modified or self.info.timestamp or 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
 
@@ -68,7 +69,7 @@ def open_store(uri: str, storage_options: dict[str, str] | None = None) -> Objec
 
     path = local_path(uri)
     if path is not None:
-        return LocalStore(path) if os.path.isdir(path) else None
+        return LocalStore(path) if Path(path).is_dir() else None
     options = {k: v for k, v in (storage_options or {}).items() if not _DELTA_RS_ONLY.match(k)}
     client: dict[str, Any] = {k: _client_value(options.pop(k)) for k in _CLIENT if k in options}
     if str(options.get("AWS_ALLOW_HTTP", options.get("aws_allow_http", ""))).lower() == "true":
@@ -95,9 +96,10 @@ def _client_value(value: str) -> str | bool:
 def _local(text: str) -> str:
     if not text:
         raise InvalidConfiguration("A table's location is empty.", remedy="give a path or a URI.")
-    if "/" not in text and _NAME.match(text) and not os.path.exists(text):
+    if "/" not in text and _NAME.match(text) and not Path(text).exists():
         raise TableNameUnresolved(
             f"{text} is a catalog name, and only a path or URI can be read without Spark.",
             remedy="give the table's location (DESCRIBE DETAIL shows it).",
         )
-    return os.path.abspath(text)
+    # Not resolve(): a table reached through a link keeps the name it was given.
+    return os.path.abspath(text)  # noqa: PTH100

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 import tempfile
-from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from delta_cdc.errors import (
@@ -23,6 +22,8 @@ from delta_cdc.log.actions import Commit, parse_commit
 from delta_cdc.log.store import canonical_uri, local_path, open_store, quoted
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
     from deltalake import DeltaTable
     from obstore.store import ObjectStore
 
@@ -210,15 +211,14 @@ class DeltaLog:
         """Return whether the location holds nothing but what a crash before version 0 leaves behind."""
         path = local_path(self.uri)
         if path is not None:
-            # Spark makes the log's folder before it writes data, so plain Parquet is told from a crash.
-            return not os.path.isdir(path) or not os.listdir(path) or os.path.isdir(path + "/_delta_log")
+            return await asyncio.to_thread(_local_left_over, Path(path))
         return all(_LEFT_OVER.search(name) for name in await self._names(None))
 
     async def _missing(self, version: int) -> LogGap | VersionsExpired:
         versions = await self._versions()
         if version < versions[0]:
             return VersionsExpired(
-                f"Version {version} of {self.uri} was cleaned from the log; the oldest commit is {versions[0]}.",
+                f"Version {version} of {self.uri} was cleaned from the log (the oldest is {versions[0]}).",
                 remedy="load the target anew, and raise delta.logRetentionDuration on the table.",
             )
         return LogGap(
@@ -244,10 +244,7 @@ class DeltaLog:
             return path
         if self._link is None:
             self._link = tempfile.TemporaryDirectory(prefix="delta-cdc-")
-            os.symlink(
-                os.path.join(path, "_delta_log"),
-                os.path.join(self._link.name, "_delta_log"),
-            )
+            (Path(self._link.name) / "_delta_log").symlink_to(Path(path) / "_delta_log")
         return self._link.name
 
     def _state(self, version: int | None) -> TableState:
@@ -276,7 +273,7 @@ class DeltaLog:
         from deltalake.exceptions import DeltaError, TableNotFoundError
 
         path = local_path(self.uri)
-        if path is not None and not os.path.isdir(path):
+        if path is not None and not Path(path).is_dir():
             raise run_sync(self._absent())
         try:
             return self._open(version)
@@ -318,9 +315,10 @@ class DeltaLog:
             return await self._missing(holes[-1])
         if version is not None and version not in versions:
             return await self._missing(version)
+        at = versions[-1] if version is None else version
         return VersionsExpired(
-            f"Version {versions[-1] if version is None else version} of {self.uri} cannot be rebuilt: {text}.",
-            remedy="check the table with DESCRIBE HISTORY, and load the target anew where the log was cleaned.",
+            f"Version {at} of {self.uri} cannot be rebuilt: {text}.",
+            remedy="check the table with DESCRIBE HISTORY; load the target anew where the log was cleaned.",
         )
 
     async def _newest_protocol(self, versions: list[int]) -> tuple[str, ...] | None:
@@ -357,9 +355,19 @@ def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
+        looping = False
+    else:
+        looping = True
+    if not looping:
+        # Outside of the handler, so that "no running event loop" isn't shown as the cause of what comes out.
         return asyncio.run(coroutine)
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="delta-cdc-log") as pool:
         return pool.submit(asyncio.run, coroutine).result()
+
+
+def _local_left_over(path: Path) -> bool:
+    """Spark makes the log's folder before it writes data, which tells plain Parquet from a crash."""
+    return not path.is_dir() or (path / "_delta_log").is_dir() or not any(path.iterdir())
 
 
 def _path(version: int) -> str:

@@ -117,7 +117,7 @@ def test_a_log_cleaned_from_the_start(table: LogTable) -> None:
     for version in (0, 1):
         table.file(version).unlink()
     log = DeltaLog(table.uri)
-    with pytest.raises(VersionsExpired, match="oldest commit is 2"):
+    with pytest.raises(VersionsExpired, match="oldest is 2"):
         run_sync(log.commit(1))
     with pytest.raises(VersionsExpired):
         run_sync(log.snapshot(1))
