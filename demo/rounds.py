@@ -73,8 +73,8 @@ def _rounds(places: Places, tables: Source, runner: Runner) -> dict[str, int]:
     report.columns()
     loaded = _apply(places, runner, 1)
     for number in range(1, _ROUNDS + 1):
-        tables.change(number)
         report.headline(f"Round {number}: new orders, deletes, prices; segments and addresses")
+        tables.change(number)
         _apply(places, runner, number + 1)
     report.headline("Round without changes")
     _apply(places, runner, _ROUNDS + 2)

@@ -11,7 +11,7 @@ from xml.sax.saxutils import escape
 
 TARGET = Path(__file__).parent / "overview.svg"
 
-_WIDTH, _HEIGHT = 960, 400
+_WIDTH, _HEIGHT = 960, 396
 _INK, _SOFT, _LINE = "#1f2933", "#52606d", "#9aa5b1"
 _FONT = "font-family=\"system-ui, 'Segoe UI', Helvetica, Arial, sans-serif\""
 _MONO = "font-family=\"ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace\""
@@ -84,7 +84,7 @@ def picture() -> str:
             20,
             150,
             200,
-            130,
+            116,
             "Source table",
             ("v5  insert  #81", "v6  update  #17", "v7  delete  #42"),
             *delta,
@@ -94,7 +94,7 @@ def picture() -> str:
             740,
             150,
             200,
-            130,
+            116,
             "Target table",
             ("SCD type 1 or 2", "", "v3  rows", "    + watermark: v7"),
             *delta,
@@ -113,7 +113,7 @@ def picture() -> str:
             300,
             150,
             360,
-            130,
+            116,
             "One Spark application",
             (
                 "read the changes of versions 5-7",
@@ -124,7 +124,7 @@ def picture() -> str:
         ),
         Box(
             300,
-            322,
+            314,
             360,
             64,
             "Airflow task: confirm and publish",
@@ -136,16 +136,18 @@ def picture() -> str:
         _arrow([(120, 150), (120, 64), (298, 64)], dashed=True),
         _arrow([(840, 150), (840, 64), (662, 64)], dashed=True),
         _arrow([(480, 108), (480, 148)]),
-        _arrow([(220, 215), (298, 215)]),
-        _arrow([(660, 215), (738, 215)]),
-        _arrow([(840, 280), (840, 354), (662, 354)], dashed=True),
+        _arrow([(480, 266), (480, 312)]),
+        _arrow([(220, 210), (298, 210)]),
+        _arrow([(660, 210), (738, 210)]),
+        _arrow([(840, 266), (840, 346), (662, 346)], dashed=True),
     ]
     labels = [
         _text(130, 56, "log", size=12, colour=_SOFT),
         _text(690, 56, "log: watermark", size=12, colour=_SOFT),
-        _text(690, 346, "log: watermark", size=12, colour=_SOFT),
-        _text(226, 206, "change feed", size=12, colour=_SOFT),
-        _text(672, 206, "commit", size=12, colour=_SOFT),
+        _text(690, 338, "log: watermark", size=12, colour=_SOFT),
+        _text(232, 202, "changes", size=12, colour=_SOFT),
+        _text(676, 202, "commit", size=12, colour=_SOFT),
+        _text(492, 294, "result", size=12, colour=_SOFT),
         _text(492, 133, "range 5-7", size=12, colour=_SOFT),
     ]
     return "\n".join(
@@ -155,12 +157,13 @@ def picture() -> str:
                 f'width="{_WIDTH}" height="{_HEIGHT}" role="img">'
             ),
             (
-                "<title>A change on its way: the log is read, one Spark application commits rows and watermark "
-                "together, the log confirms it.</title>"
+                "<title>A change on its way: the log is read, one Spark application commits rows and "
+                "watermark together, the log confirms it.</title>"
             ),
             (
-                '<defs><marker id="tip" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" markerHeight="7" '
-                f'orient="auto-start-reverse"><path d="M0,0 L10,5 L0,10 z" fill="{_SOFT}"/></marker></defs>'
+                '<defs><marker id="tip" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" '
+                f'markerHeight="7" orient="auto"><path d="M0,0 L10,5 L0,10 z" fill="{_SOFT}"/>'
+                "</marker></defs>"
             ),
             f'<rect width="{_WIDTH}" height="{_HEIGHT}" rx="12" fill="#ffffff" stroke="{_LINE}"/>',
             *(box.draw() for box in boxes),

@@ -1,0 +1,80 @@
+"""The example DAGs parse, and their forms mean what the docs say."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+_PROJECT = Path(__file__).parents[3]
+_DAGS = _PROJECT / "dags"
+_FORM = {"starting_version": 0, "ending_version": 0, "max_versions": 1}
+
+_LIST = """
+import json, sys
+from airflow.dag_processing.dagbag import BundleDagBag
+bag = BundleDagBag(dag_folder=sys.argv[1], bundle_path=sys.argv[1], bundle_name="examples")
+dags = {
+    dag_id: {
+        "tasks": {t.task_id: type(t).__name__ for t in dag.tasks},
+        "params": {name: dag.params.get_param(name).dump() for name in dag.params},
+        "active": dag.max_active_runs,
+    }
+    for dag_id, dag in bag.dags.items()
+}
+print("@@" + json.dumps({"errors": bag.import_errors, "dags": dags}))
+"""
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict:
+    # A process and a home of its own: parsing must need neither a database nor this process's settings.
+    home = tmp_path_factory.mktemp("airflow")
+    done = subprocess.run(
+        [sys.executable, "-c", _LIST, str(_DAGS)],
+        env={
+            **os.environ,
+            "AIRFLOW_HOME": str(home),
+            "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+            "PYTHONPATH": os.pathsep.join((str(_PROJECT), str(_PROJECT / "spark_jobs"))),
+        },
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    answer = next(line for line in done.stdout.splitlines() if line.startswith("@@"))
+    return json.loads(answer[2:])
+
+
+def test_all_parse(found: dict) -> None:
+    assert found["errors"] == {}
+    files = {path.stem for path in _DAGS.glob("*.py")} - {"example_settings"}
+    assert set(found["dags"]) == files
+
+
+@pytest.mark.parametrize("dag_id", ["orders_current", "customer_history", "orders_staged"])
+def test_the_form_is_typed_and_empty(found: dict, dag_id: str) -> None:
+    params = found["dags"][dag_id]["params"]
+    assert set(params) == set(_FORM)
+    for name, minimum in _FORM.items():
+        param = params[name]
+        assert param["value"] is None
+        assert param["schema"]["type"] == ["null", "integer"]
+        assert param["schema"]["minimum"] == minimum
+        assert param["schema"]["title"]
+        assert param["description"]
+
+
+def test_one_run_at_a_time(found: dict) -> None:
+    assert {dag["active"] for dag in found["dags"].values()} == {1}
+
+
+def test_every_operator_has_an_example(found: dict) -> None:
+    from airflow_delta_cdc import operators, sensors
+
+    used = {name for dag in found["dags"].values() for name in dag["tasks"].values()}
+    assert used >= {*operators.__all__, *sensors.__all__}
