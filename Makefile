@@ -6,7 +6,7 @@ export DELTA_CDC_HOME ?= $(CURDIR)/.cache/delta-cdc
 # The provider's operators find their tools beside the interpreter; recipes do the same.
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-CODE := airflow_delta_cdc spark_jobs tests tools dags benchmarks
+CODE := airflow_delta_cdc spark_jobs tests tools demo dags docs benchmarks
 PRESENT = $(wildcard $(CODE))
 
 .PHONY: help setup demo up test test-full mutants lint types format bench wheel constraints clean
@@ -18,10 +18,10 @@ setup: ## Make .venv and resolve the Delta JARs; seconds once done
 	@tools/setup.sh
 
 demo: setup ## Run TPC-H orders and customers through a real Airflow and prove the result
-	@$(BIN)/python -m tools.demo
+	@$(BIN)/python -m demo run
 
 up: setup ## Serve the example DAGs in the Airflow UI
-	@$(BIN)/python -m tools.demo up
+	@$(BIN)/python -m demo up
 
 test: setup ## Run the tests, with branch coverage; arguments: ARGS="-k seal"
 	@$(BIN)/python -m pytest -m "not slow" --cov --cov-report=term $(ARGS)
