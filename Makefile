@@ -46,7 +46,7 @@ format: setup ## Format the code and fix what can be fixed
 	@$(BIN)/ruff format $(PRESENT)
 
 bench: setup ## Run the benchmarks
-	@$(BIN)/python -m benchmarks $(ARGS)
+	@for file in $$(grep -l __main__ benchmarks/*.py); do $(BIN)/python $$file $(ARGS) || exit 1; done
 
 wheel: setup ## Build wheel and source distribution into dist/
 	@$(BIN)/python -m build --no-isolation --outdir dist .

@@ -37,7 +37,9 @@ def _banned(node: ast.Attribute | ast.Import | ast.ImportFrom | ast.Call) -> lis
         return [f"attribute {node.attr}"] if node.attr in BANNED_ATTRIBUTES else []
     if isinstance(node, ast.Call):
         return _banned_call(node)
-    modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
+    modules = (
+        [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
+    )
     return [f"import of {module}" for module in modules if module.partition(".")[0] in BANNED_PACKAGES]
 
 

@@ -1,0 +1,132 @@
+"""The cache of the Delta JARs, and what is said when it cannot be filled."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from delta_cdc import environment, jars
+from delta_cdc.errors import EnvironmentNotReady
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return an empty cache folder, on a machine without Java."""
+    monkeypatch.setenv("DELTA_CDC_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    return tmp_path / "home"
+
+
+def fill(home: Path) -> Path:
+    folder = home / "jars" / f"delta-{jars.DELTA_VERSION}"
+    folder.mkdir(parents=True)
+    for name in jars.JAR_HASHES:
+        (folder / name).write_bytes(b"jar")
+    manifest = {name: {"sha256": sha256, "size": 3} for name, sha256 in jars.JAR_HASHES.items()}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    return folder
+
+
+def test_a_full_cache_needs_neither_java_nor_network(home: Path) -> None:
+    folder = fill(home)
+    assert {path.parent for path in jars.delta_jars()} == {folder}
+    assert {path.name for path in jars.delta_jars()} == set(jars.JAR_HASHES)
+    assert jars.class_path().count(os.pathsep) == 6
+
+
+@pytest.mark.parametrize("damage", ["missing", "short", "manifest", "foreign"])
+def test_a_damaged_cache_is_not_trusted(home: Path, damage: str) -> None:
+    folder = fill(home)
+    jar, manifest = folder / min(jars.JAR_HASHES), folder / "manifest.json"
+    if damage == "missing":
+        jar.unlink()
+    elif damage == "short":
+        jar.write_bytes(b"")
+    elif damage == "manifest":
+        manifest.write_text("{")
+    else:
+        manifest.write_text(manifest.read_text().replace(jars.JAR_HASHES[jar.name], "0" * 64))
+    assert not jars.is_resolved()
+    with pytest.raises(EnvironmentNotReady, match="Java is missing"):
+        jars.delta_jars()
+
+
+def test_the_home_variable_wins_over_the_cache_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("DELTA_CDC_HOME", raising=False)
+    assert jars.cache_home() == tmp_path / "airflow-provider-delta-cdc"
+    monkeypatch.setenv("DELTA_CDC_HOME", str(tmp_path / "own"))
+    assert jars.cache_home() == tmp_path / "own"
+
+
+def resolver(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    """Put a resolver of our own in the place of ``spark-submit``."""
+    monkeypatch.setattr(jars, "require_java", lambda: 17)
+    binary = folder / "spark-submit"
+    binary.write_text(f"#!/bin/sh\n{script}\n")
+    binary.chmod(0o755)
+    monkeypatch.setattr(jars, "submit_binary", lambda: binary)
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("echo 'Exception: [unresolved dependency]' >&2; echo bye >&2; exit 1", "unresolved dependency"),
+        ("exit 0", "gave no io.delta_delta-kernel-api"),
+        (
+            'for a in "$@"; do case $a in spark.jars.ivy=*) d=${a#*=}/jars;; esac; done; /bin/mkdir -p $d; '
+            + "; ".join(f"echo bad > $d/{name}" for name in jars.JAR_HASHES),
+            "not the published file",
+        ),
+    ],
+    ids=["fails", "gives nothing", "gives other bytes"],
+)
+def test_a_failed_resolution_names_the_remedy_and_leaves_no_jar(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, said: str
+) -> None:
+    resolver(tmp_path, monkeypatch, script)
+    with pytest.raises(EnvironmentNotReady, match=said) as caught:
+        jars.delta_jars()
+    assert "DELTA_CDC_IVY_SETTINGS" in caught.value.remedy
+    assert [path for path in home.rglob("*") if path.is_file()] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "major"),
+    [
+        ('openjdk version "17.0.2" 2022', 17),
+        ('java version "1.8.0_301"', 8),
+        ('"25" x version "25"', 25),
+        ("", None),
+    ],
+)
+def test_java_version(text: str, major: int | None) -> None:
+    assert environment.parse_java_version(text) == major
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [("echo 'openjdk version \"11.0.1\"' >&2", "Java 11"), ("exit 1", "names a version")],
+)
+def test_an_unusable_java_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, said: str
+) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(f"#!/bin/sh\n{script}\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(EnvironmentNotReady, match=said):
+        environment.require_java()
+
+
+def test_a_java_home_without_java_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(EnvironmentNotReady, match="JAVA_HOME"):
+        environment.require_java()

@@ -1,0 +1,96 @@
+"""The contract between the side that plans and the side that runs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from delta_cdc import spec as specs
+from delta_cdc.errors import SpecUnreadable
+from delta_cdc.watermark import PlannedOn
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+STEP = specs.Step(
+    kind="apply",
+    starting_version=11,
+    ending_version=20,
+    seal_number=5,
+    applied_from=3,
+    source_commit_hash="ab" * 32,
+    source_columns=("id", "v"),
+    planned_on=PlannedOn("a-target", 7),
+    staging=specs.Staging("s3://lake/staging", 4, "changes"),
+)
+APPLY = specs.ApplySpec(
+    pipeline="orders",
+    run_id="run",
+    source_uri="s3://lake/orders",
+    source_table_id="a-source",
+    target_uri="s3://lake/current",
+    options=specs.ApplyOptions(keys=("id",), partition_by={"year": "year(day)"}, cluster_by=()),
+    steps=(STEP,),
+)
+READ = specs.ReadSpec(
+    pipeline="orders",
+    run_id="run",
+    source_uri="s3://lake/orders",
+    source_table_id="a-source",
+    staging_uri="s3://lake/staging",
+    step=STEP,
+    kind="changes",
+)
+ENABLE = specs.EnableSpec(run_id="run", tables=("s3://lake/orders",), properties={"a": "b"})
+
+
+@pytest.mark.parametrize("spec", [APPLY, READ, ENABLE], ids=lambda spec: spec.job)
+def test_a_spec_reads_back_whole(spec: specs.Spec) -> None:
+    assert specs.from_json(specs.to_json(spec)) == spec
+
+
+def changed(**values: Any) -> str:
+    return json.dumps({**json.loads(specs.to_json(APPLY)), **values})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        changed(spec_version=specs.SPEC_VERSION + 1),
+        changed(job="unheard of"),
+        changed(unheard_of=1),
+        changed(options={"unheard_of": 1}),
+        changed(steps=[{"kind": "apply"}]),
+    ],
+)
+def test_what_is_no_spec_is_refused_by_name(text: str) -> None:
+    with pytest.raises(SpecUnreadable):
+        specs.from_json(text)
+
+
+def test_a_spec_file_is_checked_against_its_hash(tmp_path: Path) -> None:
+    text = specs.to_json(APPLY)
+    file = tmp_path / "spec.json"
+    file.write_text(text)
+    assert specs.read(str(file), specs.sha256(text)) == APPLY
+    file.write_text(specs.to_json(replace(APPLY, pipeline="another")))
+    with pytest.raises(SpecUnreadable, match="SHA-256"):
+        specs.read(str(file), specs.sha256(text))
+
+
+def test_a_fingerprint_names_one_step_of_one_plan() -> None:
+    other_step = replace(STEP, ending_version=21)
+    assert specs.fingerprint(APPLY, STEP) == specs.fingerprint(replace(APPLY, steps=(STEP, other_step)), STEP)
+    assert specs.fingerprint(APPLY, STEP) != specs.fingerprint(APPLY, other_step)
+    assert specs.fingerprint(APPLY, STEP) != specs.fingerprint(replace(APPLY, pipeline="another"), STEP)
+
+
+def test_a_result_reads_back_whole() -> None:
+    result = specs.JobResult("committed", {"inserted": 3}, "done", ({"table": "t"},))
+    assert specs.JobResult.from_json(result.to_json()) == result

@@ -1,0 +1,111 @@
+"""Plant known defects, one at a time, and demand that the test that guards against each one fails.
+
+The list is ``tests/mutants.toml``: entries ``[[mutant]]`` with ``file`` (path in the project), ``find`` (text
+that occurs in it exactly once), ``replace`` and ``test`` (a pytest node id). Each test must pass on a copy of
+the project as it is, and fail once the defect is planted. The working tree is never touched.
+
+Usage: ``mutants.py [TEXT]``; with TEXT only entries whose file or test contains it.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+COPIED = ("airflow_delta_cdc", "spark_jobs", "tests", "tools", "dags", "demo", "benchmarks", "pyproject.toml")
+#: What pytest says when tests ran and some failed. Anything else (nothing collected, a broken import) would
+#: be a mutant that died of something else than its test.
+TESTS_FAILED = 1
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One planted defect."""
+
+    file: str
+    find: str
+    replace: str
+    test: str
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.find.strip()!r} -> {self.replace.strip()!r}"
+
+
+def load(path: Path) -> list[Mutant]:
+    """Read the list of mutants."""
+    return [Mutant(**entry) for entry in tomllib.loads(path.read_text())["mutant"]]
+
+
+def plant(mutant: Mutant, tree: Path) -> str:
+    """Put the defect into ``tree``; return the file's text as it was.
+
+    :raises ValueError: if the text to replace does not occur exactly once, or the entry changes nothing
+    """
+    file = tree / mutant.file
+    text = file.read_text()
+    if text.count(mutant.find) != 1 or mutant.find == mutant.replace:
+        raise ValueError(f"{mutant.find!r} occurs {text.count(mutant.find)} times in {mutant.file}, not once")
+    file.write_text(text.replace(mutant.find, mutant.replace))
+    return text
+
+
+def run(tree: Path, *tests: str) -> subprocess.CompletedProcess[str]:
+    """Run tests of ``tree``."""
+    # Stale bytecode: a defect of the same length, planted within the same second, would go unseen.
+    command = [sys.executable, "-B", "-m", "pytest", "-q", "-x", *tests]
+    return subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False)
+
+
+def verdict(mutant: Mutant, tree: Path) -> str | None:
+    """Return what is wrong with a mutant; None if its test kills it."""
+    try:
+        original = plant(mutant, tree)
+    except (OSError, ValueError) as error:
+        return str(error)
+    try:
+        done = run(tree, mutant.test)
+    finally:
+        (tree / mutant.file).write_text(original)
+    if done.returncode == TESTS_FAILED:
+        return None
+    return f"{mutant.test} did not fail (pytest's exit code {done.returncode})\n{(done.stdout + done.stderr)[-1500:]}"
+
+
+def main(arguments: list[str]) -> int:
+    """Run the mutants; return the exit code."""
+    wanted = arguments[0] if arguments else ""
+    mutants = [m for m in load(ROOT / "tests" / "mutants.toml") if wanted in m.file or wanted in m.test]
+    if not mutants:
+        print(f"mutants: none matches {wanted!r}")
+        return 2
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+        tree = Path(folder)
+        for name in COPIED:
+            source = ROOT / name
+            if source.is_dir():
+                shutil.copytree(source, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
+            elif source.exists():
+                shutil.copy2(source, tree / name)
+        sound = run(tree, *sorted({mutant.test for mutant in mutants}))
+        if sound.returncode != 0:
+            print(f"mutants: the tests fail without any defect\n{(sound.stdout + sound.stderr)[-3000:]}")
+            return 1
+        survivors = 0
+        for mutant in mutants:
+            problem = verdict(mutant, tree)
+            survivors += problem is not None
+            print(f"{'SURVIVED' if problem else 'killed  '} {mutant}", flush=True)
+            if problem:
+                print(problem, flush=True)
+    print(f"mutants: {len(mutants) - survivors} of {len(mutants)} killed")
+    return 1 if survivors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
