@@ -74,7 +74,8 @@ def verdict(mutant: Mutant, tree: Path) -> str | None:
         (tree / mutant.file).write_text(original)
     if done.returncode == TESTS_FAILED:
         return None
-    return f"{mutant.test} did not fail (pytest's exit code {done.returncode})\n{(done.stdout + done.stderr)[-1500:]}"
+    said = (done.stdout + done.stderr)[-1500:]
+    return f"{mutant.test} did not fail (pytest's exit code {done.returncode})\n{said}"
 
 
 def main(arguments: list[str]) -> int:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from delta_cdc import environment, jars
 from delta_cdc.errors import EnvironmentNotReady
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.fixture
