@@ -1,0 +1,78 @@
+"""The pages say what the code has: every parameter, every error, every link."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from delta_cdc import errors
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+_PROJECT = Path(__file__).parents[3]
+_DOCS = _PROJECT / "docs"
+_PAGES = sorted([_PROJECT / "README.md", *_DOCS.glob("*.md")])
+
+
+@pytest.fixture(scope="module")
+def reference() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("docs_reference", _DOCS / "reference.py")
+    assert spec is not None
+    assert spec.loader is not None
+    script = importlib.util.module_from_spec(spec)
+    sys.modules["docs_reference"] = script
+    spec.loader.exec_module(script)
+    return script
+
+
+def test_operators_page_is_up_to_date(reference: ModuleType) -> None:
+    written = (_DOCS / "operators.md").read_text(encoding="utf-8")
+    assert written == reference.page(), "run python docs/reference.py"
+
+
+def test_every_constructor_parameter_is_described(reference: ModuleType) -> None:
+    classes = reference.classes()
+    assert len(classes) >= 5
+    for cls in classes:
+        _, described, _ = reference.described(cls)
+        missing = set(reference.parameters(cls)) - set(described)
+        assert not missing, f"{cls.__name__}: {missing}"
+        for name in reference.parameters(cls):
+            assert f"| `{name}` |" in (_DOCS / "operators.md").read_text(encoding="utf-8")
+
+
+def test_templated_says_what_template_fields_say(reference: ModuleType) -> None:
+    for cls in reference.classes():
+        _, described, _ = reference.described(cls)
+        said = {name for name, meaning in described.items() if "(templated)" in meaning}
+        own = set(cls.template_fields) & set(reference.parameters(cls))
+        assert own - said == set(), f"{cls.__name__}: templated, and not said so"
+        assert said - set(cls.template_fields) == set(), f"{cls.__name__}: said to be templated, and isn't"
+
+
+def test_every_error_has_its_row() -> None:
+    rows = re.findall(
+        r"^\| `(\w+)` \| (.+) \| (.+) \|$", (_DOCS / "errors.md").read_text(encoding="utf-8"), re.M
+    )
+    named = {
+        name
+        for name, cls in inspect.getmembers(errors, inspect.isclass)
+        if issubclass(cls, errors.DeltaCdcError) and cls is not errors.DeltaCdcError
+    }
+    assert len(named) > 20
+    assert sorted(name for name, _, _ in rows) == sorted(named)
+    assert all(meaning.strip() and remedy.strip() for _, meaning, remedy in rows)
+
+
+@pytest.mark.parametrize("page", _PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8")):
+        assert "://" not in link
+        assert (page.parent / link).exists(), f"{page.name}: {link}"
