@@ -11,13 +11,13 @@ import os
 import signal
 import threading
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from delta_cdc import phases
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 #: Seconds after which a test that waits for a thread or a process gives up: a failure, not a pace.
 PATIENCE = 180.0
@@ -89,7 +89,7 @@ class Running(threading.Thread):
     def run(self) -> None:
         try:
             self._returned = self._call()
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - raised again in result()
             self._raised = error
 
     def result(self) -> object:
@@ -107,11 +107,12 @@ def in_driver(point: str) -> None:
         return
     if os.environ[_ACTION] == "kill":
         os.killpg(os.getpgrp(), signal.SIGKILL)
-    pipes = os.environ[_PIPES]
-    with open(f"{pipes}/arrived", "w") as pipe:
-        pipe.write(f"{os.getpid()} {os.getpgrp()}")
-    with open(f"{pipes}/open") as pipe:
-        pipe.read()
+    pipes = Path(os.environ[_PIPES])
+    if not (pipes / "arrived").exists():
+        return
+    (pipes / "arrived").write_text(f"{os.getpid()} {os.getpgrp()}")
+    (pipes / "arrived").unlink()
+    (pipes / "open").read_text()
 
 
 def killing(point: str) -> dict[str, str]:
@@ -143,5 +144,4 @@ class DriverGate:
         return int(str(waiting.result()).split()[1])
 
     def open(self) -> None:
-        with open(self._folder / "open", "w"):
-            return
+        (self._folder / "open").write_text("")

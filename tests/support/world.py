@@ -1,7 +1,8 @@
 """A source table with a known past, an oracle for its targets, and what lies on disk.
 
-The source is changed through Spark and, by the same call, in a model made of plain dicts: one state per
-version. What a target must hold follows from the model alone.
+The source is changed through Spark, or through delta-rs where many versions are wanted fast, and by the same
+call in a model made of plain dicts: one state per version. What a target must hold follows from the model
+alone.
 """
 
 from __future__ import annotations
@@ -12,6 +13,10 @@ import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from deltalake import DeltaTable, Field, Schema, write_deltalake
+from deltalake.schema import PrimitiveType
 
 from tests.support import oracle
 
@@ -24,6 +29,15 @@ if TYPE_CHECKING:
 State = dict[int, tuple[str | None, int]]
 Rows = list[tuple[Any, ...]]
 
+_FEED = "delta.enableChangeDataFeed"
+_SCHEMA = Schema(
+    [
+        Field("id", PrimitiveType("long")),
+        Field("name", PrimitiveType("string")),
+        Field("amount", PrimitiveType("long")),
+    ]
+)
+
 COLUMNS = ("id", "name", "amount")
 HISTORY = (*COLUMNS, "__START_AT", "__END_AT")
 
@@ -32,7 +46,9 @@ HISTORY = (*COLUMNS, "__START_AT", "__END_AT")
 class Source:
     """A Delta table (id, name, amount) whose every version is known.
 
-    :param states: version -> the rows of it; ``states[0]`` is version ``first``
+    What changes it takes a Spark session, or None to write with delta-rs.
+
+    :param states: version -> the rows of it
     """
 
     path: str
@@ -42,45 +58,58 @@ class Source:
     def newest(self) -> int:
         return len(self.states) - 1
 
-    def create(self, spark: SparkSession, **properties: str) -> Source:
-        wanted = {"delta.enableChangeDataFeed": "true", **properties}
-        listed = ", ".join(f"'{name}' = '{value}'" for name, value in wanted.items())
-        spark.sql(
-            f"CREATE TABLE delta.`{self.path}` (id BIGINT, name STRING, amount BIGINT) USING delta "
-            f"TBLPROPERTIES ({listed})"
-        )
+    def create(self, spark: SparkSession | None) -> Source:
+        if spark is None:
+            DeltaTable.create(self.path, _SCHEMA, configuration={_FEED: "true"})
+        else:
+            spark.sql(
+                f"CREATE TABLE delta.`{self.path}` (id BIGINT, name STRING, amount BIGINT) USING delta "
+                f"TBLPROPERTIES ('{_FEED}' = 'true')"
+            )
         return self
 
-    def insert(self, spark: SparkSession, rows: State) -> None:
-        values = ", ".join(f"({key}, {_sql(name)}, {amount})" for key, (name, amount) in rows.items())
-        # One file per commit: without it a small INSERT writes one per core.
-        spark.sql(f"INSERT INTO delta.`{self.path}` SELECT /*+ COALESCE(1) */ * FROM VALUES {values}")
+    def insert(self, spark: SparkSession | None, rows: State) -> None:
+        if spark is None:
+            data = [{"id": key, "name": name, "amount": amount} for key, (name, amount) in rows.items()]
+            write_deltalake(
+                self.path, pa.Table.from_pylist(data, pa.schema(_SCHEMA.to_arrow())), mode="append"
+            )
+        else:
+            values = ", ".join(f"({key}, {_sql(name)}, {amount})" for key, (name, amount) in rows.items())
+            # One file per commit: without the hint a small INSERT writes one per core.
+            spark.sql(f"INSERT INTO delta.`{self.path}` SELECT /*+ COALESCE(1) */ * FROM VALUES {values}")
         self.states.append({**self.states[-1], **rows})
 
-    def update(self, spark: SparkSession, changes: Mapping[int, tuple[str | None, int]]) -> None:
+    def update(self, spark: SparkSession | None, changes: Mapping[int, tuple[str | None, int]]) -> None:
         names = " ".join(f"WHEN {key} THEN {_sql(name)}" for key, (name, _) in changes.items())
         amounts = " ".join(f"WHEN {key} THEN {amount}" for key, (_, amount) in changes.items())
-        spark.sql(
-            f"UPDATE delta.`{self.path}` SET name = CASE id {names} END, amount = CASE id {amounts} END "
-            f"WHERE id IN ({_listed(changes)})"
-        )
+        sets = {"name": f"CASE id {names} END", "amount": f"CASE id {amounts} END"}
+        if spark is None:
+            DeltaTable(self.path).update(updates=sets, predicate=f"id IN ({_listed(changes)})")
+        else:
+            listed = ", ".join(f"{column} = {value}" for column, value in sets.items())
+            spark.sql(f"UPDATE delta.`{self.path}` SET {listed} WHERE id IN ({_listed(changes)})")
         self.states.append({**self.states[-1], **changes})
 
-    def delete(self, spark: SparkSession, keys: Iterable[int]) -> None:
+    def delete(self, spark: SparkSession | None, keys: Iterable[int]) -> None:
         gone = set(keys)
-        spark.sql(f"DELETE FROM delta.`{self.path}` WHERE id IN ({_listed(gone)})")
+        condition = f"id IN ({_listed(gone)})"
+        if spark is None:
+            DeltaTable(self.path).delete(condition)
+        else:
+            spark.sql(f"DELETE FROM delta.`{self.path}` WHERE {condition}")
         self.states.append({key: row for key, row in self.states[-1].items() if key not in gone})
 
     def restore(self, spark: SparkSession, version: int) -> None:
         spark.sql(f"RESTORE TABLE delta.`{self.path}` TO VERSION AS OF {version}").collect()
         self.states.append(dict(self.states[version]))
 
-    def grow(self, spark: SparkSession, rng: random.Random, commits: int) -> None:
+    def grow(self, spark: SparkSession | None, rng: random.Random, commits: int) -> None:
         """Make ``commits`` more versions of random inserts, updates and deletes."""
         for _ in range(commits):
             self._random_change(spark, rng)
 
-    def _random_change(self, spark: SparkSession, rng: random.Random) -> None:
+    def _random_change(self, spark: SparkSession | None, rng: random.Random) -> None:
         living = sorted(key for key in self.states[-1] if key >= FREE_KEYS)
         kind = rng.choice(("insert", "update", "update", "update", "delete"))
         if kind == "insert" or len(living) < 4:
@@ -104,31 +133,32 @@ class Source:
 FREE_KEYS = 100
 
 
-def eventful(spark: SparkSession, path: Path, seed: int = 3) -> Source:
+def eventful(path: Path, seed: int = 3) -> Source:
     """Make a source of 31 versions (0-30) whose changes in 11-20 and 21-30 undo each other for some keys.
 
     Key 1 goes a -> b at 15 and b -> a at 25; key 2 is deleted at 14 and comes back at 24 as it was; key 3
     exists from 13 to 25 only. Their net change over 11-30 is nothing.
     """
     rng = random.Random(seed)
-    source = Source(str(path)).create(spark)
-    source.insert(
-        spark, {1: ("a", 1), 2: ("stays", 2), **{FREE_KEYS + n: (f"row {n}", n) for n in range(10)}}
-    )
+    source = Source(str(path)).create(None)
+    source.insert(None, {1: ("a", 1), 2: ("stays", 2), **{FREE_KEYS + n: (f"row {n}", n) for n in range(10)}})
     story = {
-        13: lambda: source.insert(spark, {3: ("guest", 3)}),
-        14: lambda: source.delete(spark, [2]),
-        15: lambda: source.update(spark, {1: ("b", 1)}),
-        24: lambda: source.insert(spark, {2: ("stays", 2)}),
-        25: lambda: source.update(spark, {1: ("a", 1)}),
-        26: lambda: source.delete(spark, [3]),
+        13: lambda: source.insert(None, {3: ("guest", 3)}),
+        14: lambda: source.delete(None, [2]),
+        15: lambda: source.update(None, {1: ("b", 1)}),
+        24: lambda: source.insert(None, {2: ("stays", 2)}),
+        25: lambda: source.update(None, {1: ("a", 1)}),
+        26: lambda: source.delete(None, [3]),
     }
     while source.newest < 30:
         version = source.newest + 1
         if version in story:
             story[version]()
         else:
-            source.grow(spark, rng, 1)
+            source.grow(None, rng, 1)
+        if source.newest % 10 == 0:
+            # As Spark makes them; the log before one may be cleaned.
+            DeltaTable(source.path).create_checkpoint()
     return source
 
 
@@ -145,7 +175,13 @@ def history(source: Source, loaded: int, newest: int | None = None) -> Rows:
     """
     at = source.newest if newest is None else newest
     states = [
-        (version, {key: dict(zip(COLUMNS, (key, *row), strict=True)) for key, row in source.states[version].items()})
+        (
+            version,
+            {
+                key: dict(zip(COLUMNS, (key, *row), strict=True))
+                for key, row in source.states[version].items()
+            },
+        )
         for version in range(loaded, at + 1)
     ]
     rows = oracle.scd2(states, tracked=COLUMNS[1:])
@@ -175,7 +211,8 @@ def commits(table: str) -> dict[int, list[dict[str, Any]]]:
     files = sorted(Path(table, "_delta_log").glob("*.json"))
     found = {int(file.stem): file for file in files if file.stem.isdigit()}
     return {
-        version: [json.loads(line) for line in file.read_text().splitlines()] for version, file in found.items()
+        version: [json.loads(line) for line in file.read_text().splitlines()]
+        for version, file in found.items()
     }
 
 

@@ -10,7 +10,6 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import pytest
@@ -22,6 +21,7 @@ from tests.system.driver import FilePins, request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -120,10 +120,10 @@ def kill(process: subprocess.Popen[str]) -> None:
 
 
 @pytest.fixture(scope="session")
-def known_source(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Source:
-    source = Source(str(tmp_path_factory.mktemp("known") / "source")).create(spark)
-    source.insert(spark, {100 + n: (f"row {n}", n) for n in range(10)})
-    source.grow(spark, random.Random(11), 6)
+def known_source(tmp_path_factory: pytest.TempPathFactory) -> Source:
+    source = Source(str(tmp_path_factory.mktemp("known") / "source")).create(None)
+    source.insert(None, {100 + n: (f"row {n}", n) for n in range(10)})
+    source.grow(None, random.Random(11), 6)
     return source
 
 

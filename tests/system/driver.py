@@ -51,7 +51,9 @@ def main() -> None:
     source, target, scd, pins = sys.argv[1:]
     spark = embedded_session("driver", cores=1, quick_start=True)
     phases.install_from_environment()
-    result = run_apply(request(source, target, int(scd)), execute=partial(job.run, spark), pins=FilePins(Path(pins)))
+    result = run_apply(
+        request(source, target, int(scd)), execute=partial(job.run, spark), pins=FilePins(Path(pins))
+    )
     print(json.dumps(result.to_dict()))
 
 

@@ -11,7 +11,6 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,6 +22,7 @@ from tests.system.test_sigkill import after_changes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
 _DAG = """
 from airflow.sdk import DAG
@@ -132,7 +132,9 @@ class Task:
 
 
 @pytest.fixture
-def task(airflow_home: Path, trial: Callable[..., Trial], request: pytest.FixtureRequest) -> Callable[[Kind], Task]:
+def task(
+    airflow_home: Path, trial: Callable[..., Trial], request: pytest.FixtureRequest
+) -> Callable[[Kind], Task]:
     def make(kind: Kind) -> Task:
         name = "".join(c if c.isalnum() else "_" for c in request.node.name)
         return Task(airflow_home, trial(kind), name)

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import os
 import random
-import subprocess
 from collections import Counter
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,6 +17,7 @@ from tests.support.world import data_files, listing, orphans, seals
 from tests.system.conftest import KINDS, Kind, Trial, kill
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Callable
 
 SIGKILLED = -9
@@ -76,7 +75,7 @@ def killed_between_data_and_log(trial: Callable[..., Trial], kind: Kind, attempt
 
 
 def after_changes(process: subprocess.Popen[str], target: str, changes: int) -> bool:
-    """Wait, awake, until so many new data files and commits lie in the target; False if the driver ended first."""
+    """Wait, awake, for so many new data files and commits; False if the driver ended first."""
     known = _written(target)
     while len(_written(target) - known) < changes:
         if process.poll() is not None:
@@ -119,7 +118,7 @@ def test_at_random_instants(trial: Callable[..., Trial], capsys: pytest.CaptureF
     rng = random.Random(seed)
     states: Counter[str] = Counter()
     with capsys.disabled():
-        print(f"\nreplay: DELTA_CDC_KILL_SEED={seed} DELTA_CDC_KILLS={kills} pytest {Path(__file__).name} -m slow")
+        print(f"\nreplay: DELTA_CDC_KILL_SEED={seed} DELTA_CDC_KILLS={kills} pytest -k at_random_instants")
     for number in range(kills):
         tried = trial(rng.choice(KINDS), f"kill {number}")
         for _ in range(rng.choice((1, 1, 2))):

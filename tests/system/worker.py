@@ -59,9 +59,7 @@ def found(dag: DAG, logical_date: datetime) -> dict[str, Any]:
         xcoms = {
             row.key: XComModel.deserialize_value(row) for row in session.query(XComModel).filter_by(**mine)
         }
-        events = session.query(AssetEvent).filter_by(
-            source_dag_id=dag.dag_id, source_run_id=dag_run.run_id
-        )
+        events = session.query(AssetEvent).filter_by(source_dag_id=dag.dag_id, source_run_id=dag_run.run_id)
         return {
             "state": str(instance.state),
             "tries": instance.try_number,

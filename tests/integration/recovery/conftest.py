@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,6 +13,7 @@ from tests.support.world import Source, eventful
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="session")
-def eventful_source(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Source:
-    return eventful(spark, tmp_path_factory.mktemp("eventful") / "source")
+def eventful_source(tmp_path_factory: pytest.TempPathFactory) -> Source:
+    return eventful(tmp_path_factory.mktemp("eventful") / "source")
 
 
 @pytest.fixture
@@ -41,10 +42,48 @@ def scd(request: pytest.FixtureRequest) -> int:
 
 @pytest.fixture
 def apply(spark: SparkSession, source: Source, target: str) -> Callable[..., ApplyResult]:
-    """Apply the source to the target as pipeline ``flow``; further arguments as ``apply_changes`` takes them."""
+    """Apply the source to the target as pipeline ``flow``; takes the arguments of ``apply_changes``."""
 
     def run(scd: int = 1, **arguments: Any) -> ApplyResult:
         given: dict[str, Any] = {"pipeline": "flow", "keys": ["id"], "stored_as_scd_type": scd, **arguments}
         return partial(apply_changes, spark, source.path, target)(**given)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def _prepared(
+    spark: SparkSession, eventful_source: Source, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[int, tuple[int, ...]], str]:
+    """Targets of the eventful source that several tests start from, each made once."""
+    folder = tmp_path_factory.mktemp("prepared")
+    made: set[str] = set()
+
+    def prepare(scd: int, ends: tuple[int, ...]) -> str:
+        target = str(folder / "-".join(map(str, (scd, *ends))))
+        if target not in made:
+            for end in ends:
+                result = apply_changes(
+                    spark,
+                    eventful_source.path,
+                    target,
+                    pipeline="flow",
+                    keys=["id"],
+                    stored_as_scd_type=scd,
+                    ending_version=end,
+                )
+                assert result.applied
+            made.add(target)
+        return target
+
+    return prepare
+
+
+@pytest.fixture
+def through(_prepared: Callable[[int, tuple[int, ...]], str], target: str) -> Callable[..., None]:
+    """Put a target in place: loaded at the first version, then applied up to each of the others."""
+
+    def run(scd: int, *ends: int) -> None:
+        shutil.copytree(_prepared(scd, ends), target)
 
     return run

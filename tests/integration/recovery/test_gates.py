@@ -29,7 +29,9 @@ FEED = "delta.enableChangeDataFeed"
 def refused(source: Source, target: str, apply: Apply) -> Callable[..., errors.DeltaCdcError]:
     """Apply, expect an error by name, and compare both tables with what they were."""
 
-    def run(error: type[errors.DeltaCdcError], *, says: str, scd: int = 1, **arguments: int) -> errors.DeltaCdcError:
+    def run(
+        error: type[errors.DeltaCdcError], *, says: str, scd: int = 1, **arguments: int
+    ) -> errors.DeltaCdcError:
         before = listing(source.path), listing(target)
         with pytest.raises(error) as raised:
             apply(scd, **arguments)
@@ -53,7 +55,11 @@ def commit_file(table: str, version: int) -> Path:
 
 # -- the feed -------------------------------------------------------------------------------------
 def test_feed_off_in_the_middle(
-    spark: SparkSession, source: Source, target: str, apply: Apply, refused: Callable[..., errors.DeltaCdcError]
+    spark: SparkSession,
+    source: Source,
+    target: str,
+    apply: Apply,
+    refused: Callable[..., errors.DeltaCdcError],
 ) -> None:
     apply()
     properties(spark, source.path, **{FEED: "false"})
@@ -67,9 +73,13 @@ def test_feed_off_in_the_middle(
 
 
 def test_feed_turned_off_last(
-    spark: SparkSession, source: Source, apply: Apply, refused: Callable[..., errors.DeltaCdcError]
+    through: Callable[..., None],
+    spark: SparkSession,
+    source: Source,
+    apply: Apply,
+    refused: Callable[..., errors.DeltaCdcError],
 ) -> None:
-    apply(ending_version=20)
+    through(1, 20)
     properties(spark, source.path, **{FEED: "false"})
     refused(errors.ChangeFeedDisabled, says="is off in version 31")
 
@@ -89,17 +99,19 @@ def test_feed_off_before_the_range_does_not_matter(
 
 
 # -- the log --------------------------------------------------------------------------------------
-def test_log_cleaned_behind_us(source: Source, apply: Apply, refused: Callable[..., errors.DeltaCdcError]) -> None:
-    apply(ending_version=12)
+def test_log_cleaned_behind_us(
+    through: Callable[..., None], source: Source, apply: Apply, refused: Callable[..., errors.DeltaCdcError]
+) -> None:
+    through(1, 12)
     for version in range(20):
         commit_file(source.path, version).unlink()
     refused(errors.VersionsExpired, says="Version 13 ")
 
 
 def test_log_cleaned_up_to_the_watermark_is_fine(
-    spark: SparkSession, source: Source, target: str, apply: Apply, scd: int
+    through: Callable[..., None], spark: SparkSession, source: Source, target: str, apply: Apply, scd: int
 ) -> None:
-    apply(scd, ending_version=20)
+    through(scd, 20)
     for version in range(21):
         commit_file(source.path, version).unlink()
     assert apply(scd).versions == VersionRange(21, 30)
@@ -108,19 +120,27 @@ def test_log_cleaned_up_to_the_watermark_is_fine(
 
 @pytest.mark.parametrize("missing", [16, 22, 29])
 def test_a_hole_in_the_log(
-    source: Source, apply: Apply, refused: Callable[..., errors.DeltaCdcError], missing: int
+    through: Callable[..., None],
+    source: Source,
+    apply: Apply,
+    refused: Callable[..., errors.DeltaCdcError],
+    missing: int,
 ) -> None:
     """Delta's batch reader passes over a hole in silence; the rows of that version would be lost for ever."""
-    apply(ending_version=15)
+    through(1, 15)
     commit_file(source.path, missing).unlink()
     refused(errors.LogGap, says=f"version {missing} ")
 
 
 # -- retention ------------------------------------------------------------------------------------
 def test_retention_passed(
-    spark: SparkSession, source: Source, apply: Apply, refused: Callable[..., errors.DeltaCdcError]
+    through: Callable[..., None],
+    spark: SparkSession,
+    source: Source,
+    apply: Apply,
+    refused: Callable[..., errors.DeltaCdcError],
 ) -> None:
-    apply(ending_version=15)
+    through(1, 15)
     three_days_ago = time.time() - 3 * 86_400
     for version in range(31):
         os.utime(commit_file(source.path, version), (three_days_ago + version,) * 2)
@@ -128,8 +148,10 @@ def test_retention_passed(
     refused(errors.VersionsExpired, says="delta.deletedFileRetentionDuration")
 
 
-def test_inside_retention(spark: SparkSession, source: Source, target: str, apply: Apply) -> None:
-    apply(ending_version=15)
+def test_inside_retention(
+    through: Callable[..., None], spark: SparkSession, source: Source, target: str, apply: Apply
+) -> None:
+    through(1, 15)
     three_days_ago = time.time() - 3 * 86_400
     for version in range(31):
         os.utime(commit_file(source.path, version), (three_days_ago + version,) * 2)
@@ -138,9 +160,13 @@ def test_inside_retention(spark: SparkSession, source: Source, target: str, appl
 
 
 def test_change_files_vacuumed(
-    source: Source, apply: Apply, scd: int, refused: Callable[..., errors.DeltaCdcError]
+    through: Callable[..., None],
+    source: Source,
+    apply: Apply,
+    scd: int,
+    refused: Callable[..., errors.DeltaCdcError],
 ) -> None:
-    apply(scd, ending_version=15)
+    through(scd, 15)
     change_files = list(Path(source.path, "_change_data").glob("*.parquet"))
     assert change_files
     for file in change_files:
@@ -149,10 +175,10 @@ def test_change_files_vacuumed(
 
 
 def test_data_files_vacuumed(
-    source: Source, apply: Apply, refused: Callable[..., errors.DeltaCdcError]
+    through: Callable[..., None], source: Source, apply: Apply, refused: Callable[..., errors.DeltaCdcError]
 ) -> None:
     """Inserts have no change file: their rows are read from the data file, which VACUUM may have taken."""
-    apply(ending_version=12)
+    through(1, 12)
     for file in Path(source.path).glob("*.parquet"):
         file.unlink()
     refused(errors.VersionsExpired, says="")
@@ -168,9 +194,14 @@ def test_data_files_vacuumed(
     ],
 )
 def test_confs_that_make_loss_silent(
-    spark: SparkSession, source: Source, apply: Apply, refused: Callable[..., errors.DeltaCdcError], conf: str
+    through: Callable[..., None],
+    spark: SparkSession,
+    source: Source,
+    apply: Apply,
+    refused: Callable[..., errors.DeltaCdcError],
+    conf: str,
 ) -> None:
-    apply(ending_version=15)
+    through(1, 15)
     spark.conf.set(conf, "true")
     try:
         refused(errors.ForbiddenConf, says=conf)
@@ -179,9 +210,14 @@ def test_confs_that_make_loss_silent(
 
 
 def test_target_that_forgets_transactions(
-    spark: SparkSession, source: Source, target: str, apply: Apply, refused: Callable[..., errors.DeltaCdcError]
+    through: Callable[..., None],
+    spark: SparkSession,
+    source: Source,
+    target: str,
+    apply: Apply,
+    refused: Callable[..., errors.DeltaCdcError],
 ) -> None:
-    apply(ending_version=15)
+    through(1, 15)
     name = "delta.setTransactionRetentionDuration"
     properties(spark, target, **{name: "interval 1 hour"})
     found = refused(errors.TransactionRetentionSet, says=name)
@@ -192,25 +228,25 @@ def test_target_that_forgets_transactions(
 
 
 def test_range_that_leaves_versions_out(
-    source: Source, apply: Apply, refused: Callable[..., errors.DeltaCdcError]
+    through: Callable[..., None], source: Source, apply: Apply, refused: Callable[..., errors.DeltaCdcError]
 ) -> None:
-    apply(ending_version=15)
+    through(1, 15)
     found = refused(errors.RangeNotContiguous, says="16-17", starting_version=18)
     assert "start at 16" in found.remedy
 
 
 def test_range_beyond_the_newest_version(
-    source: Source, apply: Apply, refused: Callable[..., errors.DeltaCdcError]
+    through: Callable[..., None], source: Source, apply: Apply, refused: Callable[..., errors.DeltaCdcError]
 ) -> None:
     """Spark would clip it in silence."""
-    apply(ending_version=15)
+    through(1, 15)
     refused(errors.RangeNotContiguous, says="newest version", ending_version=31)
 
 
 def test_range_that_was_applied_in_part(
-    spark: SparkSession, source: Source, target: str, apply: Apply, scd: int
+    through: Callable[..., None], spark: SparkSession, source: Source, target: str, apply: Apply, scd: int
 ) -> None:
-    apply(scd, ending_version=15)
+    through(scd, 15)
     assert apply(scd, starting_version=11, ending_version=20).versions == VersionRange(16, 20)
     before = listing(target)
     assert not apply(scd, starting_version=11, ending_version=20).applied

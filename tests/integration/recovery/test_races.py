@@ -41,9 +41,15 @@ def overlapping(apply: Apply, scd: int, point: str) -> tuple[Any, Any]:
 
 @pytest.mark.parametrize("point", POINTS)
 def test_a_run_planned_on_an_old_watermark_plans_again(
-    spark: SparkSession, source: Source, target: str, apply: Apply, scd: int, point: str
+    spark: SparkSession,
+    source: Source,
+    target: str,
+    apply: Apply,
+    scd: int,
+    through: Callable[..., None],
+    point: str,
 ) -> None:
-    _load(apply, scd, 10)
+    through(scd, 10)
     shorter, longer = overlapping(apply, scd, point)
     assert shorter.result().versions == VersionRange(11, 20)
     result = longer.result()
@@ -60,9 +66,10 @@ def test_without_the_seal_the_same_schedule_gives_wrong_rows(
     target: str,
     apply: Apply,
     scd: int,
+    through: Callable[..., None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    _load(apply, scd, 10)
+    through(scd, 10)
 
     @contextmanager
     def unsealed(session: object, seal: object) -> Iterator[None]:
@@ -82,9 +89,15 @@ def test_without_the_seal_the_same_schedule_gives_wrong_rows(
 
 @pytest.mark.parametrize("runs", [2, 4])
 def test_the_same_apply_several_times_at_once(
-    spark: SparkSession, source: Source, target: str, apply: Apply, scd: int, runs: int
+    spark: SparkSession,
+    source: Source,
+    target: str,
+    apply: Apply,
+    scd: int,
+    through: Callable[..., None],
+    runs: int,
 ) -> None:
-    _load(apply, scd, 10)
+    through(scd, 10)
     results = at_once(apply, scd, runs, ending_version=30)
     assert ranges(target)[1:] == [(11, 30)]
     assert {result.watermark.version for result in results} == {30}
@@ -120,7 +133,3 @@ def at_once(apply: Apply, scd: int, runs: int, **arguments: Any) -> list[ApplyRe
         for gate in gates:
             gate.open()
         return [thread.result() for thread in threads]  # type: ignore[misc]
-
-
-def _load(apply: Apply, scd: int, version: int) -> None:
-    assert apply(scd, ending_version=version).applied

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +12,8 @@ from tests.support.holding import PATIENCE, Running, hooked
 from tests.support.world import HISTORY, Source
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import SparkSession
 
 ACCOUNTS = 5
@@ -20,17 +21,17 @@ BATCHES = 20
 TOTAL = ACCOUNTS * 100
 
 
-def bank(spark: SparkSession, path: Path, batches: int) -> Source:
+def bank(path: Path, batches: int) -> Source:
     """Make a source whose every version sets all rows' marker to its number and moves 1 between accounts."""
-    source = Source(str(path)).create(spark)
-    source.insert(spark, {account: ("0", 100) for account in range(ACCOUNTS)})
+    source = Source(str(path)).create(None)
+    source.insert(None, dict.fromkeys(range(ACCOUNTS), ("0", 100)))
     for batch in range(1, batches + 1):
         rows = {account: (str(batch), amount) for account, (_, amount) in source.states[-1].items()}
         giver, taker = batch % ACCOUNTS, (batch * 3 + 1) % ACCOUNTS
         if giver != taker:
             rows[giver] = (str(batch), rows[giver][1] - 1)
             rows[taker] = (str(batch), rows[taker][1] + 1)
-        source.update(spark, rows)
+        source.update(None, rows)
     return source
 
 
@@ -79,7 +80,7 @@ class Reader:
 
 
 def read_along(spark: SparkSession, tmp_path: Path, scd: int, batches: int) -> Reader:
-    source, target = bank(spark, tmp_path / "bank", batches), str(tmp_path / "target")
+    source, target = bank(tmp_path / "bank", batches), str(tmp_path / "target")
     flow = {"pipeline": "flow", "keys": ["id"], "stored_as_scd_type": scd}
     apply_changes(spark, source.path, target, ending_version=1, **flow)  # type: ignore[arg-type]
     reader = Reader(spark, target, scd)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import shutil
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,6 +15,7 @@ from tests.support.world import Source, commits, expected, held, listing, ranges
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -33,22 +33,11 @@ def sealed_at(target: str, watermark: int) -> int:
     return next(seal["at"] for seal in seals(target) if seal["watermark"] == watermark)
 
 
-@pytest.fixture
-def through(apply: Apply) -> Callable[..., None]:
-    """Load at 10, then apply in steps."""
-
-    def run(scd: int, *ends: int) -> None:
-        for end in (10, *ends):
-            assert apply(scd, ending_version=end).applied
-
-    return run
-
-
 # -- the target -----------------------------------------------------------------------------------
 def test_restored_by_version(
     spark: SparkSession, source: Source, target: str, apply: Apply, scd: int, through: Callable[..., None]
 ) -> None:
-    through(scd, 15, 25)
+    through(scd, 10, 15, 25)
     restore(spark, target, sealed_at(target, 15))
     result = apply(scd)
     assert result.versions == VersionRange(16, 30)
@@ -58,7 +47,7 @@ def test_restored_by_version(
 def test_restored_by_timestamp(
     spark: SparkSession, source: Source, target: str, apply: Apply, scd: int, through: Callable[..., None]
 ) -> None:
-    through(scd, 15, 25)
+    through(scd, 10, 15, 25)
     history = spark.sql(f"DESCRIBE HISTORY delta.`{target}`").collect()
     moment = next(row["timestamp"] for row in history if row["version"] == sealed_at(target, 15))
     stamp = moment.isoformat(sep=" ", timespec="milliseconds")
@@ -70,7 +59,7 @@ def test_restored_by_timestamp(
 def test_restored_twice_and_forth(
     spark: SparkSession, source: Source, target: str, apply: Apply, scd: int, through: Callable[..., None]
 ) -> None:
-    through(scd, 15, 20, 25)
+    through(scd, 10, 15, 20, 25)
     at_15, at_20, at_25 = (sealed_at(target, end) for end in (15, 20, 25))
     restore(spark, target, at_15)
     back_at_15 = max(commits(target))
@@ -86,7 +75,7 @@ def test_restored_twice_and_forth(
 def test_restored_to_the_initial_load(
     spark: SparkSession, source: Source, target: str, apply: Apply, scd: int, through: Callable[..., None]
 ) -> None:
-    through(scd, 20)
+    through(scd, 10, 20)
     restore(spark, target, sealed_at(target, 10))
     assert apply(scd).versions == VersionRange(11, 30)
     assert held(spark, target, scd) == expected(source, scd, 10)
@@ -111,7 +100,7 @@ def test_restored_with_nothing_new_in_the_source(
     spark: SparkSession, source: Source, target: str, apply: Apply, scd: int, through: Callable[..., None]
 ) -> None:
     """A watermark that lived in Airflow would say 30 here, and the rows would stay at 20 for ever."""
-    through(scd, 20, 30)
+    through(scd, 10, 20, 30)
     restore(spark, target, sealed_at(target, 20))
     assert apply(scd).versions == VersionRange(21, 30)
     assert held(spark, target, scd) == expected(source, scd, 10)
@@ -127,7 +116,7 @@ def test_restored_between_planning_and_the_merge(
     through: Callable[..., None],
     back_to: int,
 ) -> None:
-    through(scd, 15, 20)
+    through(scd, 10, 15, 20)
     action = partial(restore, spark, target, sealed_at(target, back_to))
     with hooked(once("planned", action)):
         result = apply(scd)
@@ -139,7 +128,7 @@ def test_restored_between_planning_and_the_merge(
 def test_restored_after_the_last_look_before_the_merge(
     spark: SparkSession, source: Source, target: str, apply: Apply, scd: int, through: Callable[..., None]
 ) -> None:
-    through(scd, 15, 20)
+    through(scd, 10, 15, 20)
     action = partial(restore, spark, target, sealed_at(target, 10))
     with hooked(once("before_commit", action)), pytest.raises(errors.TargetChangedUnderneath) as first:
         apply(scd)
@@ -160,7 +149,7 @@ def test_restored_right_after_the_commit(
     spark: SparkSession, source: Source, target: str, apply: Apply, scd: int, through: Callable[..., None]
 ) -> None:
     """A seal that was rolled back before it was confirmed is no proof: not published, and repeated."""
-    through(scd, 15)
+    through(scd, 10, 15)
     action = partial(restore, spark, target, sealed_at(target, 15))
     with hooked(once("committed", action)), pytest.raises(errors.OutcomeUnknown):
         apply(scd)
@@ -179,9 +168,14 @@ REPLACEMENTS = {
 
 @pytest.mark.parametrize("statement", REPLACEMENTS.values(), ids=REPLACEMENTS.keys())
 def test_replaced_by_somebody_else(
-    spark: SparkSession, source: Source, target: str, apply: Apply, through: Callable[..., None], statement: str
+    spark: SparkSession,
+    source: Source,
+    target: str,
+    apply: Apply,
+    through: Callable[..., None],
+    statement: str,
 ) -> None:
-    through(1, 20)
+    through(1, 10, 20)
     intact = max(commits(target))
     spark.sql(statement.format(t=f"delta.`{target}`"))
     before = listing(target)
@@ -206,7 +200,7 @@ def test_replaced_while_a_run_is_under_way(
     point: str,
 ) -> None:
     """Whatever comes out is named, and following the remedy leads to the right rows."""
-    through(1, 20)
+    through(1, 10, 20)
     action = partial(spark.sql, statement.format(t=f"delta.`{target}`"))
     with hooked(once(point, action)), pytest.raises(errors.DeltaCdcError) as error:
         apply()
@@ -217,7 +211,9 @@ def test_replaced_while_a_run_is_under_way(
         # What is left is the other writer's replacement, which has a remedy of its own.
         with pytest.raises(errors.TargetReplaced) as error:
             apply()
-        restore(spark, target, int(error.value.remedy.split("RESTORE the target to version ")[1].split(",")[0]))
+        restore(
+            spark, target, int(error.value.remedy.split("RESTORE the target to version ")[1].split(",")[0])
+        )
     assert apply().versions == VersionRange(21, 30)
     assert held(spark, target) == expected(source, 1, 10)
 
@@ -237,7 +233,7 @@ def test_dropped(spark: SparkSession, source: Source, target: str, apply: Apply,
 def test_restored_source_is_a_change_like_any_other(
     spark: SparkSession, source: Source, target: str, apply: Apply, scd: int, through: Callable[..., None]
 ) -> None:
-    through(scd, 20, 30)
+    through(scd, 10, 20, 30)
     source.restore(spark, 12)
     source.grow(spark, random.Random(5), 2)
     source.restore(spark, 28)
@@ -254,7 +250,7 @@ def test_recreated_source(
     through: Callable[..., None],
     commits_after: int,
 ) -> None:
-    through(1, 20)
+    through(1, 10, 20)
     shutil.rmtree(source.path)
     again = Source(source.path).create(spark)
     again.grow(spark, random.Random(9), commits_after)
@@ -265,11 +261,16 @@ def test_recreated_source(
 
 
 def test_source_copied_back_from_a_backup(
-    spark: SparkSession, source: Source, target: str, apply: Apply, tmp_path: Path, through: Callable[..., None]
+    spark: SparkSession,
+    source: Source,
+    target: str,
+    apply: Apply,
+    tmp_path: Path,
+    through: Callable[..., None],
 ) -> None:
     backup = source.copy(tmp_path / "backup")
     source.grow(spark, random.Random(1), 2)
-    through(1, 32)
+    apply(ending_version=32)
     backup.grow(spark, random.Random(2), 4)
     shutil.rmtree(source.path)
     shutil.copytree(backup.path, source.path)
@@ -280,7 +281,7 @@ def test_source_copied_back_from_a_backup(
 
 
 def test_dropped_source(source: Source, target: str, apply: Apply, through: Callable[..., None]) -> None:
-    through(1, 20)
+    through(1, 10, 20)
     shutil.rmtree(source.path)
     before = listing(target)
     with pytest.raises(errors.TableNotFound):
