@@ -137,8 +137,8 @@ def check_retention(commit: Commit, state: TableState, now_ms: int) -> None:
     age = now_ms - commit.timestamp
     if age > limit:
         raise VersionsExpired(
-            f"Version {commit.version} of {state.uri} is {_days(age)} old, beyond {_FILE_RETENTION} = {text}; its "
-            " files may be gone, and Delta refuses to read from it.",
+            f"Version {commit.version} of {state.uri} is {_days(age)} old, beyond {_FILE_RETENTION} = "
+            f"{text}: its files may be gone, and Delta refuses to read from it.",
             remedy=f"raise {_FILE_RETENTION} on the table if its files are still there, else load the target "
             "anew.",
         )
