@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from demo.places import PROJECT
@@ -21,6 +22,9 @@ def environment(places: Places, **more: str) -> dict[str, str]:
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(("AIRFLOW", "_AIRFLOW"))}
     return {
         **inherited,
+        # airflow standalone starts its parts by name, and the environment need not be activated.
+        "PATH": os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath))),
+        "PYTHONPATH": os.pathsep.join((str(PROJECT), str(PROJECT / "spark_jobs"))),
         "AIRFLOW_HOME": str(places.airflow_home),
         "AIRFLOW__CORE__DAGS_FOLDER": str(PROJECT / "dags"),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
