@@ -103,7 +103,7 @@ def test_enable_load_apply_and_nothing_to_do(airflow: Airflow, tmp_path: Path) -
     before = version(source)
     write(source, [(4, "d")])
     DeltaTable(str(source)).delete("id = 1")
-    DeltaTable(str(source)).update({"name": "'B'"}, "id = 2")
+    DeltaTable(str(source)).update(updates={"name": "'B'"}, predicate="id = 2")
     write(source, [(5, "beyond the end that was asked for")])
     applied = airflow.run(file, conf={"starting_version": before + 1, "ending_version": before + 3})
     assert applied.state == "success", applied.log
@@ -180,7 +180,12 @@ from airflow_delta_cdc.operators import DeltaApplyChangesOperator, DeltaReadChan
 
 with DAG("staged", schedule=None) as dag:
     read = DeltaReadChangesOperator(
-        task_id="read", pipeline="staged", table={source!r}, staging={staging!r}, target={target!r}
+        task_id="read",
+        pipeline="staged",
+        table={source!r},
+        staging={staging!r},
+        target={target!r},
+        spark_conn_id="spark_local",
     )
     apply = DeltaApplyChangesOperator(
         task_id="apply",
@@ -202,6 +207,10 @@ def test_two_tasks_with_a_staging_table(airflow: Airflow, tmp_path: Path) -> Non
     outcome = airflow.run(file)
     assert outcome.state == "success", outcome.log
     assert rows(target) == [(1, "a"), (2, "b")]
+    (read, apply) = (process for process in outcome.processes if "spark-submit" in process[0])
+    assert "local[2]" in read, "the connection's master"
+    assert "--jars" in read, "Delta is handed to whatever Spark a connection names"
+    assert "local[*]" in apply
     assert outcome.xcom("apply")["source_table_id"] == str(DeltaTable(str(source)).metadata().id)
 
 

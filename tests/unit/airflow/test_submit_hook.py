@@ -188,7 +188,7 @@ def _start(hook: DeltaCdcSubmitHook, stand_in: StandIn) -> tuple[threading.Threa
         except JobFailed as error:
             raised.append(error)
 
-    thread = threading.Thread(target=submit)
+    thread = threading.Thread(target=submit, daemon=True)
     thread.start()
     assert running.wait(30)
     return thread, raised
