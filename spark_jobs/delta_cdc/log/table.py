@@ -127,11 +127,16 @@ class DeltaLog:
         """
         gate = asyncio.Semaphore(_CONCURRENT)
 
-        async def one(version: int) -> Commit:
+        async def one(version: int) -> Commit | None:
             async with gate:
-                return await self.commit(version)
+                return await self.find(version)
 
-        return tuple(await asyncio.gather(*[one(version) for version in versions]))
+        found = await asyncio.gather(*[one(version) for version in versions])
+        for version, commit in zip(versions, found, strict=True):
+            if commit is None:
+                # The first one that is missing, whichever answer came first.
+                raise await self._missing(version)
+        return tuple(commit for commit in found if commit is not None)
 
     async def oldest_version(self) -> int:
         """Return the oldest version whose commit file is still there."""

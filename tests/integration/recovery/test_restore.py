@@ -241,6 +241,22 @@ def test_restored_source_is_a_change_like_any_other(
     assert held(spark, target, scd) == expected(source, scd, 10)
 
 
+def test_source_replaced_inside_its_log_goes_on(
+    spark: SparkSession, source: Source, target: str, apply: Apply, scd: int, through: Callable[..., None]
+) -> None:
+    """Another table id, but a log without a gap, with the feed on: its change rows are right."""
+    through(scd, 10, 30)
+    spark.sql(
+        f"CREATE OR REPLACE TABLE delta.`{source.path}` USING delta "
+        "TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true') "
+        "AS SELECT * FROM VALUES (1L, 'a', 1L), (100L, 'another', 2L) AS rows(id, name, amount)"
+    )
+    source.states.append({1: ("a", 1), 100: ("another", 2)})
+    source.update(spark, {100: ("one more", 3)})
+    assert apply(scd).versions == VersionRange(31, 32)
+    assert held(spark, target, scd) == expected(source, scd, 10)
+
+
 @pytest.mark.parametrize("commits_after", [2, 25], ids=["shorter", "longer"])
 def test_recreated_source(
     spark: SparkSession,
