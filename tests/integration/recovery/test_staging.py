@@ -1,0 +1,101 @@
+"""Two steps, read into staging and apply from it, each of which may die anywhere: every change once."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from delta_cdc import job
+from delta_cdc.flow import run_apply, run_read
+from delta_cdc.plan import ApplyRequest, ReadRequest
+from delta_cdc.spec import ApplyOptions
+from tests.support.holding import hooked, once
+from tests.support.world import expected, held, ranges
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from delta_cdc.flow import ApplyResult, ReadResult
+    from tests.support.world import Source
+
+
+class Died(BaseException):
+    """The end of a process, for a thread: nothing catches it on the way."""
+
+
+def dying() -> None:
+    raise Died
+
+
+class Steps:
+    """The two tasks of one pipeline."""
+
+    def __init__(self, spark: SparkSession, source: Source, target: str, staging: str, scd: int) -> None:
+        self._execute: Any = partial(job.run, spark)
+        self._flow = {"pipeline": "flow", "target": target}
+        self._source, self._staging = source.path, staging
+        self._options = ApplyOptions(keys=("id",), stored_as_scd_type=scd)
+
+    def read(self, end: int | None = None) -> ReadResult:
+        request = ReadRequest(table=self._source, staging=self._staging, ending_version=end, **self._flow)
+        return run_read(request, execute=self._execute)
+
+    def apply(self) -> ApplyResult:
+        request = ApplyRequest(
+            source=self._source, options=self._options, staging=self._staging, **self._flow
+        )
+        return run_apply(request, execute=self._execute)
+
+
+@pytest.fixture
+def steps(spark: SparkSession, source: Source, target: str, tmp_path: Path, scd: int) -> Steps:
+    return Steps(spark, source, target, str(tmp_path / "staging"), scd)
+
+
+def died(point: str, step: Callable[[], object]) -> None:
+    with hooked(once(point, dying)), pytest.raises(Died):
+        step()
+
+
+@pytest.mark.parametrize("point", ["before_commit", "committed"])
+def test_dying_in_either_step(
+    spark: SparkSession, source: Source, target: str, steps: Steps, scd: int, point: str
+) -> None:
+    steps.read(10)
+    died(point, steps.apply)
+    steps.apply()
+    died(point, partial(steps.read, 20))
+    # The open batch is finished first, whatever is asked for now.
+    steps.read()
+    died(point, steps.apply)
+    steps.apply()
+    steps.read()
+    steps.apply()
+    applied = ranges(target)
+    assert applied[0] == (10, 10)
+    assert [start for start, _ in applied[1:]] == [end + 1 for _, end in applied[:-1]]
+    assert applied[-1][1] == 30
+    assert held(spark, target, scd) == expected(source, scd, 10)
+
+
+def test_target_restored_after_its_batch_was_applied(
+    spark: SparkSession, source: Source, target: str, steps: Steps, scd: int
+) -> None:
+    """The batch is gone from staging, so what was taken back has to be read again."""
+    steps.read(10)
+    steps.apply()
+    steps.read(20)
+    steps.apply()
+    spark.sql(f"RESTORE TABLE delta.`{target}` TO VERSION AS OF 0").collect()
+    read = steps.read(20)
+    assert read.versions is not None
+    assert (read.versions.starting_version, read.versions.ending_version) == (11, 20)
+    steps.apply()
+    steps.read()
+    steps.apply()
+    assert held(spark, target, scd) == expected(source, scd, 10)
