@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from delta_cdc.apply.commit import look, private_session
+from delta_cdc.apply.commit import private_session
+from delta_cdc.changes.feed import METADATA_COLUMNS
 from delta_cdc.errors import InvalidConfiguration, NotADeltaTable, ReservedColumnName, TableNotFound
 from delta_cdc.spec import JobResult
 from delta_cdc.sql import quote, string, table
@@ -19,22 +20,30 @@ log = logging.getLogger(__name__)
 
 CHANGE_FEED = "delta.enableChangeDataFeed"
 
+#: Error classes of Delta and Spark for something that is there, but is no Delta table.
+_NO_DELTA = ("EXPECT_TABLE_NOT_VIEW", "NOT_A_DELTA", "MISSING_DELTA", "DELTA_TABLE_ONLY_OPERATION")
+
 
 def run(spark: SparkSession, spec: EnableSpec) -> JobResult:
     """Set the properties on every table that lacks one; all tables are looked at before the first is altered.
 
     :return: per table ``{table, table_id, first_readable_version, changed}``
-    :raises TableNotFound, NotADeltaTable: naming the table; nothing has been altered then
+    :raises TableNotFound: naming the table; nothing has been altered then, here and below
+    :raises NotADeltaTable: for a view, or a table of another format
+    :raises ReservedColumnName: for a table whose columns have the change feed's names
     """
     session = private_session(spark)
     names = spec.tables or _tables_of(session, str(spec.schema))
     details = {name: _detail(session, name) for name in names}
+    if spec.properties.get(CHANGE_FEED) == "true":
+        for name in names:
+            _refuse_reserved(session, name)
     done = []
     for name, detail in details.items():
         missing = {k: v for k, v in spec.properties.items() if detail["properties"].get(k) != v}
         if missing:
             listed = ", ".join(f"{string(key)} = {string(value)}" for key, value in missing.items())
-            _alter(session, name, listed)
+            session.sql(f"ALTER TABLE {table(name)} SET TBLPROPERTIES ({listed})")
             log.info("%s: set %s", name, listed)
         else:
             log.info("%s: nothing to do", name)
@@ -49,17 +58,15 @@ def run(spark: SparkSession, spec: EnableSpec) -> JobResult:
     return JobResult(status="committed", tables=tuple(done))
 
 
-def _alter(session: SparkSession, name: str, listed: str) -> None:
-    try:
-        session.sql(f"ALTER TABLE {table(name)} SET TBLPROPERTIES ({listed})")
-    except Exception as error:
-        if "DELTA_TABLE_ALREADY_CONTAINS_CDC_COLUMNS" in str(error):
-            raise ReservedColumnName(
-                f"{name} has columns with the change feed's own names (_change_type, _commit_version, "
-                "_commit_timestamp), so its feed can't be turned on.",
-                remedy="rename these columns of the table.",
-            ) from error
-        raise
+def _refuse_reserved(session: SparkSession, name: str) -> None:
+    columns = session.sql(f"SELECT * FROM {table(name)}").columns
+    reserved = [column for column in columns if column.lower() in METADATA_COLUMNS]
+    if reserved:
+        raise ReservedColumnName(
+            f"{name} has the column {', '.join(map(repr, reserved))}, a name that the change feed needs for "
+            "itself, so the feed can't be turned on.",
+            remedy="rename the column.",
+        )
 
 
 def _tables_of(session: SparkSession, schema: str) -> tuple[str, ...]:
@@ -95,7 +102,7 @@ def _detail(session: SparkSession, name: str) -> dict[str, Any]:
         row = session.sql(f"DESCRIBE DETAIL {table(name)}").collect()[0].asDict()
     except Exception as error:
         text = str(error)
-        if any(part in text for part in ("VIEW", "EXPECT_TABLE_NOT_VIEW", "NOT_A_DELTA", "MISSING_DELTA")):
+        if any(part in text for part in _NO_DELTA):
             raise NotADeltaTable(
                 f"{name} is not a Delta table.", remedy="name a Delta table, or convert it to Delta first."
             ) from error
@@ -111,12 +118,12 @@ def first_readable_version(session: SparkSession, name: str) -> int:
     """Return the version since which the change feed is on without a break, as far as history tells."""
     history = session.sql(f"DESCRIBE HISTORY {table(name)}")
     rows = history.select("version", "operation", "operationParameters").orderBy("version").collect()
-    first = rows[0]["version"]
+    first, on = rows[0]["version"], None
     for row in rows:
-        properties = str((row["operationParameters"] or {}).get("properties", ""))
-        if f'"{CHANGE_FEED}":"true"' in properties.replace(" ", ""):
-            first = row["version"]
+        properties = str((row["operationParameters"] or {}).get("properties", "")).replace(" ", "")
+        if f'"{CHANGE_FEED}":"true"' in properties:
+            # Set to what it was already: the feed goes on without a break.
+            first, on = (first if on else row["version"]), True
+        elif f'"{CHANGE_FEED}"' in properties:
+            on = False
     return int(first)
-
-
-__all__ = ["first_readable_version", "look", "run"]

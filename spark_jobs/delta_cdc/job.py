@@ -26,14 +26,16 @@ if TYPE_CHECKING:
 
     from delta_cdc.spec import Spec
 
-_EXPIRED = "start a new target, or raise delta.logRetentionDuration and delta.deletedFileRetentionDuration in time."
+_EXPIRED = (
+    "start a new target, and raise delta.logRetentionDuration and delta.deletedFileRetentionDuration in time."
+)
 
 #: What Delta and Spark say -> our name and remedy. First match wins.
 _KNOWN: tuple[tuple[tuple[str, ...], type[DeltaCdcError], str], ...] = (
     (
         ("DELTA_CHANGE_DATA_FEED_INCOMPATIBLE", "DELTA_BLOCK_COLUMN_MAPPING_AND_CDC"),
         SchemaChangeInRange,
-        "apply up to the version before the change (ending_version), then build the target anew from after it.",
+        "apply up to the version before the change (ending_version), then build the target anew after it.",
     ),
     (
         ("DELTA_MISSING_CHANGE_DATA",),
@@ -78,7 +80,7 @@ def run(spark: SparkSession, spec: Spec) -> JobResult:
     phases.reached("started")
     try:
         result = _dispatch(spark, spec)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - whatever it is, the result says it by name
         failure = named(error)
         if failure is not error:
             # Ours say all there is to say; of others the whole story belongs in the log.

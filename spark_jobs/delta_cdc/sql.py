@@ -50,7 +50,8 @@ def literal(value: Any) -> str | None:
     if isinstance(value, Decimal):
         return f"{value:f}BD"
     if isinstance(value, str):
-        return string(value)
+        # What a back-slash or a quote means in a literal depends on the user's parser confs.
+        return None if "\\" in value or "'" in value else string(value)
     if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
         return f"DATE'{value.isoformat()}'"
     return None

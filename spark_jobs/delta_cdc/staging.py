@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from delta_cdc import phases
+from delta_cdc.apply import layout
 from delta_cdc.apply.commit import commit, overtaken, private_session
 from delta_cdc.changes import feed
 from delta_cdc.spec import JobResult, fingerprint
@@ -53,12 +54,8 @@ def run(spark: SparkSession, spec: ReadSpec) -> JobResult:
             planned_on=step.planned_on,
         ),
     )
-    writer = (
-        rows.write.format("delta")
-        .mode("overwrite")
-        .option("overwriteSchema", "true")
-        .option("delta.enableChangeDataFeed", "false")
-    )
+    options = {"overwriteSchema": "true", "delta.enableChangeDataFeed": "false"}
+    writer = rows.write.format("delta").mode("overwrite").options(**options, **layout.mapping(rows.columns))
     outcome = commit(session, seal, lambda: writer.save(spec.staging_uri))
     if outcome.status == "committed":
         log.info("staged %s in version %s of %s", _what(spec), outcome.version, spec.staging_uri)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType
 
 
 @dataclass(frozen=True)
@@ -38,12 +39,23 @@ def materialise(
     rows = rows.localCheckpoint()
     covered = F.lit(True) if only is None else only
     wanted = dict(totals)
-    for key in keys:
+    bounded = [key for key in keys if has_literal(rows.schema[key].dataType)]
+    for key in bounded:
         value = F.when(covered, F.col(quote(key)))
         wanted[f"min {key}"], wanted[f"max {key}"] = F.min(value), F.max(value)
     found = rows.agg(*[value.alias(name) for name, value in wanted.items()]).collect()[0].asDict()
-    bounds = {key: (found.pop(f"min {key}"), found.pop(f"max {key}")) for key in keys}
+    bounds = {key: (found.pop(f"min {key}"), found.pop(f"max {key}")) for key in bounded}
     return Batch(rows=rows, totals=found, bounds=bounds)
+
+
+def has_literal(data_type: DataType) -> bool:
+    """Tell whether bounds of this type are collected: what has no literal could only fail in Python.
+
+    Spark's timestamps and dates reach beyond Python's year 9999; of the two, only dates serve as keys often.
+    """
+    from pyspark.sql import types as T
+
+    return isinstance(data_type, T.IntegralType | T.DecimalType | T.StringType | T.DateType)
 
 
 def pruning(batch: Batch) -> list[str]:
@@ -87,7 +99,7 @@ def refuse_duplicates(count: int, source: str, versions: str, sample: str) -> No
     if count:
         raise KeyNotUnique(
             f"{count} key(s) of {source}, {versions}, belong to more than one row (for instance {sample}).",
-            remedy="add the columns that make a row unique to keys, or remove the duplicates from the source.",
+            remedy="add columns to keys until a row is unique, or remove the duplicates from the source.",
         )
 
 
@@ -95,8 +107,8 @@ def refuse_unknown_types(count: int, source: str, versions: str) -> None:
     """:raises WrongReader: where ``count`` > 0"""
     if count:
         raise WrongReader(
-            f"{count} change row(s) of {source}, {versions}, have a _change_type that Delta's change feed does "
-            "not know.",
+            f"{count} change row(s) of {source}, {versions}, have a _change_type that Delta's change feed "
+            "does not know.",
             remedy="check which connector reads the change feed; nothing was applied.",
         )
 

@@ -67,7 +67,7 @@ def private_session(spark: SparkSession) -> SparkSession:
             if key != _LAST_COMMIT and known.get(key) != value and session.conf.isModifiable(key):
                 session.conf.set(key, value)
     else:
-        session = spark.cloneSession()
+        session = spark.cloneSession()  # type: ignore[attr-defined]  # only the Connect session has it
     for key, value in _SESSION_CONFS.items():
         session.conf.set(key, value)
     return session
@@ -113,12 +113,14 @@ def overtaken(session: SparkSession, target: str, planned_on: PlannedOn) -> str 
     history = session.sql(f"DESCRIBE HISTORY {table(target)} LIMIT {newer}")
     for row in history.select("version", "operation", "operationParameters").collect():
         if row["version"] > planned_on.version and _replaces(row["operation"], row["operationParameters"]):
-            return f"version {row['version']} of the target {target} is a {row['operation']} made since planning"
+            return (
+                f"version {row['version']} of the target {target} is a {row['operation']} made since planning"
+            )
     return None
 
 
 def _replaces(operation: str, parameters: dict[str, str]) -> bool:
-    if operation in ("RESTORE", "TRUNCATE") or "REPLACE TABLE" in operation:
+    if operation in ("RESTORE", "TRUNCATE", "CLONE") or "REPLACE TABLE" in operation:
         return True
     return operation == "WRITE" and parameters.get("mode") == "Overwrite" and not parameters.get("predicate")
 
@@ -146,8 +148,10 @@ def commit(session: SparkSession, seal: Seal, write: Callable[[], object]) -> Ou
 
 
 def is_conflict(error: BaseException) -> bool:
-    """Tell whether a writer lost a race. By text: over Connect, and without delta's Python package, the
-    exception's class does not say it."""
+    """Tell whether a writer lost a race.
+
+    By text: over Connect, and without delta's Python package, the exception's class does not say it.
+    """
     return any(name in str(error) for name in _CONFLICTS)
 
 

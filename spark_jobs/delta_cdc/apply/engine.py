@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING
 from delta_cdc import phases
 from delta_cdc.apply import batch as b
 from delta_cdc.apply import layout, rows, scd1, scd2
-from delta_cdc.apply.commit import Outcome, commit, look, overtaken, private_session
+from delta_cdc.apply.commit import Outcome, commit, first_line, look, overtaken, private_session
 from delta_cdc.changes import feed
 from delta_cdc.errors import ConfigurationDrift, NotInsertOnly, TargetSchemaClash
 from delta_cdc.spec import JobResult, fingerprint
 from delta_cdc.sql import PLAN_PREFIX, quote, table
-from delta_cdc.watermark import Seal, SealStep
+from delta_cdc.watermark import PlannedOn, Seal, SealStep
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
     from delta_cdc.apply.rows import Shape
-    from delta_cdc.spec import ApplySpec, Step
+    from delta_cdc.spec import ApplyOptions, ApplySpec, Step
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +40,14 @@ class _Work:
     shape: Shape
 
 
+@dataclass(frozen=True)
+class _Done:
+    """What became of a step; its counts and highest sequence hold where it committed."""
+
+    outcome: Outcome
+    work: _Work
+
+
 def run(spark: SparkSession, spec: ApplySpec) -> JobResult:
     """Run the steps of ``spec`` in order.
 
@@ -49,18 +57,29 @@ def run(spark: SparkSession, spec: ApplySpec) -> JobResult:
     feed.refuse_forbidden_confs(spark)
     session = private_session(spark)
     counts: dict[str, int] = {}
-    previous: Outcome | None = None
+    previous: _Done | None = None
     for step in spec.steps:
         if previous is not None:
-            step = replace(step, planned_on=look(session, spec.target_uri))
-        previous, done = _run_step(session, spec, step)
-        if previous.status != "committed":
-            return JobResult(status=previous.status, counts=counts, message=previous.message)
+            step = _following(session, spec, step, previous)
+        previous = _run_step(session, spec, step)
+        if previous.outcome.status != "committed":
+            return JobResult(previous.outcome.status, counts=counts, message=previous.outcome.message)
+        done = previous.work.counts
         counts = {name: counts.get(name, 0) + done.get(name, 0) for name in {**counts, **done}}
     return JobResult(status="committed", counts=counts)
 
 
-def _run_step(session: SparkSession, spec: ApplySpec, step: Step) -> tuple[Outcome, dict[str, int]]:
+def _following(session: SparkSession, spec: ApplySpec, step: Step, previous: _Done) -> Step:
+    """Return the step as planned on what the step before it committed, exactly that version."""
+    assert previous.outcome.version is not None
+    return replace(
+        step,
+        planned_on=PlannedOn(look(session, spec.target_uri).table_id, previous.outcome.version),
+        highest_sequence=previous.work.highest_sequence,
+    )
+
+
+def _run_step(session: SparkSession, spec: ApplySpec, step: Step) -> _Done:
     what = f"versions {step.starting_version}-{step.ending_version} of {spec.source_uri}"
     if step.kind == "load":
         what = f"a snapshot of version {step.ending_version} of {spec.source_uri}"
@@ -70,18 +89,29 @@ def _run_step(session: SparkSession, spec: ApplySpec, step: Step) -> tuple[Outco
     if step.planned_on is not None:
         reason = overtaken(session, spec.target_uri, step.planned_on)
         if reason is not None:
-            return Outcome("stale", message=reason), {}
+            return _Done(Outcome("stale", message=reason), work)
     known = ", ".join(f"{count} {name}" for name, count in work.counts.items())
     log.info("committing %s to %s (%s)", what, spec.target_uri, known or "append")
     outcome = commit(session, _seal(spec, step, work), work.write)
-    if outcome.status != "committed":
-        return outcome, {}
-    log.info("committed version %s of %s, seal %s", outcome.version, spec.target_uri, step.seal_number)
-    layout.ensure_clustering(session, spec.target_uri, work.shape, spec.options)
-    if step.staging is not None:
-        # The batch is in the target; what is read again from here on comes from a newer batch's version.
-        session.sql(f"DELETE FROM {table(step.staging.uri)}")
-    return outcome, work.counts
+    if outcome.status == "committed":
+        log.info("committed version %s of %s, seal %s", outcome.version, spec.target_uri, step.seal_number)
+        _tidy(session, spec, step, work.shape)
+    return _Done(outcome, work)
+
+
+def _tidy(session: SparkSession, spec: ApplySpec, step: Step, shape: Shape) -> None:
+    """Declare the clustering and empty the staging table; the step stands, so failing here is a warning.
+
+    Both are done again by the next run: the clustering is still missing then, and the next batch replaces
+    this one.
+    """
+    try:
+        layout.ensure_clustering(session, spec.target_uri, shape, spec.options)
+        if step.staging is not None:
+            # The batch is in the target; what is read again from here on comes from a newer batch's version.
+            session.sql(f"DELETE FROM {table(step.staging.uri)}")
+    except Exception as error:  # noqa: BLE001 - optional work after a commit must not fail the commit
+        log.warning("after the commit to %s: %s", spec.target_uri, first_line(error))
 
 
 def _prepare(session: SparkSession, spec: ApplySpec, step: Step) -> _Work:
@@ -142,7 +172,7 @@ def _load(session: SparkSession, spec: ApplySpec, step: Step) -> _Work:
     stamped = source_rows.withColumn(feed.CHANGE_TYPE, F.lit("insert")).withColumn(
         feed.COMMIT_VERSION, F.lit(version).cast("bigint")
     )
-    if options.stored_as_scd_type == 2 and feed.COMMIT_TIMESTAMP in _sequences(spec):
+    if options.stored_as_scd_type == 2 and feed.COMMIT_TIMESTAMP in _sequences(spec).lower():
         moment = feed.commit_timestamp(session, spec.source_uri, version)
     else:
         moment = F.lit(None).cast("timestamp")
@@ -240,7 +270,7 @@ def _merge(session: SparkSession, spec: ApplySpec, step: Step) -> _Work:
         batch = scd1.validated(scd1.net_changes(states, shape), shape, source, versions)
         view = scd1.changed(batch)
         statement = scd1.merge_sql(spec.target_uri, _VIEW, shape, batch, evolve=evolve)
-        kept = ("changes", "suppressed", "events")
+        kept = ["changes", "suppressed", "events"]
     else:
         cut = scd2.segments(scd2.classified(states, shape), shape)
         batch = scd2.validated(cut, shape, options, source, versions)
@@ -250,7 +280,7 @@ def _merge(session: SparkSession, spec: ApplySpec, step: Step) -> _Work:
         view = scd2.plan_rows(batch, shape)
         statement = scd2.merge_sql(spec.target_uri, _VIEW, shape, options, batch, evolve=evolve)
         highest = _greater(session, shape, highest, batch.totals["highest"])
-        kept = ("events", "opened", "closed", "updated")
+        kept = ["events", "opened", "closed", "updated"]
     log.debug("%s", statement)
 
     def write() -> None:
@@ -297,14 +327,45 @@ def _append(session: SparkSession, spec: ApplySpec, step: Step) -> _Work:
 
 
 # -- the target's columns -----------------------------------------------------------------------
-def _target_schema(shape: Shape, options: object) -> StructType:
+def _target_schema(shape: Shape, options: ApplyOptions) -> StructType:
     from pyspark.sql import types as T
 
-    fields = list(shape.schema.fields)
-    if shape.sequence_type is not None:
-        for name in (options.start_column, options.end_column):  # type: ignore[attr-defined]
-            fields.append(T.StructField(name, shape.sequence_type))
-    return T.StructType(fields)
+    history = (options.start_column, options.end_column) if shape.sequence_type is not None else ()
+    added = [T.StructField(name, shape.sequence_type or T.NullType()) for name in history]
+    return T.StructType([*shape.schema.fields, *added])
+
+
+def _missing(found: DataType, wanted: DataType, path: str) -> list[str] | None:
+    """Return the nested fields that ``found`` lacks of ``wanted``; None where it cannot take its values.
+
+    Whether parts may be NULL is left out: Delta stores and enforces that for itself.
+    """
+    from pyspark.sql import types as T
+
+    pairs: list[tuple[DataType, DataType, str]]
+    if isinstance(found, T.StructType) and isinstance(wanted, T.StructType):
+        existing = {f.name.lower(): f for f in found.fields}
+        if not set(existing) <= {f.name.lower() for f in wanted.fields}:
+            return None
+        new = [f"{path}.{f.name}" for f in wanted.fields if f.name.lower() not in existing]
+        shared = [f for f in wanted.fields if f.name.lower() in existing]
+        pairs = [(existing[f.name.lower()].dataType, f.dataType, f"{path}.{f.name}") for f in shared]
+    elif isinstance(found, T.ArrayType) and isinstance(wanted, T.ArrayType):
+        new, pairs = [], [(found.elementType, wanted.elementType, f"{path}.element")]
+    elif isinstance(found, T.MapType) and isinstance(wanted, T.MapType):
+        new = []
+        pairs = [
+            (found.keyType, wanted.keyType, f"{path}.key"),
+            (found.valueType, wanted.valueType, f"{path}.value"),
+        ]
+    else:
+        return [] if found == wanted else None
+    for one, other, where in pairs:
+        inner = _missing(one, other, where)
+        if inner is None:
+            return None
+        new += inner
+    return new
 
 
 def _check_target(session: SparkSession, spec: ApplySpec, wanted: StructType) -> bool:
@@ -319,7 +380,11 @@ def _check_target(session: SparkSession, spec: ApplySpec, wanted: StructType) ->
     history = {options.start_column.lower(), options.end_column.lower()}
     for field in wanted.fields:
         found = existing.get(field.name.lower())
-        if found is None or found.dataType == field.dataType:
+        if found is None:
+            continue
+        nested = _missing(found.dataType, field.dataType, field.name)
+        if nested is not None:
+            new += nested
             continue
         types = f"{found.dataType.simpleString()}, not {field.dataType.simpleString()}"
         if options.stored_as_scd_type == 2 and field.name.lower() in history:
@@ -333,8 +398,8 @@ def _check_target(session: SparkSession, spec: ApplySpec, wanted: StructType) ->
         )
     if new and options.schema_evolution != "additive":
         raise TargetSchemaClash(
-            f"The target {spec.target_uri} has no column {', '.join(map(repr, new))}, and schema_evolution is "
-            f"{options.schema_evolution!r}.",
-            remedy="add the column to the target, leave it out with select, or set schema_evolution='additive'.",
+            f"The target {spec.target_uri} has no column {', '.join(map(repr, new))}, and schema_evolution "
+            f"is {options.schema_evolution!r}.",
+            remedy="add it to the target, leave it out with select, or set schema_evolution='additive'.",
         )
     return bool(new)

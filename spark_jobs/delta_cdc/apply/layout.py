@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from delta_cdc.sql import quote, table
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark.sql import DataFrame, SparkSession
 
     from delta_cdc.apply.rows import Shape
@@ -46,9 +48,13 @@ def properties(shape: Shape, options: ApplyOptions) -> dict[str, str]:
     }
     if statistics:
         ours["delta.dataSkippingStatsColumns"] = ",".join(map(quote, statistics))
-    if any(_NEEDS_MAPPING.search(name) for name in shape.values):
-        ours["delta.columnMapping.mode"] = "name"
-    return {**ours, **options.target_properties}
+    added = () if shape.sequence_type is None else (options.start_column, options.end_column)
+    return {**ours, **mapping([*shape.values, *added]), **options.target_properties}
+
+
+def mapping(columns: Sequence[str]) -> dict[str, str]:
+    """Return the property that a table with columns of these names needs, if it needs one."""
+    return {"delta.columnMapping.mode": "name"} if any(map(_NEEDS_MAPPING.search, columns)) else {}
 
 
 def arranged(rows: DataFrame, shape: Shape, options: ApplyOptions) -> DataFrame:

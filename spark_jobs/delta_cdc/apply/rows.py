@@ -74,8 +74,8 @@ def _refuse_reserved(columns: Sequence[str], options: ApplyOptions, source: str)
     bad = [c for c in columns if c.lower() in reserved or c.lower().startswith(PLAN_PREFIX)]
     if bad:
         raise ReservedColumnName(
-            f"{source} has the column {', '.join(map(repr, bad))}, a name the change feed or the target needs "
-            "for itself.",
+            f"{source} has the column {', '.join(map(repr, bad))}, a name that the change feed or the target "
+            "needs for itself.",
             remedy="rename it with select, or choose other start_column and end_column.",
         )
 
@@ -97,8 +97,8 @@ def _sequence(rows: DataFrame, options: ApplyOptions) -> Column:
     types = [rows.select(part.alias("s")).schema["s"].dataType for part in (upsert, delete)]
     if types[0] != types[1]:
         raise InvalidExpression(
-            f"delete_sequence = {options.delete_sequence!r} is of type {types[1].simpleString()}, but sequence_by "
-            f"= {options.sequence_by!r} of type {types[0].simpleString()}.",
+            f"delete_sequence = {options.delete_sequence!r} is of type {types[1].simpleString()}, but "
+            f"sequence_by = {options.sequence_by!r} of type {types[0].simpleString()}.",
             remedy="give both the same type, for instance with CAST.",
         )
     return F.when(is_before(), delete).otherwise(upsert)
@@ -107,10 +107,11 @@ def _sequence(rows: DataFrame, options: ApplyOptions) -> Column:
 def _check_orderable(data_type: DataType, options: ApplyOptions) -> None:
     from pyspark.sql import types as T
 
-    if isinstance(data_type, T.MapType | T.VariantType | T.ArrayType | T.StructType | T.NullType):
+    ordered = (T.NumericType, T.StringType, T.DateType, T.TimestampType, T.TimestampNTZType)
+    if not isinstance(data_type, ordered):
         raise InvalidExpression(
-            f"sequence_by = {options.sequence_by!r} is of type {data_type.simpleString()}, which has no order "
-            "that start and end columns can hold.",
+            f"sequence_by = {options.sequence_by!r} is of type {data_type.simpleString()}, which gives no "
+            "order that start and end columns can hold.",
             remedy="use a number, date, timestamp or string.",
         )
 
@@ -139,27 +140,30 @@ def projected(rows: DataFrame, options: ApplyOptions, keep: Sequence[str]) -> Da
 
     :param keep: columns that pass through beside the projection (the feed's metadata, the sequence)
     """
-    from pyspark.errors import AnalysisException, ParseException
+    from pyspark.sql import functions as F
 
     if options.where:
-        try:
-            rows = rows.where(options.where)
-        except (AnalysisException, ParseException) as error:
-            raise InvalidExpression(
-                f"where = {options.where!r} does not resolve: {str(error).strip().splitlines()[0]}",
-                remedy="correct where; it is a Spark SQL predicate over the source's columns.",
-            ) from error
-    kept = [quote(name) for name in keep]
+        resolve(rows.drop(*keep), "where", [options.where])
+        rows = rows.where(F.expr(options.where))
     if options.select:
         every = [quote(name) for name in rows.columns if name not in keep]
         chosen = [text for item in options.select for text in (every if item.strip() == "*" else [item])]
-        rows = resolve(rows, "select", [*chosen, *kept])
+        rows = _beside(rows, "select", chosen, keep)
     derived = {name: text for name, text in options.partition_by.items() if text is not None}
     if derived:
         every = [quote(name) for name in rows.columns if name not in keep]
         partitions = [f"{text} AS {quote(name)}" for name, text in derived.items()]
-        rows = resolve(rows, "partition_by", [*every, *partitions, *kept])
+        rows = _beside(rows, "partition_by", [*every, *partitions], keep)
     return rows
+
+
+def _beside(rows: DataFrame, argument: str, expressions: Sequence[str], keep: Sequence[str]) -> DataFrame:
+    """Project beside the columns ``keep``, which the expressions must not read.
+
+    They act on states: a value made of the commit's version or time would differ with every cut of the range.
+    """
+    resolve(rows.drop(*keep), argument, expressions)
+    return rows.selectExpr(*expressions, *[quote(name) for name in keep])
 
 
 def shape_of(rows: DataFrame, source_rows: DataFrame, options: ApplyOptions, source: str) -> Shape:
@@ -181,10 +185,12 @@ def shape_of(rows: DataFrame, source_rows: DataFrame, options: ApplyOptions, sou
         )
     keys = _match(values, options.keys, "keys", source)
     _match(values, list(options.partition_by), "partition_by", source)
-    sequence_type = None
+    sequence_type, added = None, []
     if options.stored_as_scd_type == 2:
+        added = [options.start_column, options.end_column]
         sequence_type = rows.schema[SEQUENCE].dataType
         _check_orderable(sequence_type, options)
+    _match([*values, *added], options.cluster_by or (), "cluster_by", source)
     return Shape(
         keys=keys,
         values=tuple(values),

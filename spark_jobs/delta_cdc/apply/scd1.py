@@ -31,9 +31,7 @@ def net_changes(states: DataFrame, shape: Shape) -> DataFrame:
     """
     from pyspark.sql import functions as F
 
-    exists = {
-        name: F.col(name).isNotNull().cast("int") for name in (feed.BEFORE, feed.AFTER)
-    }
+    exists = {name: F.col(name).isNotNull().cast("int") for name in (feed.BEFORE, feed.AFTER)}
     net = states.groupBy(*[F.col(quote(key)) for key in shape.keys]).agg(
         F.min_by(feed.BEFORE, feed.VERSION).alias(feed.BEFORE),
         F.max_by(feed.AFTER, feed.VERSION).alias(feed.AFTER),
@@ -42,17 +40,13 @@ def net_changes(states: DataFrame, shape: Shape) -> DataFrame:
         F.sum(feed.UNKNOWN).alias(feed.UNKNOWN),
         F.count("*").alias("events"),
     )
-    duplicate = (F.col("most") > 1) | (
-        F.col("balance") != exists[feed.AFTER] - exists[feed.BEFORE]
-    )
+    duplicate = (F.col("most") > 1) | (F.col("balance") != exists[feed.AFTER] - exists[feed.BEFORE])
     unchanged = (
         F.col(feed.BEFORE).isNotNull()
         & F.col(feed.AFTER).isNotNull()
         & same(feed.BEFORE, feed.AFTER, shape.schema, shape.values)
     ) | (F.col(feed.BEFORE).isNull() & F.col(feed.AFTER).isNull())
-    operation = (
-        F.when(unchanged, "none").when(F.col(feed.AFTER).isNull(), "delete").otherwise("upsert")
-    )
+    operation = F.when(unchanged, "none").when(F.col(feed.AFTER).isNull(), "delete").otherwise("upsert")
     return net.withColumn(_DUPLICATE, duplicate).withColumn(OPERATION, operation)
 
 

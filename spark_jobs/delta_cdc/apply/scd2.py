@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 KIND, SEGMENT = f"{PLAN_PREFIX}kind", f"{PLAN_PREFIX}segment"
 START, END, FIRST = f"{PLAN_PREFIX}start", f"{PLAN_PREFIX}end", f"{PLAN_PREFIX}first"
 ROW = f"{PLAN_PREFIX}row"
-_DUPLICATE, _DISORDER, _PREVIOUS = f"{PLAN_PREFIX}duplicate", f"{PLAN_PREFIX}disorder", f"{PLAN_PREFIX}previous"
+_DUPLICATE, _DISORDER = f"{PLAN_PREFIX}duplicate", f"{PLAN_PREFIX}disorder"
+_PREVIOUS = f"{PLAN_PREFIX}previous"
 #: Plan rows: the key's open row (with or without new values), and rows to add.
 CURRENT, CLOSE, INSERT = "current", "close", "insert"
 
@@ -61,9 +62,9 @@ def classified(states: DataFrame, shape: Shape) -> DataFrame:
 def segments(events: DataFrame, shape: Shape) -> DataFrame:
     """Cut a key's events into segments.
 
-    :return: per key and segment: kind of its first event, start, end (start of the next segment, NULL = none),
-        first (whether it is the key's first), values of its last event (struct ``after``), duplicate and
-        disorder (a start that is not above the one before)
+    :return: per key and segment: kind of its first event, start, end (start of the next segment, NULL =
+        none), first (whether it is the key's first), values of its last event (struct ``after``), duplicate
+        and disorder (a start that is not above the one before)
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as F
@@ -110,7 +111,8 @@ def validated(cut: DataFrame, shape: Shape, options: ApplyOptions, source: str, 
             "changes": F.count("*"),
             "opened": F.count_if(F.col(KIND) == "open"),
             "closed": F.count_if(
-                (F.col(FIRST) & boundary & F.col("existed")) | ((F.col(KIND) == "touch") & F.col(END).isNotNull())
+                (F.col(FIRST) & boundary & F.col("existed"))
+                | ((F.col(KIND) == "touch") & F.col(END).isNotNull())
             ),
             "updated": F.count_if((F.col(KIND) == "touch") & F.col(END).isNull()),
             "unknown": F.coalesce(F.sum(feed.UNKNOWN), F.lit(0)),
@@ -146,9 +148,9 @@ def refuse_disorder(count: int, source: str, versions: str, sample: str, options
     """:raises SequenceNotIncreasing: where ``count`` > 0"""
     if count:
         raise SequenceNotIncreasing(
-            f"{count} change(s) of {source}, {versions}, have a sequence ({options.sequence_by}) that does not lie "
-            f"above the one before of their key (for instance {sample}).",
-            remedy="use sequence_by='_commit_version', or an expression that increases with every change of a key.",
+            f"{count} change(s) of {source}, {versions}, have a sequence ({options.sequence_by}) that does "
+            f"not lie above the one before of their key (for instance {sample}).",
+            remedy="use sequence_by='_commit_version', or an expression that grows with every change.",
         )
 
 
@@ -168,7 +170,8 @@ def refuse_not_above_history(
     """
     from pyspark.sql import functions as F
 
-    if highest is None or options.sequence_by == feed.COMMIT_VERSION:
+    by_version = {options.sequence_by, options.delete_sequence} <= {feed.COMMIT_VERSION, None}
+    if highest is None or by_version:
         return
     assert shape.sequence_type is not None
     boundary = F.col(KIND).isin("open", "close")
@@ -184,7 +187,9 @@ def refuse_not_above_history(
     )  # fmt: skip
     offending = suspects.join(history, on=list(shape.keys)).where(F.col(START) <= F.col(_PREVIOUS))
     count = offending.select(*[quote(key) for key in shape.keys]).distinct().count()
-    refuse_disorder(count, source, versions, b.samples(offending, shape.keys, F.lit(True)) if count else "", options)
+    if count:
+        sample = b.samples(offending, shape.keys, F.lit(True))
+        refuse_disorder(count, source, versions, sample, options)
 
 
 def plan_rows(batch: b.Batch, shape: Shape) -> DataFrame:

@@ -64,8 +64,6 @@ def same(left: str, right: str, schema: StructType, columns: Sequence[str]) -> C
     result = F.lit(True)
     for name in columns:
         field = schema[name]
-        sides = [
-            comparable(F.col(f"{quote(side)}.{quote(name)}"), field.dataType) for side in (left, right)
-        ]
+        sides = [comparable(F.col(f"{quote(side)}.{quote(name)}"), field.dataType) for side in (left, right)]
         result = result & sides[0].eqNullSafe(sides[1])
     return result

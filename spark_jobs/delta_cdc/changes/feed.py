@@ -1,8 +1,9 @@
 """Rows of the change feed, and their net effect per key.
 
-Vocabulary: a feed row is a *state* a row had before (``delete``, ``update_preimage``) or has after (``insert``,
-``update_postimage``) one commit. Everything here works on states, so a filter or projection of states is
-right by construction: a row that leaves the filter has a state before and none after, which is a delete.
+Vocabulary: a feed row is a *state* a row had before (``delete``, ``update_preimage``) or has after
+(``insert``, ``update_postimage``) one commit. Everything here works on states, so a filter or projection of
+states is right by construction: a row that leaves the filter has a state before and none after, which is a
+delete.
 """
 
 from __future__ import annotations
