@@ -5,11 +5,11 @@ One version of the table is one MERGE over all cases, so that a dozen commits ho
 
 from __future__ import annotations
 
-import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import random
     from collections.abc import Mapping, Sequence
 
     from pyspark.sql import SparkSession
@@ -25,25 +25,25 @@ class Op:
     key, values as they are) or ``drop``."""
 
     kind: str
-    id: int
+    row: int
     v: str | None = None
     u: int | None = None
     to: int | None = None
 
 
-def put(id: int, v: str | None, u: int | None = 0) -> Op:
+def put(row: int, v: str | None, u: int | None = 0) -> Op:
     """Insert a row, or update it, also to what it is already."""
-    return Op("put", id, v, u)
+    return Op("put", row, v, u)
 
 
-def move(id: int, to: int) -> Op:
+def move(row: int, to: int) -> Op:
     """Change a row's key."""
-    return Op("move", id, to=to)
+    return Op("move", row, to=to)
 
 
-def drop(id: int) -> Op:
+def drop(row: int) -> Op:
     """Delete a row."""
-    return Op("drop", id)
+    return Op("drop", row)
 
 
 #: case -> operations of version 0 (the first load), 1, 2, …
@@ -116,13 +116,13 @@ def played(scripts: Mapping[str, Script], length: int) -> Histories:
         for case, changes in version.items():
             for op in changes:
                 if op.kind != "put":
-                    after.pop((case, op.id), None)
+                    after.pop((case, op.row), None)
             for op in changes:
                 if op.kind == "put":
-                    after[case, op.id] = {"case": case, "id": op.id, "v": op.v, "u": op.u}
+                    after[case, op.row] = {"case": case, "id": op.row, "v": op.v, "u": op.u}
                 elif op.kind == "move":
                     assert op.to is not None
-                    after[case, op.to] = {**state[case, op.id], "id": op.to}
+                    after[case, op.to] = {**state[case, op.row], "id": op.to}
         states.append(after)
         state = after
     return Histories(ops=ops, states=states)
@@ -135,20 +135,20 @@ def drawn(random_: random.Random, length: int, ids: int = 4) -> Script:
     for version in range(length):
         ops: list[Op] = []
         after = dict(alive)
-        for id in range(ids):
+        for key in range(ids):
             if random_.random() < (0.6 if version == 0 else 0.45):
                 continue
             value = (random_.choice(["a", "b", None]), random_.choice([0, 1, None]))
-            if id not in alive:
-                ops.append(put(id, *value))
-                after[id] = value
+            if key not in alive:
+                ops.append(put(key, *value))
+                after[key] = value
             elif random_.random() < 0.35:
-                ops.append(drop(id))
-                del after[id]
+                ops.append(drop(key))
+                del after[key]
             else:
-                value = random_.choice([value, value, alive[id]])
-                ops.append(put(id, *value))
-                after[id] = value
+                value = random_.choice([value, value, alive[key]])
+                ops.append(put(key, *value))
+                after[key] = value
         if version and random_.random() < 0.3:
             ops, after = _with_moves(random_, alive, ids)
         script.append(ops)
@@ -161,8 +161,8 @@ def _with_moves(
 ) -> tuple[list[Op], dict[int, tuple[str | None, int | None]]]:
     """Give the living rows other keys, all in one statement: changes, swaps, rings."""
     places = random_.sample(range(ids), len(alive))
-    ops = [move(id, to) for id, to in zip(alive, places, strict=True) if id != to]
-    return ops, {to: alive[id] for id, to in zip(alive, places, strict=True)}
+    ops = [move(key, to) for key, to in zip(alive, places, strict=True) if key != to]
+    return ops, {to: alive[key] for key, to in zip(alive, places, strict=True)}
 
 
 def write(
@@ -180,7 +180,7 @@ def write(
     writer.partitionBy(*partition_by).save(table)
     for ops in histories.ops[1:]:
         rows = [
-            (case, op.id, op.v, op.u, op.id if op.to is None else op.to, op.kind)
+            (case, op.row, op.v, op.u, op.row if op.to is None else op.to, op.kind)
             for case, changes in ops.items()
             for op in changes
         ]

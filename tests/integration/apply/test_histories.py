@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from delta_cdc.spec import ApplyOptions
 
+from delta_cdc.spec import ApplyOptions
 from tests.support import oracle
 from tests.support.engine import Flow
 from tests.support.histories import COLUMNS, KEYS, SCRIPTS, Histories, drawn, played, write
@@ -46,7 +46,10 @@ CONFIGURATIONS: dict[str, tuple[ApplyOptions, tuple[str, ...]]] = {
         ApplyOptions(keys=KEYS, stored_as_scd_type=2, track_history_except_column_list=("V",)),
         ("u",),
     ),
-    "type 2 tracks nothing": (ApplyOptions(keys=KEYS, stored_as_scd_type=2, track_history_column_list=()), ()),
+    "type 2 tracks nothing": (
+        ApplyOptions(keys=KEYS, stored_as_scd_type=2, track_history_column_list=()),
+        (),
+    ),
     "type 2 without deletion vectors, published": (
         ApplyOptions(
             keys=KEYS,
@@ -92,7 +95,9 @@ class World:
     def expected(self, name: str, case: str | None = None) -> list[dict[str, Any]]:
         options, tracked = CONFIGURATIONS[name]
         history = self.histories.history(case)
-        return oracle.scd1(history) if options.stored_as_scd_type == 1 else oracle.scd2(history, tracked=tracked)
+        return (
+            oracle.scd1(history) if options.stored_as_scd_type == 1 else oracle.scd2(history, tracked=tracked)
+        )
 
 
 def _world(spark: SparkSession, root: Path, seed: int) -> World:

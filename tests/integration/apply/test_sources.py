@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from delta_cdc.spec import ApplyOptions
 
+from delta_cdc.spec import ApplyOptions
 from tests.support import oracle
-from tests.support.engine import Flow, columns, commit_info, history_of, newest, versions
+from tests.support.engine import Flow, columns, commit_info, history_of, newest, staged, versions
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,7 +33,9 @@ def check(
     """Apply the source as both types, cut at ``ends``, and compare with the oracle over time travel."""
     names = names or columns(source)
     one = Flow(spark, source, str(folder / "one"), ApplyOptions(keys=keys, **options), "one")
-    two = Flow(spark, source, str(folder / "two"), ApplyOptions(keys=keys, stored_as_scd_type=2, **options), "two")
+    two = Flow(
+        spark, source, str(folder / "two"), ApplyOptions(keys=keys, stored_as_scd_type=2, **options), "two"
+    )
     history = history_of(spark, source, keys)
     one.through(*ends)
     assert oracle.rows_of(one.rows(), names) == oracle.rows_of(oracle.scd1(history), names)
@@ -53,8 +55,10 @@ def test_statements_that_move_whole_files(spark: SparkSession, tmp_path: Path, v
         f"('delta.enableChangeDataFeed'='true', 'delta.enableDeletionVectors'='{vectors}')"
     )
     for statement in (
-        f"INSERT INTO {table} VALUES (1,'a','2024-01-01'), (2,'b','2024-01-01'), (3,'c','2024-01-02'), "
-        "(4,'d','2024-01-02')",
+        (
+            f"INSERT INTO {table} VALUES (1,'a','2024-01-01'), (2,'b','2024-01-01'), (3,'c','2024-01-02'), "
+            "(4,'d','2024-01-02')"
+        ),
         f"DELETE FROM {table} WHERE id = 2",
         # carry-over: row 1 comes back as it was, row 3 with another value
         f"INSERT OVERWRITE {table} VALUES (1,'a','2024-01-01'), (3,'x','2024-01-02'), (5,'e','2024-01-01')",
@@ -83,7 +87,7 @@ def test_a_column_added_between_and_inside_ranges(spark: SparkSession, tmp_path:
         f"INSERT INTO {table} VALUES (1,'a'), (2,'b'), (3,'c')",
         f"UPDATE {table} SET v = 'a2' WHERE id = 1",
         f"ALTER TABLE {table} ADD COLUMNS (extra INT, s STRUCT<x: INT>)",
-        f"UPDATE {table} SET extra = 7, s = struct(1) WHERE id <= 2",
+        f"UPDATE {table} SET extra = 7, s = named_struct('x', 1) WHERE id <= 2",
         f"DELETE FROM {table} WHERE id = 3",
         f"ALTER TABLE {table} ADD COLUMNS (late STRING FIRST, s.y STRING)",
         f"INSERT INTO {table} (late, id, v, s) VALUES ('l', 4, 'd', named_struct('x', 2, 'y', 'q'))",
@@ -205,7 +209,10 @@ def test_every_type(spark: SparkSession, tmp_path: Path) -> None:
         ("STRING", ["''", "'it''s'", "r'back\\slash'", "'日本'", "'a\\nb'"]),
         ("DATE", ["DATE'0001-01-01'", "DATE'2024-02-29'", "DATE'9999-12-31'"]),
         ("TIMESTAMP", ["TIMESTAMP'0001-01-02 00:00:00Z'", "TIMESTAMP'2024-02-29 00:00:00.000001Z'"]),
-        ("TIMESTAMP_NTZ", ["TIMESTAMP_NTZ'1970-01-01 00:00:00'", "TIMESTAMP_NTZ'2024-02-29 00:00:00.000001'"]),
+        (
+            "TIMESTAMP_NTZ",
+            ["TIMESTAMP_NTZ'1970-01-01 00:00:00'", "TIMESTAMP_NTZ'2024-02-29 00:00:00.000001'"],
+        ),
         ("BINARY", ["X''", "X'00FF'"]),
         ("BOOLEAN", ["true", "false"]),
     ],
@@ -229,7 +236,9 @@ def test_keys_of_every_type(spark: SparkSession, tmp_path: Path, kind: str, valu
 def test_the_target_lies_as_asked(spark: SparkSession, tmp_path: Path) -> None:
     """Partition by an expression whose value changes, properties, feed of the target."""
     source = str(tmp_path / "source")
-    frame = spark.sql("SELECT cast(id AS int) id, date_add(DATE'2023-06-01', cast(id * 200 as int)) d FROM range(4)")
+    frame = spark.sql(
+        "SELECT cast(id AS int) id, date_add(DATE'2023-06-01', cast(id * 200 as int)) d FROM range(4)"
+    )
     frame.write.format("delta").option("delta.enableChangeDataFeed", "true").save(source)
     spark.sql(f"UPDATE delta.`{source}` SET d = DATE'2030-01-01' WHERE id = 1")
     spark.sql(f"DELETE FROM delta.`{source}` WHERE id = 2")
@@ -288,18 +297,25 @@ def test_where_and_select_act_on_states(spark: SparkSession, tmp_path: Path) -> 
     ):
         spark.sql(statement.format(f"delta.`{source}`"))
     history = [
-        (version, {k: {"key": r["id"], "upper": r["name"].upper()} for k, r in state.items() if (r["n"] or 9) < 5})
+        (
+            version,
+            {k: {"key": r["id"], "upper": r["name"].upper()} for k, r in state.items() if (r["n"] or 9) < 5},
+        )
         for version, state in history_of(spark, source, ("id",))
     ]
     options = {"where": "n < 5", "select": ("id AS key", "upper(name) AS upper")}
     for ends in ([0, 7], [0, 1, 4, 7]):
         folder = tmp_path / str(len(ends))
         one = Flow(spark, source, str(folder / "one"), ApplyOptions(keys=("KEY",), **options)).through(*ends)
-        assert oracle.rows_of(one.rows(), ("key", "upper")) == oracle.rows_of(oracle.scd1(history), ("key", "upper"))
+        assert oracle.rows_of(one.rows(), ("key", "upper")) == oracle.rows_of(
+            oracle.scd1(history), ("key", "upper")
+        )
         type_2 = ApplyOptions(keys=("key",), stored_as_scd_type=2, **options)
         two = Flow(spark, source, str(folder / "two"), type_2).through(*ends)
         names = ("key", "upper", *HISTORY)
-        assert oracle.rows_of(two.rows(), names) == oracle.rows_of(oracle.scd2(history, tracked=("upper",)), names)
+        assert oracle.rows_of(two.rows(), names) == oracle.rows_of(
+            oracle.scd2(history, tracked=("upper",)), names
+        )
     every = ApplyOptions(keys=("id",), select=("*", "n + 1 AS more"), where="id <> 3")
     flow = Flow(spark, source, str(tmp_path / "star"), every).through(0, 7)
     assert columns(flow.target) == ("id", "name", "n", "more")
@@ -313,8 +329,6 @@ def test_a_staged_batch_gives_the_same(spark: SparkSession, tmp_path: Path) -> N
     spark.sql(f"DELETE FROM delta.`{source}` WHERE id = 2")
     options = ApplyOptions(keys=("id",), stored_as_scd_type=2, sequence_by="_commit_timestamp")
     direct = Flow(spark, source, str(tmp_path / "direct"), options).through(0, 2)
-    from tests.support.engine import staged
-
     flow = Flow(spark, source, str(tmp_path / "staged"), options)
     assert flow.stage(staging, 0, 0, "snapshot").status == "committed"
     assert flow.load(0, staging=staged(staging, "snapshot")).status == "committed"

@@ -1,0 +1,108 @@
+"""Turning features on, and staging a batch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from delta_cdc import job
+from delta_cdc.spec import ApplyOptions, EnableSpec
+from tests.support.engine import Flow, metadata, newest, seal_of, versions
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+FEED = {"delta.enableChangeDataFeed": "true"}
+
+
+def test_enabling_twice_alters_once(spark: SparkSession, tmp_path: Path) -> None:
+    plain, ready = str(tmp_path / "pl ain"), str(tmp_path / "ready")
+    frame = spark.range(2).selectExpr("id", "'a' v")
+    frame.write.format("delta").save(plain)
+    frame.write.format("delta").mode("append").save(plain)
+    frame.write.format("delta").options(**FEED).save(ready)
+    spec = EnableSpec(run_id="r", tables=(plain, ready), properties=FEED)
+    first, again = job.run(spark, spec), job.run(spark, spec)
+    assert [(t["first_readable_version"], t["changed"]) for t in first.tables] == [(2, True), (0, False)]
+    assert [(t["first_readable_version"], t["changed"]) for t in again.tables] == [(2, False), (0, False)]
+    assert first.tables[0]["table_id"] == metadata(plain)["id"]
+    assert versions(plain) == [0, 1, 2]
+    assert versions(ready) == [0]
+    spark.sql(f"ALTER TABLE delta.`{plain}` SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')")
+    assert job.run(spark, spec).tables[0]["first_readable_version"] == 2
+    spark.sql(f"ALTER TABLE delta.`{plain}` UNSET TBLPROPERTIES ('delta.enableChangeDataFeed')")
+    assert job.run(spark, spec).tables[0]["first_readable_version"] == 5
+
+
+def test_one_bad_table_and_none_is_altered(spark: SparkSession, tmp_path: Path) -> None:
+    good, clashing = str(tmp_path / "good"), str(tmp_path / "clashing")
+    spark.range(1).write.format("delta").save(good)
+    spark.sql("SELECT 1 AS id, 'x' AS _change_type").write.format("delta").save(clashing)
+    spark.range(1).write.parquet(str(tmp_path / "parquet"))
+    for bad, name in (
+        (str(tmp_path / "missing"), "TableNotFound"),
+        ("no_schema.no_table", "TableNotFound"),
+        (str(tmp_path / "parquet"), "NotADeltaTable"),
+        (clashing, "ReservedColumnName"),
+    ):
+        result = job.run(spark, EnableSpec(run_id="r", tables=(good, bad), properties=FEED))
+        assert result.status == "failed"
+        assert result.error is not None
+        assert (result.error["class"], bad in result.error["message"]) == (name, True)
+    assert versions(good) == [0]
+
+
+def test_a_schema(spark: SparkSession) -> None:
+    spark.sql("CREATE SCHEMA features")
+    try:
+        spark.sql("CREATE TABLE features.one USING delta AS SELECT 1 AS id")
+        spark.sql("CREATE TABLE features.two USING delta AS SELECT 1 AS id")
+        spark.sql("CREATE TABLE features.other USING parquet AS SELECT 1 AS id")
+        spark.sql("CREATE VIEW features.seen AS SELECT 1 AS id")
+        wanted = {
+            **FEED,
+            "delta.enableDeletionVectors": "true",
+            "delta.logRetentionDuration": "interval 9 days",
+        }
+        wanted["delta.enableRowTracking"] = "true"
+        result = job.run(spark, EnableSpec(run_id="r", schema="features", properties=wanted))
+        assert [t["table"] for t in result.tables] == ["features.one", "features.two"]
+        found = spark.sql("DESCRIBE DETAIL features.two").collect()[0]["properties"]
+        assert {name: found[name] for name in wanted} == wanted
+        view = job.run(spark, EnableSpec(run_id="r", tables=("features.seen",), properties=FEED))
+        assert view.error is not None
+        assert view.error["class"] == "NotADeltaTable"
+        missing = job.run(spark, EnableSpec(run_id="r", schema="no_such", properties=FEED))
+        assert missing.error is not None
+        assert missing.error["class"] == "TableNotFound"
+    finally:
+        spark.sql("DROP SCHEMA features CASCADE")
+
+
+def test_a_batch_replaces_the_one_before_and_has_no_feed_of_its_own(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    source, staging = str(tmp_path / "source"), str(tmp_path / "staging")
+    frame = spark.sql("SELECT cast(id AS int) id, 'a' `a b` FROM range(4)")
+    mapped = {**FEED, "delta.columnMapping.mode": "name"}
+    frame.write.format("delta").options(**mapped).save(source)
+    spark.sql(f"UPDATE delta.`{source}` SET `a b` = 'b' WHERE id = 1")
+    spark.sql(f"DELETE FROM delta.`{source}` WHERE id = 2")
+    flow = Flow(spark, source, str(tmp_path / "target"), ApplyOptions(keys=("id",)))
+    default = "spark.databricks.delta.properties.defaults.enableChangeDataFeed"
+    spark.conf.set(default, "true")
+    try:
+        assert flow.stage(staging, 1, 1).status == "committed"
+        assert flow.stage(staging, 2, 2).status == "committed"
+    finally:
+        spark.conf.unset(default)
+    rows = spark.read.format("delta").load(staging).collect()
+    assert [(row["_change_type"], row["id"], row["_commit_version"]) for row in rows] == [("delete", 2, 2)]
+    seal = seal_of(staging, newest(staging))
+    assert seal is not None
+    assert (seal.step.kind, seal.watermark) == ("read", 2)
+    assert metadata(staging)["configuration"].get("delta.enableChangeDataFeed") != "true"
+    before = versions(staging)
+    assert flow.stage(staging, 1, 2, seal_number=seal.number).status == "skipped"
+    assert versions(staging) == before

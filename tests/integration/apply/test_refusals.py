@@ -1,0 +1,214 @@
+"""Bad input: a named error with its remedy, and nothing written."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from delta_cdc.changes.feed import FORBIDDEN_CONFS
+from delta_cdc.spec import ApplyOptions
+from tests.support.engine import Flow, columns, newest, staged, versions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+    from delta_cdc.spec import JobResult
+
+TYPE_1, TYPE_2 = ApplyOptions(keys=("id",)), ApplyOptions(keys=("id",), stored_as_scd_type=2)
+BY_N = replace(TYPE_2, sequence_by="n", delete_sequence="n + 1")
+
+
+def table(spark: SparkSession, path: Path, *statements: str, rows: str = "(1,'a',10),(2,'b',10)") -> str:
+    """Make a source ``id, v, n`` and run statements on it; ``{}`` is its name."""
+    frame = spark.sql(f"SELECT * FROM VALUES {rows} t(id, v, n)")
+    frame.write.format("delta").option("delta.enableChangeDataFeed", "true").save(str(path))
+    for statement in statements:
+        spark.sql(statement.format(f"delta.`{path}`"))
+    return str(path)
+
+
+def refused(flow: Flow, result: JobResult, name: str, *words: str) -> None:
+    assert result.status == "failed"
+    assert result.error is not None
+    assert result.error["class"] == name, result.error
+    assert result.error["remedy"]
+    for word in words:
+        assert word in result.error["message"]
+
+
+@pytest.mark.parametrize(
+    ("options", "name", "word"),
+    [
+        (ApplyOptions(keys=("nope",)), "ColumnNotFound", "'nope'"),
+        (replace(TYPE_2, track_history_column_list=("nope",)), "ColumnNotFound", "track_history_column_list"),
+        (replace(TYPE_2, track_history_except_column_list=("x",)), "ColumnNotFound", "'x'"),
+        (replace(TYPE_1, partition_by={"nope": None}), "ColumnNotFound", "partition_by"),
+        (replace(TYPE_1, cluster_by=("nope",)), "ColumnNotFound", "cluster_by"),
+        (replace(TYPE_1, where="nope > 1"), "InvalidExpression", "where"),
+        (replace(TYPE_1, where="n >"), "InvalidExpression", "where"),
+        (replace(TYPE_1, where="n"), "InvalidExpression", ""),
+        (replace(TYPE_1, where="_change_type = 'insert'"), "InvalidExpression", "where"),
+        (replace(TYPE_1, select=("id", "_commit_version AS x")), "InvalidExpression", "select"),
+        (replace(TYPE_1, select=("id", "nope()")), "InvalidExpression", "select"),
+        (replace(TYPE_1, select=("id", "v", "n AS V")), "InvalidExpression", "more than once"),
+        (replace(TYPE_1, select=("id", "v AS _change_type")), "ReservedColumnName", "_change_type"),
+        (replace(TYPE_2, select=("id", "v AS __end_at")), "ReservedColumnName", "__end_at"),
+        (replace(TYPE_1, select=("id", "v AS __delta_cdc_x")), "ReservedColumnName", "__delta_cdc_x"),
+        (replace(TYPE_2, sequence_by="nope", delete_sequence="n"), "InvalidExpression", "sequence_by"),
+        (replace(TYPE_2, sequence_by="n", delete_sequence="v"), "InvalidExpression", "delete_sequence"),
+        (
+            replace(TYPE_2, sequence_by="array(n)", delete_sequence="array(n)"),
+            "InvalidExpression",
+            "no order",
+        ),
+        (replace(TYPE_2, sequence_by="X'00'", delete_sequence="X'00'"), "InvalidExpression", "no order"),
+        (replace(TYPE_2, sequence_by="nullif(n, 10)", delete_sequence="n"), "NullSequence", "id = "),
+        (ApplyOptions(keys=("n",)), "KeyNotUnique", "n = 10"),
+        (ApplyOptions(keys=("k",), select=("nullif(id, 1) k", "v")), "NullKey", "1 row(s)"),
+    ],
+)
+def test_a_load_that_is_refused_leaves_no_table(
+    spark: SparkSession, tmp_path: Path, options: ApplyOptions, name: str, word: str
+) -> None:
+    flow = Flow(spark, table(spark, tmp_path / "source"), str(tmp_path / "target"), options)
+    refused(flow, flow.load(), name, word)
+    assert not Path(flow.target).exists()
+
+
+#: statements after the load -> what the apply says
+BAD_FEEDS: dict[str, tuple[ApplyOptions, tuple[str, ...], str, str]] = {
+    "null key": (TYPE_1, ("INSERT INTO {} VALUES (NULL, 'x', 1)",), "NullKey", "1 row(s)"),
+    "null key in type 2": (TYPE_2, ("INSERT INTO {} VALUES (NULL, 'x', 1)",), "NullKey", "1 row(s)"),
+    "two in one version": (TYPE_1, ("INSERT INTO {} VALUES (3,'x',1),(3,'y',1)",), "KeyNotUnique", "id = 3"),
+    "two in one version, type 2": (
+        TYPE_2,
+        ("INSERT INTO {} VALUES (3,'x',1),(3,'y',1)",),
+        "KeyNotUnique",
+        "id = 3",
+    ),
+    "two in two versions": (
+        TYPE_1,
+        ("INSERT INTO {} VALUES (3,'x',1)", "INSERT INTO {} VALUES (3,'x',1)"),
+        "KeyNotUnique",
+        "id = 3",
+    ),
+    "two in two versions, type 2": (
+        TYPE_2,
+        ("INSERT INTO {} VALUES (3,'x',1)", "INSERT INTO {} VALUES (3,'x',1)"),
+        "KeyNotUnique",
+        "id = 3",
+    ),
+    "two keys become one": (TYPE_1, ("UPDATE {} SET id = 7",), "KeyNotUnique", "id = 7"),
+    "an update of an insert-only source": (
+        ApplyOptions(insert_only=True),
+        ("INSERT INTO {} VALUES (3,'x',1)", "UPDATE {} SET v = 'z' WHERE id = 1"),
+        "NotInsertOnly",
+        "Version 2",
+    ),
+    "a sequence that falls inside the batch": (
+        BY_N,
+        ("UPDATE {} SET v = 'b', n = 20 WHERE id = 1", "UPDATE {} SET v = 'c', n = 15 WHERE id = 1"),
+        "SequenceNotIncreasing",
+        "id = 1",
+    ),
+    "a sequence that stands still against the open row": (
+        BY_N,
+        ("UPDATE {} SET v = 'b' WHERE id = 1",),
+        "SequenceNotIncreasing",
+        "id = 1",
+    ),
+    "a null sequence": (BY_N, ("UPDATE {} SET v = 'b', n = NULL WHERE id = 1",), "NullSequence", "id = 1"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_FEEDS)
+def test_an_apply_that_is_refused_commits_nothing(spark: SparkSession, tmp_path: Path, case: str) -> None:
+    options, statements, name, word = BAD_FEEDS[case]
+    source = table(spark, tmp_path / "source", *statements)
+    flow = Flow(spark, source, str(tmp_path / "target"), options).through(0)
+    before = versions(flow.target)
+    refused(flow, flow.apply(), name, word)
+    assert versions(flow.target) == before
+
+
+def test_a_sequence_is_compared_with_closed_rows_too(spark: SparkSession, tmp_path: Path) -> None:
+    """Touches need not increase; a deleted key that comes back with an older sequence is refused."""
+    source = table(
+        spark,
+        tmp_path / "source",
+        "UPDATE {} SET v = 'z' WHERE id = 2",
+        "DELETE FROM {} WHERE id = 1",
+        "INSERT INTO {} VALUES (1, 'again', 11)",
+    )
+    options = replace(BY_N, track_history_column_list=("n",))
+    flow = Flow(spark, source, str(tmp_path / "target"), options).through(0, 1, 2)
+    refused(flow, flow.apply(3), "SequenceNotIncreasing", "id = 1")
+    # also where only the deletes are dated by hand
+    options = replace(TYPE_2, sequence_by="_commit_version", delete_sequence="cast(-1 as bigint)")
+    flow = Flow(spark, source, str(tmp_path / "dated"), options).through(0, 1)
+    refused(flow, flow.apply(2), "SequenceNotIncreasing", "id = 1")
+
+
+def test_a_later_step_of_a_job_knows_the_sequences_of_the_earlier(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    source = table(spark, tmp_path / "source", "UPDATE {} SET v = 'b', n = 5 WHERE id = 1")
+    flow = Flow(spark, source, str(tmp_path / "target"), BY_N)
+    load = flow.step("load", 0, 0)
+    apply = flow.step("apply", 1, 1, seal_number=load.seal_number + 1)
+    refused(flow, flow.run(load, apply), "SequenceNotIncreasing", "id = 1")
+    assert columns(flow.target) == ("id", "v", "n", "__START_AT", "__END_AT")
+
+
+def test_a_target_that_cannot_take_the_rows(spark: SparkSession, tmp_path: Path) -> None:
+    source = table(spark, tmp_path / "source", "UPDATE {} SET v = 'b' WHERE id = 1")
+    target = str(tmp_path / "target")
+    spark.sql(f"CREATE TABLE delta.`{target}` (id INT, v DATE, n INT) USING delta")
+    flow = Flow(spark, source, target, TYPE_1)
+    refused(flow, flow.load(0), "TargetSchemaClash", "'v'")
+    refused(flow, flow.apply(1, 1), "TargetSchemaClash", "'v'")
+    assert versions(target) == [0]
+    history = Flow(spark, source, str(tmp_path / "history"), TYPE_2).through(0)
+    before = versions(history.target)
+    history.options = replace(TYPE_2, sequence_by="_commit_timestamp")
+    refused(history, history.apply(1), "ConfigurationDrift", "sequence")
+    assert versions(history.target) == before
+
+
+def test_a_change_type_that_nobody_knows(spark: SparkSession, tmp_path: Path) -> None:
+    source = table(spark, tmp_path / "source", "UPDATE {} SET v = 'b' WHERE id = 1")
+    imitation = str(tmp_path / "staging")
+    feed = spark.read.format("delta").options(readChangeFeed="true", startingVersion=1).load(source)
+    feed.replace("update_postimage", "upsert", "_change_type").write.format("delta").save(imitation)
+    for options in (TYPE_1, TYPE_2):
+        flow = Flow(spark, source, str(tmp_path / f"t{options.stored_as_scd_type}"), options).through(0)
+        before = versions(flow.target)
+        refused(flow, flow.apply(1, staging=staged(imitation)), "WrongReader", "_change_type")
+        assert versions(flow.target) == before
+        assert newest(imitation) == 0
+
+
+def test_a_reader_that_returns_the_table_itself(spark: SparkSession, tmp_path: Path) -> None:
+    source = table(spark, tmp_path / "source", "UPDATE {} SET v = 'b' WHERE id = 1")
+    flow = Flow(spark, source, str(tmp_path / "target"), TYPE_1).through(0)
+    refused(flow, flow.apply(1, staging=staged(source)), "WrongReader", "readChangeFeed")
+
+
+@pytest.fixture(params=FORBIDDEN_CONFS)
+def forbidden(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[str]:
+    spark.conf.set(request.param, "TRUE")
+    yield request.param
+    spark.conf.unset(request.param)
+
+
+def test_confs_under_which_loss_is_silent(spark: SparkSession, tmp_path: Path, forbidden: str) -> None:
+    flow: Any = Flow(spark, table(spark, tmp_path / "source"), str(tmp_path / "target"), TYPE_1)
+    refused(flow, flow.load(), "ForbiddenConf", forbidden)
+    refused(flow, flow.stage(str(tmp_path / "staging"), 0, 0), "ForbiddenConf", forbidden)
+    assert not (tmp_path / "target").exists()
+    assert not (tmp_path / "staging").exists()
