@@ -40,7 +40,7 @@ class DeltaVersionSensor(BaseSensorOperator):
     :param target: the target of that flow, ``${ENV}`` allowed (templated)
     :param baseline_version: commits after this version count (templated)
     :param min_versions: how many commits that change data it takes (templated)
-    :param deferrable: wait in the triggerer; default ``[operators] default_deferrable``
+    :param deferrable: wait in the triggerer (default), or hold a worker slot as ``mode`` says
     :param poke_interval: seconds between two looks; default ``[delta_cdc] poll_interval``
     :param storage_options: options of the object store; no secrets (templated)
     :raises InvalidConfiguration: for ``pipeline`` without ``target`` or the other way round
@@ -65,7 +65,7 @@ class DeltaVersionSensor(BaseSensorOperator):
         target: str | None = None,
         baseline_version: int | str | None = None,
         min_versions: int | str = 1,
-        deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
+        deferrable: bool = True,
         storage_options: Mapping[str, str] | None = None,
         poke_interval: timedelta | float | None = None,
         **kwargs: Any,
