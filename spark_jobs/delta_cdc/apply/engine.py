@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _VIEW = f"{PLAN_PREFIX}source"
+_ROWS, _HIGHEST = f"{PLAN_PREFIX}rows", f"{PLAN_PREFIX}highest"
+_NULL_SEQUENCES = f"{PLAN_PREFIX}null_sequences"
 
 
 @dataclass(frozen=True)
@@ -216,25 +218,25 @@ def _checked_snapshot(
         return {}, None
     keys = [F.col(quote(key)) for key in shape.keys]
     per_key = found.groupBy(*keys).agg(
-        F.count("*").alias("n"),
-        F.count_if(F.col(feed.SEQUENCE).isNull()).alias("null_sequences"),
-        F.max(feed.SEQUENCE).alias("highest"),
+        F.count("*").alias(_ROWS),
+        F.count_if(F.col(feed.SEQUENCE).isNull()).alias(_NULL_SEQUENCES),
+        F.max(feed.SEQUENCE).alias(_HIGHEST),
     )
     totals = per_key.agg(
-        F.coalesce(F.sum("n"), F.lit(0)).alias("rows"),
+        F.coalesce(F.sum(_ROWS), F.lit(0)).alias("rows"),
         F.count_if(b.null_key(shape.keys)).alias("null_keys"),
-        F.count_if(F.col("n") > 1).alias("duplicates"),
-        F.coalesce(F.sum("null_sequences"), F.lit(0)).alias("null_sequences"),
-        F.max("highest").cast("string").alias("highest"),
+        F.count_if(F.col(_ROWS) > 1).alias("duplicates"),
+        F.coalesce(F.sum(_NULL_SEQUENCES), F.lit(0)).alias("null_sequences"),
+        F.max(_HIGHEST).cast("string").alias("highest"),
     ).collect()[0]
     b.refuse_null_keys(totals["null_keys"], spec.source_uri, versions, shape.keys)
     if totals["duplicates"]:
-        sample = b.samples(per_key, shape.keys, F.col("n") > 1)
+        sample = b.samples(per_key, shape.keys, F.col(_ROWS) > 1)
         b.refuse_duplicates(totals["duplicates"], spec.source_uri, versions, sample)
     if shape.sequence_type is None:
         return {"rows": totals["rows"]}, None
     if totals["null_sequences"]:
-        sample = b.samples(per_key, shape.keys, F.col("null_sequences") > 0)
+        sample = b.samples(per_key, shape.keys, F.col(_NULL_SEQUENCES) > 0)
         b.refuse_null_sequences(
             totals["null_sequences"], spec.source_uri, versions, sample, spec.options.sequence_by
         )

@@ -67,6 +67,19 @@ def _match(names: Iterable[str], wanted: Sequence[str], argument: str, where: st
     return tuple(by_lower[name.lower()] for name in wanted)
 
 
+def refuse_metadata_names(columns: Iterable[str], where: str) -> None:
+    """Refuse columns that the feed's own would hide.
+
+    :raises ReservedColumnName: naming them
+    """
+    bad = [name for name in columns if name.lower() in METADATA_COLUMNS]
+    if bad:
+        raise ReservedColumnName(
+            f"{where} has the column {', '.join(map(repr, bad))}, a name that the feed needs for itself.",
+            remedy="rename the column.",
+        )
+
+
 def _refuse_reserved(columns: Sequence[str], options: ApplyOptions, source: str) -> None:
     reserved = {name.lower() for name in METADATA_COLUMNS}
     if options.stored_as_scd_type == 2:
@@ -162,7 +175,7 @@ def _beside(rows: DataFrame, argument: str, expressions: Sequence[str], keep: Se
 
     They act on states: a value made of the commit's version or time would differ with every cut of the range.
     """
-    resolve(rows.drop(*keep), argument, expressions)
+    refuse_metadata_names(resolve(rows.drop(*keep), argument, expressions).columns, argument)
     return rows.selectExpr(*expressions, *[quote(name) for name in keep])
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 OPERATION = f"{PLAN_PREFIX}operation"
 _DUPLICATE = f"{PLAN_PREFIX}duplicate"
+_MOST, _BALANCE = f"{PLAN_PREFIX}most", f"{PLAN_PREFIX}balance"
 
 
 def net_changes(states: DataFrame, shape: Shape) -> DataFrame:
@@ -35,12 +36,12 @@ def net_changes(states: DataFrame, shape: Shape) -> DataFrame:
     net = states.groupBy(*[F.col(quote(key)) for key in shape.keys]).agg(
         F.min_by(feed.BEFORE, feed.VERSION).alias(feed.BEFORE),
         F.max_by(feed.AFTER, feed.VERSION).alias(feed.AFTER),
-        F.max(F.greatest(feed.N_BEFORE, feed.N_AFTER)).alias("most"),
-        F.sum(F.col(feed.N_AFTER) - F.col(feed.N_BEFORE)).alias("balance"),
+        F.max(F.greatest(feed.N_BEFORE, feed.N_AFTER)).alias(_MOST),
+        F.sum(F.col(feed.N_AFTER) - F.col(feed.N_BEFORE)).alias(_BALANCE),
         F.sum(feed.UNKNOWN).alias(feed.UNKNOWN),
-        F.count("*").alias("events"),
+        F.count("*").alias(feed.EVENTS),
     )
-    duplicate = (F.col("most") > 1) | (F.col("balance") != exists[feed.AFTER] - exists[feed.BEFORE])
+    duplicate = (F.col(_MOST) > 1) | (F.col(_BALANCE) != exists[feed.AFTER] - exists[feed.BEFORE])
     unchanged = (
         F.col(feed.BEFORE).isNotNull()
         & F.col(feed.AFTER).isNotNull()
@@ -61,7 +62,7 @@ def validated(net: DataFrame, shape: Shape, source: str, versions: str) -> b.Bat
             for name in shape.values
             if name not in shape.keys
         ],
-        OPERATION, _DUPLICATE, feed.UNKNOWN, "events",
+        OPERATION, _DUPLICATE, feed.UNKNOWN, feed.EVENTS,
     )  # fmt: skip
     batch = b.materialise(
         flat,
@@ -69,7 +70,7 @@ def validated(net: DataFrame, shape: Shape, source: str, versions: str) -> b.Bat
         {
             "changes": F.count_if(F.col(OPERATION) != "none"),
             "suppressed": F.count_if(F.col(OPERATION) == "none"),
-            "events": F.coalesce(F.sum("events"), F.lit(0)),
+            "events": F.coalesce(F.sum(feed.EVENTS), F.lit(0)),
             "null_keys": F.count_if(b.null_key(shape.keys)),
             "duplicates": F.count_if(_DUPLICATE),
             "unknown": F.coalesce(F.sum(feed.UNKNOWN), F.lit(0)),

@@ -39,6 +39,7 @@ START, END, FIRST = f"{PLAN_PREFIX}start", f"{PLAN_PREFIX}end", f"{PLAN_PREFIX}f
 ROW = f"{PLAN_PREFIX}row"
 _DUPLICATE, _DISORDER = f"{PLAN_PREFIX}duplicate", f"{PLAN_PREFIX}disorder"
 _PREVIOUS = f"{PLAN_PREFIX}previous"
+_EXISTED, _NULL_SEQUENCE = f"{PLAN_PREFIX}existed", f"{PLAN_PREFIX}null_sequence"
 #: Plan rows: the key's open row (with or without new values), and rows to add.
 CURRENT, CLOSE, INSERT = "current", "close", "insert"
 
@@ -83,11 +84,11 @@ def segments(events: DataFrame, shape: Shape) -> DataFrame:
         F.min_by(KIND, feed.VERSION).alias(KIND),
         F.min_by(feed.SEQUENCE, feed.VERSION).alias(START),
         F.max_by(feed.AFTER, feed.VERSION).alias(feed.AFTER),
-        F.min_by(F.col(feed.BEFORE).isNotNull(), feed.VERSION).alias("existed"),
+        F.min_by(F.col(feed.BEFORE).isNotNull(), feed.VERSION).alias(_EXISTED),
         F.max(_DUPLICATE).alias(_DUPLICATE),
-        F.max(F.col(feed.SEQUENCE).isNull()).alias("null_sequence"),
+        F.max(F.col(feed.SEQUENCE).isNull()).alias(_NULL_SEQUENCE),
         F.sum(feed.UNKNOWN).alias(feed.UNKNOWN),
-        F.count("*").alias("events"),
+        F.count("*").alias(feed.EVENTS),
     )
     along = Window.partitionBy(*keys).orderBy(SEGMENT)
     next_start = F.lead(START).over(along)
@@ -107,18 +108,18 @@ def validated(cut: DataFrame, shape: Shape, options: ApplyOptions, source: str, 
         cut,
         shape.keys,
         {
-            "events": F.coalesce(F.sum("events"), F.lit(0)),
+            "events": F.coalesce(F.sum(feed.EVENTS), F.lit(0)),
             "changes": F.count("*"),
             "opened": F.count_if(F.col(KIND) == "open"),
             "closed": F.count_if(
-                (F.col(FIRST) & boundary & F.col("existed"))
+                (F.col(FIRST) & boundary & F.col(_EXISTED))
                 | ((F.col(KIND) == "touch") & F.col(END).isNotNull())
             ),
             "updated": F.count_if((F.col(KIND) == "touch") & F.col(END).isNull()),
             "unknown": F.coalesce(F.sum(feed.UNKNOWN), F.lit(0)),
             "null_keys": F.count_if(b.null_key(shape.keys)),
             "duplicates": F.count_if(_DUPLICATE),
-            "null_sequences": F.count_if("null_sequence"),
+            "null_sequences": F.count_if(_NULL_SEQUENCE),
             "disorder": F.count_if(_DISORDER),
             "highest": F.max(F.when(boundary, F.col(START))).cast("string"),
         },
@@ -128,7 +129,7 @@ def validated(cut: DataFrame, shape: Shape, options: ApplyOptions, source: str, 
     b.refuse_null_keys(totals["null_keys"], source, versions, shape.keys)
     checks: list[tuple[str, Column]] = [
         ("duplicates", F.col(_DUPLICATE)),
-        ("null_sequences", F.col("null_sequence")),
+        ("null_sequences", F.col(_NULL_SEQUENCE)),
         ("disorder", F.col(_DISORDER)),
     ]
     for name, condition in checks:

@@ -28,6 +28,8 @@ AFTER_TYPES = ("insert", "update_postimage")
 #: Columns of :func:`version_states`.
 VERSION, BEFORE, AFTER = f"{PLAN_PREFIX}version", f"{PLAN_PREFIX}before", f"{PLAN_PREFIX}after"
 SEQUENCE = f"{PLAN_PREFIX}sequence"
+#: Count of events; like all columns of a plan it has a name that no source may have.
+EVENTS = f"{PLAN_PREFIX}events"
 N_BEFORE, N_AFTER, UNKNOWN = f"{PLAN_PREFIX}n_before", f"{PLAN_PREFIX}n_after", f"{PLAN_PREFIX}unknown"
 
 
