@@ -9,7 +9,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 CODE := airflow_delta_cdc spark_jobs tests tools demo dags docs benchmarks
 PRESENT = $(wildcard $(CODE))
 
-.PHONY: help setup demo up test test-full mutants lint types format bench wheel constraints clean
+.PHONY: help setup demo up test test-full mutants lint types format bench wheel wheel-check constraints clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,6 +50,9 @@ bench: setup ## Run the benchmarks
 
 wheel: setup ## Build wheel and source distribution into dist/
 	@$(BIN)/python -m build --no-isolation --outdir dist .
+
+wheel-check: setup ## Run the demo from the wheel, in an environment without the checkout
+	@tools/wheel_check.sh
 
 constraints: setup ## Pin the newest versions that pyproject.toml allows
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --upgrade --generate-hashes \
