@@ -144,9 +144,8 @@ WEIRD = (
 def test_names_that_need_quoting(spark: SparkSession, tmp_path: Path) -> None:
     source = str(tmp_path / "so urce")
     names = ", ".join(f"0 AS `{name.replace('`', '``')}`" for name in WEIRD)
-    frame = spark.sql(
-        f"SELECT cast(id as int) `k.e y`, cast(id as string) `k``2`, cast(id as int) null_sequence, {names} FROM range(4)"
-    )
+    key_columns = "cast(id as int) `k.e y`, cast(id as string) `k``2`, cast(id as int) null_sequence"
+    frame = spark.sql(f"SELECT {key_columns}, {names} FROM range(4)")
     frame.write.format("delta").options(
         **{"delta.enableChangeDataFeed": "true", "delta.columnMapping.mode": "name"}
     ).save(source)
