@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import socket
 import subprocess
@@ -25,10 +26,11 @@ if TYPE_CHECKING:
 
 USER = "admin"
 #: Seconds a server, or a DAG run, may take before something must be wrong.
-START_LIMIT = 240.0
+START_LIMIT = 600.0
 RUN_LIMIT = 600.0
 #: Seconds processes are given to end by themselves.
 GRACE = 10.0
+_STOP_ROUNDS = 5
 _PAUSE = 0.5
 _FINISHED = ("success", "failed")
 
@@ -51,6 +53,7 @@ class Server:
         self.password = self._password()
         self._token = ""
         self._process: subprocess.Popen[bytes] | None = None
+        self._sessions: set[int] = set()
         self._settings = airflow_home.environment(
             places,
             AIRFLOW__API__HOST="127.0.0.1",
@@ -66,6 +69,7 @@ class Server:
             AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT=str(free[2]),
             AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME="0.2",
             AIRFLOW__API__WORKERS="1",
+            AIRFLOW__CORE__PARALLELISM="4",
             **settings,
         )
 
@@ -93,6 +97,7 @@ class Server:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+        self._sessions.add(self._process.pid)
 
     def wait_until_ready(self, *dag_ids: str) -> None:
         """Return when all parts are healthy and the DAGs can be triggered.
@@ -104,34 +109,44 @@ class Server:
                 return
 
     def stop(self) -> None:
-        """End every process that has this Airflow's home in its environment."""
-        for wait in (GRACE, GRACE, GRACE):
-            processes = list(self._processes())
+        """End every process of this Airflow, in whatever session it is; also those a killed server left."""
+        for _ in range(_STOP_ROUNDS):
+            processes = list(self.processes())
             if not processes:
                 break
             for process in processes:
                 _tell(process, kill=False)
-            _, alive = psutil.wait_procs(processes, timeout=wait)
+            _, alive = psutil.wait_procs(processes, timeout=GRACE)
             for process in alive:
                 _tell(process, kill=True)
         if self._process is not None:
             self._process.wait()
             self._process = None
 
+    @property
+    def session(self) -> int:
+        """Return the id of the session that the server leads."""
+        assert self._process is not None, "not started"
+        return self._process.pid
+
     def wait(self) -> None:
         """Return when the server has ended by itself."""
         if self._process is not None:
             self._process.wait()
 
-    def _processes(self) -> Iterator[psutil.Process]:
+    def processes(self) -> Iterator[psutil.Process]:
+        """Find the processes of this Airflow.
+
+        Spark leads sessions of its own, and is known by the Airflow home in its environment. Airflow's own
+        parts overwrite their environment with a title, and are known by their session.
+        """
+        everything = [(process, _session(process), _home(process)) for process in psutil.process_iter()]
         home = self._settings["AIRFLOW_HOME"]
-        for process in psutil.process_iter():
-            try:
-                if process.environ().get("AIRFLOW_HOME") == home:
-                    yield process
-            except psutil.Error:
-                # Another user's, or gone meanwhile: not ours.
-                continue
+        self._sessions |= {session for _, session, of in everything if of == home and session is not None}
+        self._sessions.discard(os.getsid(0))
+        for process, session, of in everything:
+            if process.pid != os.getpid() and (of == home or session in self._sessions):
+                yield process
 
     # -- REST API -------------------------------------------------------------------------------
     def trigger(self, dag_id: str, conf: dict[str, Any] | None = None) -> str:
@@ -220,6 +235,21 @@ class Server:
             self._password_file.touch(mode=0o600)
             self._password_file.write_text(json.dumps({USER: secrets.token_urlsafe(9)}))
         return str(json.loads(self._password_file.read_text())[USER])
+
+
+def _session(process: psutil.Process) -> int | None:
+    try:
+        return os.getsid(process.pid)
+    except OSError:
+        # Gone, or another user's.
+        return None
+
+
+def _home(process: psutil.Process) -> str | None:
+    try:
+        return process.environ().get("AIRFLOW_HOME")
+    except psutil.Error:
+        return None
 
 
 def _tell(process: psutil.Process, *, kill: bool) -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
+import subprocess
 from typing import TYPE_CHECKING, Any
 
-import psutil
 import pytest
 
 from delta_cdc.session import embedded_session
@@ -46,8 +45,10 @@ def server(places: Places, session: SparkSession) -> Iterator[Server]:
     with Server(places) as running:
         running.start()
         running.wait_until_ready(_DAG)
+        session_id = running.session
+        assert len(_alive_in(session_id)) > 4, "all parts of Airflow are in one session"
         yield running
-    assert _processes_of(places) == [], "the server left processes behind"
+    assert _alive_in(session_id) == [], "the server left processes behind"
 
 
 def test_only_the_triggered_range_is_applied(server: Server, session: SparkSession, places: Places) -> None:
@@ -98,16 +99,8 @@ def _table(path: Path) -> str:
     return f"delta.`{path}`"
 
 
-def _processes_of(places: Places) -> list[int]:
-    """Return the processes that were started with this Airflow's home."""
-    home, found = str(places.airflow_home), []
-    for process in psutil.process_iter():
-        if process.pid == os.getpid():
-            continue
-        try:
-            if process.environ().get("AIRFLOW_HOME") == home:
-                found.append(process.pid)
-        except psutil.Error:
-            # Gone, or another user's.
-            continue
-    return found
+def _alive_in(session: int) -> list[str]:
+    """Return the processes of a session, known by what ``ps`` says and not by what the server knows."""
+    listed = subprocess.run(["ps", "-eo", "sid=,stat=,args="], capture_output=True, text=True, check=True)
+    lines = [line.split(maxsplit=2) for line in listed.stdout.splitlines()]
+    return [line[2] for line in lines if int(line[0]) == session and not line[1].startswith("Z")]
