@@ -36,7 +36,7 @@ LOADED = 4
 
 @dataclass
 class Trial:
-    """One apply that is to be killed: an initial load, or versions 5-8 into a target filled up to 4."""
+    """One apply that is to be killed: an initial load, or versions 5-7 into a target filled up to 4."""
 
     spark: SparkSession
     kind: Kind

@@ -230,22 +230,24 @@ def test_lost_and_edited_copies(task: Callable[[Kind], Task]) -> None:
     # All of it gone, then a run with something to do.
     for table in ("xcom", "task_state_store", "asset_state_store"):
         tried.rows(f"DELETE FROM {table}")
+    known = source.newest
     source.grow(trial.spark, random.Random(21), 2)
     tried.day += 1
     found = tried.finish(tried.start("run"))
-    assert found["xcoms"]["watermark"]["starting_version"] == 9
-    assert found["xcoms"]["watermark"]["version"] == 10
+    assert found["xcoms"]["watermark"]["starting_version"] == known + 1
+    assert found["xcoms"]["watermark"]["version"] == source.newest
     assert trial.rows == trial.right
 
     # Edited to a lie: a watermark of the future, and one of the past.
     before = listing(trial.target)
+    mine, version = f"dag_id = '{tried.name}'", '"version": '
     assert tried.rows("SELECT count(*) FROM asset_state_store") != [(0,)]
-    tried.rows("UPDATE asset_state_store SET value = replace(value, '10', '99')")
-    tried.rows("UPDATE xcom SET value = replace(value, '10', '3')")
+    tried.rows(f"UPDATE asset_state_store SET value = replace(value, '{version}', '{version}9')")
+    tried.rows(f"UPDATE xcom SET value = replace(value, '{version}', '{version}9') WHERE {mine}")
     tried.day += 1
     found = tried.finish(tried.start("run"))
     assert found["xcoms"]["watermark"]["applied"] is False
-    assert found["xcoms"]["watermark"]["version"] == 10
+    assert found["xcoms"]["watermark"]["version"] == source.newest
     assert found["events"] == []
 
     # A finished task, cleared and run again: published again, applied once.
@@ -253,7 +255,7 @@ def test_lost_and_edited_copies(task: Callable[[Kind], Task]) -> None:
     again = tried.finish(tried.start("again"))
     assert again["state"] == "success"
     assert again["tries"] > 1
-    assert again["xcoms"]["watermark"]["version"] == 10
+    assert again["xcoms"]["watermark"]["version"] == source.newest
     assert again["xcoms"]["return_value"] == again["xcoms"]["watermark"]
     assert listing(trial.target) == before
     assert max(commits(trial.target)) == seals(trial.target)[-1]["at"]

@@ -87,7 +87,7 @@ def test_without_the_seal_the_same_schedule_gives_wrong_rows(
     assert now[1] == "b" or scd == 2
 
 
-@pytest.mark.parametrize("runs", [2, 4])
+@pytest.mark.parametrize("runs", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_the_same_apply_several_times_at_once(
     spark: SparkSession,
     source: Source,
@@ -104,7 +104,7 @@ def test_the_same_apply_several_times_at_once(
     assert held(spark, target, scd) == expected(source, scd, 10)
 
 
-@pytest.mark.parametrize("runs", [2, 4])
+@pytest.mark.parametrize("runs", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_several_initial_loads_at_once(
     spark: SparkSession, source: Source, target: str, apply: Apply, scd: int, runs: int
 ) -> None:

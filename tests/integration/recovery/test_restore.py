@@ -188,7 +188,7 @@ def test_replaced_by_somebody_else(
     assert held(spark, target) == expected(source, 1, 10)
 
 
-@pytest.mark.parametrize("point", ["planned", "before_commit"])
+@pytest.mark.parametrize("point", ["before_commit", pytest.param("planned", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("statement", REPLACEMENTS.values(), ids=REPLACEMENTS.keys())
 def test_replaced_while_a_run_is_under_way(
     spark: SparkSession,
