@@ -31,7 +31,6 @@ def version_range() -> dict[str, Param]:
             title="First version",
             description="First version of the source to apply, inclusive. "
             "Empty: go on right after the watermark.",
-            section="Versions",
         ),
         "ending_version": Param(
             None,
@@ -39,7 +38,6 @@ def version_range() -> dict[str, Param]:
             minimum=0,
             title="Last version",
             description="Last version of the source to apply, inclusive. Empty: the newest one.",
-            section="Versions",
         ),
         "max_versions": Param(
             None,
@@ -47,7 +45,6 @@ def version_range() -> dict[str, Param]:
             minimum=1,
             title="Most versions at once",
             description="Apply at most this many versions. Empty: no limit.",
-            section="Versions",
         ),
     }
 
