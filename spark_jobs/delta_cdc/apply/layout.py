@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from delta_cdc.errors import InvalidConfiguration
 from delta_cdc.sql import quote, table
 
 if TYPE_CHECKING:
@@ -37,7 +38,10 @@ def clustering_columns(shape: Shape, options: ApplyOptions) -> tuple[str, ...]:
 
 
 def properties(shape: Shape, options: ApplyOptions) -> dict[str, str]:
-    """Return the table properties of a new target; what the user gives wins."""
+    """Return the table properties of a new target; what the user gives wins.
+
+    :raises InvalidConfiguration: for column mapping together with a published change feed
+    """
     statistics = [k for k in shape.keys if _has_statistics(shape, k) and k not in options.partition_by]
     statistics += [c for c in clustering_columns(shape, options) if c not in statistics]
     if shape.sequence_type is not None:
@@ -49,7 +53,17 @@ def properties(shape: Shape, options: ApplyOptions) -> dict[str, str]:
     if statistics:
         ours["delta.dataSkippingStatsColumns"] = ",".join(map(quote, statistics))
     added = () if shape.sequence_type is None else (options.start_column, options.end_column)
-    return {**ours, **mapping([*shape.values, *added]), **options.target_properties}
+    ours |= {**mapping([*shape.values, *added]), **options.target_properties}
+    if (
+        ours.get("delta.columnMapping.mode", "none") != "none"
+        and ours["delta.enableChangeDataFeed"] == "true"
+    ):
+        raise InvalidConfiguration(
+            "A new target cannot have column mapping (which names with spaces or any of ,;{}()= need) and a "
+            "published change feed at once: Delta refuses the write that makes such a table.",
+            remedy="rename the columns with select, or drop publish_changes.",
+        )
+    return ours
 
 
 def mapping(columns: Sequence[str]) -> dict[str, str]:

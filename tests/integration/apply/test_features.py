@@ -85,24 +85,24 @@ def test_a_batch_replaces_the_one_before_and_has_no_feed_of_its_own(
 ) -> None:
     source, staging = str(tmp_path / "source"), str(tmp_path / "staging")
     frame = spark.sql("SELECT cast(id AS int) id, 'a' `a b` FROM range(4)")
-    mapped = {**FEED, "delta.columnMapping.mode": "name"}
-    frame.write.format("delta").options(**mapped).save(source)
+    frame.write.format("delta").option("delta.columnMapping.mode", "name").save(source)
+    spark.sql(f"ALTER TABLE delta.`{source}` SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')")
     spark.sql(f"UPDATE delta.`{source}` SET `a b` = 'b' WHERE id = 1")
     spark.sql(f"DELETE FROM delta.`{source}` WHERE id = 2")
     flow = Flow(spark, source, str(tmp_path / "target"), ApplyOptions(keys=("id",)))
     default = "spark.databricks.delta.properties.defaults.enableChangeDataFeed"
     spark.conf.set(default, "true")
     try:
-        assert flow.stage(staging, 1, 1).status == "committed"
         assert flow.stage(staging, 2, 2).status == "committed"
+        assert flow.stage(staging, 3, 3).status == "committed"
     finally:
         spark.conf.unset(default)
     rows = spark.read.format("delta").load(staging).collect()
-    assert [(row["_change_type"], row["id"], row["_commit_version"]) for row in rows] == [("delete", 2, 2)]
+    assert [(row["_change_type"], row["id"], row["_commit_version"]) for row in rows] == [("delete", 2, 3)]
     seal = seal_of(staging, newest(staging))
     assert seal is not None
-    assert (seal.step.kind, seal.watermark) == ("read", 2)
+    assert (seal.step.kind, seal.watermark) == ("read", 3)
     assert metadata(staging)["configuration"].get("delta.enableChangeDataFeed") != "true"
     before = versions(staging)
-    assert flow.stage(staging, 1, 2, seal_number=seal.number).status == "skipped"
+    assert flow.stage(staging, 2, 3, seal_number=seal.number).status == "skipped"
     assert versions(staging) == before

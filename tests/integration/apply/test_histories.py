@@ -26,7 +26,7 @@ HISTORY = (*COLUMNS, "__START_AT", "__END_AT")
 SOURCES: list[dict[str, Any]] = [
     {},
     {"properties": {"delta.enableDeletionVectors": "true"}, "partition_by": ("u",)},
-    {"properties": {"delta.columnMapping.mode": "name", "delta.enableDeletionVectors": "true"}},
+    {"properties": {"delta.enableDeletionVectors": "true", "delta.enableRowTracking": "true"}},
 ]
 #: One configuration each; of type 2, what the oracle tracks.
 CONFIGURATIONS: dict[str, tuple[ApplyOptions, tuple[str, ...]]] = {
