@@ -36,7 +36,7 @@ def check(
     two = Flow(
         spark, source, str(folder / "two"), ApplyOptions(keys=keys, stored_as_scd_type=2, **options), "two"
     )
-    history = history_of(spark, source, keys)
+    history = history_of(spark, source, keys, ends[0])
     one.through(*ends)
     assert oracle.rows_of(one.rows(), names) == oracle.rows_of(oracle.scd1(history), names)
     two.through(*ends)
