@@ -122,7 +122,11 @@ def overtaken(session: SparkSession, target: str, planned_on: PlannedOn) -> str 
 def _replaces(operation: str, parameters: dict[str, str]) -> bool:
     if operation in ("RESTORE", "TRUNCATE", "CLONE") or "REPLACE TABLE" in operation:
         return True
-    return operation == "WRITE" and parameters.get("mode") == "Overwrite" and not parameters.get("predicate")
+    predicate = parameters.get("predicate")
+    if operation == "DELETE":
+        # All rows: the same as TRUNCATE.
+        return (predicate or "[]").replace(" ", "") in ("[]", '["true"]')
+    return operation == "WRITE" and parameters.get("mode") == "Overwrite" and not predicate
 
 
 def commit(session: SparkSession, seal: Seal, write: Callable[[], object]) -> Outcome:

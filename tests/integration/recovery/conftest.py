@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -57,11 +58,13 @@ def _prepared(
 ) -> Callable[[int, tuple[int, ...]], str]:
     """Targets of the eventful source that several tests start from, each made once."""
     folder = tmp_path_factory.mktemp("prepared")
-    made: set[str] = set()
+    made: dict[tuple[int, ...], str] = {}
+    numbers = itertools.count()
 
     def prepare(scd: int, ends: tuple[int, ...]) -> str:
-        target = str(folder / "-".join(map(str, (scd, *ends))))
-        if target not in made:
+        if (scd, *ends) not in made:
+            # A name of its own for each attempt: one that failed must not be in the way.
+            target = str(folder / f"{next(numbers)}")
             for end in ends:
                 result = apply_changes(
                     spark,
@@ -73,8 +76,8 @@ def _prepared(
                     ending_version=end,
                 )
                 assert result.applied
-            made.add(target)
-        return target
+            made[scd, *ends] = target
+        return made[scd, *ends]
 
     return prepare
 
