@@ -102,7 +102,7 @@ def _detail(session: SparkSession, name: str) -> dict[str, Any]:
         row = session.sql(f"DESCRIBE DETAIL {table(name)}").collect()[0].asDict()
     except Exception as error:
         text = str(error)
-        if any(part in text for part in _NO_DELTA):
+        if any(part in text for part in _NO_DELTA) and _something_is_at(session, name):
             raise NotADeltaTable(
                 f"{name} is not a Delta table.", remedy="name a Delta table, or convert it to Delta first."
             ) from error
@@ -112,6 +112,19 @@ def _detail(session: SparkSession, name: str) -> dict[str, Any]:
             f"{name} is a {row['format']} table, not a Delta table.", remedy="convert it to Delta first."
         )
     return row
+
+
+def _something_is_at(session: SparkSession, name: str) -> bool:
+    """Tell an empty place from one with other files: of a path, Delta says the same in both cases."""
+    from pyspark.errors import AnalysisException
+
+    if "/" not in name:
+        return True
+    try:
+        session.read.format("binaryFile").load(name)
+    except AnalysisException:
+        return False
+    return True
 
 
 def first_readable_version(session: SparkSession, name: str) -> int:
