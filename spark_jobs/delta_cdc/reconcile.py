@@ -21,6 +21,7 @@ from delta_cdc.errors import (
     TransactionRetentionSet,
     VersionsExpired,
 )
+from delta_cdc.history import is_restore, replaces_all_rows
 from delta_cdc.watermark import Seal, app_id
 
 if TYPE_CHECKING:
@@ -100,26 +101,12 @@ def seal_of(commit: Commit, pipeline: str) -> Seal | None:
 
 def replaces(commit: Commit) -> bool:
     """Tell whether a commit threw away every row that was there, by the operation it names."""
-    operation, parameters = (
-        commit.info.operation.upper(),
-        commit.info.operation_parameters,
-    )
-    if operation == "TRUNCATE" or "REPLACE TABLE" in operation or operation == "CLONE":
-        return True
-    if operation == "DELETE":
-        return str(parameters.get("predicate") or "[]").replace(" ", "") in (
-            "[]",
-            '["true"]',
-        )
-    if operation == "WRITE" and str(parameters.get("mode", "")).lower() == "overwrite":
-        dynamic = str(parameters.get("isDynamicPartitionOverwrite", "")).lower() == "true"
-        return not parameters.get("predicate") and not dynamic
-    return False
+    return replaces_all_rows(commit.info.operation, commit.info.operation_parameters)
 
 
-def is_restore(commit: Commit) -> bool:
+def restores(commit: Commit) -> bool:
     """Tell whether a commit is a RESTORE."""
-    return commit.info.operation.upper() == "RESTORE"
+    return is_restore(commit.info.operation)
 
 
 async def reconcile_async(log: DeltaLog, pipeline: str) -> Proof | None:
@@ -191,7 +178,7 @@ async def _walk(log: DeltaLog, back: Backwards, state: TableState, pipeline: str
         if walk.seal is not None:
             walk.commit = commit
             break
-        if is_restore(commit):
+        if restores(commit):
             version = await _restored_version(log, back, state, commit)
             walk.notes.append(
                 f"The target {state.uri} was restored in version {commit.version} to version {version}: the "
@@ -358,7 +345,7 @@ async def _refuse_underneath(back: Backwards, state: TableState, seal: Seal, com
         if between is None:
             return
         renewed = between.metadata is not None and between.metadata.id != planned.table_id
-        if renewed or is_restore(between) or replaces(between):
+        if renewed or restores(between) or replaces(between):
             raise TargetChangedUnderneath(
                 f"Version {version} of the target {state.uri} is a {between.info.operation} made after "
                 f"version {planned.version}, on which the commit in version {commit.version} was planned.",

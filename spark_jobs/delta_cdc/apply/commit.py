@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from delta_cdc import phases
+from delta_cdc.history import is_restore, replaces_all_rows
 from delta_cdc.sql import table
 from delta_cdc.watermark import PlannedOn, Seal, app_id
 
@@ -112,21 +113,13 @@ def overtaken(session: SparkSession, target: str, planned_on: PlannedOn) -> str 
         return None
     history = session.sql(f"DESCRIBE HISTORY {table(target)} LIMIT {newer}")
     for row in history.select("version", "operation", "operationParameters").collect():
-        if row["version"] > planned_on.version and _replaces(row["operation"], row["operationParameters"]):
+        operation = row["operation"]
+        undone = is_restore(operation) or replaces_all_rows(operation, row["operationParameters"])
+        if row["version"] > planned_on.version and undone:
             return (
                 f"version {row['version']} of the target {target} is a {row['operation']} made since planning"
             )
     return None
-
-
-def _replaces(operation: str, parameters: dict[str, str]) -> bool:
-    if operation in ("RESTORE", "TRUNCATE", "CLONE") or "REPLACE TABLE" in operation:
-        return True
-    predicate = parameters.get("predicate")
-    if operation == "DELETE":
-        # All rows: the same as TRUNCATE.
-        return (predicate or "[]").replace(" ", "") in ("[]", '["true"]')
-    return operation == "WRITE" and parameters.get("mode") == "Overwrite" and not predicate
 
 
 def commit(session: SparkSession, seal: Seal, write: Callable[[], object]) -> Outcome:

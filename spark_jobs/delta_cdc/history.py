@@ -1,0 +1,38 @@
+"""What an entry of a table's history did to the rows that were there.
+
+One place for both sides: the planner reads ``commitInfo`` from the log, the job ``DESCRIBE HISTORY``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: How Delta logs a DELETE without a predicate.
+_EVERY_ROW = ("[]", '["true"]')
+
+
+def is_restore(operation: str) -> bool:
+    """Tell whether an operation is a RESTORE."""
+    return operation.upper() == "RESTORE"
+
+
+def replaces_all_rows(operation: str, parameters: Mapping[str, Any] | None) -> bool:
+    """Tell whether an operation threw away every row that was there.
+
+    A partial overwrite (``replaceWhere``, dynamic partitions) does not: it is like an UPDATE by hand.
+
+    :param operation: ``commitInfo.operation``
+    :param parameters: ``commitInfo.operationParameters``
+    """
+    name, given = operation.upper(), parameters or {}
+    if name in ("TRUNCATE", "CLONE") or "REPLACE TABLE" in name:
+        return True
+    if name == "DELETE":
+        return str(given.get("predicate") or "[]").replace(" ", "") in _EVERY_ROW
+    if name == "WRITE" and str(given.get("mode", "")).lower() == "overwrite":
+        dynamic = str(given.get("isDynamicPartitionOverwrite", "")).lower() == "true"
+        return not given.get("predicate") and not dynamic
+    return False
