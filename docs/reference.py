@@ -16,8 +16,8 @@ _HEAD = """# Operators and sensors
 
 Made by `docs/reference.py` from the docstrings; edit those.
 
-`${ENV}` in a path is filled in from the environment. Parameters marked *templated* take Jinja. For numbers, an
-empty text and `None` mean "not given", so `"{{ params.ending_version }}"` works with an empty form field.
+`${ENV}` in a path is filled in from the environment. Parameters marked *templated* take Jinja. For numbers,
+an empty text and `None` mean "not given", so `"{{ params.ending_version }}"` works with an empty form field.
 """
 _PARAM = re.compile(r"^:param (\w+): (.*)$")
 
