@@ -109,7 +109,7 @@ def test_a_load_is_one_commit_and_names_its_work(
     ("statement", "status"),
     [
         ("RESTORE TABLE {} TO VERSION AS OF 0", "stale"),
-        ("CREATE OR REPLACE TABLE {} (id INT, v STRING) USING delta", "stale"),
+        ("CREATE OR REPLACE TABLE {} (id INT, v STRING) USING delta CLUSTER BY (id)", "stale"),
         ("INSERT OVERWRITE {} SELECT 9, 'z'", "stale"),
         ("TRUNCATE TABLE {}", "stale"),
         ("UPDATE {} SET v = 'by hand' WHERE id = 3", "committed"),
