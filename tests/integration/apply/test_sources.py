@@ -120,7 +120,8 @@ def test_an_added_column_is_refused_where_evolution_is_off(spark: SparkSession, 
         assert versions(flow.target)[-1] <= 1
 
 
-#: No back-tick: Delta itself cannot UPDATE such a column under a change feed. Also names that plans might use for themselves.
+#: No back-tick: Delta itself cannot UPDATE such a column under a change feed.
+#: And names that plans might use for themselves.
 WEIRD = (
     "events",
     "most",
