@@ -15,6 +15,9 @@ TABLES = os.environ.get("DELTA_CDC_EXAMPLE_TABLES") or str(
 #: Seconds that the sensors wait for changes before they give way.
 WAIT = float(os.environ.get("DELTA_CDC_EXAMPLE_WAIT", "60"))
 
+#: Whether the sensors wait in the triggerer. ``make demo`` runs the DAGs without one.
+DEFERRABLE = os.environ.get("DELTA_CDC_EXAMPLE_DEFERRABLE", "true") == "true"
+
 
 def table(name: str) -> str:
     """Return the path of an example table."""

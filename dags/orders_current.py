@@ -9,7 +9,7 @@ Leave the form empty to apply everything new, or name a range of versions.
 from __future__ import annotations
 
 from airflow.sdk import DAG
-from example_settings import FORM, WAIT, table, version_range
+from example_settings import DEFERRABLE, FORM, WAIT, table, version_range
 
 from airflow_delta_cdc.operators import DeltaApplyChangesOperator
 from airflow_delta_cdc.sensors import DeltaVersionSensor
@@ -30,6 +30,7 @@ with DAG(
         table=SOURCE,
         pipeline="orders_current",
         target=TARGET,
+        deferrable=DEFERRABLE,
         poke_interval=5,
         timeout=WAIT,
         soft_fail=True,

@@ -36,9 +36,9 @@ def run(places: Places) -> int:
     report.say("Changes of two Delta tables, moved by Airflow, each exactly once.")
     report.say(f"Everything is in {places.root}; what isn't shown here is in demo.log.")
     report.headline(f"TPC-H orders and customer, scale factor {source.SCALE_FACTOR}")
-    # poke for two seconds: in the round without changes the sensor has to give way at some time
+    # Two seconds: in the round without changes the sensor has to give way at some time.
     settings = airflow_home.environment(
-        places, DELTA_CDC_EXAMPLE_WAIT="2", AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE="False"
+        places, DELTA_CDC_EXAMPLE_WAIT="2", DELTA_CDC_EXAMPLE_DEFERRABLE="false"
     )
     with ThreadPoolExecutor(1) as aside:
         database = aside.submit(airflow_home.prepare, places, settings)
