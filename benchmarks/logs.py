@@ -20,7 +20,11 @@ _START_MS = 1_700_000_000_000
 
 
 def write_log(
-    table: Path, commits: int, *, table_id: str | None = None, extra: Callable[[int], list[dict]] | None = None
+    table: Path,
+    commits: int,
+    *,
+    table_id: str | None = None,
+    extra: Callable[[int], list[dict]] | None = None,
 ) -> str:
     """Write a table of ``commits`` versions, one added file each, with a checkpoint at every tenth.
 

@@ -27,7 +27,9 @@ LIMIT_MS = 50.0
 
 def main() -> int:
     """Build the logs, time the runs, print the figures; 1 if the median is above the limit."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--commits", type=int, default=1000)
     parser.add_argument("--runs", type=int, default=50)
     arguments = parser.parse_args()

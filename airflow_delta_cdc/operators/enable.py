@@ -79,6 +79,9 @@ class DeltaEnableChangeDataFeedOperator(DeltaCdcOperator):
 
     def execute(self, context: Context) -> list[dict[str, Any]]:  # type: ignore[override]
         """Look at the logs first; start Spark only where something has to be changed or resolved."""
+        from delta_cdc.enable import described
+        from delta_cdc.log import run_sync
+
         spec = self._spec(context)
         done = self._already_done(spec)
         if done is not None:
@@ -87,7 +90,7 @@ class DeltaEnableChangeDataFeedOperator(DeltaCdcOperator):
         result = self.run_job(context, spec)
         self.forget_job(context)
         raise_if_failed(result)
-        tables = [dict(entry) for entry in result.tables]
+        tables = run_sync(described(result.tables, storage_options=self._options()))
         self.log.info("%s", _told(tables))
         return tables
 
@@ -130,9 +133,12 @@ class DeltaEnableChangeDataFeedOperator(DeltaCdcOperator):
             already_enabled(
                 spec.tables,
                 spec.properties,
-                storage_options=dict(self.storage_options) if self.storage_options else None,
+                storage_options=self._options(),
             )
         )
+
+    def _options(self) -> dict[str, str] | None:
+        return dict(self.storage_options) if self.storage_options else None
 
 
 def _switch(name: str, value: Any) -> str | None:

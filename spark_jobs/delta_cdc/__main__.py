@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import argparse
 import logging
-import os
 import sys
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from delta_cdc import phases, spec
-from delta_cdc.errors import DeltaCdcError
+from delta_cdc.errors import DeltaCdcError, JobFailed
 from delta_cdc.spec import JobResult
 
 if TYPE_CHECKING:
@@ -55,11 +54,9 @@ def _run(path: str, sha256: str) -> JobResult:
             spark.stop()
     except DeltaCdcError as error:
         return JobResult(status="failed", error=error.to_dict(), message=str(error))
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - whatever it was, the waiting operator must hear of it
         traceback.print_exc()
-        failed = DeltaCdcError.from_dict(
-            {"class": "JobFailed", "message": f"{type(error).__name__}: {error}", "remedy": "see the Spark log."}
-        )
+        failed = JobFailed(f"{type(error).__name__}: {error}", remedy="see the Spark log.")
         return JobResult(status="failed", error=failed.to_dict(), message=str(failed))
 
 
@@ -67,7 +64,7 @@ def _write(path: Path, result: JobResult) -> None:
     """Write the result in one step: a reader sees the whole file or none."""
     partial = path.with_name(f".{path.name}.partial")
     partial.write_text(result.to_json())
-    os.replace(partial, path)
+    partial.replace(path)
 
 
 if __name__ == "__main__":

@@ -75,7 +75,7 @@ def apply_changes(
     :param select: Spark SQL projections; ``*`` stands for all columns
     :param track_history_column_list: type 2: only changes of these columns make a new version
     :param track_history_except_column_list: type 2: all columns but these do
-    :param initial_load: ``"snapshot"``, or ``{"from_version": N}`` for a snapshot of N - 1 and all changes since
+    :param initial_load: ``"snapshot"``, or ``{"from_version": N}``: a snapshot of N - 1 and the changes since
     :param partition_by: columns, or a mapping from a new column to its Spark SQL expression
     :param cluster_by: clustering columns; None takes the first keys, an empty list none
     :param target_properties: table properties of a target that is created here

@@ -1,6 +1,7 @@
 """What people write as arguments, brought to the types the engine works with.
 
-Values may come from Python, from a rendered template or from a form, where "not given" is ``""`` or ``"None"``.
+Values may come from Python, from a rendered template or from a form, where ``""`` and ``"None"`` mean
+"not given".
 """
 
 from __future__ import annotations

@@ -61,6 +61,22 @@ async def already_enabled(
     return found
 
 
+async def described(
+    tables: Sequence[Mapping[str, Any]], *, storage_options: Mapping[str, str] | None = None
+) -> list[dict[str, Any]]:
+    """Return what the job reported, with the first readable version of each table in place of its location.
+
+    :param tables: ``JobResult.tables`` of an :class:`delta_cdc.spec.EnableSpec`
+    """
+    found = []
+    for entry in tables:
+        log = DeltaLog(entry["location"], dict(storage_options) if storage_options else None)
+        first = await first_readable_version(log, await log.newest_version())
+        kept = {name: entry[name] for name in ("table", "table_id", "changed")}
+        found.append({**kept, "first_readable_version": first})
+    return found
+
+
 async def first_readable_version(log: DeltaLog, newest: int) -> int:
     """Return the version since which the feed is on without a break; it must be on at ``newest``.
 

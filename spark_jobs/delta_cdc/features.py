@@ -27,7 +27,8 @@ _NO_DELTA = ("EXPECT_TABLE_NOT_VIEW", "NOT_A_DELTA", "MISSING_DELTA", "DELTA_TAB
 def run(spark: SparkSession, spec: EnableSpec) -> JobResult:
     """Set the properties on every table that lacks one; all tables are looked at before the first is altered.
 
-    :return: per table ``{table, table_id, first_readable_version, changed}``
+    :return: per table ``{table, table_id, location, changed}``; since when the feed is on, the log tells
+        (:func:`delta_cdc.enable.described`)
     :raises TableNotFound: naming the table; nothing has been altered then, here and below
     :raises NotADeltaTable: for a view, or a table of another format
     :raises ReservedColumnName: for a table whose columns have the change feed's names
@@ -51,7 +52,7 @@ def run(spark: SparkSession, spec: EnableSpec) -> JobResult:
             {
                 "table": name,
                 "table_id": detail["id"],
-                "first_readable_version": first_readable_version(session, name),
+                "location": detail["location"],
                 "changed": bool(missing),
             }
         )
@@ -125,18 +126,3 @@ def _something_is_at(session: SparkSession, name: str) -> bool:
     except AnalysisException:
         return False
     return True
-
-
-def first_readable_version(session: SparkSession, name: str) -> int:
-    """Return the version since which the change feed is on without a break, as far as history tells."""
-    history = session.sql(f"DESCRIBE HISTORY {table(name)}")
-    rows = history.select("version", "operation", "operationParameters").orderBy("version").collect()
-    first, on = rows[0]["version"], None
-    for row in rows:
-        properties = str((row["operationParameters"] or {}).get("properties", "")).replace(" ", "")
-        if f'"{CHANGE_FEED}":"true"' in properties:
-            # Set to what it was already: the feed goes on without a break.
-            first, on = (first if on else row["version"]), True
-        elif f'"{CHANGE_FEED}"' in properties:
-            on = False
-    return int(first)

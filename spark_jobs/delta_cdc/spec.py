@@ -140,7 +140,7 @@ class JobResult:
     """What a job says about itself. The proof is never here: it is in the target's log.
 
     :param counts: counts known to the job (see docs), summed over its steps
-    :param tables: one entry per table, for ``enable``: {table, table_id, first_readable_version, changed}
+    :param tables: one entry per table, for ``enable``: {table, table_id, location, changed}
     :param error: :meth:`DeltaCdcError.to_dict` of the named error, for ``failed``
     """
 
@@ -194,9 +194,10 @@ def from_json(text: str) -> Spec:
             f"The spec is of version {version!r}; this engine reads version {SPEC_VERSION}.", remedy=remedy
         )
     try:
-        return _BUILDERS[job](data)
+        spec: Spec = _BUILDERS[job](data)
     except (KeyError, TypeError) as error:
         raise SpecUnreadable(f"The spec has unknown or missing fields: {error}.", remedy=remedy) from error
+    return spec
 
 
 def read(path: str, expected_sha256: str) -> Spec:

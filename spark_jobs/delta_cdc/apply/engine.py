@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from delta_cdc import phases
 from delta_cdc.apply import batch as b
-from delta_cdc.apply import layout, rows, scd1, scd2
+from delta_cdc.apply import layout, rows, scd1, scd2, schema
 from delta_cdc.apply.commit import Outcome, commit, first_line, look, overtaken, private_session
 from delta_cdc.changes import feed
-from delta_cdc.errors import ConfigurationDrift, NotInsertOnly, TargetSchemaClash
+from delta_cdc.errors import NotInsertOnly
 from delta_cdc.spec import JobResult, fingerprint
 from delta_cdc.sql import PLAN_PREFIX, quote, table
 from delta_cdc.watermark import PlannedOn, Seal, SealStep
@@ -20,10 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import DataType, StructType
 
     from delta_cdc.apply.rows import Shape
-    from delta_cdc.spec import ApplyOptions, ApplySpec, Step
+    from delta_cdc.spec import ApplySpec, Step
 
 log = logging.getLogger(__name__)
 
@@ -191,7 +190,7 @@ def _load(session: SparkSession, spec: ApplySpec, step: Step) -> _Work:
             F.lit(None).cast(shape.sequence_type).alias(options.end_column),
         )
     if step.planned_on is not None:
-        _check_target(session, spec, target_rows.schema)
+        schema.check_target(session, spec, target_rows.schema)
     writer = layout.arranged(target_rows, shape, options).write.format("delta")
     if step.planned_on is None:
         # One commit with data, properties and seal; left-over files of a crash do not disturb this form.
@@ -265,7 +264,7 @@ def _versions(step: Step) -> str:
 def _merge(session: SparkSession, spec: ApplySpec, step: Step) -> _Work:
     options, source, versions = spec.options, spec.source_uri, _versions(step)
     found, shape = _change_rows(session, spec, step)
-    evolve = _check_target(session, spec, _target_schema(shape, options))
+    evolve = schema.check_target(session, spec, schema.target_schema(shape, options))
     states = feed.version_states(found, shape.keys, shape.values)
     highest = step.highest_sequence
     if options.stored_as_scd_type == 1:
@@ -308,7 +307,7 @@ def _append(session: SparkSession, spec: ApplySpec, step: Step) -> _Work:
     from pyspark.sql import functions as F
 
     found, shape = _change_rows(session, spec, step)
-    _check_target(session, spec, _target_schema(shape, spec.options))
+    schema.check_target(session, spec, schema.target_schema(shape, spec.options))
     others = (
         found.where(F.col(feed.CHANGE_TYPE) != "insert")
         .groupBy(feed.COMMIT_VERSION, feed.CHANGE_TYPE)
@@ -326,82 +325,3 @@ def _append(session: SparkSession, spec: ApplySpec, step: Step) -> _Work:
     values = found.select(*[quote(name) for name in shape.values])
     writer = values.write.format("delta").mode("append").option("mergeSchema", "true")
     return _Work(lambda: writer.save(spec.target_uri), {}, None, shape)
-
-
-# -- the target's columns -----------------------------------------------------------------------
-def _target_schema(shape: Shape, options: ApplyOptions) -> StructType:
-    from pyspark.sql import types as T
-
-    history = (options.start_column, options.end_column) if shape.sequence_type is not None else ()
-    added = [T.StructField(name, shape.sequence_type or T.NullType()) for name in history]
-    return T.StructType([*shape.schema.fields, *added])
-
-
-def _missing(found: DataType, wanted: DataType, path: str) -> list[str] | None:
-    """Return the nested fields that ``found`` lacks of ``wanted``; None where it cannot take its values.
-
-    Whether parts may be NULL is left out: Delta stores and enforces that for itself.
-    """
-    from pyspark.sql import types as T
-
-    pairs: list[tuple[DataType, DataType, str]]
-    if isinstance(found, T.StructType) and isinstance(wanted, T.StructType):
-        existing = {f.name.lower(): f for f in found.fields}
-        if not set(existing) <= {f.name.lower() for f in wanted.fields}:
-            return None
-        new = [f"{path}.{f.name}" for f in wanted.fields if f.name.lower() not in existing]
-        shared = [f for f in wanted.fields if f.name.lower() in existing]
-        pairs = [(existing[f.name.lower()].dataType, f.dataType, f"{path}.{f.name}") for f in shared]
-    elif isinstance(found, T.ArrayType) and isinstance(wanted, T.ArrayType):
-        new, pairs = [], [(found.elementType, wanted.elementType, f"{path}.element")]
-    elif isinstance(found, T.MapType) and isinstance(wanted, T.MapType):
-        new = []
-        pairs = [
-            (found.keyType, wanted.keyType, f"{path}.key"),
-            (found.valueType, wanted.valueType, f"{path}.value"),
-        ]
-    else:
-        return [] if found == wanted else None
-    for one, other, where in pairs:
-        inner = _missing(one, other, where)
-        if inner is None:
-            return None
-        new += inner
-    return new
-
-
-def _check_target(session: SparkSession, spec: ApplySpec, wanted: StructType) -> bool:
-    """Check that the target can take the rows; returns whether it needs new columns.
-
-    :raises TargetSchemaClash: for a column of another type, or a new one where evolution is off
-    :raises ConfigurationDrift: where the sequence is of another type than the history's
-    """
-    options = spec.options
-    existing = {f.name.lower(): f for f in session.read.format("delta").load(spec.target_uri).schema.fields}
-    new = [f.name for f in wanted.fields if f.name.lower() not in existing]
-    history = {options.start_column.lower(), options.end_column.lower()}
-    for field in wanted.fields:
-        found = existing.get(field.name.lower())
-        if found is None:
-            continue
-        nested = _missing(found.dataType, field.dataType, field.name)
-        if nested is not None:
-            new += nested
-            continue
-        types = f"{found.dataType.simpleString()}, not {field.dataType.simpleString()}"
-        if options.stored_as_scd_type == 2 and field.name.lower() in history:
-            raise ConfigurationDrift(
-                f"{spec.target_uri} was built with a sequence of another type: {field.name} is {types}.",
-                remedy="keep the type of sequence_by, or build a new target under a new pipeline name.",
-            )
-        raise TargetSchemaClash(
-            f"Column {field.name!r} of the target {spec.target_uri} is {types} as in {spec.source_uri}.",
-            remedy="cast the column with select, or alter the target's column.",
-        )
-    if new and options.schema_evolution != "additive":
-        raise TargetSchemaClash(
-            f"The target {spec.target_uri} has no column {', '.join(map(repr, new))}, and schema_evolution "
-            f"is {options.schema_evolution!r}.",
-            remedy="add it to the target, leave it out with select, or set schema_evolution='additive'.",
-        )
-    return bool(new)

@@ -1,0 +1,93 @@
+"""The target's columns against the rows that are to be written."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from delta_cdc.errors import ConfigurationDrift, TargetSchemaClash
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import DataType, StructType
+
+    from delta_cdc.apply.rows import Shape
+    from delta_cdc.spec import ApplyOptions, ApplySpec
+
+
+def target_schema(shape: Shape, options: ApplyOptions) -> StructType:
+    """Return the columns that a target of this shape has: the rows' own, and for type 2 start and end."""
+    from pyspark.sql import types as T
+
+    history = (options.start_column, options.end_column) if shape.sequence_type is not None else ()
+    added = [T.StructField(name, shape.sequence_type or T.NullType()) for name in history]
+    return T.StructType([*shape.schema.fields, *added])
+
+
+def _lacking(found: DataType, wanted: DataType, path: str) -> list[str] | None:
+    """Return the nested fields that ``found`` lacks of ``wanted``; None where it cannot take its values.
+
+    Whether parts may be NULL is left out: Delta stores and enforces that for itself.
+    """
+    from pyspark.sql import types as T
+
+    pairs: list[tuple[DataType, DataType, str]]
+    if isinstance(found, T.StructType) and isinstance(wanted, T.StructType):
+        existing = {f.name.lower(): f for f in found.fields}
+        if not set(existing) <= {f.name.lower() for f in wanted.fields}:
+            return None
+        new = [f"{path}.{f.name}" for f in wanted.fields if f.name.lower() not in existing]
+        shared = [f for f in wanted.fields if f.name.lower() in existing]
+        pairs = [(existing[f.name.lower()].dataType, f.dataType, f"{path}.{f.name}") for f in shared]
+    elif isinstance(found, T.ArrayType) and isinstance(wanted, T.ArrayType):
+        new, pairs = [], [(found.elementType, wanted.elementType, f"{path}.element")]
+    elif isinstance(found, T.MapType) and isinstance(wanted, T.MapType):
+        new = []
+        pairs = [
+            (found.keyType, wanted.keyType, f"{path}.key"),
+            (found.valueType, wanted.valueType, f"{path}.value"),
+        ]
+    else:
+        return [] if found == wanted else None
+    for one, other, where in pairs:
+        inner = _lacking(one, other, where)
+        if inner is None:
+            return None
+        new += inner
+    return new
+
+
+def check_target(session: SparkSession, spec: ApplySpec, wanted: StructType) -> bool:
+    """Check that the target can take the rows; returns whether it needs new columns.
+
+    :raises TargetSchemaClash: for a column of another type, or a new one where evolution is off
+    :raises ConfigurationDrift: where the sequence is of another type than the history's
+    """
+    options = spec.options
+    existing = {f.name.lower(): f for f in session.read.format("delta").load(spec.target_uri).schema.fields}
+    new = [f.name for f in wanted.fields if f.name.lower() not in existing]
+    history = {options.start_column.lower(), options.end_column.lower()}
+    for field in wanted.fields:
+        found = existing.get(field.name.lower())
+        if found is None:
+            continue
+        nested = _lacking(found.dataType, field.dataType, field.name)
+        if nested is not None:
+            new += nested
+            continue
+        types = f"{found.dataType.simpleString()}, not {field.dataType.simpleString()}"
+        if options.stored_as_scd_type == 2 and field.name.lower() in history:
+            raise ConfigurationDrift(
+                f"{spec.target_uri} was built with a sequence of another type: {field.name} is {types}.",
+                remedy="keep the type of sequence_by, or build a new target under a new pipeline name.",
+            )
+        raise TargetSchemaClash(
+            f"Column {field.name!r} of the target {spec.target_uri} is {types} as in {spec.source_uri}.",
+            remedy="cast the column with select, or alter the target's column.",
+        )
+    if new and options.schema_evolution != "additive":
+        raise TargetSchemaClash(
+            f"The target {spec.target_uri} has no column {', '.join(map(repr, new))}, and schema_evolution "
+            f"is {options.schema_evolution!r}.",
+            remedy="add it to the target, leave it out with select, or set schema_evolution='additive'.",
+        )
+    return bool(new)
