@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from delta_cdc import phases
 from delta_cdc.apply import layout
-from delta_cdc.apply.commit import commit, overtaken, private_session
+from delta_cdc.apply.commit import commit, look, overtaken, private_session
 from delta_cdc.changes import feed
 from delta_cdc.spec import JobResult, fingerprint
 from delta_cdc.watermark import Seal, SealStep
@@ -33,7 +33,7 @@ def run(spark: SparkSession, spec: ReadSpec) -> JobResult:
     rows = _rows(session, spec)
     phases.reached("planned")
     if step.planned_on is not None:
-        reason = overtaken(session, spec.staging_uri, step.planned_on)
+        reason = overtaken(session, spec.staging_uri, step.planned_on, look(session, spec.staging_uri))
         if reason is not None:
             return JobResult(status="stale", message=reason)
     seal = Seal(

@@ -90,20 +90,39 @@ def sealed(session: SparkSession, seal: Seal) -> Iterator[None]:
             session.conf.unset(key)
 
 
-def look(session: SparkSession, target: str) -> PlannedOn:
-    """Return the target's id and newest version as they are now."""
-    detail = session.sql(f"DESCRIBE DETAIL {table(target)}").select("id").collect()[0]
+@dataclass(frozen=True)
+class Seen:
+    """The target as a job finds it.
+
+    :param is_laid_out: whether it has clustering or partition columns
+    """
+
+    table_id: str
+    version: int
+    is_laid_out: bool
+    properties: dict[str, str]
+
+
+def look(session: SparkSession, target: str) -> Seen:
+    """Return the target as it is now."""
+    detail = session.sql(f"DESCRIBE DETAIL {table(target)}").collect()[0]
     newest = session.sql(f"DESCRIBE HISTORY {table(target)} LIMIT 1").select("version").collect()[0]
-    return PlannedOn(table_id=detail["id"], version=newest["version"])
+    return Seen(
+        table_id=detail["id"],
+        version=newest["version"],
+        is_laid_out=bool(detail["clusteringColumns"] or detail["partitionColumns"]),
+        properties=dict(detail["properties"]),
+    )
 
 
-def overtaken(session: SparkSession, target: str, planned_on: PlannedOn) -> str | None:
+def overtaken(session: SparkSession, target: str, planned_on: PlannedOn, now: Seen) -> str | None:
     """Say why a plan made on ``planned_on`` no longer fits the target; None where it still does.
 
     The compare-and-swap sees other seals, but no RESTORE, REPLACE, overwrite or TRUNCATE: the transaction
     identifiers survive all of them.
+
+    :param now: the target right before the commit, from :func:`look`
     """
-    now = look(session, target)
     if now.table_id != planned_on.table_id:
         return f"the target {target} was replaced (table id {now.table_id}, planned on {planned_on.table_id})"
     newer = now.version - planned_on.version

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from delta_cdc import phases
 from delta_cdc.apply import batch as b
 from delta_cdc.apply import layout, rows, scd1, scd2, schema
-from delta_cdc.apply.commit import Outcome, commit, first_line, look, overtaken, private_session
+from delta_cdc.apply.commit import Outcome, Seen, commit, first_line, look, overtaken, private_session
 from delta_cdc.changes import feed
 from delta_cdc.errors import NotInsertOnly
 from delta_cdc.spec import JobResult, fingerprint
@@ -87,8 +87,10 @@ def _run_step(session: SparkSession, spec: ApplySpec, step: Step) -> _Done:
     log.info("reading %s", what)
     work = _prepare(session, spec, step)
     phases.reached("planned")
+    seen: Seen | None = None
     if step.planned_on is not None:
-        reason = overtaken(session, spec.target_uri, step.planned_on)
+        seen = look(session, spec.target_uri)
+        reason = overtaken(session, spec.target_uri, step.planned_on, seen)
         if reason is not None:
             return _Done(Outcome("stale", message=reason), work)
     known = ", ".join(f"{count} {name}" for name, count in work.counts.items())
@@ -96,18 +98,18 @@ def _run_step(session: SparkSession, spec: ApplySpec, step: Step) -> _Done:
     outcome = commit(session, _seal(spec, step, work), work.write)
     if outcome.status == "committed":
         log.info("committed version %s of %s, seal %s", outcome.version, spec.target_uri, step.seal_number)
-        _tidy(session, spec, step, work.shape)
+        _tidy(session, spec, step, work.shape, seen)
     return _Done(outcome, work)
 
 
-def _tidy(session: SparkSession, spec: ApplySpec, step: Step, shape: Shape) -> None:
-    """Declare the clustering and empty the staging table; the step stands, so failing here is a warning.
+def _tidy(session: SparkSession, spec: ApplySpec, step: Step, shape: Shape, seen: Seen | None) -> None:
+    """Complete the target's layout and empty the staging table; the step stands, so failing is a warning.
 
-    Both are done again by the next run: the clustering is still missing then, and the next batch replaces
+    Both are done again by the next run: what is missing is still missing then, and the next batch replaces
     this one.
     """
     try:
-        layout.ensure_clustering(session, spec.target_uri, shape, spec.options)
+        layout.complete(session, spec.target_uri, shape, spec.options, seen)
         if step.staging is not None:
             # The batch is in the target; what is read again from here on comes from a newer batch's version.
             session.sql(f"DELETE FROM {table(step.staging.uri)}")

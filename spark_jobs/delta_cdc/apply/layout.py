@@ -6,13 +6,14 @@ import re
 from typing import TYPE_CHECKING
 
 from delta_cdc.errors import InvalidConfiguration
-from delta_cdc.sql import quote, table
+from delta_cdc.sql import quote, string, table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from delta_cdc.apply.commit import Seen
     from delta_cdc.apply.rows import Shape
     from delta_cdc.spec import ApplyOptions
 
@@ -38,7 +39,7 @@ def clustering_columns(shape: Shape, options: ApplyOptions) -> tuple[str, ...]:
 
 
 def properties(shape: Shape, options: ApplyOptions) -> dict[str, str]:
-    """Return the table properties of a new target; what the user gives wins.
+    """Return Delta's table properties of a new target; what the user gives wins.
 
     :raises InvalidConfiguration: for column mapping together with a published change feed
     """
@@ -53,7 +54,8 @@ def properties(shape: Shape, options: ApplyOptions) -> dict[str, str]:
     if statistics:
         ours["delta.dataSkippingStatsColumns"] = ",".join(map(quote, statistics))
     added = () if shape.sequence_type is None else (options.start_column, options.end_column)
-    ours |= {**mapping([*shape.values, *added]), **options.target_properties}
+    given = {k: v for k, v in options.target_properties.items() if k.startswith("delta.")}
+    ours |= {**mapping([*shape.values, *added]), **given}
     if (
         ours.get("delta.columnMapping.mode", "none") != "none"
         and ours["delta.enableChangeDataFeed"] == "true"
@@ -84,17 +86,21 @@ def arranged(rows: DataFrame, shape: Shape, options: ApplyOptions) -> DataFrame:
     return rows.repartitionByRange(*order).sortWithinPartitions(*order)
 
 
-def ensure_clustering(session: SparkSession, target: str, shape: Shape, options: ApplyOptions) -> bool:
-    """Declare the target's clustering columns if it has none yet; returns whether it did.
+def complete(
+    session: SparkSession, target: str, shape: Shape, options: ApplyOptions, seen: Seen | None
+) -> None:
+    """Give the target what the load's own commit cannot carry: clustering, and properties of the user's own.
 
-    It needs a commit of its own after the load, so a crash between the two is mended by the next run.
+    The writer ignores ``clusterBy`` and drops properties that don't begin with ``delta.``. Each needs a
+    commit of its own after the load, so a crash in between is mended by the next run.
+
+    :param seen: the target before this step; None for one that this step made
     """
     wanted = clustering_columns(shape, options)
-    if not wanted:
-        return False
-    detail = session.sql(f"DESCRIBE DETAIL {table(target)}")
-    found = detail.select("clusteringColumns", "partitionColumns").collect()[0]
-    if found["clusteringColumns"] or found["partitionColumns"]:
-        return False
-    session.sql(f"ALTER TABLE {table(target)} CLUSTER BY ({', '.join(map(quote, wanted))})")
-    return True
+    if wanted and not (seen is not None and seen.is_laid_out):
+        session.sql(f"ALTER TABLE {table(target)} CLUSTER BY ({', '.join(map(quote, wanted))})")
+    own = {k: v for k, v in options.target_properties.items() if not k.startswith("delta.")}
+    missing = {k: v for k, v in own.items() if seen is None or k not in seen.properties}
+    if missing:
+        listed = ", ".join(f"{string(key)} = {string(value)}" for key, value in missing.items())
+        session.sql(f"ALTER TABLE {table(target)} SET TBLPROPERTIES ({listed})")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import shutil
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 import pytest
 
@@ -24,7 +26,6 @@ from tests.support.engine import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -216,7 +217,9 @@ def test_a_merge_looks_only_at_files_in_the_bounds_of_its_keys(spark: SparkSessi
             flow.target
         )
         assert newest(flow.target) == version
+    for version in (0, 2, 3):
+        for added in picked(flow.target, version, "add"):
+            # A MERGE that opens one of these files fails.
+            (Path(flow.target) / unquote(added["path"])).unlink()
     assert flow.apply(1, 1).status == "committed"
-    metrics = commit_info(flow.target, 4)["operationMetrics"]
-    assert metrics["numTargetFilesBeforeSkipping"] == "4"
-    assert metrics["numTargetFilesAfterSkipping"] == "1"
+    assert int(commit_info(flow.target, 4)["operationMetrics"]["numTargetRowsUpdated"]) == 11
