@@ -10,10 +10,12 @@ from delta_cdc.errors import (
     ChangeFeedDisabled,
     InvalidConfiguration,
     LogGap,
+    SchemaChangeInRange,
     SourceHistoryChanged,
     SourceTableReplaced,
     VersionsExpired,
 )
+from delta_cdc.log.schema import lost_column
 
 if TYPE_CHECKING:
     from delta_cdc.log.actions import Commit
@@ -124,6 +126,59 @@ async def check_feed(log: DeltaLog, commits: tuple[Commit, ...], at_end: TableSt
     for commit in described:
         if commit.metadata is not None and not feed_on(commit.metadata.configuration):
             raise feed_disabled(at_end.uri, commit.version)
+
+
+async def check_schema(log: DeltaLog, commits: tuple[Commit, ...]) -> tuple[str, ...]:
+    """Refuse a range in which a column was dropped, renamed or given another type.
+
+    Every commit counts, also those before the first change of data: the feed is read with the schema of the
+    range's end, and the target has that of the version before the range.
+
+    :param commits: all commits of the range, ascending
+    :return: what could not be compared, for people to read
+    :raises SchemaChangeInRange: names the first such version and column
+    """
+    described = [
+        commit for commit in commits if commit.metadata is not None and commit.metadata.schema_string
+    ]
+    if not described:
+        return ()
+    base = await _schema_before(log, commits[0].version - 1)
+    notes: tuple[str, ...] = ()
+    if base is None:
+        oldest, *described = described
+        assert oldest.metadata is not None
+        base = oldest.metadata.id, oldest.metadata.schema_string
+        if commits[0].version > 0:
+            notes = (
+                f"Version {commits[0].version - 1} of {log.uri} cannot be rebuilt: schema changes are looked "
+                f"for from version {oldest.version} on.",
+            )
+    table_id, schema = base
+    for commit in described:
+        assert commit.metadata is not None
+        now = commit.metadata
+        lost = lost_column(schema, now.schema_string, by_id=now.id == table_id)
+        if lost is not None:
+            raise SchemaChangeInRange(
+                f"The schema of {log.uri} changed in version {commit.version} "
+                f"({commit.info.operation or 'unknown operation'}): column {lost}.",
+                remedy=f"apply up to version {commit.version - 1} (ending_version), then load a new target "
+                "from the table as it is now; only added columns can be followed.",
+            )
+        table_id, schema = now.id, now.schema_string
+    return notes
+
+
+async def _schema_before(log: DeltaLog, version: int) -> tuple[str, str] | None:
+    """Return the table id and schema of a version; None where there is none, or the log was cleaned."""
+    if version < 0:
+        return None
+    try:
+        state = await log.snapshot(version)
+    except (VersionsExpired, LogGap):
+        return None
+    return state.table_id, state.schema_string
 
 
 def check_retention(commit: Commit, state: TableState, now_ms: int) -> None:

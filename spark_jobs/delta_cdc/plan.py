@@ -296,19 +296,20 @@ async def _choose(sight: _Sight, seal: Seal, pinned_end: PinnedEnd) -> _Chosen |
     at_end = await _state_at(sight, ending)
     chosen = _Chosen(VersionRange(commits[0].version, ending), commits, at_end, notes)
     try:
-        await _pass_gates(sight, chosen)
+        return await _pass_gates(sight, chosen)
     except ChangeFeedDisabled as error:
         if identity.replaced:
             raise gates.replaced(sight.source, seal) from error
         raise
-    return chosen
 
 
-async def _pass_gates(sight: _Sight, chosen: _Chosen) -> None:
+async def _pass_gates(sight: _Sight, chosen: _Chosen) -> _Chosen:
     first = chosen.first_change
     reading = tuple(commit for commit in chosen.commits if commit.version >= first.version)
     await gates.check_feed(sight.log, reading, chosen.at_end)
+    notes = await gates.check_schema(sight.log, chosen.commits)
     gates.check_retention(first, sight.source, sight.now_ms)
+    return replace(chosen, notes=(*chosen.notes, *notes))
 
 
 @dataclass(frozen=True)
@@ -492,14 +493,13 @@ async def _plan_from_version(request: ApplyRequest, sight: _Sight, first: int, e
     checks.check_columns(request.options, at_end.schema_columns, sight.source.uri, ending)
     if not any(commit.changes_data for commit in commits):
         return _planned(request, sight, at_end, (load,), _feed_warning(at_end))
-    chosen = _Chosen(VersionRange(first, ending), commits, at_end, ())
-    await _pass_gates(sight, chosen)
+    chosen = await _pass_gates(sight, _Chosen(VersionRange(first, ending), commits, at_end, ()))
     apply = replace(
         await _changes_step(sight, chosen, 0),
         seal_number=load.seal_number + 1,
         planned_on=None,
     )
-    return _planned(request, sight, at_end, (load, apply), ())
+    return _planned(request, sight, at_end, (load, apply), chosen.notes)
 
 
 async def _load_before(sight: _Sight, first: int) -> Step:

@@ -30,6 +30,8 @@ class LogTable:
     created: int = EPOCH
     version: int = -1
     files: dict[int, frozenset[str]] = field(default_factory=dict)
+    #: The schema's fields, where strings named ``columns`` are not enough.
+    fields: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def uri(self) -> str:
@@ -80,7 +82,7 @@ class LogTable:
         return self
 
     def metadata(self) -> dict[str, Any]:
-        fields = [{"name": name, "type": "string", "nullable": True, "metadata": {}} for name in self.columns]
+        fields = self.fields or [field_of(name) for name in self.columns]
         return {
             "metaData": {
                 "id": self.table_id,
@@ -138,6 +140,10 @@ class LogTable:
         self.configuration = {k.replace("__", "."): v for k, v in configuration.items()}
         return self.commit("SET TBLPROPERTIES", self.metadata())
 
+    def alter(self, *fields: dict[str, Any], operation: str = "CHANGE COLUMN") -> int:
+        self.fields = list(fields)
+        return self.commit(operation, self.metadata())
+
     def restore(self, version: int, *, timestamp: str | None = None) -> int:
         wanted, now = self.files[version], self.files[self.version]
         back = [
@@ -178,6 +184,21 @@ class LogTable:
             ),
             **given,
         )
+
+
+def field_of(
+    name: str, of: Any = "string", *, mapped: int | None = None, nullable: bool = True, comment: str = ""
+) -> dict[str, Any]:
+    """Return a field of a schema; ``mapped`` gives it an id of column mapping."""
+    metadata: dict[str, Any] = {"comment": comment} if comment else {}
+    if mapped is not None:
+        metadata["delta.columnMapping.id"] = mapped
+        metadata["delta.columnMapping.physicalName"] = f"col-{mapped}"
+    return {"name": name, "type": of, "nullable": nullable, "metadata": metadata}
+
+
+def struct_of(*fields: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "struct", "fields": list(fields)}
 
 
 def seal(

@@ -16,6 +16,7 @@ from delta_cdc.errors import (
     NotADeltaTable,
     RangeNotContiguous,
     ReservedColumnName,
+    SchemaChangeInRange,
     SourceHistoryChanged,
     SourceTableReplaced,
     TableNotFound,
@@ -27,7 +28,7 @@ from delta_cdc.plan import ApplyRequest, Plan, ReadRequest, plan_apply, plan_rea
 from delta_cdc.spec import ApplyOptions, ApplySpec, ReadSpec, Staging
 from delta_cdc.versions import VersionRange
 from delta_cdc.watermark import PlannedOn
-from tests.support.logs import EPOCH, FEED, SECOND, LogTable, seal
+from tests.support.logs import EPOCH, FEED, SECOND, LogTable, field_of, seal, struct_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -276,6 +277,130 @@ def test_intervals(text: str, hours: float) -> None:
 def test_unreadable_intervals(text: str) -> None:
     with pytest.raises(InvalidConfiguration):
         interval_ms(text)
+
+
+# -- schema changes -----------------------------------------------------------------------------
+ID, NAME = field_of("id"), field_of("name")
+NESTED = field_of("at", struct_of(field_of("x", "integer"), field_of("y", "integer")))
+X, Z = struct_of(field_of("x")), struct_of(field_of("z"))
+LISTED = field_of("all", {"type": "array", "elementType": X, "containsNull": True})
+MAPPED = field_of("by", {"type": "map", "keyType": "string", "valueType": "date", "valueContainsNull": True})
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ([ID, NAME], [ID], "column name was dropped"),
+        ([ID, NAME], [ID, field_of("title")], "column name was dropped or renamed"),
+        ([ID, NAME], [ID, field_of("name", "long")], "column name changed its type from string to long"),
+        ([ID, NESTED], [ID, field_of("at", struct_of(field_of("x", "integer")))], "column at.y was dropped"),
+        ([ID, NESTED], [ID, field_of("at")], "column at changed its type from struct to string"),
+        (
+            [ID, LISTED],
+            [
+                ID,
+                field_of(
+                    "all", {"type": "array", "elementType": struct_of(field_of("z")), "containsNull": True}
+                ),
+            ],
+            "column all.element.x was dropped",
+        ),
+        (
+            [ID, MAPPED],
+            [ID, field_of("by", {**MAPPED["type"], "valueType": "timestamp"})],
+            "column by.value changed its type from date to timestamp",
+        ),
+        (
+            [field_of("id", mapped=1), field_of("name", mapped=2)],
+            [field_of("id", mapped=1), field_of("title", mapped=2)],
+            "column name was renamed to title",
+        ),
+        (
+            [field_of("id", mapped=1), field_of("name", mapped=2)],
+            [field_of("id", mapped=1), field_of("name", mapped=3)],
+            "column name was dropped",
+        ),
+    ],
+)
+@pytest.mark.parametrize("place", ["before the first change", "after it"])
+def test_a_column_that_is_lost_in_the_range(
+    tables: Tables, before: list[Any], after: list[Any], said: str, place: str
+) -> None:
+    tables.source.alter(*before, operation="REPLACE COLUMNS")
+    tables.sealed(6)
+    if place == "after it":
+        tables.source.append()
+    altered = tables.source.alter(*after)
+    tables.source.append()
+    for plan in (tables.apply, tables.read):
+        with pytest.raises(SchemaChangeInRange, match=f"version {altered} .CHANGE COLUMN.: {said}") as failed:
+            plan()
+        assert f"up to version {altered - 1} (ending_version)" in str(failed.value)
+
+
+def test_a_column_that_is_lost_and_comes_back(tables: Tables) -> None:
+    """The two ends agree, and yet old values are gone."""
+    tables.sealed(5)
+    tables.source.alter(ID)
+    tables.source.alter(ID, NAME)
+    tables.source.append()
+    with pytest.raises(SchemaChangeInRange, match="in version 6"):
+        tables.apply()
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        [ID, NAME, field_of("more", "date")],
+        [field_of("ID"), field_of("name", comment="said", nullable=False)],
+        [field_of("id", mapped=1), field_of("name", mapped=2)],
+        [NAME, ID],
+    ],
+)
+def test_changes_of_the_schema_that_lose_nothing(tables: Tables, after: list[Any]) -> None:
+    tables.sealed(5)
+    tables.source.alter(*after)
+    tables.source.append()
+    plan = tables.apply()
+    assert (plan.versions, plan.notes) == (VersionRange(6, 7), ())
+
+
+def test_a_replaced_source_counts_its_columns_anew(tables: Tables) -> None:
+    tables.source.alter(field_of("id", mapped=1), field_of("name", mapped=2))
+    tables.sealed(6)
+    tables.source.fields = [field_of("id", mapped=3), field_of("name", mapped=4)]
+    tables.source.replace_table("other")
+    assert tables.apply().versions == VersionRange(7, 7)
+    tables.source.fields = [ID]
+    tables.source.replace_table("another")
+    with pytest.raises(SchemaChangeInRange, match="in version 8"):
+        tables.apply()
+
+
+def test_the_schema_before_the_range_is_gone(tables: Tables) -> None:
+    from deltalake import DeltaTable
+
+    tables.sealed(5)
+    tables.source.alter(ID, NAME, field_of("more"))
+    DeltaTable(tables.source.uri).create_checkpoint()
+    tables.source.append()
+    for version in range(5):
+        tables.source.file(version).unlink()
+    plan = tables.apply()
+    assert plan.versions == VersionRange(6, 7)
+    assert "looked for from version 6 on" in plan.notes[0]
+    tables.source.alter(ID)
+    with pytest.raises(SchemaChangeInRange, match="in version 8"):
+        tables.apply()
+
+
+def test_a_column_that_is_lost_after_the_first_version_of_a_load(tables: Tables) -> None:
+    tables.source.alter(ID)
+    tables.source.append()
+    for first in (0, 3):
+        with pytest.raises(SchemaChangeInRange, match="in version 6"):
+            tables.apply(starting_version=first)
+    assert tables.apply(starting_version=7).versions == VersionRange(7, 7)
 
 
 # -- identity -----------------------------------------------------------------------------------

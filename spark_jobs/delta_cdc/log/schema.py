@@ -1,0 +1,70 @@
+"""What became of a table's columns between two of its schemas, told from the log alone."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+_ID = "delta.columnMapping.id"
+
+
+def lost_column(before: str, after: str, *, by_id: bool) -> str | None:
+    """Say which column of ``before`` is gone, has another name or another type in ``after``.
+
+    New columns, nullability, comments and all other metadata don't count, nor does the case of a name.
+
+    :param before: ``metaData.schemaString`` of the older version
+    :param after: that of the newer one
+    :param by_id: columns that both sides give an id of column mapping are told by it; only within one table,
+        because a table that is made anew starts counting again
+    :return: such as ``name was dropped``; None where every column is still there
+    """
+    return _struct(json.loads(before), json.loads(after), "", by_id)
+
+
+def _struct(before: dict[str, Any], after: dict[str, Any], path: str, by_id: bool) -> str | None:
+    names = {field["name"].lower(): field for field in after["fields"]}
+    ids = {_id(field): field for field in after["fields"]}
+    for field in before["fields"]:
+        name, found = f"{path}{field['name']}", names.get(field["name"].lower())
+        if by_id and _id(field) is not None and None not in ids:
+            found = ids.get(_id(field))
+        if found is None:
+            return f"{name} was dropped or renamed"
+        if found["name"].lower() != field["name"].lower():
+            return f"{name} was renamed to {path}{found['name']}"
+        lost = _type(field["type"], found["type"], name, by_id)
+        if lost is not None:
+            return lost
+    return None
+
+
+def _type(before: Any, after: Any, path: str, by_id: bool) -> str | None:
+    kind = _kind(before)
+    if kind != _kind(after):
+        return f"{path} changed its type from {_shown(before)} to {_shown(after)}"
+    if kind == "struct":
+        return _struct(before, after, f"{path}.", by_id)
+    if kind == "array":
+        return _type(before["elementType"], after["elementType"], f"{path}.element", by_id)
+    if kind == "map":
+        key = _type(before["keyType"], after["keyType"], f"{path}.key", by_id)
+        return key or _type(before["valueType"], after["valueType"], f"{path}.value", by_id)
+    return None
+
+
+def _kind(of: Any) -> str:
+    if not isinstance(of, dict):
+        return str(of).replace(" ", "").lower()
+    # A type of the user's own is the same only where all of it is.
+    kind = str(of.get("type"))
+    return kind if kind in ("struct", "array", "map") else json.dumps(of, sort_keys=True)
+
+
+def _shown(of: Any) -> str:
+    return str(of.get("type")) if isinstance(of, dict) else str(of)
+
+
+def _id(field: dict[str, Any]) -> int | None:
+    found = (field.get("metadata") or {}).get(_ID)
+    return None if found is None else int(found)
