@@ -138,26 +138,22 @@ async def check_schema(log: DeltaLog, commits: tuple[Commit, ...]) -> tuple[str,
     :return: what could not be compared, for people to read
     :raises SchemaChangeInRange: names the first such version and column
     """
-    described = [
-        commit for commit in commits if commit.metadata is not None and commit.metadata.schema_string
-    ]
+    described = [(commit, commit.metadata) for commit in commits if commit.metadata is not None]
     if not described:
         return ()
-    base = await _schema_before(log, commits[0].version - 1)
     notes: tuple[str, ...] = ()
+    before = commits[0].version - 1
+    base = await _schema_before(log, before)
     if base is None:
-        oldest, *described = described
-        assert oldest.metadata is not None
-        base = oldest.metadata.id, oldest.metadata.schema_string
-        if commits[0].version > 0:
-            notes = (
-                f"Version {commits[0].version - 1} of {log.uri} cannot be rebuilt: schema changes are looked "
-                f"for from version {oldest.version} on.",
+        oldest, first = described[0]
+        base = first.id, first.schema_string
+        if before >= 0:
+            text = (
+                f"Version {before} of {log.uri} cannot be rebuilt: schema changes are looked for from version"
             )
+            notes = (f"{text} {oldest.version} on.",)
     table_id, schema = base
-    for commit in described:
-        assert commit.metadata is not None
-        now = commit.metadata
+    for commit, now in described:
         lost = lost_column(schema, now.schema_string, by_id=now.id == table_id)
         if lost is not None:
             raise SchemaChangeInRange(
