@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from delta_cdc.errors import (
     ColumnNotFound,
@@ -13,7 +13,7 @@ from delta_cdc.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from delta_cdc.spec import ApplyOptions
     from delta_cdc.watermark import Seal
@@ -166,19 +166,27 @@ def check_feed_columns(columns: Iterable[str], table: str, version: int) -> None
 def check_drift(seal: Seal, options: ApplyOptions, target: str) -> None:
     """Refuse options the target was not built with. The type of the sequence is compared by the engine.
 
-    :raises ConfigurationDrift: other keys, SCD type or tracked columns (order and case don't count)
+    :raises ConfigurationDrift: other keys, SCD type, tracked columns, start or end column (order and case
+        don't count), or another ``where``, ``select`` or ``partition_by`` (white space doesn't count)
     """
     written = seal.configuration
-    now = {
+    now: dict[str, Any] = {
         "keys": list(options.keys),
         "scd_type": options.stored_as_scd_type,
         "tracked": {
             "include": options.track_history_column_list,
             "except": options.track_history_except_column_list,
         },
+        "where": options.where,
+        "select": list(options.select),
+        "partition_by": dict(options.partition_by),
     }
+    if options.stored_as_scd_type == 2:
+        now |= {"start_column": options.start_column, "end_column": options.end_column}
     for name, value in now.items():
-        if name in written and _comparable(written[name]) != _comparable(value):
+        # A seal of an older release doesn't have all of them.
+        alike = _ALIKE.get(name, _comparable)
+        if name in written and alike(written[name]) != alike(value):
             raise ConfigurationDrift(
                 f"The target {target} was built with {name} = {_shown(written[name])}, and now {name} = "
                 f"{_shown(value)} is given (pipeline {seal.pipeline}, seal {seal.number}).",
@@ -212,9 +220,34 @@ def _comparable(value: object) -> object:
     return value
 
 
-def _shown(value: object) -> str:
+def _text(value: object) -> object:
+    """Expressions as written: their order and case may mean something."""
     if isinstance(value, dict):
+        return {str(key).lower(): _text(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_text(entry) for entry in value]
+    return " ".join(value.split()) if isinstance(value, str) else value
+
+
+def _name(value: object) -> str:
+    return str(value).lower()
+
+
+_ALIKE: dict[str, Callable[[object], object]] = {
+    "where": _text,
+    "select": _text,
+    "partition_by": _text,
+    "start_column": _name,
+    "end_column": _name,
+}
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, dict) and set(value) == {"include", "except"}:
         return ", ".join(f"{key} {_shown(entry)}" for key, entry in value.items())
+    if isinstance(value, dict):
+        entries = (name if made is None else f"{name}: {made}" for name, made in value.items())
+        return f"({', '.join(entries)})"
     if isinstance(value, list | tuple):
         return f"({', '.join(map(str, value))})"
     return "all" if value is None else str(value)

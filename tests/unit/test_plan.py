@@ -652,6 +652,54 @@ def test_the_tracked_set_drifted(tables: Tables) -> None:
             tables.apply(options=other)
 
 
+BUILT: dict[str, Any] = {
+    "scd_type": 2,
+    "start_column": "Since",
+    "end_column": "until",
+    "where": "id > 1\n  AND name = 'x'",
+    "select": ["id", "upper( name )  AS name"],
+    "partition_by": {"First": "left(name, 1)", "id": None},
+}
+BUILT_WITH = ApplyOptions(
+    keys=("id",),
+    stored_as_scd_type=2,
+    start_column="since",
+    end_column="UNTIL",
+    where=" id > 1 AND name = 'x' ",
+    select=("id", "upper( name ) AS name"),
+    partition_by={"first": "left(name,  1)", "id": None},
+)
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"start_column": "begin"}, "start_column = Since, and now start_column = begin"),
+        ({"end_column": "end"}, "end_column"),
+        ({"where": "id > 2 AND name = 'x'"}, "where"),
+        ({"where": "id > 1 AND name = 'X'"}, "where"),
+        ({"where": None}, "now where = all"),
+        ({"select": ("id", "lower(name) AS name")}, "select"),
+        ({"select": ()}, "select"),
+        (
+            {"partition_by": {"first": "left(name, 2)", "id": None}},
+            "partition_by = .First: left.name, 1., id.",
+        ),
+        ({"partition_by": {}}, "partition_by"),
+    ],
+)
+def test_what_the_target_was_built_with_drifted(tables: Tables, changes: dict[str, Any], named: str) -> None:
+    tables.sealed(3, configuration=BUILT)
+    assert tables.apply(options=BUILT_WITH).spec is not None
+    with pytest.raises(ConfigurationDrift, match=named):
+        tables.apply(options=replace(BUILT_WITH, **changes))
+
+
+def test_the_history_columns_mean_nothing_for_type_1(tables: Tables) -> None:
+    tables.sealed(3, configuration={**BUILT, "scd_type": 1, "where": None, "select": [], "partition_by": {}})
+    assert tables.apply().spec is not None
+
+
 def test_no_source(tables: Tables, tmp_path: Path) -> None:
     with pytest.raises(TableNotFound):
         tables.apply(source=str(tmp_path / "absent"))
