@@ -162,20 +162,24 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]
         """Plan, run at most one Spark application per attempt, confirm from the target's log, publish."""
-        from delta_cdc.flow import run_apply
+        from delta_cdc.flow import published, run_apply
 
+        pins = TaskPins(context)
         try:
             result = run_apply(
                 self._request(context),
                 execute=partial(self.run_job, context),
-                pins=TaskPins(context),
+                pins=pins,
                 say=self.log.info,
             )
         except DeltaCdcError:
             self.forget_job(context)
             raise
         self.forget_job(context)
-        return self._publish(context, result.to_dict())
+        answer = self._publish(context, result.to_dict())
+        # Last: a try that dies before this publishes again, one that is cleared after it has nothing to do.
+        published(result, pins)
+        return answer
 
     def _request(self, context: Context) -> ApplyRequest:
         from delta_cdc.plan import ApplyRequest

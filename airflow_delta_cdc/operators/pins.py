@@ -10,9 +10,10 @@ if TYPE_CHECKING:
 
 
 class TaskPins:
-    """Keeps the end of a planned range across the tries of one task, so that a retry plans the same.
+    """Keeps a plan across the tries of one task, so that a retry plans the same and knows its own commit.
 
-    A pin that is lost costs nothing but a longer range: the target's log is what proves.
+    It is forgotten once the result is published (:func:`delta_cdc.flow.published`). A pin that is lost costs
+    nothing but a longer range and an asset event: the target's log is what proves.
 
     :param context: the task's context; without a task state store nothing is kept
     """

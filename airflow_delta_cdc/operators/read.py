@@ -77,19 +77,21 @@ class DeltaReadChangesOperator(DeltaCdcOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]
         """Plan, run at most one Spark application per attempt, confirm from the staging table's log."""
-        from delta_cdc.flow import run_read
+        from delta_cdc.flow import published, run_read
 
+        pins = TaskPins(context)
         try:
             result = run_read(
                 self._request(context),
                 execute=partial(self.run_job, context),
-                pins=TaskPins(context),
+                pins=pins,
                 say=self.log.info,
             )
         except DeltaCdcError:
             self.forget_job(context)
             raise
         self.forget_job(context)
+        published(result, pins)
         return result.to_dict()
 
     def _request(self, context: Context) -> ReadRequest:

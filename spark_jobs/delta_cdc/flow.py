@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
@@ -34,6 +34,8 @@ _Request = TypeVar("_Request", ApplyRequest, ReadRequest)
 _Spec = TypeVar("_Spec", ApplySpec, ReadSpec)
 _Result = TypeVar("_Result", bound="ApplyResult")
 
+#: More tries than anybody waits for; the pin must not grow without bound.
+_KEPT_FINGERPRINTS = 40
 _METRICS = {
     "numTargetRowsInserted": "inserted",
     "numTargetRowsUpdated": "updated",
@@ -42,12 +44,13 @@ _METRICS = {
 
 
 class Pins(Protocol):
-    """Keeps ``{"ending_version": int | None, "fingerprint": str}`` across the tries of one piece of work.
+    """Keeps what was planned, a JSON object, across the tries of one piece of work.
 
-    Once the work is done, the end is None and the fingerprint stays: a try that died before it published
-    finds its commit again.
+    With it a retry plans the same range, and knows the commit of a try that died before it published, or
+    whose driver lived on, as its own. So a pin stays until :func:`published` is called.
 
-    A lost pin costs nothing but a longer range: the target's log is what proves.
+    A lost pin costs nothing but a longer range, and a commit that is not announced: the target's log is
+    what proves.
     """
 
     def get(self, key: str) -> dict[str, Any] | None:
@@ -80,6 +83,52 @@ class NoPins:
 
 
 @dataclass(frozen=True)
+class _Pin:
+    """What the tries of one piece of work have planned so far.
+
+    :param fingerprints: of every step of every try; each of these commits is ours
+    :param planned_version: the oldest version of the written table that one of them was planned on; -1 is
+        none
+    :param seal_number: the number of a load's seal, where there was no target
+    """
+
+    ending_version: int | None = None
+    fingerprints: tuple[str, ...] = ()
+    planned_version: int = -1
+    seal_number: int | None = None
+
+    @classmethod
+    def read(cls, value: dict[str, Any] | None) -> _Pin:
+        """People can edit the store: what is not as we write it is no pin."""
+        given = value or {}
+        names = given.get("fingerprints")
+        planned = given.get("planned_version")
+        return cls(
+            _whole(given.get("ending_version")),
+            tuple(name for name in names if isinstance(name, str)) if isinstance(names, list) else (),
+            planned if isinstance(planned, int) else -1,
+            _whole(given.get("seal_number")),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "fingerprints": list(self.fingerprints)}
+
+    def following(self, plan: Plan, names: tuple[str, ...], planned: int, number: int) -> _Pin:
+        """Return the pin with one more plan."""
+        others = tuple(name for name in self.fingerprints if name not in names)
+        return _Pin(
+            plan.ending_version,
+            (*others, *names)[-_KEPT_FINGERPRINTS:],
+            min(planned, self.planned_version) if others else planned,
+            number if plan.proof is None else None,
+        )
+
+
+def _whole(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+@dataclass(frozen=True)
 class ApplyResult:
     """What became of an apply, as the target's log proves it.
 
@@ -88,6 +137,7 @@ class ApplyResult:
     :param watermark: what the target proves now; None only where no target exists yet
     :param counts: rows inserted, updated, deleted, and what else the seal counts
     :param timestamp: when this was found out, ISO 8601 in UTC
+    :param pin_key: what :func:`published` forgets; not part of what is published
     """
 
     applied: bool
@@ -101,6 +151,7 @@ class ApplyResult:
     target_table: str
     target_table_id: str | None
     timestamp: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="milliseconds"))
+    pin_key: str = field(default="", kw_only=True, repr=False, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plain JSON form that is published."""
@@ -159,7 +210,8 @@ def run_apply(
     log whether the commit was made.
 
     :param execute: runs the spec in Spark
-    :param pins: keeps the range's end over retries of the same work
+    :param pins: keeps the plan over retries of the same work, until the caller calls :func:`published`; None
+        keeps nothing beyond this call
     :param say: takes one line per step
     :param max_attempts: how often to plan again after losing a race
     :raises ConcurrentModification: every attempt lost
@@ -183,6 +235,15 @@ def run_read(
     :func:`run_apply`; what is proved is the staging table's seal.
     """
     return _Read(request, execute, pins or NoPins(), say, max_attempts).run()
+
+
+def published(result: ApplyResult, pins: Pins) -> None:
+    """Say that a result has reached everybody who is to know it; the last thing a caller does.
+
+    Before this, the same work done again gives the same result, ``applied`` included; after it, there is
+    nothing to do.
+    """
+    pins.delete(result.pin_key)
 
 
 def committed(request: ApplyRequest | ReadRequest) -> Watermark | None:
@@ -234,6 +295,9 @@ class _Run(Generic[_Request, _Spec, _Result]):
     def planned_version(self, spec: _Spec) -> int:
         raise NotImplementedError
 
+    def seal_number(self, spec: _Spec) -> int:
+        raise NotImplementedError
+
     def publish_nothing(self, plan: Plan) -> _Result:
         raise NotImplementedError
 
@@ -250,14 +314,11 @@ class _Run(Generic[_Request, _Spec, _Result]):
                 self.say(note)
             if plan.spec is None:
                 done = self.publish_nothing(plan)
-                if done.applied:
-                    self._release(plan.pin_key)
-                else:
+                if not done.applied:
                     self.pins.delete(plan.pin_key)
                 return done
             published = self._attempt(plan, plan.spec, attempt)  # type: ignore[arg-type]
             if published is not None:
-                self._release(plan.pin_key)
                 return published
         raise ConcurrentModification(
             f"Another writer won the race for {self.written_table()} {self.max_attempts} times in a row "
@@ -268,10 +329,10 @@ class _Run(Generic[_Request, _Spec, _Result]):
     def _attempt(self, plan: Plan, spec: _Spec, attempt: int) -> _Result | None:
         """Run one plan; None where another writer was faster."""
         names = self.fingerprints(spec)
-        self.pins.set(
-            plan.pin_key,
-            {"ending_version": plan.ending_version, "fingerprint": names[-1]},
+        pin = self.pinned(plan.pin_key).following(
+            plan, names, self.planned_version(spec), self.seal_number(spec)
         )
+        self.pins.set(plan.pin_key, pin.to_dict())
         self.say(f"Planned: {self.described(plan)} (attempt {attempt}).")
         try:
             result = self.execute(spec)
@@ -333,25 +394,14 @@ class _Run(Generic[_Request, _Spec, _Result]):
     def described(self, plan: Plan) -> str:
         return f"versions {plan.versions} of {plan.source.uri} into {self.written_table()}"
 
-    def _release(self, key: str) -> None:
-        """Free the pinned end, but keep the fingerprint.
-
-        The worker may die after this and before the caller has published; the next try then still knows the
-        commit as its own, and publishes it as applied.
-        """
-        name = self.pinned_fingerprint(key)
-        if name is not None and self.pinned_end(key) is not None:
-            self.pins.set(key, {"ending_version": None, "fingerprint": name})
+    def pinned(self, key: str) -> _Pin:
+        return _Pin.read(self.pins.get(key))
 
     def pinned_end(self, key: str) -> int | None:
-        pin = self.pins.get(key)
-        end = pin.get("ending_version") if pin else None
-        # People can edit the store: anything but a version is no pin.
-        return end if isinstance(end, int) and end >= 0 else None
+        return self.pinned(key).ending_version
 
-    def pinned_fingerprint(self, key: str) -> str | None:
-        pin = self.pins.get(key)
-        return pin.get("fingerprint") if pin else None
+    def pinned_number(self, key: str) -> int | None:
+        return self.pinned(key).seal_number
 
 
 async def _find_own(
@@ -395,7 +445,7 @@ def _counted(counts: dict[str, int]) -> str:
 # -- apply --------------------------------------------------------------------------------------
 class _Apply(_Run[ApplyRequest, ApplySpec, ApplyResult]):
     def plan(self) -> Plan:
-        return plan_apply(self.request, pinned_end=self.pinned_end)
+        return plan_apply(self.request, pinned_end=self.pinned_end, pinned_number=self.pinned_number)
 
     def written_table(self) -> str:
         return canonical_uri(self.request.target)
@@ -407,6 +457,9 @@ class _Apply(_Run[ApplyRequest, ApplySpec, ApplyResult]):
         planned = spec.steps[0].planned_on
         return planned.version if planned is not None else -1
 
+    def seal_number(self, spec: ApplySpec) -> int:
+        return spec.steps[0].seal_number
+
     def covered(self, plan: Plan) -> bool:
         """Another seal may already stand on ours: then our range lies inside what it proves."""
         return _proves(self._proof(), plan)
@@ -414,21 +467,38 @@ class _Apply(_Run[ApplyRequest, ApplySpec, ApplyResult]):
     def publish_nothing(self, plan: Plan) -> ApplyResult:
         proof = plan.proof
         seal = proof.seal if proof is not None else None
-        ours = seal is not None and seal.step.fingerprint == self.pinned_fingerprint(plan.pin_key)
-        if proof is not None and seal is not None and proof.commit is not None and ours:
+        earlier = self._earlier(plan)
+        if proof is not None and earlier:
+            last, commit = earlier[-1]
+            moved = f"versions {last.step.starting_version}-{last.step.ending_version} of {plan.source.uri}"
             self.say(
-                f"Already applied by an earlier try: version {proof.commit.version} of "
-                f"{self.written_table()} holds versions {seal.step.starting_version}-"
-                f"{seal.step.ending_version} of {plan.source.uri}."
+                f"Already applied by an earlier try: version {commit.version} of {self.written_table()} "
+                f"holds {moved}."
             )
-            counts = sealed_counts(seal, proof.commit)
-            return self._result(proof, _range(seal), counts, proof.commit.version)
+            return self._result(plan, proof, _range(last), _summed(earlier), commit.version)
         known = f"watermark {seal.watermark}" if seal is not None else "no watermark yet"
         self.say(
             f"Nothing to do: {self.written_table()} has {known}, and {plan.source.uri} is at version "
             f"{plan.source.version}."
         )
-        return self._result(proof, None, {}, proof.target.version if proof is not None else None)
+        return self._result(plan, proof, None, {}, proof.target.version if proof is not None else None)
+
+    def _earlier(self, plan: Plan) -> tuple[tuple[Seal, Commit], ...]:
+        """Return what an earlier try committed and did not publish: its last step, and the load right before.
+
+        Runs of others may have sealed on top of it since, so the newest seal alone does not tell.
+        """
+        proof, pin = plan.proof, self.pinned(plan.pin_key)
+        if proof is None or proof.seal is None or not pin.fingerprints:
+            return ()
+        log = DeltaLog(self.request.target, self.request.storage_options)
+        names, newest = pin.fingerprints, proof.target.version
+        found = run_sync(own_commits(log, self.request.pipeline, names, pin.planned_version, newest))
+        # One that a RESTORE took back is not in effect.
+        found = tuple(pair for pair in found if _holds(proof.seal, pair[0]))
+        if len(found) > 1 and found[-2][0].step.ending_version + 1 == found[-1][0].step.starting_version:
+            return found[-2:]
+        return found[-1:]
 
     def publish(self, plan: Plan, own: _Own, result: JobResult | None) -> ApplyResult:
         proof = self._proof()
@@ -444,7 +514,7 @@ class _Apply(_Run[ApplyRequest, ApplySpec, ApplyResult]):
             f"Applied {self.described(plan)}: {_counted(counts)}; version {version}, watermark "
             f"{proof.seal.watermark}, seal {proof.seal.number}."
         )
-        return self._result(proof, plan.versions, counts, version)
+        return self._result(plan, proof, plan.versions, counts, version)
 
     def _proof(self) -> Proof | None:
         return reconcile(
@@ -454,6 +524,7 @@ class _Apply(_Run[ApplyRequest, ApplySpec, ApplyResult]):
 
     def _result(
         self,
+        plan: Plan,
         proof: Proof | None,
         versions: VersionRange | None,
         counts: dict[str, int],
@@ -471,13 +542,14 @@ class _Apply(_Run[ApplyRequest, ApplySpec, ApplyResult]):
             source_table=canonical_uri(self.request.source),
             target_table=self.written_table(),
             target_table_id=proof.target.table_id if proof is not None else None,
+            pin_key=plan.pin_key,
         )
 
 
 # -- read ---------------------------------------------------------------------------------------
 class _Read(_Run[ReadRequest, ReadSpec, ReadResult]):
     def plan(self) -> Plan:
-        return plan_read(self.request, pinned_end=self.pinned_end)
+        return plan_read(self.request, pinned_end=self.pinned_end, pinned_number=self.pinned_number)
 
     def written_table(self) -> str:
         return canonical_uri(self.request.staging)
@@ -487,6 +559,9 @@ class _Read(_Run[ReadRequest, ReadSpec, ReadResult]):
 
     def planned_version(self, spec: ReadSpec) -> int:
         return spec.step.planned_on.version if spec.step.planned_on is not None else -1
+
+    def seal_number(self, spec: ReadSpec) -> int:
+        return spec.step.seal_number
 
     def covered(self, plan: Plan) -> bool:
         # Only our own commit is a proof here: a batch of somebody else is found by planning again.
@@ -499,7 +574,7 @@ class _Read(_Run[ReadRequest, ReadSpec, ReadResult]):
                 "it all."
             )
             return self._result(plan, applied=False, batch=None)
-        ours = plan.batch[0].step.fingerprint == self.pinned_fingerprint(plan.pin_key)
+        ours = plan.batch[0].step.fingerprint in self.pinned(plan.pin_key).fingerprints
         return self._result(plan, applied=ours, batch=plan.batch)
 
     def publish(self, plan: Plan, own: _Own, result: JobResult | None) -> ReadResult:
@@ -525,6 +600,7 @@ class _Read(_Run[ReadRequest, ReadSpec, ReadResult]):
             staging=self.written_table(),
             staging_version=batch[1].version if batch else None,
             rows=rows,
+            pin_key=plan.pin_key,
         )
 
 
@@ -534,11 +610,16 @@ def _proves(proof: Proof | None, plan: Plan) -> bool:
     if proof is None or proof.seal is None or proof.seal.source_table_id != plan.spec.source_table_id:
         return False
     step = plan.spec.steps[-1]
+    return _covers(proof.seal, step.starting_version, step.ending_version)
+
+
+def _holds(newest: Seal, seal: Seal) -> bool:
+    return _covers(newest, seal.step.starting_version, seal.step.ending_version)
+
+
+def _covers(seal: Seal, starting: int, ending: int) -> bool:
     # An empty load starts at -1, before everything.
-    return (
-        proof.seal.applied_from <= max(step.starting_version, 0)
-        and step.ending_version <= proof.seal.watermark
-    )
+    return seal.applied_from <= max(starting, 0) and ending <= seal.watermark
 
 
 def _range(seal: Seal) -> VersionRange | None:

@@ -30,8 +30,15 @@ if TYPE_CHECKING:
     from delta_cdc.spec import ApplyOptions
     from delta_cdc.watermark import Seal
 
-PinnedEnd = Callable[[str], int | None]
+#: Returns what an earlier try of the same work decided, by pin key.
+Pinned = Callable[[str], int | None]
 _CHUNK = 64
+#: For so long a retry of a load takes the seal number of the try before, in milliseconds.
+_NUMBER_AGE = 7 * 86_400_000
+
+
+def _unpinned(_: str) -> int | None:
+    return None
 
 
 @dataclass(frozen=True)
@@ -98,37 +105,46 @@ class Plan:
 def plan_apply(
     request: ApplyRequest,
     *,
-    pinned_end: PinnedEnd = lambda _: None,
+    pinned_end: Pinned = _unpinned,
+    pinned_number: Pinned = _unpinned,
     now_ms: int | None = None,
 ) -> Plan:
     """Decide what an apply has to do; see :func:`plan_apply_async`."""
-    return run_sync(plan_apply_async(request, pinned_end=pinned_end, now_ms=now_ms))
+    return run_sync(
+        plan_apply_async(request, pinned_end=pinned_end, pinned_number=pinned_number, now_ms=now_ms)
+    )
 
 
 def plan_read(
     request: ReadRequest,
     *,
-    pinned_end: PinnedEnd = lambda _: None,
+    pinned_end: Pinned = _unpinned,
+    pinned_number: Pinned = _unpinned,
     now_ms: int | None = None,
 ) -> Plan:
     """Decide what a read into staging has to do; see :func:`plan_read_async`."""
-    return run_sync(plan_read_async(request, pinned_end=pinned_end, now_ms=now_ms))
+    return run_sync(
+        plan_read_async(request, pinned_end=pinned_end, pinned_number=pinned_number, now_ms=now_ms)
+    )
 
 
 async def plan_apply_async(
     request: ApplyRequest,
     *,
-    pinned_end: PinnedEnd = lambda _: None,
+    pinned_end: Pinned = _unpinned,
+    pinned_number: Pinned = _unpinned,
     now_ms: int | None = None,
 ) -> Plan:
     """Identify, reconcile, choose the range, and pass the gates. Starts no process and writes nothing.
 
     :param pinned_end: returns the end that an earlier try of the same work decided, by pin key
+    :param pinned_number: returns the seal number of that try, where it found no target; such a number
+        older than a week is not taken again
     :param now_ms: the time in epoch milliseconds
     :raises DeltaCdcError: a named error with its remedy for everything that stops the flow
     """
     _check_request(request)
-    sight = await _look(_Wanted.of_apply(request), now_ms)
+    sight = await _look(_Wanted.of_apply(request), now_ms, pinned_number)
     if request.staging is not None:
         return await _plan_from_staging(request, sight)
     return await _plan_from_source(request, sight, pinned_end)
@@ -137,7 +153,8 @@ async def plan_apply_async(
 async def plan_read_async(
     request: ReadRequest,
     *,
-    pinned_end: PinnedEnd = lambda _: None,
+    pinned_end: Pinned = _unpinned,
+    pinned_number: Pinned = _unpinned,
     now_ms: int | None = None,
 ) -> Plan:
     """Decide which versions are to be staged; an open batch is returned as it is (``Plan.batch``).
@@ -147,7 +164,7 @@ async def plan_read_async(
     checks.check_pipeline(request.pipeline)
     checks.check_versions(request.starting_version, request.ending_version, request.max_versions)
     _refuse_same(source=request.table, target=request.target, staging=request.staging)
-    sight = await _look(_Wanted.of_read(request), now_ms)
+    sight = await _look(_Wanted.of_read(request), now_ms, pinned_number)
     return await _plan_read(request, sight, pinned_end)
 
 
@@ -198,6 +215,7 @@ class _Sight:
     source: TableState
     proof: Proof | None
     now_ms: int
+    first_number: int
 
     @property
     def seal(self) -> Seal | None:
@@ -209,7 +227,7 @@ class _Sight:
 
     @property
     def next_number(self) -> int:
-        return self.proof.next_number if self.proof is not None else self.now_ms
+        return self.proof.next_number if self.proof is not None else self.first_number
 
     @property
     def planned_on(self) -> PlannedOn | None:
@@ -219,7 +237,7 @@ class _Sight:
 
     @property
     def pin_key(self) -> str:
-        return f"pin:{self.wanted.pipeline}:{self.source.table_id}"
+        return _pin_key(self.wanted.pipeline, self.source)
 
     def nothing(self, ending: int, *notes: str) -> Plan:
         return Plan(
@@ -233,19 +251,30 @@ class _Sight:
         )
 
 
-async def _look(wanted: _Wanted, now_ms: int | None) -> _Sight:
+async def _look(wanted: _Wanted, now_ms: int | None, pinned_number: Pinned) -> _Sight:
     log = DeltaLog(wanted.source, wanted.storage_options)
     target = DeltaLog(wanted.target, wanted.storage_options)
     source, proof = await asyncio.gather(log.snapshot(), reconcile_async(target, wanted.pipeline))
-    return _Sight(wanted, log, source, proof, _now() if now_ms is None else now_ms)
+    now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+    first = _first_number(pinned_number(_pin_key(wanted.pipeline, source)), now)
+    return _Sight(wanted, log, source, proof, now, first)
 
 
-def _now() -> int:
-    return time.time_ns() // 1_000_000
+def _pin_key(pipeline: str, source: TableState) -> str:
+    return f"pin:{pipeline}:{source.table_id}"
+
+
+def _first_number(pinned: int | None, now_ms: int) -> int:
+    """The seals of a new table start at the time, above those of an earlier table at its place.
+
+    A retry takes the number of the try before it: the driver of that one may be alive, and both loads are
+    the same work then. Only the first of them can create the table.
+    """
+    return pinned if pinned is not None and now_ms - _NUMBER_AGE < pinned <= now_ms else now_ms
 
 
 # -- apply from the source ----------------------------------------------------------------------
-async def _plan_from_source(request: ApplyRequest, sight: _Sight, pinned_end: PinnedEnd) -> Plan:
+async def _plan_from_source(request: ApplyRequest, sight: _Sight, pinned_end: Pinned) -> Plan:
     seal = sight.seal
     if seal is None:
         return await _plan_load(request, sight, pinned_end)
@@ -280,7 +309,7 @@ class _Chosen:
         return next(commit for commit in self.commits if commit.changes_data)
 
 
-async def _choose(sight: _Sight, seal: Seal, pinned_end: PinnedEnd) -> _Chosen | Plan:
+async def _choose(sight: _Sight, seal: Seal, pinned_end: Pinned) -> _Chosen | Plan:
     """Choose the range after the watermark; a Plan where it holds nothing to do."""
     identity = await gates.check_identity(sight.log, sight.source, seal)
     notes: tuple[str, ...] = (identity.note,) if identity.note else ()
@@ -435,7 +464,7 @@ def _planned(
 
 
 # -- initial load -------------------------------------------------------------------------------
-async def _plan_load(request: ApplyRequest, sight: _Sight, pinned_end: PinnedEnd) -> Plan:
+async def _plan_load(request: ApplyRequest, sight: _Sight, pinned_end: Pinned) -> Plan:
     first = _from_version(request)
     _refuse_beyond(sight)
     ends = (sight.source.version, pinned_end(sight.pin_key), request.ending_version)
@@ -607,7 +636,7 @@ async def _plan_from_staging(request: ApplyRequest, sight: _Sight) -> Plan:
     return _planned(request, sight, at, (step,), ())
 
 
-async def _plan_read(request: ReadRequest, sight: _Sight, pinned_end: PinnedEnd) -> Plan:
+async def _plan_read(request: ReadRequest, sight: _Sight, pinned_end: Pinned) -> Plan:
     staging = DeltaLog(request.staging, request.storage_options)
     found = await _open_batch(sight, staging)
     if found is not None:
@@ -649,9 +678,7 @@ async def _plan_read(request: ReadRequest, sight: _Sight, pinned_end: PinnedEnd)
     )
 
 
-async def _read_snapshot(
-    request: ReadRequest, sight: _Sight, pinned_end: PinnedEnd
-) -> tuple[Step, TableState]:
+async def _read_snapshot(request: ReadRequest, sight: _Sight, pinned_end: Pinned) -> tuple[Step, TableState]:
     if request.starting_version is not None:
         raise InvalidConfiguration(
             f"starting_version {request.starting_version} is given, and the target "

@@ -154,12 +154,18 @@ def reconcile(log: DeltaLog, pipeline: str) -> Proof | None:
 async def own_commits(
     log: DeltaLog, pipeline: str, fingerprints: Sequence[str], after: int, newest: int
 ) -> tuple[tuple[Seal, Commit], ...]:
-    """Return the sealed commits in ``(after, newest]`` with one of the fingerprints, oldest first."""
+    """Return the sealed commits in ``(after, newest]`` with one of the fingerprints, oldest first.
+
+    Where the log was cleaned the walk ends.
+    """
     found = []
+    back = Backwards(log)
     for version in range(newest, after, -1):
-        commit = await log.find(version)
-        seal = seal_of(commit, pipeline) if commit is not None else None
-        if seal is not None and commit is not None and seal.step.fingerprint in fingerprints:
+        commit = await back.get(version)
+        if commit is None:
+            break
+        seal = seal_of(commit, pipeline)
+        if seal is not None and seal.step.fingerprint in fingerprints:
             found.append((seal, commit))
             if len(found) == len(fingerprints):
                 break

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 import pytest
 
 from delta_cdc import apply_changes, job
-from delta_cdc.flow import run_apply
+from delta_cdc.flow import published, run_apply
 from tests.support.world import Rows, Source, commits, expected, held, ranges
 from tests.system.driver import FilePins, request
 
@@ -90,11 +90,12 @@ class Trial:
 
     def retry(self) -> ApplyResult:
         """Do what a retry does, in this process's warm session."""
-        return run_apply(
-            request(self.source.path, self.target, self.scd),
-            execute=partial(job.run, self.spark),
-            pins=FilePins(self._pins),
+        pins = FilePins(self._pins)
+        result = run_apply(
+            request(self.source.path, self.target, self.scd), execute=partial(job.run, self.spark), pins=pins
         )
+        published(result, pins)
+        return result
 
     def log(self) -> str:
         return (self.folder / "driver.log").read_text()[-4000:]

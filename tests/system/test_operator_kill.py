@@ -201,7 +201,9 @@ def test_worker_and_driver_killed_between_commit_and_xcom(
     assert listing(tried.trial.target) == before
 
 
-@pytest.mark.parametrize("kind", ["scd1", pytest.param("scd2", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "kind", ["scd1", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("scd2", "load"))]
+)
 def test_worker_killed_while_its_driver_lives_on(
     task: Callable[[Kind], Task], tmp_path: Path, kind: Kind
 ) -> None:
@@ -250,11 +252,13 @@ def test_lost_and_edited_copies(task: Callable[[Kind], Task]) -> None:
     assert found["xcoms"]["watermark"]["version"] == source.newest
     assert found["events"] == []
 
-    # A finished task, cleared and run again: published again, applied once.
+    # A finished task, cleared and run again: there is nothing to do, and no second event.
     tried.day -= 1
     again = tried.finish(tried.start("again"))
     assert again["state"] == "success"
     assert again["tries"] > 1
+    assert again["xcoms"]["watermark"]["applied"] is False
+    assert len(again["events"]) == 1
     assert again["xcoms"]["watermark"]["version"] == source.newest
     assert again["xcoms"]["return_value"] == again["xcoms"]["watermark"]
     assert listing(trial.target) == before

@@ -14,7 +14,7 @@ from delta_cdc.errors import (
     SourceTableReplaced,
     TargetChangedUnderneath,
 )
-from delta_cdc.flow import NoPins, committed, run_apply, run_read
+from delta_cdc.flow import NoPins, committed, published, run_apply, run_read
 from delta_cdc.plan import ApplyRequest, ReadRequest
 from delta_cdc.spec import ApplyOptions, ApplySpec, JobResult, ReadSpec, fingerprint
 from delta_cdc.versions import VersionRange
@@ -107,6 +107,14 @@ class World:
         return DONE
 
     def apply(self, execute: Callable[[ApplySpec], JobResult] | None = None, **changes: Any) -> ApplyResult:
+        """Apply and publish, as a task that lives to its end; see ``unpublished``."""
+        result = self.unpublished(execute, **changes)
+        published(result, self.pins)
+        return result
+
+    def unpublished(
+        self, execute: Callable[[ApplySpec], JobResult] | None = None, **changes: Any
+    ) -> ApplyResult:
         attempts = changes.pop("max_attempts", 3)
         return run_apply(
             replace(self.request, **changes),
@@ -129,11 +137,6 @@ class World:
 
     def pinned(self) -> dict[str, Any] | None:
         return self.pins.get(f"pin:p:{self.source.table_id}")
-
-    def is_released(self) -> bool:
-        """The end is free again; the fingerprint stays, for a worker that dies before it publishes."""
-        pin = self.pinned()
-        return pin is not None and pin["ending_version"] is None and bool(pin["fingerprint"])
 
     def next_run(self) -> None:
         """Another run of the task has a store of its own."""
@@ -176,7 +179,6 @@ def test_a_load_publishes_what_the_log_proves(tmp_path: Path) -> None:
     )
     assert result.counts == {"inserted": 50, "suppressed": 4}
     assert result.target_version == 0
-    assert world.is_released()
 
 
 def test_an_apply_publishes_range_counts_and_watermark(world: World) -> None:
@@ -197,7 +199,6 @@ def test_an_apply_publishes_range_counts_and_watermark(world: World) -> None:
         "target_version": 1,
         "counts": {"inserted": 3, "updated": 2, "deleted": 1, "suppressed": 4},
     }
-    assert world.is_released()
     assert committed(world.request) == Watermark("source-id", 5)
 
 
@@ -241,7 +242,6 @@ def test_a_job_that_dies_after_its_commit_is_a_success(world: World) -> None:
     result = world.apply(dies)
     assert (result.applied, result.versions) == (True, VersionRange(4, 5))
     assert world.heard("but its commit is there")
-    assert world.is_released()
 
 
 def test_the_original_error_survives_an_unreadable_log(world: World) -> None:
@@ -267,32 +267,139 @@ def test_a_retry_keeps_its_pinned_end(world: World) -> None:
     assert world.apply().versions == VersionRange(6, 6)
 
 
-def test_a_retry_publishes_what_an_earlier_try_committed(world: World) -> None:
-    """The worker was killed between the commit and the XCom."""
-    kept: list[dict[str, Any]] = []
-    key = "pin:p:source-id"
+def test_a_try_that_dies_before_it_publishes_publishes_on_its_retry(world: World) -> None:
+    """The worker was killed between the commit and the XCom; what came after is not for this try."""
+    first = world.unpublished()
+    world.source.append()
+    again = world.unpublished(never)
+    assert (again.applied, again.versions, again.target_version) == (True, VersionRange(4, 5), 1)
+    assert {**again.to_dict(), "timestamp": ""} == {**first.to_dict(), "timestamp": ""}
+    assert world.heard("Already applied by an earlier try")
+    published(again, world.pins)
+    assert world.apply().versions == VersionRange(6, 6)
+
+
+def test_a_finished_task_that_is_cleared_has_nothing_to_do(world: World) -> None:
+    world.apply()
+    assert world.pinned() is None
+    again = world.apply(never)
+    assert (again.applied, again.versions, again.watermark) == (False, None, Watermark("source-id", 5))
+    assert world.heard("Nothing to do")
+    assert world.pinned() is None
+
+
+def test_two_steps_of_a_try_that_died_are_published_together(world: World, tmp_path: Path) -> None:
+    world.target = LogTable(tmp_path / "other")
+    first = world.unpublished(starting_version=2)
+    again = world.unpublished(never, starting_version=2)
+    assert {**again.to_dict(), "timestamp": ""} == {**first.to_dict(), "timestamp": ""}
+
+
+def test_a_retry_publishes_its_own_range_though_others_went_on(world: World) -> None:
+    """Another run sealed on top of what this one committed before it died."""
+    first = world.unpublished()
+    mine, world.pins = world.pins, NoPins()
+    world.source.append()
+    assert world.apply(run_id="next").versions == VersionRange(6, 6)
+    world.target.optimize()
+    world.pins = mine
+    again = world.unpublished(never)
+    assert (again.applied, again.versions, again.target_version) == (True, VersionRange(4, 5), 1)
+    assert again.counts == first.counts
+    assert again.watermark == Watermark("source-id", 6)
+
+
+def test_what_a_restore_took_back_is_applied_again(world: World) -> None:
+    world.unpublished()
+    world.target.restore(0)
+    again = world.unpublished()
+    assert (again.applied, again.versions, again.target_version) == (True, VersionRange(4, 5), 3)
+    # Of two commits of the same range the second one is in effect: nothing is counted twice.
+    assert world.unpublished(never).to_dict()["counts"] == again.counts
+
+
+def test_the_orphan_of_a_killed_worker_is_known_though_the_target_moved(world: World) -> None:
+    """The retry plans on a newer version of the target, so its own fingerprint is another one."""
+    orphans: list[ApplySpec] = []
 
     def killed(spec: ApplySpec) -> JobResult:
-        world.engine(spec)
-        pin = world.pins.get(key)
-        assert pin is not None
-        kept.append(pin)
-        return DONE
+        orphans.append(spec)
+        raise Boom
 
-    world.apply(killed)
-    world.pins.set(key, kept[0])
+    with pytest.raises(Boom):
+        world.apply(killed)
+    world.target.optimize()
+
+    def loses(spec: ApplySpec) -> JobResult:
+        assert fingerprint(spec, spec.steps[0]) != fingerprint(orphans[0], orphans[0].steps[0])
+        world.engine(orphans[0])
+        return JobResult(status="skipped")
+
+    result = world.apply(loses)
+    assert (result.applied, result.versions) == (True, VersionRange(4, 5))
+
+
+@pytest.mark.parametrize("lands", ["before the retry plans", "while it runs"])
+def test_the_orphan_of_a_killed_load_is_known(world: World, tmp_path: Path, lands: str) -> None:
+    world.target = LogTable(tmp_path / "other")
+    orphans: list[ApplySpec] = []
+
+    def killed(spec: ApplySpec) -> JobResult:
+        orphans.append(spec)
+        raise Boom
+
+    def loses(spec: ApplySpec) -> JobResult:
+        assert spec == orphans[0]
+        world.engine(orphans[0])
+        return JobResult(status="conflict")
+
+    with pytest.raises(Boom):
+        world.apply(killed)
     world.source.append()
-    result = world.apply(never)
-    assert (result.applied, result.versions, result.target_version) == (True, VersionRange(4, 5), 1)
-    assert result.counts == {"inserted": 3, "updated": 2, "deleted": 1, "suppressed": 4}
-    assert world.heard("Already applied by an earlier try")
-    assert world.is_released()
+    if lands == "before the retry plans":
+        world.engine(orphans[0])
+    result = world.apply(loses if lands == "while it runs" else never)
+    assert (result.applied, result.versions, result.target_version) == (True, VersionRange(5, 5), 0)
+    assert result.seal == orphans[0].steps[0].seal_number
+    # It is not taken again once it is published.
+    world.target = LogTable(tmp_path / "third")
+    world.apply(run_id="again")
+    assert world.target.file(0).read_text().count(str(result.seal)) == 0
 
 
-def test_a_worker_that_dies_before_it_publishes_publishes_on_its_retry(world: World) -> None:
-    first = world.apply()
-    again = world.apply(never)
-    assert {**again.to_dict(), "timestamp": ""} == {**first.to_dict(), "timestamp": ""}
+def test_the_orphan_of_a_killed_read_is_known(world: World, tmp_path: Path) -> None:
+    world.target = LogTable(tmp_path / "other")
+    orphans: list[ReadSpec] = []
+
+    def killed(spec: ReadSpec) -> JobResult:
+        orphans.append(spec)
+        raise Boom
+
+    with pytest.raises(Boom):
+        world.read(killed)
+
+    def loses(spec: ReadSpec) -> JobResult:
+        assert spec == orphans[0]
+        world.reader(orphans[0])
+        return JobResult(status="conflict")
+
+    result = world.read(loses)
+    assert (result.applied, result.staging_version) == (True, 0)
+    published(result, world.pins)
+    assert not world.read(never).applied
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {"fingerprints": 7, "planned_version": "x", "seal_number": True, "ending_version": "9"},
+        {"fingerprints": [7, None], "planned_version": None, "seal_number": -1, "ending_version": -1},
+        {},
+    ],
+)
+def test_an_edited_pin_is_no_pin(world: World, lie: dict[str, Any]) -> None:
+    world.pins.set("pin:p:source-id", lie)
+    assert world.apply().versions == VersionRange(4, 5)
 
 
 # -- named errors and unknown outcomes ----------------------------------------------------------

@@ -475,6 +475,26 @@ def test_a_load_of_an_old_version_is_inside_retention(tables: Tables) -> None:
     assert tables.apply(now=NOW + 8 * DAY).versions == VersionRange(5, 5)
 
 
+@pytest.mark.parametrize(
+    ("pinned", "number"),
+    [
+        (NOW - 5_000, NOW - 5_000),
+        (NOW - 6 * DAY, NOW - 6 * DAY),
+        (NOW + 1, NOW),
+        (NOW - 8 * DAY, NOW),
+        (1, NOW),
+        (None, NOW),
+    ],
+)
+def test_a_retry_of_a_load_keeps_its_seal_number(tables: Tables, pinned: int | None, number: int) -> None:
+    """Below the time, as every first number is, and not so old that it may belong to an earlier table."""
+    plan = plan_apply(tables.request(), pinned_number=lambda _: pinned, now_ms=NOW)
+    assert spec_of(plan).steps[0].seal_number == number
+    tables.sealed(2)
+    plan = plan_apply(tables.request(), pinned_number=lambda _: pinned, now_ms=NOW)
+    assert spec_of(plan).steps[0].seal_number == 101
+
+
 def test_an_empty_target_is_loaded_under_its_own_number(tables: Tables) -> None:
     tables.target.create()
     (step,) = spec_of(tables.apply()).steps

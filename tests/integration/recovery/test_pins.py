@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from delta_cdc import VersionRange, job
-from delta_cdc.flow import run_apply
+from delta_cdc.flow import published, run_apply
 from delta_cdc.plan import ApplyRequest
 from delta_cdc.spec import ApplyOptions
 from tests.support.holding import Gate, Running, hooked, once
@@ -48,13 +48,16 @@ def kept() -> Kept:
 
 @pytest.fixture
 def attempt(spark: SparkSession, source: Source, target: str, kept: Kept) -> Try:
-    """Run one try of one task."""
+    """Run one try of one task; ``publish=False`` is one that dies before its last line."""
 
-    def run(**request: Any) -> ApplyResult:
+    def run(*, publish: bool = True, **request: Any) -> ApplyResult:
         asked = ApplyRequest(
             pipeline="flow", source=source.path, target=target, options=ApplyOptions(keys=("id",)), **request
         )
-        return run_apply(asked, execute=partial(job.run, spark), pins=kept)
+        result = run_apply(asked, execute=partial(job.run, spark), pins=kept)
+        if publish:
+            published(result, kept)
+        return result
 
     return run
 
@@ -108,14 +111,16 @@ def test_a_try_that_died_just_before_publishing(
 ) -> None:
     """The caller publishes after ``run_apply`` has returned; whoever dies there comes back as a new try."""
     through(1, 10)
-    unpublished = attempt()
+    unpublished = attempt(publish=False)
     before = listing(target)
     again = attempt()
     assert again.applied
     assert (again.versions, again.counts) == (unpublished.versions, unpublished.counts)
     assert again.target_version == unpublished.target_version
     assert listing(target) == before
-    # And it does not hide what came after.
+    # Published, it is finished: cleared, there is nothing to do, and what came after is not hidden.
+    assert not attempt().applied
+    assert listing(target) == before
     source.update(spark, {1: ("later", 1)})
     assert attempt().versions == VersionRange(31, 31)
     assert held(spark, target) == expected(source, 1, 10)
@@ -136,7 +141,7 @@ def test_edited_pins(
     with hooked(once("before_commit", dying)), pytest.raises(Died):
         attempt()
     (key,) = kept.pins
-    kept.pins[key] = {"ending_version": end, "fingerprint": 7}
+    kept.pins[key] = {"ending_version": end, "fingerprints": 7}
     attempt()
     attempt()
     assert ranges(target)[1:] == [(11, 30)]

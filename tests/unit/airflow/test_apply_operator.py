@@ -43,6 +43,8 @@ def operator(**arguments: Any) -> DeltaApplyChangesOperator:
 
 
 class Answer:
+    pin_key = "pin:orders:s"
+
     def __init__(self, **changed: Any) -> None:
         self.published = {**PUBLISHED, **changed}
 
@@ -208,6 +210,21 @@ def test_an_outcome_ends_what_is_known_about_the_job(monkeypatch: pytest.MonkeyP
     assert store.kept == {}
 
 
+def test_the_pin_goes_after_everything_is_published(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A try that dies while it publishes must be able to publish again."""
+    store = Store(**{Answer.pin_key: {"ending_version": 12}})
+
+    class Dying(Ti):
+        def xcom_push(self, *, key: str, value: Any) -> None:
+            raise SystemExit
+
+    with pytest.raises(SystemExit):
+        run(operator(), monkeypatch, Answer(), task_state_store=store, ti=Dying())
+    assert store.kept == {Answer.pin_key: {"ending_version": 12}}
+    run(operator(), monkeypatch, Answer(), task_state_store=store)
+    assert store.kept == {}
+
+
 # -- pins, on Airflow's own accessor --------------------------------------------------------------
 class Supervisor:
     """Answers the accessor's messages as the supervisor would."""
@@ -266,8 +283,10 @@ def test_reading_asks_for_the_same_pipeline(monkeypatch: pytest.MonkeyPatch, tmp
         target="/lake/target",
         max_versions="5",
     )
-    context: Any = {"run_id": "r", "task_state_store": Store()}
+    store = Store(**{Answer.pin_key: {"ending_version": 12}})
+    context: Any = {"run_id": "r", "task_state_store": store}
     assert task.execute(context)["staging"] == "/lake/staging"
+    assert store.kept == {}
     (request,) = asked
     assert (request.pipeline, request.table, request.staging) == ("orders", "/lake/source", "/lake/staging")
     assert (request.max_versions, request.ending_version) == (5, None)
