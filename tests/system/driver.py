@@ -1,7 +1,7 @@
 """A driver to be killed: one apply in a process of its own, with an embedded Spark.
 
-Usage: ``python -m tests.system.driver <source> <target> <scd type> <pins file>``. Prints what is to be published,
-and never says that it was: one that is not killed stands for a worker that dies right before.
+Usage: ``python -m tests.system.driver <source> <target> <scd type> <pins file>``. Prints what is to be
+published, and never says that it was: one that is not killed stands for a worker that dies right before.
 """
 
 from __future__ import annotations
