@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _COMMIT = re.compile(r"^_delta_log/(\d{20})\.json$")
-_LEFT_OVER = re.compile(r"(^_delta_log/)|((^|/)part-[^/]+\.parquet$)")
+_LOG_ENTRY = re.compile(r"^_delta_log(/|$)")
+_DATA_FILE = re.compile(r"(^|/)part-[^/]+\.parquet$")
 _ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")
 _CATALOG_MANAGED = ("catalogManaged", "catalogOwned-preview")
 _CONCURRENT = 16
@@ -209,7 +210,8 @@ class DeltaLog:
             )
         return NotADeltaTable(
             f"There are files at {self.uri}, but no Delta log.",
-            remedy="name a Delta table's root folder, or CONVERT TO DELTA first.",
+            remedy="name a Delta table's root folder, or CONVERT TO DELTA first; delete what a crash of a first "
+            "load left there.",
         )
 
     async def left_over(self) -> bool:
@@ -217,7 +219,7 @@ class DeltaLog:
         path = local_path(self.uri)
         if path is not None:
             return await asyncio.to_thread(_local_left_over, Path(path))
-        return all(_LEFT_OVER.search(name) for name in await self._names(None))
+        return _stored_left_over(await self._names(None))
 
     async def _missing(self, version: int) -> LogGap | VersionsExpired:
         versions = await self._versions()
@@ -373,6 +375,12 @@ def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
 def _local_left_over(path: Path) -> bool:
     """Spark makes the log's folder before it writes data, which tells plain Parquet from a crash."""
     return not path.is_dir() or (path / "_delta_log").is_dir() or not any(path.iterdir())
+
+
+def _stored_left_over(names: list[str]) -> bool:
+    """The same for an object store, where a folder is a mark of its own, or no more than a part of names."""
+    rest = [name for name in names if not _LOG_ENTRY.match(name)]
+    return not names or (len(rest) < len(names) and all(map(_DATA_FILE.search, rest)))
 
 
 def _path(version: int) -> str:

@@ -6,7 +6,9 @@ import asyncio
 import json
 from typing import TYPE_CHECKING
 
+import obstore
 import pytest
+from obstore.store import MemoryStore
 
 from delta_cdc.errors import (
     LogGap,
@@ -100,6 +102,31 @@ def test_what_a_crash_before_version_0_leaves_is_no_table(tmp_path: Path) -> Non
     assert run_sync(log.left_over())
     with pytest.raises(TableNotFound):
         run_sync(log.snapshot())
+
+
+@pytest.mark.parametrize(
+    ("names", "absent"),
+    [
+        ([], True),
+        (["_delta_log"], True),
+        (["_delta_log/"], True),
+        (["_delta_log/_commits/x", "part-00000-a.snappy.parquet", "day=1/part-00001-b.parquet"], True),
+        (["part-00000-a.snappy.parquet"], False),
+        (["day=1/part-00000-a.parquet", "day=2/part-00000-b.parquet"], False),
+        (["_delta_log/", "orders.csv"], False),
+        (["_delta_log_of_old/x", "part-00000-a.parquet"], False),
+    ],
+)
+def test_what_is_no_table_on_an_object_store(names: list[str], absent: bool) -> None:
+    """Parquet files alone are somebody's data: nothing may be loaded over them."""
+    store = MemoryStore()
+    for name in names:
+        obstore.put(store, name, b"x")
+    log = DeltaLog("s3://bucket/table")
+    log._store = store
+    assert run_sync(log.left_over()) is absent
+    with pytest.raises(TableNotFound if absent else NotADeltaTable):
+        run_sync(log.newest_version())
 
 
 def test_a_hole_in_the_log(table: LogTable) -> None:
