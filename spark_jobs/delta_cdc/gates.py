@@ -77,6 +77,19 @@ async def check_identity(log: DeltaLog, source: TableState, seal: Seal) -> Ident
     raise replaced(source, seal)
 
 
+async def other_history(log: DeltaLog, source: TableState, batch: Seal) -> str | None:
+    """Say how the source differs from the one that a staged batch was read from; None where it is the same.
+
+    Where the log was cleaned beyond the batch's end, only its length can be compared.
+    """
+    if batch.watermark > source.version:
+        return f"its newest version is {source.version}"
+    commit = await log.find(batch.watermark)
+    if commit is not None and commit.sha256 != batch.source_commit_hash:
+        return f"the commit file of version {batch.watermark} differs"
+    return None
+
+
 def _difference(source: TableState, seal: Seal) -> str:
     if source.version < seal.watermark:
         return "its log ends before it"

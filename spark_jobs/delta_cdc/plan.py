@@ -14,6 +14,7 @@ from delta_cdc.errors import (
     InvalidConfiguration,
     NotADeltaTable,
     RangeNotContiguous,
+    SourceHistoryChanged,
     TableNotFound,
     TargetWithoutProof,
 )
@@ -618,6 +619,13 @@ async def _plan_from_staging(request: ApplyRequest, sight: _Sight) -> Plan:
         return sight.nothing(committed, text)
     batch, commit = found
     ending = batch.watermark
+    other = await gates.other_history(sight.log, sight.source, batch)
+    if other is not None:
+        raise SourceHistoryChanged(
+            f"The batch {VersionRange(batch.step.starting_version, ending)} in staging "
+            f"{canonical_uri(request.staging)} was read from another history of {sight.source.uri}: {other}.",
+            remedy="read again (DeltaReadChangesOperator): a batch of the table as it is takes its place.",
+        )
     at = await _state_at(sight, ending)
     checks.check_columns(request.options, at.schema_columns, sight.source.uri, ending)
     kind: Literal["changes", "snapshot"] = "snapshot" if seal is None else "changes"
@@ -638,7 +646,7 @@ async def _plan_from_staging(request: ApplyRequest, sight: _Sight) -> Plan:
 
 async def _plan_read(request: ReadRequest, sight: _Sight, pinned_end: Pinned) -> Plan:
     staging = DeltaLog(request.staging, request.storage_options)
-    found = await _open_batch(sight, staging)
+    found, discarded = await _batch_to_return(sight, staging)
     if found is not None:
         versions = VersionRange(found[0].step.starting_version, found[0].watermark)
         text = f"Staging {staging.uri} already holds the open batch {versions} of {sight.source.uri}."
@@ -651,7 +659,7 @@ async def _plan_read(request: ReadRequest, sight: _Sight, pinned_end: Pinned) ->
     else:
         chosen = await _choose(sight, sight.seal, pinned_end)
         if isinstance(chosen, Plan):
-            return chosen
+            return replace(chosen, notes=(*discarded, *chosen.notes))
         at, notes, kind = chosen.at_end, chosen.notes, "changes"
         step = await _changes_step(sight, chosen, sight.seal.applied_from)
     checks.check_feed_columns(at.schema_columns, sight.source.uri, step.ending_version)
@@ -674,7 +682,7 @@ async def _plan_read(request: ReadRequest, sight: _Sight, pinned_end: Pinned) ->
         step.ending_version,
         versions,
         spec,
-        (*sight.notes, *notes),
+        (*sight.notes, *discarded, *notes),
     )
 
 

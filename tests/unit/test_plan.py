@@ -62,6 +62,9 @@ class Tables:
         )
         return plan_read(replace(made, **changes), pinned_end=lambda _: pinned, now_ms=NOW)
 
+    def source_newest(self) -> int:
+        return max(v for v in range(self.source.version + 1) if self.source.file(v).exists())
+
     def sealed(self, watermark: int, number: int = 100, **changes: Any) -> None:
         planned = None
         if self.target.version >= 0:
@@ -819,6 +822,50 @@ def test_a_batch_that_does_not_continue_the_target(tables: Tables, start: int, e
     plan = tables.apply(staging=tables.staging.uri)
     assert plan.spec is None
     assert "no open batch" in plan.notes[-1]
+
+
+def of_another_history(tables: Tables) -> None:
+    text = tables.source.file(4).read_text()
+    tables.source.file(4).write_text(text.replace("Append", "append"))
+
+
+def cut_short(tables: Tables) -> None:
+    for version in (4, 5):
+        tables.source.file(version).unlink()
+
+
+@pytest.mark.parametrize("batch", ["changes", "snapshot"])
+@pytest.mark.parametrize(
+    ("happens", "said"),
+    [(of_another_history, "commit file of version 4 differs"), (cut_short, "newest version is 3")],
+)
+def test_a_batch_of_another_history(
+    tables: Tables, batch: str, happens: Callable[[Tables], None], said: str
+) -> None:
+    """The source came back from a backup after the batch was read; at the watermark nothing differs."""
+    if batch == "changes":
+        tables.sealed(2)
+        tables.staged(101, 3, 4)
+    else:
+        tables.staged(700, 4, 4, "snapshot")
+    happens(tables)
+    with pytest.raises(SourceHistoryChanged, match=said):
+        tables.apply(staging=tables.staging.uri)
+    plan = tables.read()
+    assert "is replaced" in plan.notes[0]
+    assert read_spec(plan).step.ending_version == tables.source_newest()
+    assert read_spec(plan).step.seal_number > 101
+
+
+def test_a_batch_whose_end_was_cleaned_from_the_source(tables: Tables) -> None:
+    from deltalake import DeltaTable
+
+    tables.sealed(2)
+    tables.staged(101, 3, 5)
+    DeltaTable(tables.source.uri).create_checkpoint()
+    tables.source.file(5).unlink()
+    tables.source.append()
+    assert tables.apply(staging=tables.staging.uri).versions == VersionRange(3, 5)
 
 
 def test_no_staging_table_is_no_batch(tables: Tables) -> None:
