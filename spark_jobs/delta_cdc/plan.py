@@ -686,6 +686,17 @@ async def _plan_read(request: ReadRequest, sight: _Sight, pinned_end: Pinned) ->
     )
 
 
+async def _batch_to_return(
+    sight: _Sight, staging: DeltaLog
+) -> tuple[tuple[Seal, Commit] | None, tuple[str, ...]]:
+    found = await _open_batch(sight, staging)
+    other = await gates.other_history(sight.log, sight.source, found[0]) if found is not None else None
+    if other is None:
+        return found, ()
+    text = f"The open batch in staging {staging.uri} was read from another history of {sight.source.uri}"
+    return None, (f"{text} ({other}) and is replaced.",)
+
+
 async def _read_snapshot(request: ReadRequest, sight: _Sight, pinned_end: Pinned) -> tuple[Step, TableState]:
     if request.starting_version is not None:
         raise InvalidConfiguration(

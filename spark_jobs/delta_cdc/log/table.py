@@ -210,8 +210,8 @@ class DeltaLog:
             )
         return NotADeltaTable(
             f"There are files at {self.uri}, but no Delta log.",
-            remedy="name a Delta table's root folder, or CONVERT TO DELTA first; delete what a crash of a first "
-            "load left there.",
+            remedy="name a Delta table's root folder, or CONVERT TO DELTA first; delete what a crash of a "
+            "first load left there.",
         )
 
     async def left_over(self) -> bool:
