@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from delta_cdc.changes.feed import COMMIT_TIMESTAMP, COMMIT_VERSION, METADATA_COLUMNS
 from delta_cdc.errors import (
     ColumnNotFound,
     ConfigurationDrift,
     InvalidConfiguration,
     ReservedColumnName,
 )
+from delta_cdc.sql import PLAN_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -19,9 +21,6 @@ if TYPE_CHECKING:
     from delta_cdc.watermark import Seal
 
 _PIPELINE = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.:\-]{0,199}$")
-_COMMIT_COLUMNS = ("_commit_version", "_commit_timestamp")
-_FEED_COLUMNS = ("_change_type", *_COMMIT_COLUMNS)
-_PREFIX = "__delta_cdc_"
 
 
 def check_pipeline(pipeline: str) -> None:
@@ -93,7 +92,10 @@ def _check_type_1(options: ApplyOptions) -> None:
 def _check_type_2(options: ApplyOptions) -> None:
     if not options.sequence_by.strip():
         raise _invalid("sequence_by is empty", "leave it out for the commit version.")
-    if options.sequence_by not in _COMMIT_COLUMNS and not (options.delete_sequence or "").strip():
+    if (
+        options.sequence_by not in (COMMIT_VERSION, COMMIT_TIMESTAMP)
+        and not (options.delete_sequence or "").strip()
+    ):
         raise _invalid(
             f"sequence_by is the expression {options.sequence_by!r} and delete_sequence is missing",
             "say when a delete happened: its row carries the values from before, so sequence_by cannot.",
@@ -159,7 +161,7 @@ def check_columns(options: ApplyOptions, columns: tuple[str, ...], table: str, v
 def check_feed_columns(columns: Iterable[str], table: str, version: int) -> None:
     """Refuse a source that has a column of the change feed, or one with our prefix."""
     for name in columns:
-        if name.lower() in _FEED_COLUMNS or name.lower().startswith(_PREFIX):
+        if name.lower() in METADATA_COLUMNS or name.lower().startswith(PLAN_PREFIX):
             raise _reserved(name, table, version, "rename it in the source")
 
 

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from delta_cdc.errors import DeltaCdcError, TableNameUnresolved, UnsupportedTable
 from delta_cdc.log import DeltaLog, canonical_uri
+from delta_cdc.properties import feed_on
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-CHANGE_FEED = "delta.enableChangeDataFeed"
 
 #: Commits read at once on the way back.
 _BATCH = 200
@@ -88,7 +87,7 @@ async def first_readable_version(log: DeltaLog, newest: int) -> int:
         for commit in reversed(await log.commits(range(max(oldest, end - _BATCH + 1), end + 1))):
             if commit.metadata is None:
                 continue
-            if commit.metadata.configuration.get(CHANGE_FEED) != "true":
+            if not feed_on(commit.metadata.configuration):
                 # Off here; so the feed starts with the next metadata action, which is the one seen last.
                 return commit.version + 1 if on_since is None else on_since
             on_since = commit.version
@@ -103,4 +102,4 @@ async def _is_on(log: DeltaLog, version: int) -> bool:
     except DeltaCdcError:
         # Not rebuildable, so not readable either.
         return False
-    return state.configuration.get(CHANGE_FEED) == "true"
+    return feed_on(state.configuration)

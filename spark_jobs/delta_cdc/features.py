@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from delta_cdc.apply.commit import private_session
 from delta_cdc.changes.feed import METADATA_COLUMNS
 from delta_cdc.errors import InvalidConfiguration, NotADeltaTable, ReservedColumnName, TableNotFound
+from delta_cdc.properties import feed_on
 from delta_cdc.spec import JobResult
 from delta_cdc.sql import quote, string, table
 
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     from delta_cdc.spec import EnableSpec
 
 log = logging.getLogger(__name__)
-
-CHANGE_FEED = "delta.enableChangeDataFeed"
 
 #: Error classes of Delta and Spark for something that is there, but is no Delta table.
 _NO_DELTA = ("EXPECT_TABLE_NOT_VIEW", "NOT_A_DELTA", "MISSING_DELTA", "DELTA_TABLE_ONLY_OPERATION")
@@ -36,7 +35,7 @@ def run(spark: SparkSession, spec: EnableSpec) -> JobResult:
     session = private_session(spark)
     names = spec.tables or _tables_of(session, str(spec.schema))
     details = {name: _detail(session, name) for name in names}
-    if spec.properties.get(CHANGE_FEED) == "true":
+    if feed_on(spec.properties):
         for name in names:
             _refuse_reserved(session, name)
     done = []

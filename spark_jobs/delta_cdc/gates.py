@@ -16,13 +16,13 @@ from delta_cdc.errors import (
     VersionsExpired,
 )
 from delta_cdc.log.schema import lost_column
+from delta_cdc.properties import CHANGE_FEED, feed_on
 
 if TYPE_CHECKING:
     from delta_cdc.log.actions import Commit
     from delta_cdc.log.table import DeltaLog, TableState
     from delta_cdc.watermark import Seal
 
-_FEED = ("delta.enableChangeDataFeed", "delta.enableChangeDataCapture")
 _FILE_RETENTION = "delta.deletedFileRetentionDuration"
 _DEFAULT_RETENTION = "interval 1 week"
 _PART = re.compile(r"(-?\d+)\s+([a-z]+?)s?(?=\s|$)")
@@ -105,18 +105,13 @@ def replaced(source: TableState, seal: Seal) -> SourceTableReplaced:
     )
 
 
-def feed_on(configuration: dict[str, str]) -> bool:
-    """Tell from a table's properties whether its change data feed is on."""
-    return any(configuration.get(name, "").lower() == "true" for name in _FEED)
-
-
 def feed_disabled(uri: str, version: int) -> ChangeFeedDisabled:
     """Build the error for a version without change data feed."""
     return ChangeFeedDisabled(
-        f"The change data feed of {uri} is off in version {version} ({_FEED[0]} is not true).",
-        remedy=f"turn it on with DeltaEnableChangeDataFeedOperator, or ALTER TABLE … SET TBLPROPERTIES "
-        f"('{_FEED[0]}' = 'true'); changes from before that commit cannot be read, so the target has to be "
-        "loaded anew.",
+        f"The change data feed of {uri} is off in version {version} ({CHANGE_FEED} is not true).",
+        remedy="turn it on with DeltaEnableChangeDataFeedOperator, or ALTER TABLE … SET TBLPROPERTIES "
+        f"('{CHANGE_FEED}' = 'true'); changes from before that commit cannot be read, so the target has to "
+        "be loaded anew.",
     )
 
 

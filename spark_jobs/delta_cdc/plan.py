@@ -20,6 +20,7 @@ from delta_cdc.errors import (
 )
 from delta_cdc.log.store import canonical_uri, spark_uri
 from delta_cdc.log.table import DeltaLog, run_sync
+from delta_cdc.properties import CHANGE_FEED, feed_on
 from delta_cdc.reconcile import Backwards, Proof, reconcile_async, seal_of
 from delta_cdc.spec import ApplySpec, ReadSpec, Staging, Step
 from delta_cdc.versions import VersionRange
@@ -551,12 +552,12 @@ async def _load_before(sight: _Sight, first: int) -> Step:
 
 
 def _feed_warning(state: TableState) -> tuple[str, ...]:
-    if gates.feed_on(state.configuration):
+    if feed_on(state.configuration):
         return ()
     warning = (
         f"The change data feed of {state.uri} is off in version {state.version}: this load needs none, but "
         "the next run will fail unless it is turned on first (DeltaEnableChangeDataFeedOperator, "
-        "delta.enableChangeDataFeed)."
+        f"{CHANGE_FEED})."
     )
     return (warning,)
 

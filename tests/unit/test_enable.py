@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable
 
-from delta_cdc.enable import already_enabled, is_path
+from delta_cdc.enable import already_enabled, first_readable_version, is_path
 from delta_cdc.errors import NotADeltaTable, TableNotFound
+from delta_cdc.log import DeltaLog
+from tests.support.logs import LogTable
 from tests.unit.airflow.tables import append, set_properties
 
 if TYPE_CHECKING:
@@ -49,6 +51,22 @@ def test_turned_on_later(tmp_path: Path) -> None:
     append(tmp_path / "t", [3])
     set_properties(tmp_path / "t", delta__appendOnly="false")
     assert first_readable(tmp_path / "t") == on == 2
+
+
+@pytest.mark.parametrize(
+    "on", [{"delta.enableChangeDataFeed": "TRUE"}, {"delta.enableChangeDataCapture": "true"}]
+)
+def test_since_when_is_told_as_delta_reads_it(tmp_path: Path, on: dict[str, str]) -> None:
+    """Any case of the value, and the name that the feed had at first."""
+    table = LogTable(tmp_path / "t", configuration=on).create()
+    table.append()
+    table.set_properties(**FEED)
+    assert first_readable(table.path) == 0
+    table.set_properties()
+    table.set_properties(**on)
+    table.append()
+    found = asyncio.run(first_readable_version(DeltaLog(table.uri), table.version))
+    assert found == 4
 
 
 def test_turned_off_in_between(tmp_path: Path) -> None:
