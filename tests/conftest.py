@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,9 +17,23 @@ LAYERS = ("unit", "integration", "system")
 _TESTS = Path(__file__).resolve().parent
 
 
+def _slow_patterns() -> list[re.Pattern[str]]:
+    lines = (_TESTS / "slow.txt").read_text().splitlines()
+    wanted = [line for line in lines if line.strip() and not line.startswith("#")]
+    # Not fnmatch: the ids of parametrised tests have square brackets.
+    return [re.compile(re.escape(line).replace(r"\*", ".*").replace(r"\?", ".") + "$") for line in wanted]
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark each test with its layer, which is its folder; refuse tests outside of the layers."""
+    """Mark each test with its layer, which is its folder, and the costly ones as slow.
+
+    Tests outside of the layers are refused.
+    """
+    slow = _slow_patterns()
     for item in items:
+        name = item.nodeid.removeprefix("tests/")
+        if any(pattern.match(name) for pattern in slow):
+            item.add_marker("slow")
         layer = item.path.relative_to(_TESTS).parts[0]
         if layer not in LAYERS:
             raise pytest.UsageError(
@@ -32,7 +47,9 @@ def spark() -> Iterator[SparkSession]:
     """Start Spark, once per run, when the first test asks for it."""
     from delta_cdc.session import embedded_session
 
-    session = embedded_session("tests", cores=2, quick_start=True)
+    # Thousands of different tiny queries: compiling each one costs more than running it interpreted.
+    interpreted = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+    session = embedded_session("tests", cores=2, quick_start=True, **interpreted)
     yield session
     session.stop()
 

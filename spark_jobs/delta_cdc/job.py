@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 
 from delta_cdc import phases
 from delta_cdc.apply import engine
+from delta_cdc.apply.batch import DUPLICATE_MARK
 from delta_cdc.apply.commit import first_line
 from delta_cdc.errors import (
     ChangeFeedDisabled,
     DeltaCdcError,
     InvalidExpression,
     JobFailed,
+    KeyNotUnique,
     NotADeltaTable,
     SchemaChangeInRange,
     TableNotFound,
@@ -81,7 +83,7 @@ def run(spark: SparkSession, spec: Spec) -> JobResult:
     try:
         result = _dispatch(spark, spec)
     except Exception as error:  # noqa: BLE001 - whatever it is, the result says it by name
-        failure = named(error)
+        failure = named(error, _place(spec))
         if failure is not error:
             # Ours say all there is to say; of others the whole story belongs in the log.
             traceback.print_exc()
@@ -101,15 +103,35 @@ def _dispatch(spark: SparkSession, spec: Spec) -> JobResult:
     return features.run(spark, spec)
 
 
-def named(error: Exception) -> DeltaCdcError:
-    """Give an error its name: ours as it is, Spark's and Delta's by their error class."""
+def _place(spec: Spec) -> str:
+    """Return where a job was when it failed, for errors that don't say it themselves."""
+    if isinstance(spec, EnableSpec):
+        return ", ".join(spec.tables) or f"schema {spec.schema}"
+    steps = spec.steps if isinstance(spec, ApplySpec) else (spec.step,)
+    versions = f"versions {steps[0].starting_version}-{steps[-1].ending_version}"
+    into = spec.target_uri if isinstance(spec, ApplySpec) else spec.staging_uri
+    return f"{spec.source_uri}, {versions}, into {into}"
+
+
+def named(error: Exception, place: str) -> DeltaCdcError:
+    """Give an error its name: ours as it is, Spark's and Delta's by their error class.
+
+    :param place: tables and versions, for the message
+    """
     if isinstance(error, DeltaCdcError):
         return error
     text = str(error)
+    if DUPLICATE_MARK in text:
+        key = text.split(DUPLICATE_MARK, 1)[1].split(" SQLSTATE")[0].strip()
+        return KeyNotUnique(
+            f"{place}: the source inserts a key that the target already has (for instance {key}).",
+            remedy="two rows of the source share a key: add columns to keys until a row is unique, or remove "
+            "the duplicate; a row put into the target by hand under this key has to go, too.",
+        )
     for classes, cls, remedy in _KNOWN:
         if any(name in text for name in classes):
-            return cls(first_line(error), remedy=remedy)
+            return cls(f"{place}: {first_line(error)}", remedy=remedy)
     return JobFailed(
-        f"{type(error).__name__}: {first_line(error)}",
+        f"{place}: {type(error).__name__}: {first_line(error)}",
         remedy="look at the Spark log named above for the whole story; a retry repeats the same range.",
     )

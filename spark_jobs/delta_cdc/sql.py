@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import datetime as dt
+import re
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+_DATE = re.compile(r"^\d{4}-\d{2}-\d{2}$")
 
 #: Columns of our own plans; refused in sources, never written to targets.
 PLAN_PREFIX = "__delta_cdc_"
@@ -51,10 +53,13 @@ def literal(value: Any) -> str | None:
         return f"{value:f}BD"
     if isinstance(value, str):
         # What a back-slash or a quote means in a literal depends on the user's parser confs.
-        return None if "\\" in value or "'" in value else string(value)
-    if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
-        return f"DATE'{value.isoformat()}'"
+        return None if any(mark in value for mark in ("\\", "'", "${")) else string(value)
     return None
+
+
+def date_literal(text: str | None) -> str | None:
+    """Return the literal of a date that was collected as text; None beyond four-digit years."""
+    return f"DATE'{text}'" if text is not None and _DATE.match(text) else None
 
 
 def merge(

@@ -32,6 +32,9 @@ def run(spark: SparkSession, spec: ReadSpec) -> JobResult:
     log.info("reading %s of %s", _what(spec), spec.source_uri)
     rows = _rows(session, spec)
     phases.reached("planned")
+    other = feed.changed_source(session, spec.source_uri, step)
+    if other is not None:
+        return JobResult(status="stale", message=other)
     if step.planned_on is not None:
         reason = overtaken(session, spec.staging_uri, step.planned_on, look(session, spec.staging_uri))
         if reason is not None:

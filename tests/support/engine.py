@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -76,19 +77,20 @@ def looked_at(table: str) -> PlannedOn | None:
     return PlannedOn(metadata(table)["id"], newest(table)) if versions(table) else None
 
 
+def commit_hash(table: str, version: int) -> str:
+    """Return what a planner says of a commit file."""
+    return hashlib.sha256((Path(table) / "_delta_log" / f"{version:020d}.json").read_bytes()).hexdigest()
+
+
 @dataclass
 class Flow:
-    """One source, one target, one configuration; each call is one planned run.
-
-    :param hash: what the planner would have said of the source's commit file
-    """
+    """One source, one target, one configuration; each call is one planned run."""
 
     spark: SparkSession
     source: str
     target: str
     options: ApplyOptions
     pipeline: str = "flow"
-    hash: str = "0" * 64
     results: list[JobResult] = field(default_factory=list)
 
     def step(self, kind: str, start: int, end: int, **changes: Any) -> Step:
@@ -100,7 +102,7 @@ class Flow:
             ending_version=end,
             seal_number=FIRST_SEAL if last is None else last.number + 1,
             applied_from=start if last is None else last.applied_from,
-            source_commit_hash=self.hash,
+            source_commit_hash=commit_hash(self.source, max(end, 0)),
             source_columns=columns(self.source, end),
             planned_on=looked_at(self.target),
             highest_sequence=None if last is None else last.highest_sequence,

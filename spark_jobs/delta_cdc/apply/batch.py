@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.errors import KeyNotUnique, NullKey, NullSequence, WrongReader
-from delta_cdc.sql import column, literal, quote
+from delta_cdc.sql import column, date_literal, literal, quote
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -14,17 +14,23 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType
 
+    from delta_cdc.apply.rows import Shape
+
+
+#: What a MERGE raises (``raise_error``) for a key that turns out to belong to two rows; the key follows.
+DUPLICATE_MARK = "delta_cdc:KeyNotUnique:"
+
 
 @dataclass(frozen=True)
 class Batch:
     """A materialised batch and what one scan over it told.
 
-    :param bounds: key column -> (least, greatest) value, as collected
+    :param bounds: key column -> SQL literals of its (least, greatest) value; None where there is none
     """
 
     rows: DataFrame
     totals: dict[str, Any]
-    bounds: dict[str, tuple[Any, Any]] = field(default_factory=dict)
+    bounds: dict[str, tuple[str | None, str | None]] = field(default_factory=dict)
 
 
 def materialise(
@@ -42,54 +48,73 @@ def materialise(
     bounded = [key for key in keys if has_literal(rows.schema[key].dataType)]
     for key in bounded:
         value = F.when(covered, F.col(quote(key)))
-        wanted[f"min {key}"], wanted[f"max {key}"] = F.min(value), F.max(value)
+        for name, bound in ((f"min {key}", F.min(value)), (f"max {key}", F.max(value))):
+            # Spark's dates reach beyond Python's years 1 to 9999.
+            wanted[name] = bound.cast("string") if _is_date(rows, key) else bound
     found = rows.agg(*[value.alias(name) for name, value in wanted.items()]).collect()[0].asDict()
-    bounds = {key: (found.pop(f"min {key}"), found.pop(f"max {key}")) for key in bounded}
+    bounds = {}
+    for key in bounded:
+        text = date_literal if _is_date(rows, key) else literal
+        bounds[key] = (text(found.pop(f"min {key}")), text(found.pop(f"max {key}")))
     return Batch(rows=rows, totals=found, bounds=bounds)
 
 
 def has_literal(data_type: DataType) -> bool:
     """Tell whether bounds of this type are collected: what has no literal could only fail in Python.
 
-    Spark's timestamps and dates reach beyond Python's year 9999; of the two, only dates serve as keys often.
+    A string with a collation has another order than the bytes that file statistics are made of.
     """
     from pyspark.sql import types as T
 
-    return isinstance(data_type, T.IntegralType | T.DecimalType | T.StringType | T.DateType)
+    kinds = T.IntegralType | T.DecimalType | T.DateType
+    return isinstance(data_type, kinds) or data_type == T.StringType()
+
+
+def _is_date(rows: DataFrame, key: str) -> bool:
+    from pyspark.sql import types as T
+
+    return isinstance(rows.schema[key].dataType, T.DateType)
 
 
 def pruning(batch: Batch) -> list[str]:
     """Return the literals for ON: there is no dynamic file pruning, only constants skip files."""
     conditions = []
-    for key, (least, greatest) in batch.bounds.items():
-        low, high = literal(least), literal(greatest)
+    for key, (low, high) in batch.bounds.items():
         if low is not None and high is not None:
             name = column("t", key)
             conditions.append(f"{name} = {low}" if low == high else f"{name} BETWEEN {low} AND {high}")
     return conditions
 
 
-def null_key(keys: Sequence[str]) -> Column:
-    """Tell whether any key column is NULL."""
+def null_key(shape: Shape) -> Column:
+    """Tell whether any key column is NULL, or would be once it is stored.
+
+    Delta keeps an empty text in a partition column as NULL, so the row would never be found again.
+    """
     from pyspark.sql import functions as F
 
     result = F.lit(False)
-    for key in keys:
-        result = result | F.col(quote(key)).isNull()
+    for key in shape.keys:
+        value = F.col(quote(key))
+        result = result | value.isNull()
+        if key in shape.partitions:
+            result = result | (value.cast("string") == "")
     return result
 
 
 def samples(rows: DataFrame, keys: Sequence[str], condition: Column) -> str:
     """Return up to three offending keys, for the error's text."""
-    found = rows.where(condition).select(*[quote(key) for key in keys]).limit(3).collect()
-    return "; ".join(", ".join(f"{key} = {row[key]!r}" for key in keys) for row in found)
+    shown = [f"cast({quote(key)} AS string) AS {quote(key)}" for key in keys]
+    found = rows.where(condition).selectExpr(*shown).limit(3).collect()
+    return "; ".join(", ".join(f"{key} = {row[key]}" for key in keys) for row in found)
 
 
 def refuse_null_keys(count: int, source: str, versions: str, keys: Sequence[str]) -> None:
     """:raises NullKey: where ``count`` > 0"""
     if count:
         raise NullKey(
-            f"{count} row(s) of {source}, {versions}, have NULL in a key column ({', '.join(keys)}).",
+            f"{count} row(s) of {source}, {versions}, have NULL (or, in a partition column, an empty "
+            f"text) in a key column ({', '.join(keys)}).",
             remedy="choose keys that are never NULL, or leave such rows out with where.",
         )
 

@@ -24,6 +24,8 @@ _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 _LAST_COMMIT = "spark.databricks.delta.lastCommitVersionInSession"
 _SESSION_CONFS = {
     "spark.sql.session.timeZone": "UTC",
+    # ${env:…} in a key, a column name or a path is text, nothing to fill in.
+    "spark.sql.variable.substitute": "false",
     # The batch is checkpointed before the MERGE; Delta would write it out a second time.
     "spark.databricks.delta.merge.materializeSource": "none",
 }
@@ -94,13 +96,24 @@ def sealed(session: SparkSession, seal: Seal) -> Iterator[None]:
 class Seen:
     """The target as a job finds it.
 
-    :param is_laid_out: whether it has clustering or partition columns
+    :param is_laid_out: whether it has, or ever had, clustering columns, or partitions
     """
 
     table_id: str
     version: int
     is_laid_out: bool
     properties: dict[str, str]
+
+    def lacks_clustering(self, ours: dict[str, str]) -> bool:
+        """Tell whether a load of ours died before it declared the clustering.
+
+        A table that somebody else made, or whose clustering was taken off by hand, stays as it is.
+
+        :param ours: the properties that a load gives a table; the one of statistics tells whose it is
+        """
+        statistics = "delta.dataSkippingStatsColumns"
+        made_here = statistics in ours and self.properties.get(statistics) == ours[statistics]
+        return made_here and not self.is_laid_out
 
 
 def look(session: SparkSession, target: str) -> Seen:
@@ -110,7 +123,7 @@ def look(session: SparkSession, target: str) -> Seen:
     return Seen(
         table_id=detail["id"],
         version=newest["version"],
-        is_laid_out=bool(detail["clusteringColumns"] or detail["partitionColumns"]),
+        is_laid_out=bool(detail["partitionColumns"]) or "clustering" in detail["tableFeatures"],
         properties=dict(detail["properties"]),
     )
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from delta_cdc.apply.rows import Shape
-    from delta_cdc.spec import ApplySpec, Step
+    from delta_cdc.spec import ApplyOptions, ApplySpec, Step
 
 log = logging.getLogger(__name__)
 
@@ -87,6 +87,9 @@ def _run_step(session: SparkSession, spec: ApplySpec, step: Step) -> _Done:
     log.info("reading %s", what)
     work = _prepare(session, spec, step)
     phases.reached("planned")
+    other = feed.changed_source(session, spec.source_uri, step)
+    if other is not None:
+        return _Done(Outcome("stale", message=other), work)
     seen: Seen | None = None
     if step.planned_on is not None:
         seen = look(session, spec.target_uri)
@@ -145,6 +148,10 @@ def _seal(spec: ApplySpec, step: Step, work: _Work) -> Seal:
                 "include": _listed(options.track_history_column_list),
                 "except": _listed(options.track_history_except_column_list),
             },
+            "where": options.where,
+            "select": list(options.select),
+            "partition_by": dict(options.partition_by),
+            **_history_columns(options),
         },
         step=SealStep(
             kind=step.kind,
@@ -157,6 +164,12 @@ def _seal(spec: ApplySpec, step: Step, work: _Work) -> Seal:
             counts=work.counts,
         ),
     )
+
+
+def _history_columns(options: ApplyOptions) -> dict[str, str]:
+    if options.stored_as_scd_type != 2:
+        return {}
+    return {"start_column": options.start_column, "end_column": options.end_column}
 
 
 def _listed(columns: tuple[str, ...] | None) -> list[str] | None:
@@ -225,7 +238,7 @@ def _checked_snapshot(
     )
     totals = per_key.agg(
         F.coalesce(F.sum(_ROWS), F.lit(0)).alias("rows"),
-        F.count_if(b.null_key(shape.keys)).alias("null_keys"),
+        F.count_if(b.null_key(shape)).alias("null_keys"),
         F.count_if(F.col(_ROWS) > 1).alias("duplicates"),
         F.coalesce(F.sum(_NULL_SEQUENCES), F.lit(0)).alias("null_sequences"),
         F.max(_HIGHEST).cast("string").alias("highest"),

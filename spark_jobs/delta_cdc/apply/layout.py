@@ -26,7 +26,7 @@ def _has_statistics(shape: Shape, name: str) -> bool:
     from pyspark.sql import types as T
 
     kinds = (T.NumericType, T.StringType, T.DateType, T.TimestampType, T.TimestampNTZType)
-    return isinstance(shape.schema[name].dataType, kinds)
+    return name in shape.values and isinstance(shape.schema[name].dataType, kinds)
 
 
 def clustering_columns(shape: Shape, options: ApplyOptions) -> tuple[str, ...]:
@@ -43,7 +43,7 @@ def properties(shape: Shape, options: ApplyOptions) -> dict[str, str]:
 
     :raises InvalidConfiguration: for column mapping together with a published change feed
     """
-    statistics = [k for k in shape.keys if _has_statistics(shape, k) and k not in options.partition_by]
+    statistics = [k for k in shape.keys if _has_statistics(shape, k) and k not in shape.partitions]
     statistics += [c for c in clustering_columns(shape, options) if c not in statistics]
     if shape.sequence_type is not None:
         statistics += [options.start_column, options.end_column]
@@ -97,7 +97,7 @@ def complete(
     :param seen: the target before this step; None for one that this step made
     """
     wanted = clustering_columns(shape, options)
-    if wanted and not (seen is not None and seen.is_laid_out):
+    if wanted and (seen is None or seen.lacks_clustering(properties(shape, options))):
         session.sql(f"ALTER TABLE {table(target)} CLUSTER BY ({', '.join(map(quote, wanted))})")
     own = {k: v for k, v in options.target_properties.items() if not k.startswith("delta.")}
     missing = {k: v for k, v in own.items() if seen is None or k not in seen.properties}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -27,12 +28,14 @@ class Shape:
     :param keys: key columns as the rows spell them
     :param values: all columns in target order, keys among them
     :param tracked: columns whose change opens a new row of history
+    :param partitions: partition columns of a target that is created here
     :param sequence_type: type of the start and end columns; None for type 1
     """
 
     keys: tuple[str, ...]
     values: tuple[str, ...]
     tracked: tuple[str, ...]
+    partitions: tuple[str, ...]
     schema: StructType
     sequence_type: DataType | None
 
@@ -148,6 +151,39 @@ def sequence_columns(rows: DataFrame, options: ApplyOptions) -> set[str]:
     return read
 
 
+#: Functions whose value is not the state's own: another one with every look.
+_MOVING = re.compile(
+    r"(?<![\w.`])(rand|randn|random|uuid|shuffle|monotonically_increasing_id|spark_partition_id|input_file_name"
+    r"|now|curdate|current_date|current_timestamp|localtimestamp|current_time|unix_timestamp)\s*\(",
+    re.IGNORECASE,
+)
+_MOVING_WORDS = re.compile(
+    r"(?<![\w.`])(current_date|current_timestamp|localtimestamp|current_time)(?![\w`])", re.IGNORECASE
+)
+_QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`")
+
+
+def refuse_moving(argument: str, expressions: Sequence[str], columns: Sequence[str]) -> None:
+    """Refuse expressions that give another value with every look (chance, the clock, the file).
+
+    They act on states, before and after a commit, which are read at different times: a row that left such a
+    filter silently would never be deleted.
+
+    :raises InvalidExpression: naming the function
+    """
+    known = {name.lower() for name in columns}
+    for text in expressions:
+        bare = _QUOTED.sub("''", text)
+        found = _MOVING.search(bare) or next(
+            (match for match in _MOVING_WORDS.finditer(bare) if match[1].lower() not in known), None
+        )
+        if found:
+            raise InvalidExpression(
+                f"{argument} = {text!r} uses {found[1]}, whose value changes from one look to the next.",
+                remedy=f"make {argument} a function of the row alone.",
+            )
+
+
 def projected(rows: DataFrame, options: ApplyOptions, keep: Sequence[str]) -> DataFrame:
     """Filter and project rows of the source, and add the partition columns that are expressions.
 
@@ -155,6 +191,13 @@ def projected(rows: DataFrame, options: ApplyOptions, keep: Sequence[str]) -> Da
     """
     from pyspark.sql import functions as F
 
+    partitioning = [text for text in options.partition_by.values() if text is not None]
+    for argument, texts in (
+        ("where", [options.where] if options.where else []),
+        ("select", options.select),
+        ("partition_by", partitioning),
+    ):
+        refuse_moving(argument, texts, rows.columns)
     if options.where:
         resolve(rows.drop(*keep), "where", [options.where])
         rows = rows.where(F.expr(options.where))
@@ -193,11 +236,11 @@ def shape_of(rows: DataFrame, source_rows: DataFrame, options: ApplyOptions, sou
     doubled = {name for name in values if [v.lower() for v in values].count(name.lower()) > 1}
     if doubled:
         raise InvalidExpression(
-            f"select gives the column {', '.join(sorted(map(repr, doubled)))} more than once.",
+            f"select and partition_by give {', '.join(sorted(map(repr, doubled)))} more than once.",
             remedy="name each column of the target once.",
         )
     keys = _match(values, options.keys, "keys", source)
-    _match(values, list(options.partition_by), "partition_by", source)
+    partitions = _match(values, list(options.partition_by), "partition_by", source)
     sequence_type, added = None, []
     if options.stored_as_scd_type == 2:
         added = [options.start_column, options.end_column]
@@ -208,6 +251,7 @@ def shape_of(rows: DataFrame, source_rows: DataFrame, options: ApplyOptions, sou
         keys=keys,
         values=tuple(values),
         tracked=_tracked(values, keys, source_rows, options, source),
+        partitions=partitions,
         schema=rows.select(*[quote(name) for name in values]).schema,
         sequence_type=sequence_type,
     )

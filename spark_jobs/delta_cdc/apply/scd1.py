@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from delta_cdc.apply.rows import Shape
 
 OPERATION = f"{PLAN_PREFIX}operation"
-_DUPLICATE = f"{PLAN_PREFIX}duplicate"
+_DUPLICATE, _EXISTED = f"{PLAN_PREFIX}duplicate", f"{PLAN_PREFIX}existed"
 _MOST, _BALANCE = f"{PLAN_PREFIX}most", f"{PLAN_PREFIX}balance"
 
 
@@ -62,6 +62,7 @@ def validated(net: DataFrame, shape: Shape, source: str, versions: str) -> b.Bat
             for name in shape.values
             if name not in shape.keys
         ],
+        F.col(feed.BEFORE).isNotNull().alias(_EXISTED),
         OPERATION, _DUPLICATE, feed.UNKNOWN, feed.EVENTS,
     )  # fmt: skip
     batch = b.materialise(
@@ -71,7 +72,7 @@ def validated(net: DataFrame, shape: Shape, source: str, versions: str) -> b.Bat
             "changes": F.count_if(F.col(OPERATION) != "none"),
             "suppressed": F.count_if(F.col(OPERATION) == "none"),
             "events": F.coalesce(F.sum(feed.EVENTS), F.lit(0)),
-            "null_keys": F.count_if(b.null_key(shape.keys)),
+            "null_keys": F.count_if(b.null_key(shape)),
             "duplicates": F.count_if(_DUPLICATE),
             "unknown": F.coalesce(F.sum(feed.UNKNOWN), F.lit(0)),
         },
@@ -91,6 +92,11 @@ def merge_sql(target: str, view: str, shape: Shape, batch: b.Batch, *, evolve: b
     others = [name for name in shape.values if name not in shape.keys]
     operation = sql.column("s", OPERATION)
     clauses = [f"WHEN MATCHED AND {operation} = 'delete' THEN DELETE"]
+    # A key that the source inserts while the target has it belongs to two rows of the source.
+    first, existed = shape.keys[0], sql.column("s", _EXISTED)
+    told = f"concat('{b.DUPLICATE_MARK}', CAST({sql.column('s', first)} AS STRING))"
+    kept = f"CASE WHEN {existed} THEN {sql.column('s', first)} ELSE raise_error({told}) END"
+    clauses.append(f"WHEN MATCHED AND NOT {existed} THEN {sql.update_set({first: kept})}")
     if others:
         update = sql.update_set({name: sql.column("s", name) for name in others})
         clauses.append(f"WHEN MATCHED THEN {update}")

@@ -8,17 +8,19 @@ delete.
 
 from __future__ import annotations
 
+import hashlib
+import re
 from typing import TYPE_CHECKING
 
-from delta_cdc.errors import ForbiddenConf, WrongReader
-from delta_cdc.sql import PLAN_PREFIX, quote
+from delta_cdc.errors import ForbiddenConf, VersionsExpired, WrongReader
+from delta_cdc.sql import PLAN_PREFIX, quote, table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from delta_cdc.spec import Staging
+    from delta_cdc.spec import Staging, Step
 
 CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP = "_change_type", "_commit_version", "_commit_timestamp"
 METADATA_COLUMNS = (CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP)
@@ -110,14 +112,39 @@ def commit_timestamp(session: SparkSession, source: str, version: int) -> Column
 
     limit = 16
     while True:
-        history = session.sql(f"DESCRIBE HISTORY delta.{quote(source)} LIMIT {limit}")
+        history = session.sql(f"DESCRIBE HISTORY {table(source)} LIMIT {limit}")
         rows = history.select("version", F.unix_micros("timestamp").alias("micros")).collect()
         for row in rows:
             if row["version"] == version:
                 return F.timestamp_micros(F.lit(row["micros"]))
         if len(rows) < limit:
-            raise AssertionError(f"version {version} is not in the history of {source}")
+            raise VersionsExpired(
+                f"Version {version} of {source} has left its history, so its commit time is unknown.",
+                remedy="run with a newer ending_version, or use sequence_by='_commit_version'.",
+            )
         limit *= 8
+
+
+def changed_source(session: SparkSession, source: str, step: Step) -> str | None:
+    """Say why the source is not the table that was planned for; None where it still is.
+
+    Between planning and reading, a table can be dropped and made again at the same place. What tells them
+    apart is the commit file at the end of the range, by its hash.
+    """
+    if step.staging is not None or not step.source_commit_hash:
+        return None
+    # The reader takes its path for a pattern.
+    folder = re.sub(r"([\\*?\[\]{}^,])", r"\\\1", source.rstrip("/"))
+    path = f"{folder}/_delta_log/{step.ending_version:020d}.json"
+    try:
+        content = session.read.format("binaryFile").load(path).select("content").collect()
+    except Exception as error:
+        if "PATH_NOT_FOUND" not in str(error):
+            raise
+        content = []
+    if content and hashlib.sha256(content[0]["content"]).hexdigest() == step.source_commit_hash:
+        return None
+    return f"version {step.ending_version} of {source} is not the one planned for: the source was made anew"
 
 
 def is_before() -> Column:

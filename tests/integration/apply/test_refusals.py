@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from delta_cdc.apply.rows import refuse_moving
 from delta_cdc.changes.feed import FORBIDDEN_CONFS
+from delta_cdc.errors import InvalidExpression
 from delta_cdc.spec import ApplyOptions
 from tests.support.engine import Flow, columns, newest, staged, versions
 
@@ -102,6 +104,12 @@ BAD_FEEDS: dict[str, tuple[ApplyOptions, tuple[str, ...], str, str]] = {
         ("INSERT INTO {} VALUES (3,'x',1)", "INSERT INTO {} VALUES (3,'x',1)"),
         "KeyNotUnique",
         "id = 3",
+    ),
+    "a key of the target inserted again": (
+        TYPE_1,
+        ("INSERT INTO {} VALUES (1,'x',1)",),
+        "KeyNotUnique",
+        "for instance 1)",
     ),
     "two keys become one": (TYPE_1, ("UPDATE {} SET id = 7",), "KeyNotUnique", "id = 7"),
     "an update of an insert-only source": (
@@ -212,3 +220,30 @@ def test_confs_under_which_loss_is_silent(spark: SparkSession, tmp_path: Path, f
     refused(flow, flow.stage(str(tmp_path / "staging"), 0, 0), "ForbiddenConf", forbidden)
     assert not (tmp_path / "target").exists()
     assert not (tmp_path / "staging").exists()
+
+
+@pytest.mark.parametrize("moving", ["v > now()", "d = CURRENT_DATE", "rand( ) < 0.5", "uuid() = v"])
+def test_expressions_that_change_from_look_to_look(moving: str) -> None:
+    with pytest.raises(InvalidExpression, match="changes from one look to the next"):
+        refuse_moving("where", [moving], ["v", "d"])
+
+
+@pytest.mark.parametrize("still", ["v = 'now()'", "`current_date` = 1", "CURRENT_DATE > 1", "rando(v) = 1"])
+def test_expressions_that_only_look_moving(still: str) -> None:
+    refuse_moving("where", [still], ["v", "current_date"])
+
+
+def test_a_filter_that_moves_with_the_clock(spark: SparkSession, tmp_path: Path) -> None:
+    moving = ApplyOptions(keys=("id",), where="n < unix_timestamp()")
+    flow = Flow(spark, table(spark, tmp_path / "source"), str(tmp_path / "target"), moving)
+    refused(flow, flow.load(), "InvalidExpression", "unix_timestamp")
+
+
+def test_an_empty_text_in_a_partition_that_is_a_key(spark: SparkSession, tmp_path: Path) -> None:
+    # Delta stores it as NULL, and the row would never be found again.
+    source = str(tmp_path / "source")
+    frame = spark.sql("SELECT 1 AS id, '' AS region")
+    frame.write.format("delta").option("delta.enableChangeDataFeed", "true").save(source)
+    keyed = ApplyOptions(keys=("id", "region"), partition_by={"region": None})
+    flow = Flow(spark, source, str(tmp_path / "target"), keyed)
+    refused(flow, flow.load(), "NullKey", "1 row(s)")

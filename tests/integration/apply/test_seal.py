@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from delta_cdc import phases
+from delta_cdc import job, phases
 from delta_cdc.spec import ApplyOptions, fingerprint
 from tests.support.engine import (
     FIRST_SEAL,
@@ -223,3 +223,30 @@ def test_a_merge_looks_only_at_files_in_the_bounds_of_its_keys(spark: SparkSessi
             (Path(flow.target) / unquote(added["path"])).unlink()
     assert flow.apply(1, 1).status == "committed"
     assert int(commit_info(flow.target, 4)["operationMetrics"]["numTargetRowsUpdated"]) == 11
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_a_source_made_anew_after_planning(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    source = str(tmp_path / "source")
+
+    def make(value: str) -> None:
+        frame = spark.sql(f"SELECT 1 AS id, '{value}' AS v")
+        frame.write.format("delta").option("delta.enableChangeDataFeed", "true").save(source)
+        spark.sql(f"INSERT INTO delta.`{source}` VALUES (2, '{value}')")
+
+    def replaced(point: str) -> None:
+        if point == "started":
+            shutil.rmtree(source)
+            make("of another table")
+
+    make("a")
+    flow = Flow(spark, source, str(tmp_path / "target"), OPTIONS[name]).through(0)
+    step = flow.step("apply", 1, 1)
+    spec = flow.spec(step)
+    remove = phases.install(replaced)
+    try:
+        result = job.run(spark, spec)
+    finally:
+        remove()
+    assert (result.status, "made anew" in result.message) == ("stale", True)
+    assert newest_seal(flow.target).watermark == 0  # type: ignore[union-attr]
