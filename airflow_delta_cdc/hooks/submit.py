@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.apache.spark.hooks.spark_submit import DEFAULT_SPARK_BINARY, SparkSubmitHook
 from airflow.providers.common.compat.sdk import AirflowException, AirflowNotFoundException
 
+from delta_cdc.__main__ import LINE_PREFIX
 from delta_cdc.errors import (
     DeployModeUnsupported,
     EnvironmentNotReady,
@@ -24,9 +25,6 @@ from delta_cdc.errors import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
-
-#: What the engine's own lines on stdout begin with; they are what a reader of the task log sees.
-DRIVER_PREFIX = "delta_cdc| "
 
 #: The master of a run without a connection.
 EMBEDDED_MASTER = "local[*]"
@@ -176,7 +174,7 @@ class DeltaCdcSubmitHook(SparkSubmitHook):
             application,
             *(self._application_args or []),
         ]
-        self._env = {**child_environment(), **(self._env or {})}
+        self._env = {**child_environment(driver_here=not self.is_cluster), **(self._env or {})}
         self.log.debug("spark-submit command: %s", self._mask_cmd(command))
         return command
 
@@ -230,8 +228,8 @@ class DeltaCdcSubmitHook(SparkSubmitHook):
                 line = raw.rstrip("\r\n")
                 if target is not None:
                     target.write(line + "\n")
-                if line.startswith(DRIVER_PREFIX):
-                    log.info("%s", line[len(DRIVER_PREFIX) :])
+                if line.startswith(LINE_PREFIX):
+                    log.info("%s", line[len(LINE_PREFIX) :])
                     continue
                 if _is_telling(line):
                     self._tail.append(line.strip()[:500])

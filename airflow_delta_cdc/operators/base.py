@@ -9,6 +9,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.common.compat.openlineage.utils.spark import (
@@ -49,7 +51,8 @@ class Exchange:
     :param application: the application file
     :param engine: the engine's zip, for ``--py-files``
     :param spec: the spec as the driver opens it
-    :param result: where the driver leaves its result
+    :param result: where the worker finds the result: a file of its own in client mode, else the URI of a
+        folder that the driver's Spark writes
     :param files: what ``--files`` has to bring to the driver, or None
     """
 
@@ -148,12 +151,19 @@ class DeltaCdcOperator(SparkSubmitOperator):
             self._forget_other_job(context, fingerprint)
             self.execute_resumable(context)
             return
+        self._drop_older_result(hook.is_cluster)
         try:
             self._submit(hook)
         except JobFailed:
             # The engine ends with an error code when it reports a named error: that is what to show.
             if not self._has_result(hook):
                 raise
+
+    def _drop_older_result(self, is_cluster: bool) -> None:
+        # An earlier attempt at the same spec wrote to the same place. A file of the worker's own cannot be
+        # older: its directory is made for this run.
+        if is_cluster and self._exchange is not None:
+            _delete_folder(self._exchange.result)
 
     def _is_durable(self, hook: DeltaCdcSubmitHook) -> bool:
         if not hook.is_cluster:
@@ -174,7 +184,7 @@ class DeltaCdcOperator(SparkSubmitOperator):
     def submit_job(self, context: Context) -> str | None:
         """Submit a new application; an older result of the same spec is removed first."""
         assert self._exchange is not None
-        _delete_object(self._exchange.result)
+        self._drop_older_result(is_cluster=True)
         self.application = self._exchange.application
         return super().submit_job(context)
 
@@ -220,13 +230,13 @@ class DeltaCdcOperator(SparkSubmitOperator):
     def _prepare(self, hook: DeltaCdcSubmitHook, directory: Path, *, spec_text: str) -> Exchange:
         from delta_cdc.session import engine_zip
 
-        engine = engine_zip(directory)
+        engine = engine_zip()
         application = _write_private(directory / JOB_FILE, _JOB)
         spec = _write_private(directory / f"spec-{sha256(spec_text)[:16]}.json", spec_text)
         if not hook.is_cluster:
             return Exchange(str(application), str(engine), str(spec), str(directory / "result.json"))
         folder = f"{self._results_uri()}/{sha256(spec_text)}"
-        result = f"{folder}/result.json"
+        result = f"{folder}/result"
         if not hook.is_kubernetes:
             return Exchange(str(application), str(engine), spec.name, result, files=str(spec))
         for path in (engine, application, spec):
@@ -320,7 +330,7 @@ class DeltaCdcOperator(SparkSubmitOperator):
             "--sha256",
             spec_sha256,
             "--result",
-            exchange.result,
+            _hadoop_uri(exchange.result),
         ]
         if self.jars or self.packages:
             return
@@ -409,11 +419,14 @@ def _read_text(uri: str, *, is_local: bool) -> str | None:
         return path.read_text(encoding="utf-8") if path.exists() else None
     import obstore
 
-    store, name = _open_folder(uri)
-    try:
-        return bytes(obstore.get(store, name).bytes()).decode()
-    except FileNotFoundError:
+    store = _open_existing(uri)
+    if store is None:
         return None
+    found = obstore.list_with_delimiter(store)["objects"]
+    # What Spark's writers leave: part files; beside them a marker and checksums.
+    parts = sorted(item["path"] for item in found if item["path"].rpartition("/")[2].startswith("part-"))
+    text = "".join(bytes(obstore.get(store, part).bytes()).decode() for part in parts)
+    return text.strip() or None
 
 
 def _put_object(uri: str, data: bytes) -> None:
@@ -423,12 +436,25 @@ def _put_object(uri: str, data: bytes) -> None:
     obstore.put(store, name, data)
 
 
-def _delete_object(uri: str) -> None:
+def _delete_folder(uri: str) -> None:
     import obstore
 
-    store, name = _open_folder(uri)
-    with contextlib.suppress(FileNotFoundError):
-        obstore.delete(store, name)
+    store = _open_existing(uri)
+    if store is None:
+        return
+    paths = [item["path"] for batch in obstore.list(store) for item in batch]
+    if paths:
+        obstore.delete(store, paths)
+
+
+def _open_existing(folder: str) -> Any:
+    """Return the store rooted at a folder; None for a folder of a file system that is not there."""
+    from obstore.store import from_url
+
+    # Not made here: the driver may be another user, who then could not write into it.
+    if folder.startswith("file:") and not Path(url2pathname(urlsplit(folder).path)).is_dir():
+        return None
+    return from_url(folder)
 
 
 def _open_folder(uri: str) -> tuple[Any, str]:

@@ -1,6 +1,6 @@
 """``python -m delta_cdc``, and the application that spark-submit starts: runs one spec.
 
-Every line for people goes to stdout with the prefix ``delta_cdc| ``, so that it can be told from Spark's own.
+Every line for people goes to stdout with the prefix :data:`LINE_PREFIX`, so that it can be told from Spark's.
 """
 
 from __future__ import annotations
@@ -19,45 +19,77 @@ from delta_cdc.spec import JobResult
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pyspark.sql import SparkSession
+
 LINE_PREFIX = "delta_cdc| "
+
+
+class _Driver:
+    """The Spark session of this process: started when it is first needed, stopped at the end."""
+
+    def __init__(self) -> None:
+        self._spark: SparkSession | None = None
+
+    def session(self) -> SparkSession:
+        if self._spark is None:
+            from pyspark.sql import SparkSession
+
+            self._spark = SparkSession.builder.getOrCreate()
+        return self._spark
+
+    def stop(self) -> None:
+        if self._spark is not None:
+            self._spark.stop()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the spec named on the command line.
 
-    :return: 0 when the job came to its end, 1 when it failed (the result file then names the error)
+    :return: 0 when the job came to its end, 1 when it failed (the result then names the error)
     """
     parser = argparse.ArgumentParser(prog="delta_cdc_job")
     parser.add_argument("--spec", required=True, help="path of the spec file")
     parser.add_argument("--sha256", required=True, help="SHA-256 of the spec file, in hex")
-    parser.add_argument("--result", required=True, help="path of the result file to write")
+    parser.add_argument("--result", required=True, help="path of the result file, or URI of a result folder")
     arguments = parser.parse_args(argv)
     logging.basicConfig(stream=sys.stdout, level=logging.WARNING, format=f"{LINE_PREFIX}%(message)s")
     logging.getLogger("delta_cdc").setLevel(logging.INFO)
-    result = _run(arguments.spec, arguments.sha256)
-    _write(Path(arguments.result), result)
+    driver = _Driver()
+    try:
+        result = _run(driver, arguments.spec, arguments.sha256)
+        if "://" in arguments.result:
+            write_result(driver.session(), arguments.result, result)
+        else:
+            _write(Path(arguments.result), result)
+    finally:
+        driver.stop()
     return 1 if result.status == "failed" else 0
 
 
-def _run(path: str, sha256: str) -> JobResult:
+def _run(driver: _Driver, path: str, sha256: str) -> JobResult:
     try:
         work = spec.read(path, sha256)
         phases.install_from_environment()
-        from pyspark.sql import SparkSession
-
         from delta_cdc import job
 
-        spark = SparkSession.builder.getOrCreate()
-        try:
-            return job.run(spark, work)
-        finally:
-            spark.stop()
+        return job.run(driver.session(), work)
     except DeltaCdcError as error:
         return JobResult(status="failed", error=error.to_dict(), message=str(error))
     except Exception as error:  # noqa: BLE001 - whatever it was, the waiting operator must hear of it
         traceback.print_exc()
         failed = JobFailed(f"{type(error).__name__}: {error}", remedy="see the Spark log.")
         return JobResult(status="failed", error=failed.to_dict(), message=str(failed))
+
+
+def write_result(spark: SparkSession, uri: str, result: JobResult) -> None:
+    """Write the result as a folder with one text file, replacing an older one.
+
+    Through Spark, because on a cluster only its file systems know the credentials of the store.
+
+    :param uri: the folder, as Hadoop's file systems name it
+    """
+    row = spark.createDataFrame([(result.to_json(),)], "value string")
+    row.coalesce(1).write.mode("overwrite").option("compression", "none").text(uri)
 
 
 def _write(path: Path, result: JobResult) -> None:

@@ -49,18 +49,19 @@ def submit_binary() -> Path:
     return spark_home() / "bin" / "spark-submit"
 
 
-def child_environment() -> dict[str, str]:
+def child_environment(*, driver_here: bool = True) -> dict[str, str]:
     """Return the variables to add to the environment of a process that runs Spark.
 
     ``JAVA_HOME`` and ``PATH`` are left as they are: Spark itself looks for Java in that order.
 
+    :param driver_here: whether the driver runs on this machine. A driver elsewhere would be told to run an
+        interpreter that only exists here, so it keeps the cluster's own.
     :raises EnvironmentNotReady: see :func:`spark_home`
     """
-    return {
-        "SPARK_HOME": str(spark_home()),
-        "PYSPARK_PYTHON": sys.executable,
-        "PYSPARK_DRIVER_PYTHON": sys.executable,
-    }
+    home = {"SPARK_HOME": str(spark_home())}
+    if not driver_here:
+        return home
+    return {**home, "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
 
 
 def java_binary() -> Path:

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from delta_cdc.environment import child_environment, require_java, spark_home, submit_binary
-from delta_cdc.jars import class_path
+from delta_cdc.errors import EnvironmentNotReady
+from delta_cdc.jars import HOME_VARIABLE, cache_home, class_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -107,14 +108,16 @@ def embedded_session(
     return builder.getOrCreate()
 
 
-def engine_zip(directory: Path) -> Path:
-    """Return the engine as a zip for ``--py-files``, written into ``directory`` if it is not there yet.
+def engine_zip(directory: Path | None = None) -> Path:
+    """Return the engine as a zip for ``--py-files``, written if it is not there yet.
 
     The same sources give the same bytes on every machine, and the file's name carries their hash, so that
     a worker of one release never runs the engine of another. It appears in one rename.
 
-    :param directory: where the file is kept; made if missing
+    :param directory: where the file is kept, made if missing; None is ``engine`` in the cache folder
+    :raises EnvironmentNotReady: if it cannot be written there
     """
+    directory = directory or cache_home() / "engine"
     sources = sorted(
         (path.relative_to(_PACKAGE.parent).as_posix(), path.read_bytes()) for path in _PACKAGE.rglob("*.py")
     )
@@ -124,15 +127,25 @@ def engine_zip(directory: Path) -> Path:
     target = directory / f"delta_cdc-{digest.hexdigest()[:16]}.zip"
     if target.is_file():
         return target
-    directory.mkdir(parents=True, exist_ok=True)
-    handle, draft = tempfile.mkstemp(prefix=".delta_cdc-", suffix=".zip", dir=directory)
+    try:
+        _write_zip(target, sources)
+    except OSError as error:
+        raise EnvironmentNotReady(
+            f"The engine cannot be kept in {directory}: {error}.",
+            remedy=f"make the folder writable, or name another one in {HOME_VARIABLE}.",
+        ) from error
+    return target
+
+
+def _write_zip(target: Path, files: list[tuple[str, bytes]]) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    handle, draft = tempfile.mkstemp(prefix=".delta_cdc-", suffix=".zip", dir=target.parent)
     try:
         with os.fdopen(handle, "wb") as file, zipfile.ZipFile(file, "w") as archive:
-            for name, content in sources:
+            for name, content in files:
                 # Stored, not deflated: what deflate gives depends on the zlib at hand. ZipInfo's own date
                 # is 1980, the oldest a zip can say.
                 archive.writestr(zipfile.ZipInfo(name), content)
         Path(draft).replace(target)
     finally:
         Path(draft).unlink(missing_ok=True)
-    return target

@@ -29,6 +29,17 @@ def test_the_engine_zip_is_written_once_and_leaves_no_draft(tmp_path: Path) -> N
     assert list(tmp_path.iterdir()) == [first]
 
 
+def test_the_engine_zip_is_kept_in_the_cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DELTA_CDC_HOME", str(tmp_path))
+    assert session.engine_zip().parent == tmp_path / "engine"
+
+
+def test_a_cache_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(EnvironmentNotReady, match="cannot be kept"):
+        session.engine_zip(tmp_path / "file")
+
+
 def test_the_engine_zip_holds_sources_only(tmp_path: Path) -> None:
     names = zipfile.ZipFile(session.engine_zip(tmp_path)).namelist()
     assert "delta_cdc/session.py" in names

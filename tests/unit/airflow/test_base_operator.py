@@ -40,6 +40,7 @@ def small_world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     temporary = tmp_path / "tmp"
     temporary.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    monkeypatch.setenv("DELTA_CDC_HOME", str(tmp_path / "home"))
     return temporary
 
 
@@ -62,6 +63,19 @@ class Store:
 
     def delete(self, key: str) -> None:
         del self.kept[key]
+
+
+def _leave(folder: Path, message: str) -> None:
+    """Leave a result as a driver on a cluster does: Spark's text writer makes a folder."""
+    (folder / "result").mkdir(parents=True)
+    (folder / "result" / "_SUCCESS").touch()
+    (folder / "result" / "part-0").write_text(JobResult(status="committed", message=message).to_json())
+
+
+def _writes(folder: Path, message: str) -> str:
+    """The same, as shell commands."""
+    text = JobResult(status="committed", message=message).to_json()
+    return f"mkdir -p {folder}/result; echo '{text}' > {folder}/result/part-0"
 
 
 def run(task: DeltaCdcOperator, store: Store | None = None) -> JobResult:
@@ -142,8 +156,7 @@ def test_yarn_cluster_gets_the_spec_as_a_file(
     results.mkdir()
     monkeypatch.setenv("AIRFLOW__DELTA_CDC__RESULTS_URI", results.as_uri())
     sha = specs.sha256(specs.to_json(SPEC))
-    folder = results / sha
-    stand_in.does(f'mkdir -p {folder}; echo \'{{"status": "committed"}}\' > {folder}/result.json')
+    stand_in.does(_writes(results / sha, "of this try"))
     task = operator(
         spark_conn_id=connect(host="yarn", **{"deploy-mode": "cluster"}), files="/own.txt", durable=False
     )
@@ -153,7 +166,29 @@ def test_yarn_cluster_gets_the_spec_as_a_file(
     assert own == "/own.txt"
     # YARN puts the file into the driver's working directory under its name.
     assert stand_in.option("--spec") == [Path(spec_file).name]
-    assert stand_in.option("--result") == [f"{results.as_uri()}/{sha}/result.json"]
+    assert stand_in.option("--result") == [f"{results.as_uri()}/{sha}/result"]
+    # The worker's interpreter does not exist on the cluster.
+    assert not {"PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"} & set(stand_in.environment)
+    assert "SPARK_HOME" in stand_in.environment
+
+
+def test_an_older_result_of_the_same_spec_is_never_read(
+    stand_in: StandIn, connect: Connect, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("AIRFLOW__DELTA_CDC__RESULTS_URI", tmp_path.as_uri())
+    folder = tmp_path / specs.sha256(specs.to_json(SPEC))
+    _leave(folder, "of an earlier try")
+    stand_in.does("exit 0")
+    task = operator(spark_conn_id=connect(host="yarn", **{"deploy-mode": "cluster"}), durable=False)
+    with pytest.raises(JobFailed, match="without leaving a result"):
+        run(task)
+
+
+def test_the_driver_gets_the_result_folder_as_hadoop_names_it(stand_in: StandIn) -> None:
+    from airflow_delta_cdc.operators.base import _hadoop_uri
+
+    assert _hadoop_uri("s3://bucket/results/1/result") == "s3a://bucket/results/1/result"
+    assert _hadoop_uri("/local/result.json") == "/local/result.json"
 
 
 def test_kubernetes_cluster_gets_everything_from_the_store(
@@ -276,8 +311,7 @@ def test_durable_without_tracking_is_turned_off_and_said(
     stand_in: StandIn, connect: Connect, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("AIRFLOW__DELTA_CDC__RESULTS_URI", tmp_path.as_uri())
-    folder = tmp_path / specs.sha256(specs.to_json(SPEC))
-    stand_in.does(f'mkdir -p {folder}; echo \'{{"status": "committed"}}\' > {folder}/result.json')
+    stand_in.does(_writes(tmp_path / specs.sha256(specs.to_json(SPEC)), "of this try"))
     task = operator(spark_conn_id=connect(host="yarn", **{"deploy-mode": "cluster"}))
     said: list[str] = []
     monkeypatch.setattr(task.log, "warning", lambda text, *args: said.append(text % args))
@@ -310,12 +344,11 @@ class _Tracked(DeltaEnableChangeDataFeedOperator):
 def tracked(connect: Connect, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, stand_in: StandIn) -> _Tracked:
     monkeypatch.setenv("AIRFLOW__DELTA_CDC__RESULTS_URI", tmp_path.as_uri())
     folder = tmp_path / specs.sha256(specs.to_json(SPEC))
-    folder.mkdir()
-    (folder / "result.json").write_text('{"status": "committed", "message": "of the first try"}')
+    _leave(folder, "of the first try")
     stand_in.does(
         f"""echo 'Submitted application_1_0002'
-        test -e {folder}/result.json && exit 3
-        echo '{{"status": "committed", "message": "of this try"}}' > {folder}/result.json"""
+        test -e {folder}/result/part-0 && exit 3
+        {_writes(folder, "of this try")}"""
     )
     conn_id = connect(
         host="yarn",
