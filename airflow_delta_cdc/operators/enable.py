@@ -35,7 +35,8 @@ class DeltaEnableChangeDataFeedOperator(DeltaCdcOperator):
     :param deleted_file_retention: how long removed files stay readable, a Delta interval such as
         ``interval 30 days``; None leaves it (templated)
     :param log_retention: how long the log stays, same form; None leaves it (templated)
-    :param storage_options: options of the object store for reading the logs without Spark (templated)
+    :param storage_options: options of the object store for reading the logs without Spark; no secrets:
+        they stand in the DAG (templated)
     :param kwargs: ``spark_conn_id``, ``deploy_mode`` and all of :class:`SparkSubmitOperator`
     :raises InvalidConfiguration: for none or several of ``table``, ``tables``, ``schema``
     :raises TableNotFound: for a table that does not exist

@@ -32,7 +32,8 @@ class DeltaReadChangesOperator(DeltaCdcOperator):
     :param starting_version: first version to read, inclusive; None goes on at the watermark (templated)
     :param ending_version: last version to read, inclusive; None is the newest one (templated)
     :param max_versions: read at most so many versions (templated)
-    :param storage_options: options of the object store for reading the logs without Spark (templated)
+    :param storage_options: options of the object store for reading the logs without Spark; no secrets:
+        they stand in the DAG (templated)
     :param kwargs: ``spark_conn_id``, ``deploy_mode`` and all of :class:`SparkSubmitOperator`
     :raises DeltaCdcError: a named error, with its remedy
     """
