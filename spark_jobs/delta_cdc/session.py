@@ -56,7 +56,8 @@ def embedded_confs(cores: int | None = None, *, quick_start: bool = False) -> di
     threads = cores or _usable_cpus()
     java_options = [f"-Dlog4j2.configurationFile={(_PACKAGE / 'log4j2.properties').as_uri()}"]
     if quick_start:
-        java_options += ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        # With one compiler only, the JVM reserves a code cache that a longer job fills; then it interprets.
+        java_options += ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m"]
     return {
         **delta_confs(),
         "spark.master": f"local[{threads}]",
