@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -265,7 +266,7 @@ class _Own:
         return any(seal.step.fingerprint == self.last for seal, _ in self.found)
 
 
-class _Run(Generic[_Request, _Spec, _Result]):
+class _Run(ABC, Generic[_Request, _Spec, _Result]):
     """The eight steps, for both kinds of job."""
 
     def __init__(
@@ -283,29 +284,37 @@ class _Run(Generic[_Request, _Spec, _Result]):
         self.max_attempts = max_attempts
 
     # Each kind says for itself:
+    @abstractmethod
     def plan(self) -> Plan:
-        raise NotImplementedError
+        """Decide what is to be done."""
 
+    @abstractmethod
     def written_table(self) -> str:
-        raise NotImplementedError
+        """Return the table that carries the seal."""
 
+    @abstractmethod
     def fingerprints(self, spec: _Spec) -> tuple[str, ...]:
-        raise NotImplementedError
+        """Return the fingerprints of the steps, in order."""
 
+    @abstractmethod
     def planned_version(self, spec: _Spec) -> int:
-        raise NotImplementedError
+        """Return the version of that table that was planned on; -1 for none."""
 
+    @abstractmethod
     def seal_number(self, spec: _Spec) -> int:
-        raise NotImplementedError
+        """Return the number of the first step's seal."""
 
+    @abstractmethod
     def publish_nothing(self, plan: Plan) -> _Result:
-        raise NotImplementedError
+        """Return the result where no job is needed."""
 
+    @abstractmethod
     def publish(self, plan: Plan, own: _Own, result: JobResult | None) -> _Result:
-        raise NotImplementedError
+        """Return the result of a commit that was confirmed."""
 
+    @abstractmethod
     def covered(self, plan: Plan) -> bool:
-        raise NotImplementedError
+        """Tell whether a later seal proves this plan's range."""
 
     def run(self) -> _Result:
         for attempt in range(1, self.max_attempts + 1):
