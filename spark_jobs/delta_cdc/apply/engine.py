@@ -98,11 +98,24 @@ def _run_step(session: SparkSession, spec: ApplySpec, step: Step) -> _Done:
             return _Done(Outcome("stale", message=reason), work)
     known = ", ".join(f"{count} {name}" for name, count in work.counts.items())
     log.info("committing %s to %s (%s)", what, spec.target_uri, known or "append")
-    outcome = commit(session, _seal(spec, step, work), work.write)
+    try:
+        outcome = commit(session, _seal(spec, step, work), work.write)
+    except Exception as error:
+        # A key that is there against expectation: or the target is no longer the one that was looked at.
+        reason = _overtaken_since(session, spec, step) if b.DUPLICATE_MARK in str(error) else None
+        if reason is None:
+            raise
+        return _Done(Outcome("stale", message=reason), work)
     if outcome.status == "committed":
         log.info("committed version %s of %s, seal %s", outcome.version, spec.target_uri, step.seal_number)
         _tidy(session, spec, step, work.shape, seen)
     return _Done(outcome, work)
+
+
+def _overtaken_since(session: SparkSession, spec: ApplySpec, step: Step) -> str | None:
+    if step.planned_on is None:
+        return None
+    return overtaken(session, spec.target_uri, step.planned_on, look(session, spec.target_uri))
 
 
 def _tidy(session: SparkSession, spec: ApplySpec, step: Step, shape: Shape, seen: Seen | None) -> None:
