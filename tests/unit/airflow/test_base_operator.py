@@ -155,6 +155,9 @@ def test_yarn_cluster_gets_the_spec_as_a_file(
     results = tmp_path / "results"
     results.mkdir()
     monkeypatch.setenv("AIRFLOW__DELTA_CDC__RESULTS_URI", results.as_uri())
+    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
+        # A Spark session of an earlier test sets them in this process.
+        monkeypatch.delenv(name, raising=False)
     sha = specs.sha256(specs.to_json(SPEC))
     stand_in.does(_writes(results / sha, "of this try"))
     task = operator(
