@@ -1,0 +1,470 @@
+"""Random histories of Delta tables, and a ledger that tells what each of their versions is.
+
+The ledger reads nothing but the commit files, right after they were written: it still knows what a version
+was when the log has been cleaned beyond it, and shares no code with the reader under test.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import shutil
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from delta_cdc.log import Commit, DeltaLog
+
+_SEED = "DELTA_CDC_SEED"
+_NO_ROWS = ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted")
+
+
+def seeds(count: int, *, first: int = 1) -> list[int]:
+    """Return the seeds of a test; the variable ``DELTA_CDC_SEED`` replays one, or several (``7,8``)."""
+    given = os.environ.get(_SEED)
+    return [int(seed) for seed in given.split(",")] if given else list(range(first, first + count))
+
+
+@contextmanager
+def replayable(seed: int, test: str, steps: list[str]) -> Iterator[None]:
+    """Tell with a failure which steps led to it, and the one command that does it again."""
+    try:
+        yield
+    except BaseException as error:
+        command = f"{_SEED}={seed} {Path(sys.executable).name} -m pytest '{test}'"
+        error.add_note(f"seed {seed} after the steps {' '.join(steps)}\nreplay: {command}")
+        raise
+
+
+# -- what a version is --------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Masked:
+    """An active file: its path as the log has it, and its deletion vector."""
+
+    path: str
+    vector: str | None = None
+    rows: int = 0
+
+    @property
+    def name(self) -> str:
+        return unquote(self.path).rsplit("/", 1)[-1]
+
+
+@dataclass(frozen=True)
+class Told:
+    """A version, and the commit that made it.
+
+    :param modified: of the commit file, epoch milliseconds
+    """
+
+    version: int
+    actions: tuple[dict[str, Any], ...]
+    sha256: str
+    modified: int
+    metadata: dict[str, Any]
+    protocol: dict[str, Any]
+    txns: dict[str, int]
+    files: frozenset[Masked]
+
+    def of(self, kind: str) -> list[dict[str, Any]]:
+        """Return the commit's actions of one kind."""
+        return [action[kind] for action in self.actions if kind in action]
+
+    @property
+    def info(self) -> dict[str, Any]:
+        found = self.of("commitInfo")
+        return found[0] if found else {}
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        named = {*(self.protocol.get("readerFeatures") or ()), *(self.protocol.get("writerFeatures") or ())}
+        return tuple(sorted(named))
+
+    @property
+    def changes_data(self) -> bool:
+        if self.of("cdc"):
+            return True
+        metrics = {k: str(v) for k, v in self.info.get("operationMetrics", {}).items()}
+        if self.info.get("operation") == "MERGE" and all(metrics.get(name) == "0" for name in _NO_ROWS):
+            return False
+        return any(file.get("dataChange") for kind in ("add", "remove") for file in self.of(kind))
+
+    def size(self, kind: str) -> int:
+        return sum(file.get("size") or 0 for file in self.of(kind))
+
+
+@dataclass
+class Ledger:
+    """Notes down every version of a table as it comes."""
+
+    path: Path
+    told: dict[int, Told] = field(default_factory=dict)
+
+    @property
+    def newest(self) -> int:
+        return max(self.told, default=-1)
+
+    def file(self, version: int) -> Path:
+        return self.path / "_delta_log" / f"{version:020d}.json"
+
+    def catch_up(self) -> None:
+        """Note the versions down that came since."""
+        while (file := self.file(self.newest + 1)).is_file():
+            version = self.newest + 1
+            self.told[version] = _tell(version, file, self.told.get(version - 1))
+
+    def forget(self) -> None:
+        """Start anew: the table was dropped."""
+        self.told.clear()
+
+    def present(self) -> list[int]:
+        """Return the versions whose commit files are still there."""
+        return [version for version in sorted(self.told) if self.file(version).is_file()]
+
+    def checkpoints(self) -> list[int]:
+        """Return the versions that have a checkpoint of any kind."""
+        names = (file.name for file in (self.path / "_delta_log").glob("*.checkpoint*"))
+        return sorted({int(name.split(".", 1)[0]) for name in names})
+
+    def rebuildable(self, version: int) -> bool:
+        """Return whether a checkpoint, or the beginning, and every commit since then are there."""
+        present = set(self.present())
+        base = max((c for c in self.checkpoints() if c <= version), default=-1)
+        return all(v in present for v in range(base + 1, version + 1))
+
+    def times(self) -> dict[int, int]:
+        """Return each version's time in milliseconds as Delta tells it: of the commit, else of the file, and
+        never before or at the one before it."""
+        found: dict[int, int] = {}
+        last: int | None = None
+        for version in self.present():
+            told = self.told[version]
+            own = told.info.get("inCommitTimestamp") or told.modified
+            last = own if last is None else max(own, last + 1)
+            found[version] = last
+        return found
+
+
+def _tell(version: int, file: Path, before: Told | None) -> Told:
+    content = file.read_bytes()
+    actions = tuple(json.loads(line) for line in content.splitlines() if line.strip())
+    metadata = before.metadata if before else {}
+    protocol = before.protocol if before else {}
+    txns = dict(before.txns) if before else {}
+    files = {(f.path, f.vector): f for f in before.files} if before else {}
+    # Within a commit no order is promised: what leaves goes first.
+    for action in actions:
+        if "remove" in action:
+            gone = _file(action["remove"])
+            files.pop((gone.path, gone.vector), None)
+    for action in actions:
+        if "add" in action:
+            came = _file(action["add"])
+            files[came.path, came.vector] = came
+        metadata = action.get("metaData", metadata)
+        protocol = action.get("protocol", protocol)
+        if "txn" in action:
+            txns[action["txn"]["appId"]] = action["txn"]["version"]
+    return Told(
+        version=version,
+        actions=actions,
+        sha256=hashlib.sha256(content).hexdigest(),
+        modified=file.stat().st_mtime_ns // 1_000_000,
+        metadata=metadata,
+        protocol=protocol,
+        txns=txns,
+        files=frozenset(files.values()),
+    )
+
+
+def _file(action: dict[str, Any]) -> Masked:
+    vector = action.get("deletionVector")
+    if not vector:
+        return Masked(action["path"])
+    named = f"{vector['storageType']}{vector['pathOrInlineDv']}@{vector.get('offset', '')}"
+    return Masked(action["path"], named, vector["cardinality"])
+
+
+# -- histories written without a JVM ------------------------------------------------------------
+#: Values of the partition column that end up in paths.
+PARTS = ("a", "b c", "100%", "%41", "ü", "x=y/z", None)
+
+
+class DeltalakeHistory:
+    """A table that delta-rs writes, a random step at a time."""
+
+    #: Steps and their weights.
+    STEPS: ClassVar[dict[str, float]] = {
+        "append": 8,
+        "append_with_txn": 5,
+        "overwrite": 2,
+        "delete": 4,
+        "delete_all": 1,
+        "update": 4,
+        "merge": 4,
+        "merge_nothing": 1,
+        "compact": 2,
+        "z_order": 1,
+        "vacuum": 1,
+        "restore": 2,
+        "set_properties": 3,
+        "add_column": 1,
+        "checkpoint": 3,
+        "log_compaction": 2,
+        "clean": 1,
+        "recreate": 0.4,
+    }
+
+    def __init__(self, path: Path, seed: int) -> None:
+        self.path = path
+        self.random = random.Random(seed)
+        self.ledger = Ledger(path)
+        self.done: list[str] = []
+        self._create()
+
+    def step(self) -> str:
+        """Take one step; a step that the table refuses is part of its history too."""
+        name = self.random.choices(list(self.STEPS), list(self.STEPS.values()))[0]
+        getattr(self, f"_{name}")()
+        self.done.append(name)
+        self.ledger.catch_up()
+        return name
+
+    # -- steps ------------------------------------------------------------------------------------
+    def _create(self) -> None:
+        from deltalake import DeltaTable
+
+        self.partitioned = self.random.random() < 0.5
+        self.next_id = 0
+        configuration = {"delta.checkpointInterval": str(self.random.choice((2, 3, 7, 100)))}
+        if self.random.random() < 0.5:
+            configuration["delta.enableChangeDataFeed"] = "true"
+        DeltaTable.create(
+            str(self.path),
+            self._rows(0).schema,
+            partition_by=["part"] if self.partitioned else None,
+            configuration=configuration,
+        )
+        self.ledger.catch_up()
+
+    def _append(self, **properties: Any) -> None:
+        from deltalake import CommitProperties, write_deltalake
+
+        note = {"userMetadata": f"note {self.random.random()}"} if self.random.random() < 0.3 else None
+        write_deltalake(
+            str(self.path),
+            self._rows(),
+            mode="append",
+            schema_mode="merge",
+            commit_properties=CommitProperties(custom_metadata=note, **properties),
+        )
+
+    def _append_with_txn(self) -> None:
+        from deltalake import Transaction
+
+        application = self.random.choice(("delta-cdc/p", "delta-cdc/q", "other"))
+        told = self.ledger.told[self.ledger.newest].txns
+        self._append(app_transactions=[Transaction(application, told.get(application, 0) + 1)])
+
+    def _overwrite(self) -> None:
+        from deltalake import write_deltalake
+
+        write_deltalake(str(self.path), self._rows(), mode="overwrite", schema_mode="overwrite")
+
+    def _delete(self) -> None:
+        self._table().delete(f"id % 5 = {self.random.randrange(5)}")
+
+    def _delete_all(self) -> None:
+        self._table().delete()
+
+    def _update(self) -> None:
+        self._table().update({"name": "'changed'"}, predicate=f"id % 4 = {self.random.randrange(4)}")
+
+    def _merge(self) -> None:
+        merger = self._table().merge(
+            self._rows(start=max(0, self.next_id - 6)), "t.id = s.id", source_alias="s", target_alias="t"
+        )
+        kept = {name: f"s.{name}" for name in ("id", "name", "part")}
+        merger.when_matched_update(kept).when_not_matched_insert(kept).execute()
+
+    def _merge_nothing(self) -> None:
+        merger = self._table().merge(
+            self._rows(start=1_000_000), "t.id = s.id", source_alias="s", target_alias="t"
+        )
+        merger.when_matched_delete().execute()
+
+    def _compact(self) -> None:
+        self._table().optimize.compact()
+
+    def _z_order(self) -> None:
+        self._table().optimize.z_order(["id"])
+
+    def _vacuum(self) -> None:
+        self._table().vacuum(0, dry_run=False, enforce_retention_duration=False)
+
+    def _restore(self) -> None:
+        from deltalake.exceptions import DeltaError
+
+        able = [v for v in self.ledger.told if v < self.ledger.newest and self.ledger.rebuildable(v)]
+        if able:
+            try:
+                self._table().restore(self.random.choice(able))
+            except DeltaError:
+                # Files of that version were vacuumed: it is refused.
+                self.done.append("refused")
+
+    def _set_properties(self) -> None:
+        name, values = self.random.choice(
+            (
+                ("delta.checkpointInterval", ("2", "5", "50")),
+                ("delta.dataSkippingNumIndexedCols", ("1", "3")),
+                ("delta.deletedFileRetentionDuration", ("interval 1 week", "interval 30 days")),
+                ("team.owner", ("sales", "päivä = 1", "")),
+            )
+        )
+        self._table().alter.set_table_properties(
+            {name: self.random.choice(values)}, raise_if_not_exists=False
+        )
+
+    def _add_column(self) -> None:
+        from deltalake import Field
+        from deltalake.schema import PrimitiveType
+
+        self._table().alter.add_columns(
+            [Field(f"more_{self.random.randrange(10**9)}", PrimitiveType("long"))]
+        )
+
+    def _checkpoint(self) -> None:
+        self._table().create_checkpoint()
+
+    def _log_compaction(self) -> None:
+        newest = self.ledger.newest
+        starting = self.random.randint(max(0, newest - 6), newest)
+        if starting < newest and all(v in self.ledger.present() for v in range(starting, newest + 1)):
+            self._table().compact_logs(starting, newest)
+
+    def _clean(self) -> None:
+        """What log cleaning does: everything goes that a later checkpoint stands for."""
+        clean_log(self.ledger, self.random)
+
+    def _recreate(self) -> None:
+        shutil.rmtree(self.path)
+        self.ledger.forget()
+        self._create()
+
+    # -- inside -----------------------------------------------------------------------------------
+    def _table(self) -> Any:
+        from deltalake import DeltaTable
+
+        return DeltaTable(str(self.path))
+
+    def _rows(self, count: int | None = None, *, start: int | None = None) -> pa.Table:
+        count = self.random.randint(1, 8) if count is None else count
+        first = self.next_id if start is None else start
+        if start is None:
+            self.next_id += count
+        ids = list(range(first, first + count))
+        names = [f"name {i}" for i in ids]
+        parts = [self.random.choice(PARTS) for _ in ids]
+        return pa.table(
+            {
+                "id": pa.array(ids, pa.int64()),
+                "name": pa.array(names, pa.string()),
+                "part": pa.array(parts, pa.string()),
+            }
+        )
+
+
+def clean_log(ledger: Ledger, source: random.Random) -> None:
+    """Delete what Delta's log cleaning would: commits and checkpoints before one of the checkpoints."""
+    if not ledger.checkpoints():
+        return
+    upto = source.choice(ledger.checkpoints())
+    for file in (ledger.path / "_delta_log").glob("[0-9]*"):
+        if int(file.name.split(".", 1)[0]) < upto:
+            file.unlink()
+
+
+# -- does a reader say the same? ----------------------------------------------------------------
+async def check_log(ledger: Ledger, storage_options: dict[str, str] | None = None) -> None:
+    """Demand of the reader, opened anew, what the ledger says of every version that can still be told."""
+    from delta_cdc.log import DeltaLog
+
+    log = DeltaLog(str(ledger.path), storage_options)
+    assert await log.newest_version() == ledger.newest
+    assert await log.oldest_version() == ledger.present()[0]
+    for version in ledger.present():
+        assert await log.newest_version(after=version) == ledger.newest
+    await _check_commits(log, ledger)
+    for version in ledger.told:
+        await _check_state(log, ledger, version)
+
+
+async def _check_commits(log: DeltaLog, ledger: Ledger) -> None:
+    from delta_cdc.errors import LogGap, VersionsExpired
+
+    present = ledger.present()
+    for commit in await log.commits(range(present[0], present[-1] + 1)):
+        check_commit(commit, ledger.told[commit.version])
+    assert await log.find(ledger.newest + 1) is None
+    with pytest.raises(LogGap):
+        await log.commit(ledger.newest + 1)
+    if present[0] > 0:
+        with pytest.raises(VersionsExpired):
+            await log.commit(present[0] - 1)
+
+
+def check_commit(commit: Commit, told: Told) -> None:
+    """Compare what the reader says of a commit with the commit's own lines."""
+    assert commit.version == told.version
+    assert (commit.sha256, commit.modified) == (told.sha256, told.modified)
+    info = told.info
+    assert commit.info.operation == info.get("operation", "")
+    assert commit.info.user_metadata == info.get("userMetadata")
+    assert commit.info.operation_parameters == (info.get("operationParameters") or {})
+    assert commit.timestamp == (info.get("inCommitTimestamp") or told.modified)
+    own = told.of("metaData")
+    assert (commit.metadata is None) == (not own)
+    if commit.metadata is not None:
+        assert commit.metadata.id == own[0]["id"]
+        assert commit.metadata.configuration == own[0]["configuration"]
+        assert commit.metadata.schema_string == own[0]["schemaString"]
+    assert [(t.app_id, t.version) for t in commit.txns] == [
+        (t["appId"], t["version"]) for t in told.of("txn")
+    ]
+    counted = tuple(len(told.of(kind)) for kind in ("add", "remove", "cdc"))
+    assert (commit.n_adds, commit.n_removes, commit.n_cdc) == counted
+    assert commit.changes_data == told.changes_data
+
+
+async def _check_state(log: DeltaLog, ledger: Ledger, version: int) -> None:
+    from delta_cdc.errors import VersionsExpired
+
+    if not ledger.rebuildable(version):
+        with pytest.raises(VersionsExpired):
+            await log.snapshot(version)
+        return
+    told = ledger.told[version]
+    state = await log.snapshot(version)
+    assert (state.version, state.table_id) == (version, told.metadata["id"])
+    assert state.configuration == told.metadata["configuration"]
+    assert json.loads(state.schema_string)["fields"] == json.loads(told.metadata["schemaString"])["fields"]
+    assert state.partition_columns == tuple(told.metadata["partitionColumns"])
+    assert state.features == told.features
+    assert state.num_files == len(told.files)
+    assert await log.files(version) == {(file.name, file.rows) for file in told.files}
+    if version == ledger.newest:
+        await log.snapshot()
+        for application in {*told.txns, "never heard of"}:
+            assert await log.transaction(application) == told.txns.get(application)
