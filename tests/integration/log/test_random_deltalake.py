@@ -1,4 +1,4 @@
-"""Random histories written by delta-rs: the reader, the commits themselves and delta-rs agree on each version."""
+"""Random histories written by delta-rs: reader, commits and delta-rs itself agree on every version."""
 
 from __future__ import annotations
 
