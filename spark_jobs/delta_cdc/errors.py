@@ -161,6 +161,10 @@ class SparkConnectionNotFound(DeltaCdcError):
     """``spark_conn_id`` names a connection that does not exist."""
 
 
+class DeltaConnectionNotFound(DeltaCdcError):
+    """``delta_conn_id`` names a connection that does not exist."""
+
+
 class DeployModeUnsupported(DeltaCdcError):
     """The connection's deploy mode cannot run Python applications."""
 
