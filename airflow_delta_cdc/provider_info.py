@@ -9,6 +9,42 @@ from airflow_delta_cdc import __version__
 _INTEGRATION = "Delta CDC"
 
 
+def _field(label: str, description: str, *, kind: str = "string", **schema: Any) -> dict[str, Any]:
+    return {"label": label, "description": description, "schema": {"type": [kind, "null"], **schema}}
+
+
+#: The form of a connection of type ``delta``: what ``DeltaTableHook`` finds in its extra.
+_DELTA_FIELDS = {
+    "storage": _field(
+        "Storage",
+        "Which object store the connection is for. May stay empty where the fields below tell.",
+        enum=["s3", "azure", "gcs", None],
+    ),
+    "region": _field("S3: region", "Region of the buckets."),
+    "endpoint_url": _field(
+        "S3: endpoint URL", "Of a store that is not Amazon's. The host field does as well."
+    ),
+    "allow_http": _field("Allow HTTP", "Whether requests may go unencrypted.", kind="boolean"),
+    "virtual_hosted_style": _field(
+        "S3: virtual hosted style", "Whether the bucket stands in the host's name.", kind="boolean"
+    ),
+    "session_token": _field("S3: session token", "Of temporary keys.", format="password"),
+    "role_arn": _field("S3: role ARN", "Role of a web identity; needs its token file."),
+    "web_identity_token_file": _field("S3: web identity token file", "Path on every worker."),
+    "tenant_id": _field("Azure: tenant id", "Tenant of the client."),
+    "client_id": _field("Azure: client id", "Application (service principal) that asks."),
+    "client_secret": _field("Azure: client secret", "The password field does as well.", format="password"),
+    "sas_token": _field("Azure: SAS token", "Shared access signature.", format="password"),
+    "federated_token_file": _field("Azure: federated token file", "Path on every worker."),
+    "service_account_path": _field("GCS: service account file", "Path of the key file on every worker."),
+    "service_account_key": _field("GCS: service account key", "Text of the key file.", format="password"),
+    "storage_options": _field(
+        "More storage options", "JSON object; names as delta-rs has them. These win.", kind="object"
+    ),
+    "test_table": _field("Table to test with", "Path or URI of a table that the test button reads."),
+}
+
+
 def get_provider_info() -> dict[str, Any]:
     """Return the provider's metadata, in the form of Airflow's ``provider_info.schema.json``."""
     return {
@@ -37,7 +73,30 @@ def get_provider_info() -> dict[str, Any]:
         "triggers": [
             {"integration-name": _INTEGRATION, "python-modules": ["airflow_delta_cdc.triggers.version"]}
         ],
-        "hooks": [{"integration-name": _INTEGRATION, "python-modules": ["airflow_delta_cdc.hooks.submit"]}],
+        "hooks": [
+            {
+                "integration-name": _INTEGRATION,
+                "python-modules": ["airflow_delta_cdc.hooks.submit", "airflow_delta_cdc.hooks.table"],
+            }
+        ],
+        "connection-types": [
+            {
+                "connection-type": "delta",
+                "hook-class-name": "airflow_delta_cdc.hooks.table.DeltaTableHook",
+                "hook-name": "Delta tables",
+                "ui-field-behaviour": {
+                    "hidden-fields": ["schema", "extra"],
+                    "relabeling": {
+                        "host": "S3: endpoint",
+                        "port": "S3: port of the endpoint",
+                        "login": "S3: access key id, Azure: account name",
+                        "password": "S3: secret access key, Azure: account key or client secret",
+                    },
+                    "placeholders": {"host": "https://s3.example.com"},
+                },
+                "conn-fields": _DELTA_FIELDS,
+            }
+        ],
         "config": {
             "delta_cdc": {
                 "description": "Settings of the Delta CDC provider.",

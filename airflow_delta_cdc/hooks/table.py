@@ -1,0 +1,379 @@
+"""Where Delta tables lie and who may read them: storage options from an Airflow connection."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import json
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import unquote
+
+from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook
+from airflow.sdk.log import amask_secret, mask_secret
+
+from delta_cdc.errors import DeltaCdcError, DeltaConnectionNotFound, InvalidConfiguration
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from airflow.sdk import Connection
+
+#: Seconds that the connection form's test button waits for a table.
+TEST_TIMEOUT = 20.0
+
+_STORAGES = {"s3": "Amazon S3", "azure": "Azure Storage", "gcs": "Google Cloud Storage"}
+
+
+class _Field(NamedTuple):
+    """One field of the connection: the option it becomes, the storage it tells, whether it is a secret."""
+
+    option: str
+    storage: str | None = None
+    secret: bool = False
+    flag: bool = False
+
+
+#: Fields of the connection's extra, by name.
+_FIELDS = {
+    "region": _Field("AWS_REGION", "s3"),
+    "endpoint_url": _Field("AWS_ENDPOINT_URL", "s3"),
+    "session_token": _Field("AWS_SESSION_TOKEN", "s3", secret=True),
+    "virtual_hosted_style": _Field("AWS_VIRTUAL_HOSTED_STYLE_REQUEST", "s3", flag=True),
+    "role_arn": _Field("AWS_ROLE_ARN", "s3"),
+    "web_identity_token_file": _Field("AWS_WEB_IDENTITY_TOKEN_FILE", "s3"),
+    "tenant_id": _Field("AZURE_STORAGE_TENANT_ID", "azure"),
+    "client_id": _Field("AZURE_STORAGE_CLIENT_ID", "azure"),
+    "client_secret": _Field("AZURE_STORAGE_CLIENT_SECRET", "azure", secret=True),
+    "sas_token": _Field("AZURE_STORAGE_SAS_KEY", "azure", secret=True),
+    "federated_token_file": _Field("AZURE_FEDERATED_TOKEN_FILE", "azure"),
+    "service_account_path": _Field("GOOGLE_SERVICE_ACCOUNT", "gcs"),
+    "service_account_key": _Field("GOOGLE_SERVICE_ACCOUNT_KEY", "gcs", secret=True),
+    "allow_http": _Field("allow_http", flag=True),
+}
+_OTHER_FIELDS = ("storage", "storage_options", "test_table")
+
+#: Options, as delta-rs spells them, whose values nobody may read. Paths and ids are no secrets.
+_SECRET_OPTIONS = (
+    "access_key",
+    "secret",
+    "token",
+    "sas_key",
+    "account_key",
+    "master_key",
+    "service_account_key",
+    "password",
+)
+_NO_SECRETS = ("_file", "_path", "_uri", "_id")
+
+
+class DeltaTableHook(BaseHook):
+    """Storage options, as delta-rs and obstore name them, from a connection of type ``delta``.
+
+    One connection is one object store: S3 (or what speaks its language), Azure Storage or Google Cloud
+    Storage. Which one, the extra field ``storage`` says (``s3``, ``azure``, ``gcs``); without it, the fields
+    that are filled in tell. An empty connection stands for the identity of the machine.
+
+    Secrets reach the readers of logs and, beside its command line, Spark. They are masked before anything
+    else happens.
+
+    :param delta_conn_id: the connection
+    """
+
+    conn_name_attr = "delta_conn_id"
+    default_conn_name = "delta_default"
+    conn_type = "delta"
+    hook_name = "Delta tables"
+
+    def __init__(self, delta_conn_id: str = default_conn_name) -> None:
+        super().__init__()
+        self.delta_conn_id = delta_conn_id
+
+    def storage_options(self) -> dict[str, str] | None:
+        """Return the options; None for a connection that holds none.
+
+        :raises DeltaConnectionNotFound: the connection does not exist
+        :raises InvalidConfiguration: its fields are unknown, or don't go together
+        """
+        connection = self._found(self._look_up())
+        options = self._options(connection)
+        for secret in secrets(options):
+            mask_secret(secret)
+        return options
+
+    async def aget_storage_options(self) -> dict[str, str] | None:
+        """Return the same as :meth:`storage_options`, from within an event loop, without blocking it."""
+        try:
+            connection = await self.aget_connection(self.delta_conn_id)
+        except AirflowNotFoundException:
+            connection = None
+        options = self._options(self._found(connection))
+        for secret in secrets(options):
+            await amask_secret(secret)
+        return options
+
+    def newest_version(self, table: str) -> int:
+        """Return the newest version of a table, read from its log.
+
+        :param table: path or URI
+        :raises TableNotFound: where nothing is at the location
+        """
+        from delta_cdc.log import DeltaLog, run_sync
+
+        return run_sync(DeltaLog(table, self.storage_options()).newest_version())
+
+    def test_connection(self) -> tuple[bool, str]:
+        """Read what the connection says and, where its extra names a ``test_table``, that table's log.
+
+        :return: whether all is well, and a sentence that holds no secret
+        """
+        options: dict[str, str] | None = None
+        try:
+            options = self.storage_options()
+            table = _extra(self._found(self._look_up())).get("test_table")
+            if not table:
+                return True, _told(options)
+            version = self._within_time(str(table), options)
+        except TimeoutError:
+            return False, f"The storage did not answer within {TEST_TIMEOUT:g} s."
+        except DeltaCdcError as error:
+            return False, redacted(str(error), options)
+        except Exception as error:  # noqa: BLE001 - whatever a store raises, the form shows a sentence
+            # What follows the first line is a dump of the store's client.
+            first = str(error).strip().split("\n", 1)[0]
+            return False, redacted(f"{type(error).__name__}: {first}", options)
+        return True, f"{table} is a Delta table, and its newest version is {version}."
+
+    @staticmethod
+    def _within_time(table: str, options: dict[str, str] | None) -> int:
+        from delta_cdc.log import DeltaLog, run_sync
+
+        return run_sync(asyncio.wait_for(DeltaLog(table, options).newest_version(), TEST_TIMEOUT))
+
+    # -- connection -----------------------------------------------------------------------------
+    def _look_up(self) -> Connection | None:
+        try:
+            return self.get_connection(self.delta_conn_id)
+        except AirflowNotFoundException:
+            return None
+
+    def _found(self, connection: Connection | None) -> Connection:
+        if connection is None:
+            raise DeltaConnectionNotFound(
+                f"The Delta connection {self.delta_conn_id!r} does not exist.",
+                remedy="create it (connection type delta), or leave delta_conn_id out to use the identity of "
+                "the machine.",
+            )
+        return connection
+
+    def _options(self, connection: Connection) -> dict[str, str] | None:
+        if (connection.conn_type or self.conn_type).lower() != self.conn_type:
+            raise InvalidConfiguration(
+                f"The connection {self.delta_conn_id!r} is of type {connection.conn_type}.",
+                remedy="name a connection of type delta.",
+            )
+        extra = _extra(connection)
+        self._refuse_unknown(extra)
+        own = self._free_form(extra)
+        storage = self._storage(connection, extra)
+        told = {
+            field.option: str(extra[name]).strip().lower() if field.flag else str(extra[name]).strip()
+            for name, field in _FIELDS.items()
+            if extra.get(name) not in (None, "")
+        }
+        options = {**told, **self._standard_fields(connection, storage, extra)}
+        self._refuse_half(options)
+        return merged(options, own) or None
+
+    def _refuse_unknown(self, extra: Mapping[str, Any]) -> None:
+        known = [*_FIELDS, *_OTHER_FIELDS]
+        for name in extra:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, n=1)
+                hint = f"did you mean {near[0]}? Other options" if near else "options without a field"
+                raise InvalidConfiguration(
+                    f"The connection {self.delta_conn_id!r} has the unknown extra field {name!r}.",
+                    remedy=f"{hint} belong into storage_options, by the names of delta-rs.",
+                )
+
+    def _free_form(self, extra: Mapping[str, Any]) -> dict[str, str]:
+        own = extra.get("storage_options") or {}
+        if isinstance(own, str):
+            try:
+                own = json.loads(own)
+            except ValueError:
+                own = None
+        if not isinstance(own, dict):
+            raise InvalidConfiguration(
+                f"storage_options of the connection {self.delta_conn_id!r} is no JSON object.",
+                remedy='write it as {"NAME": "value"}.',
+            )
+        return {str(name): _text(value) for name, value in own.items() if value is not None}
+
+    def _storage(self, connection: Connection, extra: Mapping[str, Any]) -> str | None:
+        """Return which storage the connection is for; None where it holds nothing that would need to know."""
+        named = str(extra.get("storage") or "").strip().lower()
+        if named and named not in _STORAGES:
+            raise InvalidConfiguration(
+                f"storage of the connection {self.delta_conn_id!r} is {named!r}.",
+                remedy=f"choose one of {', '.join(_STORAGES)}.",
+            )
+        told = {
+            field.storage: name
+            for name, field in _FIELDS.items()
+            if field.storage is not None and extra.get(name) not in (None, "")
+        }
+        strange = [name for storage, name in told.items() if named and storage != named]
+        if len(told) > 1 or strange:
+            raise InvalidConfiguration(
+                f"The connection {self.delta_conn_id!r} mixes fields of several storages "
+                f"({', '.join(sorted(strange or told.values()))}).",
+                remedy="make one connection per storage, and empty the fields of the others.",
+            )
+        storage = named or next(iter(told), None)
+        if storage is None and (connection.login or connection.password or connection.host):
+            raise InvalidConfiguration(
+                f"The connection {self.delta_conn_id!r} does not say which storage it is for.",
+                remedy=f"set the extra field storage to one of {', '.join(_STORAGES)}.",
+            )
+        return storage
+
+    def _standard_fields(
+        self, connection: Connection, storage: str | None, extra: Mapping[str, Any]
+    ) -> dict[str, str]:
+        if storage == "s3":
+            options = {
+                "AWS_ACCESS_KEY_ID": connection.login,
+                "AWS_SECRET_ACCESS_KEY": connection.password,
+                "AWS_ENDPOINT_URL": extra.get("endpoint_url") or _endpoint(connection, extra),
+            }
+        elif storage == "azure":
+            is_client = bool(extra.get("client_id"))
+            options = {
+                "AZURE_STORAGE_ACCOUNT_NAME": connection.login,
+                "AZURE_STORAGE_CLIENT_SECRET" if is_client else "AZURE_STORAGE_ACCOUNT_KEY": (
+                    extra.get("client_secret") or connection.password if is_client else connection.password
+                ),
+            }
+        else:
+            options = {"GOOGLE_SERVICE_ACCOUNT_KEY": extra.get("service_account_key") or connection.password}
+        return {name: _text(value) for name, value in options.items() if value}
+
+    def _refuse_half(self, options: Mapping[str, str]) -> None:
+        for one, other, names in (
+            (
+                "AWS_ACCESS_KEY_ID",
+                "AWS_SECRET_ACCESS_KEY",
+                "an access key id and its secret (login, password)",
+            ),
+            ("AWS_ROLE_ARN", "AWS_WEB_IDENTITY_TOKEN_FILE", "role_arn and web_identity_token_file"),
+        ):
+            if (one in options) != (other in options):
+                raise InvalidConfiguration(
+                    f"The connection {self.delta_conn_id!r} holds only one of {names}.",
+                    remedy="give both, or none of them.",
+                )
+
+
+def storage_options(
+    delta_conn_id: str | None, storage_options: Mapping[str, str] | None
+) -> dict[str, str] | None:
+    """Return the options of a connection together with explicit ones, which win.
+
+    :param delta_conn_id: connection of type ``delta``, or None (also empty) for none
+    :param storage_options: explicit options, or None
+    :return: None where neither says anything
+    :raises DeltaConnectionNotFound: the named connection does not exist
+    :raises InvalidConfiguration: the connection cannot be read
+    """
+    found = DeltaTableHook(delta_conn_id).storage_options() if delta_conn_id else None
+    return merged(found, storage_options) or None
+
+
+async def astorage_options(
+    delta_conn_id: str | None, storage_options: Mapping[str, str] | None
+) -> dict[str, str] | None:
+    """Return the same as :func:`storage_options`, from within an event loop, without blocking it."""
+    found = await DeltaTableHook(delta_conn_id).aget_storage_options() if delta_conn_id else None
+    return merged(found, storage_options) or None
+
+
+def merged(options: Mapping[str, str] | None, winning: Mapping[str, str] | None) -> dict[str, str]:
+    """Return two sets of options as one; names are compared without case."""
+    taken = {name.lower() for name in winning or {}}
+    kept = {name: value for name, value in (options or {}).items() if name.lower() not in taken}
+    return {**kept, **(winning or {})}
+
+
+def secrets(options: Mapping[str, str] | None) -> list[str]:
+    """Return every text that must not be seen: values of secret options, and the parts they are made of."""
+    found: list[str] = []
+    for name, value in (options or {}).items():
+        if not _is_secret(name):
+            continue
+        found.append(value)
+        found.extend(_inside(value))
+    return sorted({text for text in found if text}, key=len, reverse=True)
+
+
+def redacted(text: str, options: Mapping[str, str] | None) -> str:
+    """Return a text without the secrets of some options."""
+    for secret in secrets(options):
+        text = text.replace(secret, "***")
+    return text
+
+
+def _is_secret(option: str) -> bool:
+    name = option.lower()
+    return any(part in name for part in _SECRET_OPTIONS) and not name.endswith(_NO_SECRETS)
+
+
+def _inside(value: str) -> Iterable[str]:
+    """Return what may be quoted on its own: a key file's private key, a token's signature."""
+    if value.lstrip().startswith("{"):
+        try:
+            key = json.loads(value).get("private_key")
+        except (ValueError, AttributeError):
+            # Not JSON after all: the whole value is the secret.
+            return ()
+        return (key, json.dumps(key)[1:-1]) if isinstance(key, str) else ()
+    _, mark, signature = value.partition("sig=")
+    signature = signature.partition("&")[0]
+    return (signature, unquote(signature)) if mark else ()
+
+
+def _extra(connection: Connection) -> dict[str, Any]:
+    if not connection.extra:
+        return {}
+    try:
+        extra = json.loads(connection.extra)
+    except ValueError:
+        extra = None
+    if not isinstance(extra, dict):
+        raise InvalidConfiguration(
+            f"The extra of the connection {connection.conn_id!r} is no JSON object.",
+            remedy="correct it; the form's fields write it by themselves.",
+        )
+    return {name: value for name, value in extra.items() if value is not None}
+
+
+def _endpoint(connection: Connection, extra: Mapping[str, Any]) -> str | None:
+    host = (connection.host or "").rstrip("/")
+    if not host:
+        return None
+    if "://" not in host:
+        plain = str(extra.get("allow_http") or "").strip().lower() == "true"
+        host = f"{'http' if plain else 'https'}://{host}"
+    return f"{host}:{connection.port}" if connection.port else host
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, dict):
+        return json.dumps(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _told(options: Mapping[str, str] | None) -> str:
+    if not options:
+        return "The connection is empty: the machine's own identity is used. No test_table is named."
+    names = ", ".join(sorted(options))
+    return f"The connection gives the options {names}. Name a test_table in its extra to have one read."

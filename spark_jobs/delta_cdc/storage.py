@@ -1,0 +1,282 @@
+"""One storage, two readers: what delta-rs and obstore call an option, Hadoop's file systems call otherwise.
+
+Standard library only. Names of storage options are read without case, in every spelling that delta-rs knows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+_PREFIX = "spark.hadoop."
+_S3A = f"{_PREFIX}fs.s3a."
+_GS = f"{_PREFIX}fs.gs."
+_ABFS = f"{_PREFIX}fs.azure."
+_ABFS_OAUTH = "org.apache.hadoop.fs.azurebfs.oauth2."
+_SECRET_PARTS = (
+    ".access.key",
+    ".secret.key",
+    ".session.token",
+    ".account.key.",
+    ".client.secret.",
+    ".fixed.token.",
+)
+
+#: Spark's own pattern, and what it leaves readable in the UI and the event log: keys of Azure accounts.
+_REDACTED = "(?i)secret|password|token|access[.]?key|account[.]key"
+
+#: Scheme of Hadoop's file system for S3, and the schemes of the same store.
+_HADOOP_S3 = "s3a"
+_ALSO_S3 = ("s3", "s3n")
+
+
+@dataclass(frozen=True)
+class SparkStorage:
+    """What a Spark application has to be told to reach the storage that some options describe.
+
+    :param confs: where the storage is and how it is spoken to
+    :param credentials: confs that say who is asking, those that hold secrets among them
+    :param environment: variables that a driver on this machine reads in the place of S3 credentials
+    :param google_key: a Google service account's key (JSON); Hadoop takes it as a file only
+    """
+
+    confs: dict[str, str] = field(default_factory=dict)
+    credentials: dict[str, str] = field(default_factory=dict, repr=False)
+    environment: dict[str, str] = field(default_factory=dict, repr=False)
+    google_key: str | None = field(default=None, repr=False)
+
+    @property
+    def public_credentials(self) -> dict[str, str]:
+        """Return the credentials' confs that hold no secret, such as the name of a provider class."""
+        return {name: value for name, value in self.credentials.items() if not is_secret(name)}
+
+    def secrets(self, *, beside_environment: bool = False) -> dict[str, str]:
+        """Return the confs that hold secrets: never for a command line.
+
+        :param beside_environment: leave out those for which :attr:`environment` stands in
+        """
+        return {
+            name: value
+            for name, value in self.credentials.items()
+            if is_secret(name) and not (beside_environment and name.startswith(_S3A))
+        }
+
+
+def is_secret(conf: str) -> bool:
+    """Return whether the value of a conf made here must not be seen."""
+    return any(part in f"{conf}." for part in _SECRET_PARTS)
+
+
+def hadoop_uri(uri: str) -> str:
+    """Return a URI as Hadoop's file systems name it: ``s3://`` is ``s3a://`` there. Others stay."""
+    scheme, separator, rest = uri.partition("://")
+    return f"{_HADOOP_S3}://{rest}" if separator and scheme.lower() in _ALSO_S3 else uri
+
+
+def spark_storage(storage_options: Mapping[str, str] | None, uris: Iterable[str] = ()) -> SparkStorage:
+    """Translate storage options into what Spark needs.
+
+    :param storage_options: options as delta-rs and obstore name them
+    :param uris: the tables' locations; Azure's confs carry the name of the account's host
+    """
+    options = _Options(storage_options or {})
+    google = options.first("google_service_account_key", "service_account_key")
+    credentials = {
+        **_s3_credentials(options),
+        **_azure_credentials(options, uris),
+        **_gs_credentials(options),
+    }
+    confs = _s3_confs(options)
+    if any(".account.key." in name for name in credentials):
+        confs["spark.redaction.regex"] = _REDACTED
+    return SparkStorage(
+        confs=confs,
+        credentials=credentials,
+        environment=_s3_environment(options),
+        google_key=google,
+    )
+
+
+def google_key_confs(path: str) -> dict[str, str]:
+    """Return the confs that name a Google service account's key file; it must be there on every node."""
+    return {
+        f"{_GS}auth.type": "SERVICE_ACCOUNT_JSON_KEYFILE",
+        f"{_GS}auth.service.account.json.keyfile": path,
+    }
+
+
+def properties_text(confs: Mapping[str, str]) -> str:
+    """Return confs as the text of a Java properties file."""
+    return "".join(f"{_escaped(name, key=True)}={_escaped(value)}\n" for name, value in confs.items())
+
+
+class _Options:
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._options = {name.lower(): str(value) for name, value in options.items()}
+
+    def first(self, *names: str) -> str | None:
+        return next((self._options[name] for name in names if self._options.get(name)), None)
+
+    def flag(self, *names: str) -> bool | None:
+        value = self.first(*names)
+        return None if value is None else value.strip().lower() in ("true", "1", "yes", "on")
+
+
+# -- S3 -------------------------------------------------------------------------------------------
+def _s3_confs(options: _Options) -> dict[str, str]:
+    endpoint = options.first("aws_endpoint_url", "aws_endpoint", "endpoint_url", "endpoint")
+    region = options.first("aws_region", "region", "aws_default_region", "default_region")
+    virtual = options.flag("aws_virtual_hosted_style_request", "virtual_hosted_style_request")
+    confs = {}
+    if endpoint:
+        confs[f"{_S3A}endpoint"] = endpoint
+        # delta-rs asks by path unless told otherwise, S3A by host.
+        confs[f"{_S3A}path.style.access"] = "false" if virtual else "true"
+        if endpoint.lower().startswith("http://"):
+            confs[f"{_S3A}connection.ssl.enabled"] = "false"
+    if region:
+        confs[f"{_S3A}endpoint.region"] = region
+    return confs
+
+
+def _s3_keys(options: _Options) -> tuple[str, str, str | None] | None:
+    key = options.first("aws_access_key_id", "access_key_id")
+    secret = options.first("aws_secret_access_key", "secret_access_key")
+    if key is None or secret is None:
+        return None
+    return key, secret, options.first("aws_session_token", "aws_token", "session_token", "token")
+
+
+def _s3_identity(options: _Options) -> tuple[str, str] | None:
+    role = options.first("aws_role_arn", "role_arn")
+    file = options.first("aws_web_identity_token_file", "web_identity_token_file")
+    return (role, file) if role and file else None
+
+
+def _s3_credentials(options: _Options) -> dict[str, str]:
+    provider = f"{_S3A}aws.credentials.provider"
+    keys = _s3_keys(options)
+    if keys is None:
+        if _s3_identity(options):
+            sdk = "software.amazon.awssdk.auth.credentials."
+            return {provider: f"{sdk}WebIdentityTokenFileCredentialsProvider"}
+        if options.flag("aws_skip_signature", "skip_signature"):
+            return {provider: "org.apache.hadoop.fs.s3a.AnonymousAWSCredentialsProvider"}
+        return {}
+    key, secret, token = keys
+    kind = "Temporary" if token else "Simple"
+    confs = {
+        # Named, so that another identity in the cluster's defaults does not win.
+        provider: f"org.apache.hadoop.fs.s3a.{kind}AWSCredentialsProvider",
+        f"{_S3A}access.key": key,
+        f"{_S3A}secret.key": secret,
+    }
+    return {**confs, f"{_S3A}session.token": token} if token else confs
+
+
+def _s3_environment(options: _Options) -> dict[str, str]:
+    keys = _s3_keys(options)
+    if keys is not None:
+        key, secret, token = keys
+        # Without a token of these keys, one that the worker inherited must not be taken for theirs.
+        return {
+            "AWS_ACCESS_KEY_ID": key,
+            "AWS_SECRET_ACCESS_KEY": secret,
+            "AWS_SESSION_TOKEN": token or "",
+        }
+    identity = _s3_identity(options)
+    if identity is None:
+        return {}
+    return {"AWS_ROLE_ARN": identity[0], "AWS_WEB_IDENTITY_TOKEN_FILE": identity[1]}
+
+
+# -- Azure ----------------------------------------------------------------------------------------
+def _azure_credentials(options: _Options, uris: Iterable[str]) -> dict[str, str]:
+    account = options.first("azure_storage_account_name", "account_name")
+    hosts = {f"{account}.dfs.core.windows.net"} if account else set()
+    hosts |= {host for host in map(_azure_host, uris) if host}
+    confs: dict[str, str] = {}
+    for host in sorted(hosts):
+        confs.update(_azure_account(options, host))
+    return confs
+
+
+def _azure_host(uri: str) -> str | None:
+    parts = urlsplit(uri)
+    if parts.scheme.lower() not in ("abfs", "abfss") or "@" not in parts.netloc:
+        return None
+    return parts.netloc.rpartition("@")[2]
+
+
+def _azure_account(options: _Options, host: str) -> dict[str, str]:
+    key = options.first(
+        "azure_storage_account_key", "azure_storage_access_key", "azure_storage_master_key", "account_key"
+    )
+    sas = options.first("azure_storage_sas_key", "azure_storage_sas_token", "sas_key", "sas_token")
+    if key:
+        return {
+            f"{_ABFS}account.auth.type.{host}": "SharedKey",
+            f"{_ABFS}account.key.{host}": key,
+        }
+    if sas:
+        return {
+            f"{_ABFS}account.auth.type.{host}": "SAS",
+            f"{_ABFS}sas.fixed.token.{host}": sas.removeprefix("?"),
+        }
+    return _azure_oauth(options, host)
+
+
+def _azure_oauth(options: _Options, host: str) -> dict[str, str]:
+    client = options.first("azure_storage_client_id", "azure_client_id", "client_id")
+    tenant = options.first(
+        "azure_storage_tenant_id",
+        "azure_storage_authority_id",
+        "azure_tenant_id",
+        "azure_authority_id",
+        "tenant_id",
+    )
+    secret = options.first("azure_storage_client_secret", "azure_client_secret", "client_secret")
+    file = options.first("azure_federated_token_file", "federated_token_file")
+    if not (client and tenant and (secret or file)):
+        return {}
+    confs = {
+        f"{_ABFS}account.auth.type.{host}": "OAuth",
+        f"{_ABFS}account.oauth2.client.id.{host}": client,
+    }
+    if secret:
+        return {
+            **confs,
+            f"{_ABFS}account.oauth.provider.type.{host}": f"{_ABFS_OAUTH}ClientCredsTokenProvider",
+            f"{_ABFS}account.oauth2.client.secret.{host}": secret,
+            f"{_ABFS}account.oauth2.client.endpoint.{host}": (
+                f"https://login.microsoftonline.com/{tenant}/oauth2/token"
+            ),
+        }
+    assert file is not None
+    return {
+        **confs,
+        f"{_ABFS}account.oauth.provider.type.{host}": f"{_ABFS_OAUTH}WorkloadIdentityTokenProvider",
+        f"{_ABFS}account.oauth2.msi.tenant.{host}": tenant,
+        f"{_ABFS}account.oauth2.token.file.{host}": file,
+    }
+
+
+# -- Google ---------------------------------------------------------------------------------------
+def _gs_credentials(options: _Options) -> dict[str, str]:
+    path = options.first(
+        "google_service_account", "google_service_account_path", "service_account", "service_account_path"
+    ) or options.first("google_application_credentials", "application_credentials")
+    return google_key_confs(path) if path else {}
+
+
+def _escaped(text: str, *, key: bool = False) -> str:
+    table = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"}
+    if key:
+        table |= {"=": "\\=", ":": "\\:", " ": "\\ ", "#": "\\#", "!": "\\!"}
+    escaped = "".join(table.get(mark, mark) for mark in text)
+    # Leading blanks would be skipped.
+    return f"\\{escaped}" if escaped.startswith(" ") and not key else escaped
