@@ -13,7 +13,7 @@ import random
 import shutil
 import sys
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import unquote
@@ -23,6 +23,8 @@ import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
 
     from delta_cdc.log import Commit, DeltaLog
 
@@ -124,6 +126,13 @@ class Ledger:
             version = self.newest + 1
             self.told[version] = _tell(version, file, self.told.get(version - 1))
 
+    def touch(self, version: int, by: int) -> None:
+        """Move the time of a commit file, by milliseconds."""
+        file = self.file(version)
+        modified = self.told[version].modified + by
+        os.utime(file, ns=(modified * 1_000_000, modified * 1_000_000))
+        self.told[version] = replace(self.told[version], modified=modified)
+
     def forget(self) -> None:
         """Start anew: the table was dropped."""
         self.told.clear()
@@ -134,7 +143,7 @@ class Ledger:
 
     def checkpoints(self) -> list[int]:
         """Return the versions that have a checkpoint of any kind."""
-        names = (file.name for file in (self.path / "_delta_log").glob("*.checkpoint*"))
+        names = (file.name for file in (self.path / "_delta_log").glob("[0-9]*.checkpoint*"))
         return sorted({int(name.split(".", 1)[0]) for name in names})
 
     def rebuildable(self, version: int) -> bool:
@@ -384,6 +393,195 @@ class DeltalakeHistory:
                 "part": pa.array(parts, pa.string()),
             }
         )
+
+
+# -- histories written by Spark -----------------------------------------------------------------
+#: What tables are made of, one layout per history.
+LAYOUTS: tuple[dict[str, Any], ...] = (
+    {
+        "delta.enableChangeDataFeed": "true",
+        "delta.enableDeletionVectors": "true",
+        "by": "PARTITIONED BY (part)",
+    },
+    {
+        "delta.enableChangeDataFeed": "true",
+        "delta.enableDeletionVectors": "true",
+        "delta.enableInCommitTimestamps": "true",
+        "delta.enableRowTracking": "true",
+        "delta.checkpointPolicy": "v2",
+        "by": "CLUSTER BY (id)",
+    },
+    {
+        "delta.columnMapping.mode": "name",
+        "delta.enableDeletionVectors": "false",
+        "by": "PARTITIONED BY (part)",
+    },
+    {"delta.enableChangeDataFeed": "true", "delta.columnMapping.mode": "name", "by": ""},
+)
+
+
+class SparkHistory:
+    """A table that Spark writes, a random step at a time."""
+
+    STEPS: ClassVar[dict[str, float]] = {
+        "append": 4,
+        "append_with_txn": 3,
+        "overwrite": 1,
+        "delete": 3,
+        "delete_all": 0.5,
+        "update": 3,
+        "update_nothing": 0.5,
+        "merge": 4,
+        "merge_nothing": 1,
+        "optimize": 2,
+        "restore": 2,
+        "replace": 1,
+        "set_properties": 1.5,
+        "unset_property": 1,
+        "add_column": 1,
+        "rename_column": 1,
+        "late_timestamps": 0.5,
+        "log_compaction": 1,
+        "clean": 1,
+    }
+
+    def __init__(self, spark: SparkSession, path: Path, seed: int) -> None:
+        self.spark = spark
+        self.path = path
+        self.random = random.Random(seed)
+        self.layout = LAYOUTS[seed % len(LAYOUTS)]
+        self.ledger = Ledger(path)
+        self.done: list[str] = []
+        self.next_id = 0
+        self.name = f"delta.`{path}`"
+        self._create("CREATE TABLE")
+
+    @property
+    def by_name(self) -> bool:
+        """Return whether columns may be renamed, and nobody reads the feed across it."""
+        return "delta.columnMapping.mode" in self.layout and "delta.enableChangeDataFeed" not in self.layout
+
+    def step(self) -> str:
+        """Take one step."""
+        name = self.random.choices(list(self.STEPS), list(self.STEPS.values()))[0]
+        getattr(self, f"_{name}")()
+        self.done.append(name)
+        self.ledger.catch_up()
+        return name
+
+    def sql(self, statement: str) -> None:
+        self.spark.sql(statement).collect()
+
+    # -- steps ------------------------------------------------------------------------------------
+    def _create(self, how: str, query: str = "", columns: str = "(id LONG, v STRING, part STRING)") -> None:
+        properties = {k: v for k, v in self.layout.items() if k != "by"}
+        properties["delta.checkpointInterval"] = str(self.random.choice((3, 4, 5)))
+        listed = ", ".join(f"'{k}' = '{v}'" for k, v in properties.items())
+        self.sql(
+            f"{how} {self.name} {columns} USING delta {self.layout['by']} TBLPROPERTIES ({listed}) {query}"
+        )
+        self.ledger.catch_up()
+
+    def _append(self, **options: str) -> None:
+        if self.random.random() < 0.5:
+            options["userMetadata"] = f"note {self.random.random()}"
+        rows = self.spark.sql(self._rows())
+        rows.write.format("delta").mode("append").options(**options).save(str(self.path))
+
+    def _append_with_txn(self) -> None:
+        application = self.random.choice(("delta-cdc/p", "delta-cdc/q", "other"))
+        told = self.ledger.told[self.ledger.newest].txns
+        self._append(txnAppId=application, txnVersion=str(told.get(application, 0) + 1))
+
+    def _overwrite(self) -> None:
+        rows = self.spark.sql(self._rows())
+        writer = rows.write.format("delta").mode("overwrite")
+        writer.option("overwriteSchema", str(self.random.random() < 0.5).lower()).save(str(self.path))
+
+    def _delete(self) -> None:
+        self.sql(f"DELETE FROM {self.name} WHERE id % 5 = {self.random.randrange(5)}")
+
+    def _delete_all(self) -> None:
+        self.sql(f"DELETE FROM {self.name}")
+
+    def _update(self) -> None:
+        self.sql(f"UPDATE {self.name} SET v = 'changed' WHERE id % 4 = {self.random.randrange(4)}")
+
+    def _update_nothing(self) -> None:
+        self.sql(f"UPDATE {self.name} SET v = 'changed' WHERE id < 0")
+
+    def _merge(self) -> None:
+        self.sql(
+            f"MERGE INTO {self.name} t USING ({self._rows(start=max(0, self.next_id - 6))}) s ON t.id = s.id "
+            "WHEN MATCHED AND s.id % 3 = 0 THEN DELETE WHEN MATCHED THEN UPDATE SET v = s.v "
+            "WHEN NOT MATCHED THEN INSERT (id, v, part) VALUES (s.id, s.v, s.part)"
+        )
+
+    def _merge_nothing(self) -> None:
+        self.sql(
+            f"MERGE INTO {self.name} t USING (SELECT explode(sequence(0, 20)) AS id) s ON t.id = s.id "
+            "WHEN MATCHED AND t.id < 0 THEN UPDATE SET v = 'never'"
+        )
+
+    def _optimize(self) -> None:
+        self.sql(f"OPTIMIZE {self.name}")
+
+    def _restore(self) -> None:
+        able = [v for v in self.ledger.told if v < self.ledger.newest and self.ledger.rebuildable(v)]
+        if able:
+            self.sql(f"RESTORE TABLE {self.name} TO VERSION AS OF {self.random.choice(able)}")
+
+    def _replace(self) -> None:
+        self._create("CREATE OR REPLACE TABLE", f"AS {self._rows()}", columns="")
+
+    def _set_properties(self) -> None:
+        name, value = self.random.choice(
+            (
+                ("delta.checkpointInterval", "2"),
+                ("delta.appendOnly", "false"),
+                ("team.owner", "päivä = 1"),
+                ("delta.deletedFileRetentionDuration", "interval 30 days"),
+            )
+        )
+        self.sql(f"ALTER TABLE {self.name} SET TBLPROPERTIES ('{name}' = '{value}')")
+
+    def _unset_property(self) -> None:
+        self.sql(f"ALTER TABLE {self.name} UNSET TBLPROPERTIES IF EXISTS ('team.owner')")
+
+    def _add_column(self) -> None:
+        self.sql(f"ALTER TABLE {self.name} ADD COLUMN (more_{self.random.randrange(10**9)} INT)")
+
+    def _rename_column(self) -> None:
+        if self.by_name:
+            self.sql(f"ALTER TABLE {self.name} ADD COLUMN (before_{self.ledger.newest} INT)")
+            old = f"before_{self.ledger.newest}"
+            self.sql(f"ALTER TABLE {self.name} RENAME COLUMN {old} TO {old}_renamed")
+
+    def _late_timestamps(self) -> None:
+        """A clock that goes backwards: files copied, or written by a machine that is behind."""
+        version = self.random.choice(self.ledger.present())
+        if "inCommitTimestamp" not in self.ledger.told[version].info:
+            self.ledger.touch(version, -self.random.randrange(60_000))
+
+    def _log_compaction(self) -> None:
+        from deltalake import DeltaTable
+
+        newest = self.ledger.newest
+        starting = self.random.randint(max(0, newest - 6), newest)
+        if starting < newest and all(v in self.ledger.present() for v in range(starting, newest + 1)):
+            DeltaTable(str(self.path)).compact_logs(starting, newest)
+
+    def _clean(self) -> None:
+        clean_log(self.ledger, self.random)
+
+    def _rows(self, *, start: int | None = None) -> str:
+        count = self.random.randint(1, 8)
+        first = self.next_id if start is None else start
+        if start is None:
+            self.next_id += count
+        parts = ", ".join("NULL" if part is None else f"'{part}'" for part in PARTS)
+        part = f"element_at(array({parts}), CAST(id % {len(PARTS)} + 1 AS INT))"
+        return f"SELECT id, concat('v', id) AS v, {part} AS part FROM range({first}, {first + count}, 1, 1)"
 
 
 def clean_log(ledger: Ledger, source: random.Random) -> None:

@@ -1,0 +1,126 @@
+"""Random histories written by Spark: the reader, the commits themselves and Spark agree on every version."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import pytest
+
+from delta_cdc.log import DeltaLog, run_sync
+from tests.support.random_logs import SparkHistory, check_log, replayable, seeds
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+TEST = "tests/integration/log/test_random_spark.py"
+
+
+def _walk(spark: SparkSession, path: Path, seed: int, steps: int) -> None:
+    history = SparkHistory(spark, path / "ta ble 100% ü", seed)
+    follower = DeltaLog(str(history.path))
+    with replayable(seed, TEST, history.done):
+        seen = 0
+        for _ in range(steps):
+            history.step()
+            seen = run_sync(follower.newest_version(after=seen))
+            assert seen == history.ledger.newest
+        asyncio.run(check_log(history.ledger))
+        Spark(history).check()
+
+
+class Spark:
+    """What Spark says of a history."""
+
+    def __init__(self, history: SparkHistory) -> None:
+        self.history = history
+        self.ledger = history.ledger
+        self.log = DeltaLog(str(history.path))
+        jvm = history.spark._jvm
+        self.none = jvm.scala.Option.empty()
+        # Another session's view would be served from a cache that does not know the log was cleaned.
+        jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+        self.delta_log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(
+            history.spark._jsparkSession, str(history.path)
+        )
+
+    def check(self) -> None:
+        self.check_history()
+        self.check_detail()
+        self.check_transactions()
+        self.check_files()
+        self.check_feed()
+
+    def check_history(self) -> None:
+        """DESCRIBE HISTORY: version, time, operation and metadata of every commit that is still there."""
+        rows = {
+            row["version"]: row
+            for row in self.history.spark.sql(f"DESCRIBE HISTORY {self.history.name}").collect()
+        }
+        assert sorted(rows) == self.ledger.present()
+        for commit in run_sync(self.log.commits(range(min(rows), max(rows) + 1))):
+            row = rows[commit.version]
+            said = (commit.timestamp, commit.info.operation, commit.info.user_metadata)
+            assert said == (_milliseconds(row["timestamp"]), row["operation"], row["userMetadata"])
+
+    def check_detail(self) -> None:
+        """DESCRIBE DETAIL: identity, properties, files and features of the newest version."""
+        detail = self.history.spark.sql(f"DESCRIBE DETAIL {self.history.name}").collect()[0]
+        state = run_sync(self.log.snapshot())
+        assert (state.table_id, state.num_files) == (detail["id"], detail["numFiles"])
+        assert state.created_time == _milliseconds(detail["createdAt"])
+        assert state.partition_columns == tuple(detail["partitionColumns"])
+        assert state.configuration == detail["properties"]
+        if detail["minWriterVersion"] == 7:
+            assert set(state.features) <= set(detail["tableFeatures"])
+
+    def check_transactions(self) -> None:
+        """Spark's own snapshot: the newest version of every application."""
+        transactions = self.delta_log.update(False, self.none, self.none).transactions()
+        for application in ("delta-cdc/p", "delta-cdc/q", "other"):
+            found = transactions.get(application)
+            spark = int(found.get()) if found.isDefined() else None
+            assert run_sync(self.log.transaction(application)) == spark
+
+    def check_files(self) -> None:
+        """A read of some versions: the files that Spark would open."""
+        able = [v for v in self.ledger.told if self.ledger.rebuildable(v)]
+        for version in {able[0], able[len(able) // 2], able[-1]}:
+            reader = self.history.spark.read.format("delta").option("versionAsOf", version)
+            files = {
+                unquote(uri).rsplit("/", 1)[-1] for uri in reader.load(str(self.history.path)).inputFiles()
+            }
+            assert {name for name, _ in run_sync(self.log.files(version))} == files
+
+    def check_feed(self) -> None:
+        """The change feed: a commit changes data where the feed holds rows of it, and nowhere else."""
+        if "delta.enableChangeDataFeed" not in self.history.layout:
+            return
+        able = [v for v in self.ledger.present() if self.ledger.rebuildable(v)]
+        reader = self.history.spark.read.format("delta").option("readChangeFeed", "true")
+        feed = reader.option("startingVersion", able[0]).load(str(self.history.path))
+        counted = {
+            r["_commit_version"]: r["count"] for r in feed.groupBy("_commit_version").count().collect()
+        }
+        commits = run_sync(self.log.commits(range(able[0], self.ledger.newest + 1)))
+        assert {c.version for c in commits if c.changes_data} == set(counted)
+
+
+def _milliseconds(moment: Any) -> int:
+    # Spark hands out local times.
+    utc: datetime = moment.astimezone(UTC)
+    return round(utc.timestamp() * 1000)
+
+
+@pytest.mark.parametrize("seed", seeds(3))
+def test_the_reader_agrees(spark: SparkSession, tmp_path: Path, seed: int) -> None:
+    _walk(spark, tmp_path, seed, steps=12)
+
+
+@pytest.mark.parametrize("seed", seeds(12, first=100))
+def test_the_reader_agrees_on_many(spark: SparkSession, tmp_path: Path, seed: int) -> None:
+    _walk(spark, tmp_path, seed, steps=30)
