@@ -63,6 +63,10 @@ class LogGap(DeltaCdcError):
     """A commit file inside the range is missing."""
 
 
+class CorruptLog(DeltaCdcError):
+    """A file of the transaction log is damaged."""
+
+
 class SchemaChangeInRange(DeltaCdcError):
     """A schema change inside the range is more than an added column."""
 
@@ -89,6 +93,14 @@ class TargetWithoutProof(DeltaCdcError):
 
 class TargetChangedUnderneath(DeltaCdcError):
     """The target was restored or replaced between planning and our commit."""
+
+
+class PipelineAdopted(DeltaCdcError):
+    """Another pipeline has taken the target over (``adopt_from``)."""
+
+
+class UnsafeLogStore(DeltaCdcError):
+    """The target is on S3, and Spark's log store is safe for one driver only."""
 
 
 class ProofExpired(DeltaCdcError):
@@ -181,6 +193,12 @@ class JobFailed(DeltaCdcError):
 
 class ConcurrentModification(DeltaCdcError):
     """Another writer kept winning the race for the target."""
+
+    retryable = True
+
+
+class StoreUnavailable(DeltaCdcError):
+    """The object store did not answer or refused."""
 
     retryable = True
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
@@ -18,11 +19,18 @@ _NAME = re.compile(r"^[^/\\\s]+(\.[^/\\\s]+){0,2}$")
 #: Different spellings of one storage; the first is the one that identifies a table.
 _SAME = {"s3a": "s3", "s3n": "s3", "abfs": "abfss"}
 _KNOWN = ("s3", "gs", "az", "adl", "azure", "abfss", "file")
+#: Every scheme that can be read here, in all spellings.
+KNOWN_SCHEMES = frozenset({*_KNOWN, *_SAME})
 # delta-rs needs these for its own commits; obstore refuses keys it does not know.
 _DELTA_RS_ONLY = re.compile(
     r"^(aws_s3_locking_provider|aws_s3_allow_unsafe_rename|delta_dynamo_.*)$",
     re.IGNORECASE,
 )
+_DURATION = re.compile(r"^([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h|)$")
+_SECONDS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}
+#: Six tries within some six seconds: a short outage is bridged, a long one is told soon.
+_MAX_RETRIES = "6"
+_RETRY_TIMEOUT = "30s"
 _CLIENT = ("timeout", "connect_timeout", "proxy_url", "allow_http", "user_agent")
 
 
@@ -64,7 +72,13 @@ def local_path(uri: str) -> str | None:
 
 
 def open_store(uri: str, storage_options: dict[str, str] | None = None) -> ObjectStore | None:
-    """Return the store rooted at a canonical URI; None for a local directory that does not exist."""
+    """Return the store rooted at a canonical URI; None for a local directory that does not exist.
+
+    :param storage_options: as delta-rs names them; ``max_retries`` (default 6) and ``retry_timeout`` (such as
+        ``30s``, the default) bound how long a store that does not answer is asked again
+    :raises InvalidConfiguration: for an option that the store does not know
+    """
+    from obstore.exceptions import UnknownConfigurationKeyError
     from obstore.store import LocalStore, from_url
 
     path = local_path(uri)
@@ -75,11 +89,22 @@ def open_store(uri: str, storage_options: dict[str, str] | None = None) -> Objec
     if str(options.get("AWS_ALLOW_HTTP", options.get("aws_allow_http", ""))).lower() == "true":
         client["allow_http"] = True
     options = {k: v for k, v in options.items() if k.lower() != "aws_allow_http"}
-    return from_url(
-        quoted(uri),
-        config=cast("Any", options or None),
-        client_options=cast("Any", client or None),
-    )
+    retries = {
+        "max_retries": _whole("max_retries", options.pop("max_retries", _MAX_RETRIES)),
+        "retry_timeout": _duration("retry_timeout", options.pop("retry_timeout", _RETRY_TIMEOUT)),
+    }
+    try:
+        return from_url(
+            quoted(uri),
+            config=cast("Any", options or None),
+            client_options=cast("Any", client or None),
+            retry_config=cast("Any", retries),
+        )
+    except UnknownConfigurationKeyError as error:
+        raise InvalidConfiguration(
+            f"An option of the storage of {uri} is not known: {str(error).splitlines()[0]}",
+            remedy="name the options as delta-rs does, for instance aws_region.",
+        ) from None
 
 
 def quoted(uri: str) -> str:
@@ -91,6 +116,23 @@ def quoted(uri: str) -> str:
 
 def _client_value(value: str) -> str | bool:
     return value.lower() == "true" if value.lower() in ("true", "false") else value
+
+
+def _whole(name: str, value: str) -> int:
+    if not str(value).isdecimal():
+        raise InvalidConfiguration(
+            f"The option {name} is {value!r}, not a whole number.", remedy="correct it."
+        )
+    return int(value)
+
+
+def _duration(name: str, value: str) -> timedelta:
+    match = _DURATION.match(str(value))
+    if match is None:
+        raise InvalidConfiguration(
+            f"The option {name} is {value!r}, not a time.", remedy="write it like 500ms, 30s or 2m."
+        )
+    return timedelta(seconds=float(match.group(1)) * _SECONDS[match.group(2)])
 
 
 def _local(text: str) -> str:

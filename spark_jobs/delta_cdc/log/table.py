@@ -5,35 +5,69 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from delta_cdc.errors import (
+    CorruptLog,
     LogGap,
     NotADeltaTable,
     TableNotFound,
     UnsupportedTable,
     VersionsExpired,
 )
-from delta_cdc.log.actions import Commit, parse_commit
-from delta_cdc.log.store import canonical_uri, local_path, open_store, quoted
+from delta_cdc.log import clock
+from delta_cdc.log.actions import (
+    NO_ACTION,
+    BadActionError,
+    CommitFold,
+    CommitInfo,
+    Lines,
+    corrupt_commit,
+    parse_lines,
+)
+from delta_cdc.log.listing import read_names
+from delta_cdc.log.replay import Replay
+from delta_cdc.log.storage import LOG, Storage
+from delta_cdc.log.store import canonical_uri, local_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import AsyncIterator, Callable, Coroutine
 
-    from deltalake import DeltaTable
-    from obstore.store import ObjectStore
+    from delta_cdc.log.actions import Action, Commit, Protocol
+    from delta_cdc.log.checkpoint import ActiveFile
+    from delta_cdc.log.listing import Listing
 
 T = TypeVar("T")
-_COMMIT = re.compile(r"^_delta_log/(\d{20})\.json$")
 _LOG_ENTRY = re.compile(r"^_delta_log(/|$)")
+_LOG_FILE = re.compile(r"^_delta_log/(_last_checkpoint|[0-9]{20}\..*)$", re.ASCII)
 _DATA_FILE = re.compile(r"(^|/)part-[^/]+\.parquet$")
-_ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")
 _CATALOG_MANAGED = ("catalogManaged", "catalogOwned-preview")
+#: Reader features under which the log still says what it says; the data is read by Spark, which has its own
+#: list.
+_READABLE = frozenset(
+    {
+        "columnMapping",
+        "deletionVectors",
+        "timestampNtz",
+        "typeWidening",
+        "typeWidening-preview",
+        "v2Checkpoint",
+        "vacuumProtocolCheck",
+        "variantShredding",
+        "variantShredding-preview",
+        "variantType",
+        "variantType-preview",
+    }
+)
+_NEWEST_READER = 3
 _CONCURRENT = 16
+#: So many hits one after the other, and a listing is cheaper than asking on.
+_WALK = 8
+_LAST_CHECKPOINT = f"{LOG}/_last_checkpoint"
 
 
 @dataclass(frozen=True)
@@ -53,17 +87,42 @@ class TableState:
     partition_columns: tuple[str, ...]
     created_time: int | None
     features: tuple[str, ...]
-    num_files: int
-    _count_rows: Callable[[], int] = field(repr=False, compare=False, default=lambda: 0)
+    min_reader_version: int = 1
+    min_writer_version: int = 2
+    _list_files: Callable[[], dict[tuple[str, str], ActiveFile]] = field(
+        repr=False, compare=False, default=dict
+    )
+    _count_rows: Callable[[str], int] = field(repr=False, compare=False, default=lambda path: 0)
 
-    @property
+    @cached_property
+    def num_files(self) -> int:
+        """Return the number of active files: reads the log as far back as the newest checkpoint."""
+        return len(self._files)
+
+    @cached_property
     def is_empty(self) -> bool:
-        """Return whether the table holds no row (counted only where there are files)."""
-        return self.num_files == 0 or self._count_rows() == 0
+        """Return whether the table holds no row (masked rows are none).
+
+        Where a writer left out how many rows a file has, the file itself is asked; a file that is missing
+        counts as one with rows.
+        """
+        return not any(self._has_rows(file) for file in self._files.values())
+
+    @cached_property
+    def _files(self) -> dict[tuple[str, str], ActiveFile]:
+        return self._list_files()
+
+    def _has_rows(self, file: ActiveFile) -> bool:
+        masked = 0 if file.deletion_vector is None else file.deletion_vector.cardinality
+        rows = self._count_rows(file.path) if file.rows is None else file.rows
+        return rows > masked
 
 
 class DeltaLog:
     """Reads one table's log. Every method is asynchronous; :func:`run_sync` gives them a plain face.
+
+    Every method may raise :class:`~delta_cdc.errors.StoreUnavailable`, where storage doesn't answer or
+    refuses, and :class:`~delta_cdc.errors.CorruptLog`, where a file that it needs is damaged.
 
     :param table: path or URI
     :param storage_options: credentials and client options, as delta-rs names them
@@ -71,22 +130,99 @@ class DeltaLog:
 
     def __init__(self, table: str, storage_options: dict[str, str] | None = None) -> None:
         self.uri = canonical_uri(table)
-        self._options = storage_options
-        self._store: ObjectStore | None = None
-        self._opened: DeltaTable | None = None
-        self._link: tempfile.TemporaryDirectory[str] | None = None
+        self._storage = Storage(self.uri, storage_options)
+        self._opened: Replay | None = None
 
+    # -- versions ---------------------------------------------------------------------------------
     async def newest_version(self, after: int | None = None) -> int:
         """Return the newest version; with ``after``, one existence request when nothing is newer.
 
+        :param after: a version that was seen; only what follows is looked for, one by one, and by a listing
+            when that is much
         :raises TableNotFound: where nothing is at the location
         :raises NotADeltaTable: where files are there, but no commit
+        :raises LogGap: where a commit file before the newest is missing
         """
         if after is None:
-            return (await self._versions())[-1]
-        while await self._exists(after + 1):
+            listing, _ = await self._newest_listing(None)
+            return max(listing.commits)
+        for _ in range(_WALK):
+            if not await self.has_commit(after + 1):
+                return after
             after += 1
-        return after
+        listing = read_names(await self._storage.list_log(f"{after:020d}.json"))
+        return max(listing.commits, default=after)
+
+    async def oldest_version(self) -> int:
+        """Return the oldest version whose commit file is still there."""
+        return min((await self._full_listing()).commits)
+
+    async def has_commit(self, version: int) -> bool:
+        """Return whether a version's commit file is there: one request."""
+        return version >= 0 and await self._storage.head(_path(version)) is not None
+
+    async def fingerprint(self, version: int) -> str | None:
+        """Return what tells a commit file from another of the same version: one request.
+
+        :return: an opaque text; None where the file is not there
+        """
+        entry = await self._storage.head(_path(version)) if version >= 0 else None
+        return None if entry is None else f"{entry.e_tag} {entry.size} {entry.modified}"
+
+    async def version_at(
+        self, timestamp_ms: int, *, bound: clock.Bound, state: TableState | None = None
+    ) -> int | None:
+        """Return the version a time means, among those whose commit files are there.
+
+        A commit's time is its in-commit timestamp from the version on that turned them on, before that its
+        file's modification time. File times are made increasing as Delta does (:mod:`delta_cdc.log.clock`).
+
+        :param timestamp_ms: epoch milliseconds
+        :param bound: ``start`` rounds up, to the first commit at or after the time; ``end`` rounds down, to
+            the last one at or before it
+        :param state: the table's newest state, where it is known
+        :return: None for a start after the newest commit, and for an end before the oldest one
+        """
+        state = state or await self.snapshot()
+        try:
+            since = clock.in_commit_since(state)
+        except ValueError as error:
+            raise CorruptLog(
+                f"The version since which {self.uri} has in-commit timestamps is not readable ({error}).",
+                remedy="set the table property delta.inCommitTimestampEnablementVersion right.",
+            ) from error
+        listing = await self._full_listing()
+        versions = [version for version in listing.commits if version <= state.version]
+        stamped = [] if since is None else [version for version in versions if version >= since]
+        plain = versions[: len(versions) - len(stamped)]
+
+        async def stamp(position: int) -> int:
+            return await self._in_commit_timestamp(stamped[position])
+
+        if stamped:
+            # As Delta has it: the first in-commit timestamp says on which side to look.
+            first = await stamp(0)
+            if timestamp_ms >= first:
+                at = await clock.search(len(stamped), stamp, timestamp_ms, bound)
+                return None if at is None else stamped[at]
+        times = clock.increasing([listing.commits[version].modified for version in plain])
+        at = clock.choose(times, timestamp_ms, bound)
+        if at is not None:
+            return plain[at]
+        return stamped[0] if stamped and bound == "start" else None
+
+    # -- commits ----------------------------------------------------------------------------------
+    async def actions(self, version: int) -> AsyncIterator[Action]:
+        """Yield a commit's actions in the order of the file, which is read piece by piece.
+
+        :raises VersionsExpired: where the log was cleaned beyond it
+        :raises LogGap: where it is missing between others
+        """
+        opened = await self._storage.open(_path(version)) if version >= 0 else None
+        if opened is None:
+            raise await self.missing(version)
+        async for action in self._parsed(version, opened[1], Lines()):
+            yield action
 
     async def commit(self, version: int) -> Commit:
         """Return one commit.
@@ -96,29 +232,19 @@ class DeltaLog:
         """
         found = await self.find(version)
         if found is None:
-            raise await self._missing(version)
+            raise await self.missing(version)
         return found
 
     async def find(self, version: int) -> Commit | None:
         """Return one commit, or None where its file is not there."""
-        import obstore
-
-        store = self._root()
-        if store is None or version < 0:
+        opened = await self._storage.open(_path(version)) if version >= 0 else None
+        if opened is None:
             return None
-        try:
-            result = await obstore.get_async(store, _path(version))
-        except FileNotFoundError:
-            return None
-        content = (await result.bytes_async()).to_bytes()
-        modified = int(result.meta["last_modified"].timestamp() * 1000)
-        try:
-            return parse_commit(version, content, modified=modified)
-        except (ValueError, KeyError) as error:
-            raise UnsupportedTable(
-                f"The commit file of version {version} of {self.uri} is not readable ({error!r}).",
-                remedy="check the table with DESCRIBE HISTORY; a damaged log has to be repaired first.",
-            ) from error
+        entry, chunks = opened
+        fold, lines = CommitFold(), Lines()
+        async for action in self._parsed(version, chunks, lines):
+            fold.add(action)
+        return fold.commit(version, sha256=lines.sha256, modified=entry.modified)
 
     async def commits(self, versions: range) -> tuple[Commit, ...]:
         """Return the commits of a range, ascending, read concurrently.
@@ -136,22 +262,47 @@ class DeltaLog:
         for version, commit in zip(versions, found, strict=True):
             if commit is None:
                 # The first one that is missing, whichever answer came first.
-                raise await self._missing(version)
+                raise await self.missing(version)
         return tuple(commit for commit in found if commit is not None)
 
-    async def oldest_version(self) -> int:
-        """Return the oldest version whose commit file is still there."""
-        return (await self._versions())[0]
-
+    # -- states -----------------------------------------------------------------------------------
     async def snapshot(self, version: int | None = None) -> TableState:
         """Return the table as of a version (default: newest).
 
         :raises TableNotFound: where nothing is at the location
         :raises NotADeltaTable: where files are there, but no commit
         :raises VersionsExpired: where the version cannot be rebuilt any more
+        :raises LogGap: where a commit file that the version needs is missing
         :raises UnsupportedTable: for catalog-managed tables and unknown reader features
         """
-        return await asyncio.to_thread(self._state, version)
+        replay = await self._replay(version)
+        protocol, metadata = await replay.state()
+        self._refuse(protocol)
+        columns = self._columns(metadata.schema_string, replay.version)
+        if version is None:
+            self._opened = replay
+        return TableState(
+            uri=self.uri,
+            table_id=metadata.id,
+            version=replay.version,
+            configuration=dict(metadata.configuration),
+            schema_columns=columns,
+            schema_string=metadata.schema_string,
+            partition_columns=metadata.partition_columns,
+            created_time=metadata.created_time,
+            features=tuple(sorted({*protocol.reader_features, *protocol.writer_features})),
+            min_reader_version=protocol.min_reader_version,
+            min_writer_version=protocol.min_writer_version,
+            _list_files=lambda: run_sync(replay.files()),
+            _count_rows=self._count_rows,
+        )
+
+    async def supported(self) -> None:
+        """Refuse a table that must not be read from its log, for callers that read commits alone.
+
+        :raises UnsupportedTable: for catalog-managed tables and unknown reader features
+        """
+        await self.snapshot()
 
     async def transaction(self, app_id: str) -> int | None:
         """Return the version an application recorded last, as of the newest version (or the one opened last
@@ -159,50 +310,142 @@ class DeltaLog:
         if self._opened is None:
             await self.snapshot()
         assert self._opened is not None
-        found: int | None = await asyncio.to_thread(self._opened.transaction_version, app_id)
-        return found
+        return await self._opened.transaction(app_id)
 
     async def files(self, version: int) -> frozenset[tuple[str, int]]:
-        """Return the active files of a version, each with the number of its rows that are masked."""
-        return await asyncio.to_thread(self._files, version)
+        """Return the active files of a version, each with the number of its rows that are masked.
+
+        A file's name holds which rows are masked, so that two versions with equal answers hold equal rows.
+        """
+        replay = await self._replay(version)
+        protocol, _ = await replay.state()
+        self._refuse(protocol)
+        return frozenset(
+            (path if not masked else f"{path}#{masked}", 0 if vector is None else vector.cardinality)
+            for (path, masked), vector in (
+                (key, file.deletion_vector) for key, file in (await replay.files()).items()
+            )
+        )
+
+    # -- presence ---------------------------------------------------------------------------------
+    async def has_file(self, path: str) -> bool:
+        """Return whether a data or change file named by an action is there: one request.
+
+        :param path: as the action has it: percent-encoded; relative to the table, or an absolute URI, as in
+            shallow clones. One with a scheme that cannot be read here counts as being there
+        """
+        return await self._storage.has(path)
+
+    async def left_over(self) -> bool:
+        """Return whether the location holds nothing but what a crash before version 0 leaves behind."""
+        path = local_path(self.uri)
+        if path is not None:
+            with self._storage.named():
+                return await asyncio.to_thread(_local_left_over, Path(path))
+        return _stored_left_over(await self._storage.list_all())
+
+    async def missing(self, version: int) -> LogGap | VersionsExpired:
+        """Build the error for a commit file that is not there."""
+        versions = list((await self._full_listing()).commits)
+        if version < versions[0]:
+            return VersionsExpired(
+                f"Version {version} of {self.uri} was cleaned from the log (the oldest is {versions[0]}).",
+                remedy="load the target anew, and raise delta.logRetentionDuration on the table.",
+            )
+        return LogGap(
+            f"The commit file of version {version} of {self.uri} is missing (the newest is {versions[-1]}).",
+            remedy="bring the file back from a backup, or load the target anew.",
+        )
 
     # -- inside -----------------------------------------------------------------------------------
-    def _root(self) -> ObjectStore | None:
-        if self._store is None:
-            self._store = open_store(self.uri, self._options)
-        return self._store
-
-    async def _exists(self, version: int) -> bool:
-        import obstore
-
-        store = self._root()
-        if store is None:
-            return False
+    async def _parsed(
+        self, version: int, chunks: AsyncIterator[bytes], lines: Lines
+    ) -> AsyncIterator[Action]:
+        any_action = False
         try:
-            await obstore.head_async(store, _path(version))
-        except FileNotFoundError:
-            return False
-        return True
+            async for chunk in chunks:
+                given, found = parse_lines(lines.feed(chunk))
+                any_action = any_action or given
+                for action in found:
+                    yield action
+            given, found = parse_lines(lines.close())
+        except BadActionError as error:
+            raise corrupt_commit(version, self.uri, str(error)) from error
+        if not (any_action or given):
+            raise corrupt_commit(version, self.uri, NO_ACTION)
+        for action in found:
+            yield action
 
-    async def _versions(self) -> list[int]:
-        names = await self._names("_delta_log/")
-        found = sorted(int(m.group(1)) for m in map(_COMMIT.match, names) if m)
-        if not found:
-            raise await self._absent()
-        return found
+    async def _in_commit_timestamp(self, version: int) -> int:
+        async for action in self.actions(version):
+            if isinstance(action, CommitInfo) and action.in_commit_timestamp is not None:
+                return action.in_commit_timestamp
+        raise corrupt_commit(version, self.uri, "it has no inCommitTimestamp, and the table has them on")
 
-    async def _names(self, prefix: str | None) -> list[str]:
-        import obstore
+    async def _full_listing(self) -> Listing:
+        listing = read_names(await self._storage.list_log())
+        if not listing.commits:
+            raise await self._absent(traces=listing.traces)
+        return listing
 
-        store = self._root()
-        if store is None:
-            return []
-        names: list[str] = []
-        async for batch in obstore.list(store, prefix):
-            names.extend(entry["path"] for entry in batch)
-        return names
+    async def _newest_listing(self, version: int | None) -> tuple[Listing, bool]:
+        """Return a listing that reaches from the newest checkpoint (up to a version) on to the end.
 
-    async def _absent(self) -> TableNotFound | NotADeltaTable:
+        ``_last_checkpoint`` only says where to start looking; what is found there counts, and where nothing
+        is found the whole log is listed.
+
+        :return: the listing, and whether it is of the whole log
+        """
+        hint = await self._hint()
+        listing, full = None, False
+        if hint is not None and (version is None or hint <= version):
+            listing = read_names(await self._storage.list_log(f"{hint:020d}"))
+        if listing is None or not listing.commits:
+            listing, full = await self._full_listing(), True
+        self._refuse_holes(listing)
+        return listing, full
+
+    def _refuse_holes(self, listing: Listing) -> None:
+        newest = max(listing.commits)
+        checkpoint = listing.checkpoints[-1].version if listing.checkpoints else -1
+        hole = listing.hole(max(min(listing.commits), checkpoint + 1), newest)
+        if checkpoint > newest:
+            hole, newest = checkpoint, checkpoint
+        if hole is not None:
+            raise LogGap(
+                f"The commit file of version {hole} of {self.uri} is missing (the newest is {newest}).",
+                remedy="bring the file back from a backup, or load the target anew.",
+            )
+
+    async def _hint(self) -> int | None:
+        content = await self._storage.read(_LAST_CHECKPOINT)
+        try:
+            version = json.loads(content or b"")["version"]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return None
+        return version if isinstance(version, int) and 0 <= version < 10**19 else None
+
+    async def _replay(self, version: int | None) -> Replay:
+        listing, full = await self._newest_listing(version)
+        newest = max(listing.commits)
+        if version is not None and (version > newest or version < 0):
+            raise await self.missing(version)
+        replay = Replay(
+            self,
+            self._storage,
+            version=newest if version is None else version,
+            listing=listing,
+            full=None if full else self._full_listing,
+        )
+        await replay.check()
+        return replay
+
+    async def _absent(self, *, traces: bool) -> CorruptLog | TableNotFound | NotADeltaTable:
+        if traces:
+            return CorruptLog(
+                f"The log of {self.uri} has no commit file, but other files of a log.",
+                remedy="bring the log back from a backup.",
+            )
         if await self.left_over():
             return TableNotFound(
                 f"There is no Delta table at {self.uri}.",
@@ -214,147 +457,40 @@ class DeltaLog:
             "first load left there.",
         )
 
-    async def left_over(self) -> bool:
-        """Return whether the location holds nothing but what a crash before version 0 leaves behind."""
-        path = local_path(self.uri)
-        if path is not None:
-            return await asyncio.to_thread(_local_left_over, Path(path))
-        return _stored_left_over(await self._names(None))
-
-    async def _missing(self, version: int) -> LogGap | VersionsExpired:
-        versions = await self._versions()
-        if version < versions[0]:
-            return VersionsExpired(
-                f"Version {version} of {self.uri} was cleaned from the log (the oldest is {versions[0]}).",
-                remedy="load the target anew, and raise delta.logRetentionDuration on the table.",
-            )
-        return LogGap(
-            f"The commit file of version {version} of {self.uri} is missing (the newest is {versions[-1]}).",
-            remedy="bring the file back from a backup, or load the target anew.",
-        )
-
-    def _open(self, version: int | None) -> DeltaTable:
-        from deltalake import DeltaTable
-
-        path = local_path(self.uri)
-        if path is None:
-            return DeltaTable(quoted(self.uri), version=version, storage_options=self._options)
-        return DeltaTable(self._plain(path), version=version)
-
-    def _plain(self, path: str) -> str:
-        """Return a path that delta-rs can open.
-
-        It decodes an escape such as ``%41`` in a local path twice, so such a table's log is read through a
-        link in a folder of its own, which lives as long as this object: handles read it again.
-        """
-        if not _ESCAPE.search(path):
-            return path
-        if self._link is None:
-            self._link = tempfile.TemporaryDirectory(prefix="delta-cdc-")
-            (Path(self._link.name) / "_delta_log").symlink_to(Path(path) / "_delta_log")
-        return self._link.name
-
-    def _state(self, version: int | None) -> TableState:
-        table = self._opened_table(version)
-        metadata, protocol = table.metadata(), table.protocol()
-        features = tuple(sorted({*(protocol.reader_features or ()), *(protocol.writer_features or ())}))
-        self._refuse(features)
-        schema_string = table.schema().to_json()
-        if version is None:
-            self._opened = table
-        return TableState(
-            uri=self.uri,
-            table_id=str(metadata.id),
-            version=table.version(),
-            configuration=dict(metadata.configuration),
-            schema_columns=tuple(entry["name"] for entry in json.loads(schema_string)["fields"]),
-            schema_string=schema_string,
-            partition_columns=tuple(metadata.partition_columns),
-            created_time=metadata.created_time,
-            features=features,
-            num_files=len(table.file_uris()),
-            _count_rows=lambda: _rows(table),
-        )
-
-    def _opened_table(self, version: int | None) -> DeltaTable:
-        from deltalake.exceptions import DeltaError, TableNotFoundError
-
-        path = local_path(self.uri)
-        if path is not None and not Path(path).is_dir():
-            raise run_sync(self._absent())
+    def _columns(self, schema_string: str, version: int) -> tuple[str, ...]:
         try:
-            return self._open(version)
-        except (TableNotFoundError, FileNotFoundError) as error:
-            raise run_sync(self._why(version)) from error
-        except (DeltaError, OSError, ValueError) as error:
-            raise run_sync(self._unopened(version, error)) from error
+            return tuple(str(entry["name"]) for entry in json.loads(schema_string)["fields"])
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise CorruptLog(
+                f"The schema of {self.uri} as of version {version} is not readable ({error!r}).",
+                remedy="bring the log back from a backup.",
+            ) from error
 
-    async def _why(self, version: int | None) -> Exception:
-        try:
-            versions = await self._versions()
-        except (TableNotFound, NotADeltaTable) as absent:
-            return absent
-        at = versions[-1] if version is None else version
-        return VersionsExpired(
-            f"Version {at} of {self.uri} cannot be rebuilt from the log; the oldest commit is {versions[0]}.",
-            remedy="load the target anew, and raise delta.logRetentionDuration on the table.",
-        )
-
-    async def _unopened(self, version: int | None, error: Exception) -> Exception:
-        try:
-            versions = await self._versions()
-        except (TableNotFound, NotADeltaTable) as absent:
-            return absent
-        protocol = await self._newest_protocol(versions)
-        if protocol is not None:
-            try:
-                self._refuse(protocol)
-            except UnsupportedTable as refused:
-                return refused
-        text = str(error).splitlines()[0] if str(error) else type(error).__name__
-        if "feature" in text.lower() or "unsupported" in text.lower():
-            return UnsupportedTable(
-                f"The table {self.uri} uses a feature that cannot be read here: {text}.",
-                remedy="drop the feature from the table, or use a newer release of this package.",
-            )
-        holes = sorted(set(range(versions[0], versions[-1] + 1)) - set(versions))
-        if holes:
-            return await self._missing(holes[-1])
-        if version is not None and version not in versions:
-            return await self._missing(version)
-        at = versions[-1] if version is None else version
-        return VersionsExpired(
-            f"Version {at} of {self.uri} cannot be rebuilt: {text}.",
-            remedy="check the table with DESCRIBE HISTORY; load the target anew where the log was cleaned.",
-        )
-
-    async def _newest_protocol(self, versions: list[int]) -> tuple[str, ...] | None:
-        for version in reversed(versions):
-            commit = await self.find(version)
-            if commit is not None and commit.protocol is not None:
-                return commit.protocol.reader_features + commit.protocol.writer_features
-        return None
-
-    def _refuse(self, features: tuple[str, ...]) -> None:
+    def _refuse(self, protocol: Protocol) -> None:
         for feature in _CATALOG_MANAGED:
-            if feature in features:
+            if feature in protocol.reader_features or feature in protocol.writer_features:
                 raise UnsupportedTable(
                     f"The table {self.uri} is managed by its catalog (feature {feature}): its log does not "
                     "tell which commits count.",
                     remedy="use a table that is not catalog-managed.",
                 )
-
-    def _files(self, version: int) -> frozenset[tuple[str, int]]:
-        table = self._opened_table(version)
-        masked = {}
-        for batch in table.deletion_vectors():
-            paths, vectors = (
-                batch.column("filepath").to_pylist(),
-                batch.column("selection_vector").to_pylist(),
+        unknown = sorted(set(protocol.reader_features) - _READABLE)
+        if unknown or protocol.min_reader_version > _NEWEST_READER:
+            what = f"the reader features {', '.join(unknown)}" if unknown else "a protocol"
+            raise UnsupportedTable(
+                f"The table {self.uri} uses {what} (reader version {protocol.min_reader_version}) that "
+                "cannot be read here.",
+                remedy="drop the feature from the table, or use a newer release of this package.",
             )
-            for path, keep in zip(paths, vectors, strict=True):
-                masked[_name(str(path))] = len(keep) - sum(keep)
-        return frozenset((_name(uri), masked.get(_name(uri), 0)) for uri in table.file_uris())
+
+    def _count_rows(self, path: str) -> int:
+        import pyarrow.parquet as pq  # type: ignore[import-untyped]
+
+        try:
+            with self._storage.named():
+                return int(pq.read_metadata(self._storage.reader(path)).num_rows)
+        except FileNotFoundError:
+            return 1
 
 
 def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -374,22 +510,19 @@ def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
 
 def _local_left_over(path: Path) -> bool:
     """Spark makes the log's folder before it writes data, which tells plain Parquet from a crash."""
-    return not path.is_dir() or (path / "_delta_log").is_dir() or not any(path.iterdir())
+    if not path.is_dir() or not any(path.iterdir()):
+        return True
+    log = path / LOG
+    return log.is_dir() and not any(_LOG_FILE.match(f"{LOG}/{entry.name}") for entry in log.iterdir())
 
 
 def _stored_left_over(names: list[str]) -> bool:
     """The same for an object store, where a folder is a mark of its own, or no more than a part of names."""
+    if any(map(_LOG_FILE.match, names)):
+        return False
     rest = [name for name in names if not _LOG_ENTRY.match(name)]
     return not names or (len(rest) < len(names) and all(map(_DATA_FILE.search, rest)))
 
 
 def _path(version: int) -> str:
-    return f"_delta_log/{version:020d}.json"
-
-
-def _name(uri: str) -> str:
-    return uri.rsplit("/", 1)[-1]
-
-
-def _rows(table: DeltaTable) -> int:
-    return int(table.count())
+    return f"{LOG}/{version:020d}.json"

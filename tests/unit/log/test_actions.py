@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from delta_cdc.log.actions import Add, Cdc, DomainMetadata, Remove, Txn, actions, parse_commit
+from delta_cdc.log.actions import Add, Cdc, DeletionVector, DomainMetadata, Remove, Txn, actions, parse_commit
 
 ADD = {"add": {"path": "a", "partitionValues": {}, "size": 5, "dataChange": True}}
 MOVED = {"add": {"path": "b", "partitionValues": {}, "size": 5, "dataChange": False}}
@@ -64,8 +64,8 @@ def test_every_action_is_read() -> None:
         {"checkpointMetadata": {"version": 1}},
     )
     assert list(actions(raw)) == [
-        Add("a", True, 5, False),
-        Remove("a", True, None, True),
+        Add("a", data_change=True, size=5),
+        Remove("a", data_change=True, deletion_vector=DeletionVector("uNone", 0)),
         Cdc("c", 7),
         Txn("x", 4),
         DomainMetadata("d", "{}", True),

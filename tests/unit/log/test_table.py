@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import obstore
@@ -11,6 +12,7 @@ import pytest
 from obstore.store import MemoryStore
 
 from delta_cdc.errors import (
+    CorruptLog,
     LogGap,
     NotADeltaTable,
     TableNotFound,
@@ -22,6 +24,8 @@ from tests.support.logs import FEED, LogTable
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from delta_cdc.log.storage import Entry
 
 
 @pytest.fixture
@@ -41,16 +45,15 @@ def test_newest_version(table: LogTable) -> None:
 def test_nothing_new_costs_one_request(table: LogTable, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     log = DeltaLog(table.uri)
-    original = log._exists
+    head = log._storage.head
 
-    async def counting(version: int) -> bool:
-        asked.append(version)
-        return await original(version)
+    async def counting(name: str) -> Entry | None:
+        asked.append(name)
+        return await head(name)
 
-    monkeypatch.setattr(log, "_exists", counting)
-    monkeypatch.setattr(log, "_names", None)
+    monkeypatch.setattr(log, "_storage", SimpleNamespace(head=counting))
     assert run_sync(log.newest_version(3)) == 3
-    assert asked == [4]
+    assert asked == [f"_delta_log/{4:020d}.json"]
 
 
 def test_commits_come_in_order(table: LogTable) -> None:
@@ -123,7 +126,7 @@ def test_what_is_no_table_on_an_object_store(names: list[str], absent: bool) -> 
     for name in names:
         obstore.put(store, name, b"x")
     log = DeltaLog("s3://bucket/table")
-    log._store = store
+    log._storage._store = store
     assert run_sync(log.left_over()) is absent
     with pytest.raises(TableNotFound if absent else NotADeltaTable):
         run_sync(log.newest_version())
@@ -165,7 +168,7 @@ def test_features_that_must_not_be_read(tmp_path: Path, feature: str) -> None:
 
 def test_a_damaged_commit_is_named(table: LogTable) -> None:
     table.file(2).write_text('{"add": ')
-    with pytest.raises(UnsupportedTable, match="version 2"):
+    with pytest.raises(CorruptLog, match="version 2"):
         run_sync(DeltaLog(table.uri).commit(2))
 
 

@@ -1,0 +1,211 @@
+"""Checkpoints: classic, in parts, and version 2 with sidecars, as Parquet or JSON.
+
+Only the columns that are asked for are read, so the state of a table with many files costs no more than that
+of a small one. The checksums of pages are verified where a writer left them, as Spark does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from delta_cdc.log.actions import (
+    BadActionError,
+    DeletionVector,
+    MetaData,
+    Protocol,
+    Txn,
+    build_action,
+)
+from delta_cdc.log.storage import LOG
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from delta_cdc.log.listing import Checkpoint
+    from delta_cdc.log.storage import Storage
+
+_STATE = ("protocol", "metaData", "txn", "domainMetadata", "checkpointMetadata", "sidecar")
+_FILES = ("add.path", "add.deletionVector", "add.stats", "add.stats_parsed.numRecords", "sidecar")
+_COLUMNS = frozenset({*_STATE, "add", "remove", "cdc", "commitInfo"})
+_MAPS = ("configuration", "options", "partitionValues", "tags")
+_NUM_RECORDS = re.compile(r'\s*\{\s*"numRecords"\s*:\s*([0-9]+)\s*[,}]')
+#: Up to this size one request for the whole file is cheaper than several for the parts that are needed.
+_WHOLE = 4 * 1024 * 1024
+_BATCH = 16_384
+
+
+class DamagedCheckpointError(Exception):
+    """A checkpoint that cannot be read; another one, or the commits, may serve."""
+
+
+@dataclass(frozen=True)
+class ActiveFile:
+    """A file of a version.
+
+    :param path: percent-decoded
+    :param rows: before masking; None where the writer left it out
+    """
+
+    path: str
+    deletion_vector: DeletionVector | None = None
+    rows: int | None = None
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Return what tells the file apart within a version."""
+        return self.path, self.deletion_vector.unique_id if self.deletion_vector else ""
+
+
+@dataclass
+class CheckpointState:
+    """What a checkpoint says about the table as a whole."""
+
+    protocol: Protocol | None = None
+    metadata: MetaData | None = None
+    txns: dict[str, Txn] = field(default_factory=dict)
+
+
+async def read_state(storage: Storage, checkpoint: Checkpoint) -> CheckpointState:
+    """Read identity, properties and transactions.
+
+    :raises DamagedCheckpointError: where it cannot be read
+    """
+    state = CheckpointState()
+    for name in checkpoint.files:
+        for kind, data in await _rows(storage, name, _STATE):
+            if kind in ("protocol", "metaData", "txn"):
+                _take(state, _built(name, kind, data))
+    if state.protocol is None or state.metadata is None:
+        raise DamagedCheckpointError(f"{checkpoint.files[0]} has no protocol or no metaData")
+    return state
+
+
+async def read_files(storage: Storage, checkpoint: Checkpoint) -> list[ActiveFile]:
+    """Read the active files.
+
+    :raises DamagedCheckpointError: where it cannot be read
+    """
+    names, found = list(checkpoint.files), []
+    for name in names:
+        for kind, data in await _rows(storage, name, _FILES):
+            if kind == "add":
+                found.append(_active(name, data))
+            elif kind == "sidecar":
+                # Sidecars lie in one folder, whatever else their path says.
+                names.append(f"{LOG}/_sidecars/{unquote(str(data.get('path'))).rpartition('/')[2]}")
+    return found
+
+
+def num_records(stats: str | None) -> int | None:
+    """Read the number of rows out of a file's statistics; None where they don't tell."""
+    if stats is None:
+        return None
+    match = _NUM_RECORDS.match(stats)
+    if match is not None:
+        return int(match[1])
+    try:
+        found = json.loads(stats).get("numRecords")
+    except (ValueError, AttributeError, RecursionError):
+        return None
+    return found if isinstance(found, int) and not isinstance(found, bool) else None
+
+
+def _take(state: CheckpointState, action: Any) -> None:
+    if isinstance(action, Protocol):
+        state.protocol = action
+    elif isinstance(action, MetaData):
+        state.metadata = action
+    else:
+        state.txns[action.app_id] = action
+
+
+def _active(name: str, data: dict[str, Any]) -> ActiveFile:
+    # The rest of the fields is not read, but the builder wants them.
+    add: Any = _built(name, "add", {"size": 0, "dataChange": False, **data})
+    parsed = data.get("stats_parsed") or {}
+    rows = num_records(add.stats)
+    return ActiveFile(
+        unquote(add.path), add.deletion_vector, parsed.get("numRecords") if rows is None else rows
+    )
+
+
+def _built(name: str, kind: str, data: dict[str, Any]) -> Any:
+    try:
+        return build_action(kind, data)
+    except BadActionError as error:
+        raise DamagedCheckpointError(f"{name}: {error}") from error
+
+
+async def _rows(storage: Storage, name: str, columns: tuple[str, ...]) -> list[tuple[str, dict[str, Any]]]:
+    entry = await storage.head(name)
+    if entry is None:
+        raise DamagedCheckpointError(f"{name} is missing")
+    if entry.size > _WHOLE and name.endswith(".parquet"):
+        return await asyncio.to_thread(_parquet_from, storage, name, columns)
+    content = await storage.read(name)
+    if content is None:
+        raise DamagedCheckpointError(f"{name} is missing")
+    return await asyncio.to_thread(_parsed, io.BytesIO(content), name, columns)
+
+
+def _parquet_from(storage: Storage, name: str, columns: tuple[str, ...]) -> list[tuple[str, dict[str, Any]]]:
+    with storage.named():
+        return _parsed(storage.reader(name), name, columns)
+
+
+def _parsed(source: Any, name: str, columns: tuple[str, ...]) -> list[tuple[str, dict[str, Any]]]:
+    from obstore.exceptions import BaseError
+
+    try:
+        return list(_json(source) if name.endswith(".json") else _parquet(source, columns))
+    except (BaseError, FileNotFoundError):
+        raise
+    except Exception as error:
+        # Whatever a Parquet reader says of bytes that are not Parquet: its errors have no base of their own.
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise DamagedCheckpointError(f"{name} is not readable: {reason}") from error
+
+
+def _json(source: io.BytesIO) -> Iterator[tuple[str, dict[str, Any]]]:
+    for line in source:
+        if line.strip():
+            for kind, data in json.loads(line).items():
+                if data is not None:
+                    yield kind, data
+
+
+def _parquet(source: Any, columns: tuple[str, ...]) -> Iterator[tuple[str, dict[str, Any]]]:
+    import pyarrow as pa  # type: ignore[import-untyped]
+    import pyarrow.parquet as pq  # type: ignore[import-untyped]
+
+    reader = source if isinstance(source, io.BytesIO) else pa.PythonFile(source, mode="r")
+    with pq.ParquetFile(reader, page_checksum_verification=True, pre_buffer=True) as file:
+        names = set(file.schema_arrow.names)
+        odd = names - _COLUMNS
+        if odd and not {"txn", "metaData", "protocol", "add"} <= names:
+            # A column of another name where one is missing is a damaged name.
+            raise ValueError(f"unknown columns {', '.join(sorted(odd))}")
+        wanted = [column for column in columns if column.partition(".")[0] in names]
+        if not wanted:
+            return
+        for batch in file.iter_batches(batch_size=_BATCH, columns=wanted):
+            for kind in batch.schema.names:
+                column = batch.column(kind)
+                for data in column.filter(column.is_valid()).to_pylist():
+                    yield kind, _plain(data)
+
+
+def _plain(data: dict[str, Any]) -> dict[str, Any]:
+    """Give maps, which come as lists of pairs, the form they have in JSON."""
+    for name in _MAPS:
+        if isinstance(data.get(name), list):
+            data[name] = dict(data[name])
+    if isinstance(data.get("format"), dict):
+        data["format"] = _plain(data["format"])
+    return data

@@ -1,0 +1,85 @@
+"""What the names in a log folder say: commits, checkpoints, and which of them make up a version.
+
+Log compaction files, ``.crc`` files, ``_staged_commits`` and whatever else lies there say nothing that
+commits and checkpoints don't, so nothing of it is looked at.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from delta_cdc.log.storage import Entry
+
+_COMMIT = re.compile(r"([0-9]{20})\.json", re.ASCII)
+_CHECKPOINT = re.compile(
+    r"([0-9]{20})\.checkpoint(?:\.([0-9]{10})\.([0-9]{10})\.parquet|(?:\.[0-9A-Za-z-]{36})?\.(?:parquet|json))",
+    re.ASCII,
+)
+_LARGEST = 2**63 - 1
+#: Names of a log that is not empty, whatever they hold.
+_TRACE = re.compile(r"(_last_checkpoint|[0-9]{20}\..*)", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint whose files are all there; ``files`` as :attr:`Entry.name`."""
+
+    version: int
+    files: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A log folder, or the part of it from some version on.
+
+    :param commits: by version, ascending
+    :param checkpoints: complete ones, by version, ascending
+    :param traces: whether anything of a log is there at all
+    """
+
+    commits: dict[int, Entry] = field(default_factory=dict)
+    checkpoints: tuple[Checkpoint, ...] = ()
+    traces: bool = False
+
+    def hole(self, first: int, last: int) -> int | None:
+        """Return the newest version of a range, both ends included, that has no commit file."""
+        # From the end, so that a file with an absurd number costs nothing.
+        while last >= first and last in self.commits:
+            last -= 1
+        return last if last >= first else None
+
+    def bases(self, version: int) -> list[Checkpoint]:
+        """Return the checkpoints that a version can be built from, the best first."""
+        return [checkpoint for checkpoint in reversed(self.checkpoints) if checkpoint.version <= version]
+
+
+def read_names(entries: Iterable[Entry]) -> Listing:
+    """Sort out the files of a log folder."""
+    commits: dict[int, Entry] = {}
+    whole: list[Checkpoint] = []
+    parts: dict[tuple[int, int], dict[int, str]] = {}
+    traces = False
+    for entry in entries:
+        name = entry.name.rpartition("/")[2]
+        traces = traces or _TRACE.fullmatch(name) is not None
+        if (match := _COMMIT.fullmatch(name)) is not None:
+            if int(match[1]) <= _LARGEST:
+                commits[int(match[1])] = entry
+        elif (match := _CHECKPOINT.fullmatch(name)) is not None:
+            if match[2] is None:
+                whole.append(Checkpoint(int(match[1]), (entry.name,)))
+            else:
+                parts.setdefault((int(match[1]), int(match[3])), {})[int(match[2])] = entry.name
+    for (version, count), found in parts.items():
+        if sorted(found) == list(range(1, count + 1)):
+            whole.append(Checkpoint(version, tuple(found[part] for part in sorted(found))))
+    return Listing(
+        commits=dict(sorted(commits.items())),
+        checkpoints=tuple(sorted(whole, key=lambda checkpoint: (checkpoint.version, checkpoint.files))),
+        traces=traces,
+    )

@@ -1,0 +1,188 @@
+"""A version, put together from commits and a checkpoint.
+
+The walk goes backwards, because the newest action of a kind counts: most questions are answered before the
+checkpoint is reached. A checkpoint that cannot be read is passed over where an older one, or the commits from
+version 0 on, can take its place.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from delta_cdc.errors import CorruptLog
+from delta_cdc.log.actions import Add, Remove
+from delta_cdc.log.checkpoint import (
+    ActiveFile,
+    DamagedCheckpointError,
+    num_records,
+    read_files,
+    read_state,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from delta_cdc.log.actions import Commit, MetaData, Protocol
+    from delta_cdc.log.listing import Checkpoint, Listing
+    from delta_cdc.log.storage import Storage
+    from delta_cdc.log.table import DeltaLog
+
+_FIRST_BATCH = 4
+_LARGEST_BATCH = 128
+
+
+class Replay:
+    """One version of a table.
+
+    :param listing: of the log, from the checkpoint that is to be used on
+    :param full: lists the whole log; asked only where ``listing`` doesn't do
+    """
+
+    def __init__(
+        self,
+        log: DeltaLog,
+        storage: Storage,
+        *,
+        version: int,
+        listing: Listing,
+        full: Callable[[], Awaitable[Listing]] | None,
+    ) -> None:
+        self.version = version
+        self._log = log
+        self._storage = storage
+        self._listing = listing
+        self._full = full
+        self._damaged: dict[Checkpoint, str] = {}
+        self._next = version
+        self._batch = _FIRST_BATCH
+        self._over = False
+        self._metadata: MetaData | None = None
+        self._protocol: Protocol | None = None
+        self._txns: dict[str, int] = {}
+
+    async def check(self) -> None:
+        """Refuse a version some of whose files are gone.
+
+        :raises VersionsExpired: the log was cleaned
+        :raises LogGap: a commit file is missing
+        :raises CorruptLog: the checkpoint that would make up for it cannot be read
+        """
+        base = await self._base(self.version)
+        floor = -1 if base is None else base.version
+        hole = self._listing.hole(floor + 1, self.version)
+        if hole is None and self.version in self._listing.commits:
+            return
+        if self._damaged:
+            raise self._corrupt()
+        raise await self._log.missing(self.version if hole is None else hole)
+
+    async def state(self) -> tuple[Protocol, MetaData]:
+        """Return protocol and metadata.
+
+        :raises CorruptLog: where there are none
+        """
+        while self._protocol is None or self._metadata is None:
+            if not await self._further():
+                what = "protocol" if self._protocol is None else "metaData"
+                raise CorruptLog(
+                    f"The log of {self._log.uri} has no {what} up to version {self.version}.",
+                    remedy="bring the log back from a backup.",
+                )
+        return self._protocol, self._metadata
+
+    async def transaction(self, app_id: str) -> int | None:
+        """Return the version an application recorded last."""
+        while app_id not in self._txns:
+            if not await self._further():
+                return None
+        return self._txns[app_id]
+
+    async def files(self) -> dict[tuple[str, str], ActiveFile]:
+        """Return the active files by path and deletion vector."""
+        active: dict[tuple[str, str], ActiveFile] = {}
+        gone: set[tuple[str, str]] = set()
+        version = self.version
+        while version >= 0:
+            base = await self._base(version)
+            if base is not None and base.version == version:
+                try:
+                    found = await read_files(self._storage, base)
+                except DamagedCheckpointError as error:
+                    await self._pass_over(base, error)
+                    continue
+                for file in found:
+                    if file.key not in gone:
+                        active.setdefault(file.key, file)
+                break
+            async for action in self._log.actions(version):
+                if isinstance(action, Add | Remove):
+                    file = _file(action)
+                    if file.key not in gone and isinstance(action, Add):
+                        active.setdefault(file.key, file)
+                    gone.add(file.key)
+            version -= 1
+        return active
+
+    # -- inside -----------------------------------------------------------------------------------
+    async def _further(self) -> bool:
+        """Read on; tell whether there was anything left."""
+        if self._over or self._next < 0:
+            return False
+        base = await self._base(self._next)
+        if base is not None and base.version == self._next:
+            try:
+                state = await read_state(self._storage, base)
+            except DamagedCheckpointError as error:
+                await self._pass_over(base, error)
+                return True
+            self._over = True
+            self._metadata = self._metadata or state.metadata
+            self._protocol = self._protocol or state.protocol
+            for app_id, txn in state.txns.items():
+                self._txns.setdefault(app_id, txn.version)
+            return True
+        floor = -1 if base is None else base.version
+        versions = range(max(floor + 1, self._next - self._batch + 1), self._next + 1)
+        self._batch = min(self._batch * 2, _LARGEST_BATCH)
+        for commit in reversed(await self._log.commits(versions)):
+            self._take(commit)
+        self._next = versions.start - 1
+        return True
+
+    def _take(self, commit: Commit) -> None:
+        self._metadata = self._metadata or commit.metadata
+        self._protocol = self._protocol or commit.protocol
+        for txn in commit.txns:
+            self._txns.setdefault(txn.app_id, txn.version)
+
+    async def _base(self, version: int) -> Checkpoint | None:
+        """Return the newest readable checkpoint up to a version; None where the commits reach back to 0."""
+        found = self._undamaged(version)
+        if found is None and self._full is not None:
+            full, self._full = self._full, None
+            self._listing = await full()
+            found = self._undamaged(version)
+        return found
+
+    def _undamaged(self, version: int) -> Checkpoint | None:
+        return next((base for base in self._listing.bases(version) if base not in self._damaged), None)
+
+    async def _pass_over(self, base: Checkpoint, error: DamagedCheckpointError) -> None:
+        self._damaged[base] = str(error)
+        older = await self._base(base.version)
+        if self._listing.hole(0 if older is None else older.version + 1, base.version) is not None:
+            raise self._corrupt() from error
+
+    def _corrupt(self) -> CorruptLog:
+        reasons = "; ".join(self._damaged.values())
+        return CorruptLog(
+            f"A checkpoint of {self._log.uri} that version {self.version} needs is damaged: {reasons}.",
+            remedy="bring the file back from a backup; where all commit files from version 0 on are there, "
+            "deleting it is enough.",
+        )
+
+
+def _file(action: Add | Remove) -> ActiveFile:
+    stats = action.stats if isinstance(action, Add) else None
+    return ActiveFile(unquote(action.path), action.deletion_vector, num_records(stats))

@@ -1,0 +1,265 @@
+"""The rim of the log: every request to the table's storage, with every failure named.
+
+``FileNotFoundError`` alone means that something is not there; all else that storage may answer is
+:class:`~delta_cdc.errors.StoreUnavailable` and says nothing about the table.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import posixpath
+import re
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+from delta_cdc.errors import DeltaCdcError, StoreUnavailable
+from delta_cdc.log.store import KNOWN_SCHEMES, canonical_uri, local_path, open_store
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from obstore.store import ObjectStore
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+#: What is read at once: parsing it must not hold up an event loop for more than some milliseconds.
+_CHUNK = 256 * 1024
+_SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*:")
+_REFUSED = re.compile(r"status code: 40[13]\b|169\.254\.169\.254|[Cc]redential|AccessDenied|Forbidden")
+_QUERY = re.compile(r"\?[^\s\"']*")
+_SECRET = re.compile(r"secret|token|password|sas|key|credential|account", re.IGNORECASE)
+_SHORTEST_SECRET = 4
+LOG = "_delta_log"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A file of the table.
+
+    :param name: relative to the table, with ``/``
+    :param modified: epoch milliseconds
+    :param e_tag: None where the store has none
+    """
+
+    name: str
+    size: int
+    modified: int
+    e_tag: str | None = None
+
+
+class Storage:
+    """The files of one table.
+
+    :param uri: canonical
+    :param storage_options: credentials and client options, as delta-rs names them
+    """
+
+    def __init__(self, uri: str, storage_options: dict[str, str] | None = None) -> None:
+        self.uri = uri
+        self._options = storage_options
+        self._store: ObjectStore | None = None
+
+    async def head(self, name: str) -> Entry | None:
+        """Look for a file: one request. None where it is not there."""
+        import obstore
+
+        store = self._root()
+        if store is None:
+            return None
+        with self._named():
+            try:
+                return _entry(await obstore.head_async(store, name))
+            except FileNotFoundError:
+                return None
+
+    async def open(self, name: str) -> tuple[Entry, AsyncIterator[bytes]] | None:
+        """Open a file for streaming: one request. None where it is not there."""
+        import obstore
+
+        store = self._root()
+        if store is None:
+            return None
+        with self._named():
+            try:
+                result = await obstore.get_async(store, name)
+            except FileNotFoundError:
+                return None
+            entry = _entry(result.meta)
+        return entry, self._chunks(result, entry.size)
+
+    async def read(self, name: str) -> bytes | None:
+        """Return a small file's bytes; None where it is not there."""
+        opened = await self.open(name)
+        if opened is None:
+            return None
+        return b"".join([chunk async for chunk in opened[1]])
+
+    async def list_log(self, after: str | None = None) -> list[Entry]:
+        """Return the files of the log folder itself, by name: one listing.
+
+        :param after: only names greater than this one (without the folder)
+        """
+        path = local_path(self.uri)
+        with self._named():
+            if path is not None:
+                return await asyncio.to_thread(_scan, Path(path) / LOG, after)
+            found = await self._listed(f"{LOG}/", f"{LOG}/{after}" if after else None)
+        # Folders below (_sidecars, _staged_commits) are not the log's own.
+        return sorted((e for e in found if e.name.count("/") == 1), key=lambda entry: entry.name)
+
+    async def list_all(self) -> list[str]:
+        """Return the names of all files of an object store's table."""
+        with self._named():
+            return [entry.name for entry in await self._listed(None, None)]
+
+    async def has(self, path: str) -> bool:
+        """Tell whether a file named by an action exists.
+
+        :param path: percent-encoded; relative, or an absolute URI. One that cannot be looked up counts as
+            being there
+        """
+        if path.startswith("/"):
+            return await asyncio.to_thread(os.path.exists, unquote(path))
+        if not _SCHEME.match(path):
+            return await self._has(_joined(self.uri, unquote(path)))
+        parts = urlsplit(path)
+        if parts.scheme.lower() == "file":
+            return await asyncio.to_thread(os.path.exists, unquote(parts.path))
+        if parts.scheme.lower() not in KNOWN_SCHEMES:
+            return True
+        return await self._has(canonical_uri(f"{parts.scheme}://{parts.netloc}{unquote(parts.path)}"))
+
+    def reader(self, name: str) -> Any:
+        """Return a blocking file object, read by ranges, for use in a thread.
+
+        :raises FileNotFoundError: where it is not there
+        """
+        import obstore
+
+        store = self._root()
+        if store is None:
+            raise FileNotFoundError(name)
+        with self._named():
+            return obstore.open_reader(store, name)
+
+    @contextmanager
+    def named(self) -> Iterator[None]:
+        """Give every failure of storage inside its name; a missing file stays ``FileNotFoundError``."""
+        with self._named():
+            yield
+
+    # -- inside -----------------------------------------------------------------------------------
+    async def _has(self, uri: str) -> bool:
+        path = local_path(uri)
+        if path is not None:
+            return await asyncio.to_thread(os.path.exists, path)
+        if uri.startswith(self.uri + "/"):
+            return await self.head(uri[len(self.uri) + 1 :]) is not None
+        folder, _, name = uri.rpartition("/")
+        return await Storage(folder, self._options).head(name) is not None
+
+    def _root(self) -> ObjectStore | None:
+        if self._store is None:
+            self._store = open_store(self.uri, self._options)
+        return self._store
+
+    async def _chunks(self, result: Any, size: int) -> AsyncIterator[bytes]:
+        with self._named():
+            if size <= _CHUNK:
+                yield bytes(await result.bytes_async())
+                return
+            async for chunk in result.stream(min_chunk_size=_CHUNK):
+                whole = memoryview(bytes(chunk))
+                for start in range(0, len(whole), _CHUNK):
+                    yield bytes(whole[start : start + _CHUNK])
+                    await asyncio.sleep(0)
+
+    async def _listed(self, prefix: str | None, offset: str | None) -> list[Entry]:
+        import obstore
+
+        store = self._root()
+        found: list[Entry] = []
+        if store is not None:
+            async for batch in obstore.list(store, prefix, offset=offset):
+                found.extend(_entry(meta) for meta in batch)
+        return found
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        from obstore.exceptions import BaseError
+
+        try:
+            yield
+        except (DeltaCdcError, FileNotFoundError):
+            raise
+        except (OSError, BaseError) as error:
+            named = self._unavailable(error)
+        else:
+            return
+        # Not as its cause: the store's own words may hold what has been taken out of these.
+        raise named from None
+
+    def _unavailable(self, error: Exception) -> StoreUnavailable:
+        kind = type(error).__name__
+        text = self._clean(str(error))
+        refused = isinstance(error, PermissionError) or kind in (
+            "PermissionDeniedError",
+            "UnauthenticatedError",
+        )
+        if refused or _REFUSED.search(text):
+            return StoreUnavailable(
+                f"The storage of {self.uri} refused access ({text}).",
+                remedy="check the credentials and the permissions (read and list) of the connection, or of "
+                "storage_options.",
+            )
+        return StoreUnavailable(
+            f"The storage of {self.uri} did not answer, or with an error ({text}).",
+            remedy="try again later; nothing is known about the table now. If it stays, check endpoint and "
+            "region of the connection.",
+        )
+
+    def _clean(self, text: str) -> str:
+        """Return the first line without what may be secret: queries of URLs, values of options."""
+        line = _QUERY.sub("", text.splitlines()[0] if text.strip() else "no reason given")
+        for name, value in (self._options or {}).items():
+            if _SECRET.search(name) and len(str(value)) >= _SHORTEST_SECRET:
+                line = line.replace(str(value), "***")
+        return line.strip()
+
+
+def milliseconds(moment: datetime) -> int:
+    """Return epoch milliseconds; in whole numbers, because a float may fall below the millisecond."""
+    return (moment - _EPOCH) // _MILLISECOND
+
+
+def _entry(meta: Any) -> Entry:
+    return Entry(meta["path"], meta["size"], milliseconds(meta["last_modified"]), meta["e_tag"])
+
+
+def _joined(uri: str, path: str) -> str:
+    scheme, separator, rest = uri.rpartition("://")
+    return scheme + separator + posixpath.normpath(f"{rest}/{path}")
+
+
+def _scan(folder: Path, after: str | None) -> list[Entry]:
+    """List a local log folder. Not through the store, which fails on names that it cannot express."""
+    found = []
+    try:
+        entries = list(os.scandir(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    for entry in entries:
+        try:
+            if (after is None or entry.name > after) and entry.is_file():
+                stat = entry.stat()
+                modified = stat.st_mtime_ns // 1_000_000
+                found.append(Entry(f"{LOG}/{entry.name}", stat.st_size, modified))
+        except FileNotFoundError:
+            # Gone since the folder was read, as when the log is cleaned.
+            continue
+    return sorted(found, key=lambda entry: entry.name)
