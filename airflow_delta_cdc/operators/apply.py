@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_delta_cdc.assets import delta_asset, expand, is_literal, is_template, pipeline_alias
+from airflow_delta_cdc.names import located_request
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from airflow_delta_cdc.operators.pins import TaskPins
 from delta_cdc import arguments
@@ -34,8 +35,9 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
 
     :param pipeline: the flow's name in the target's log. It must stay the same as long as the target lives,
         and no two flows into one target may share it. (templated)
-    :param source: path or URI of the source, ``${ENV}`` allowed (templated)
-    :param target: path or URI of the target, ``${ENV}`` allowed (templated)
+    :param source: path, URI or catalog name of the source, ``${ENV}`` allowed (templated)
+    :param target: path, URI or catalog name of the target, ``${ENV}`` allowed. A target that isn't there yet
+        has no name. (templated)
     :param keys: columns that identify a row; may be empty only with ``insert_only`` (templated)
     :param insert_only: append only: the source never updates or deletes
     :param stored_as_scd_type: 1 keeps the current rows, 2 keeps every version of them (templated)
@@ -44,7 +46,15 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
     :param delete_sequence: same for deletes; required where ``sequence_by`` is an expression (templated)
     :param starting_version: first version to apply, inclusive; None goes on at the watermark (templated)
     :param ending_version: last version to apply, inclusive; None is the newest one (templated)
-    :param max_versions: apply at most so many versions of the source (templated)
+    :param starting_timestamp: the start as a time (ISO 8601 with offset): the first version at or after it
+        (templated)
+    :param ending_timestamp: the end as a time: the last version at or before it (templated)
+    :param max_versions: apply at most so many versions of the source, counted from the first one that
+        changes data (templated)
+    :param max_bytes: apply at most so many bytes of changes by the log, but at least one version (templated)
+    :param milestone_versions: commit after at most so many versions, all in one application, so that a retry
+        goes on behind the last commit; None commits everything at once (templated)
+    :param milestone_bytes: the same by bytes of changes (templated)
     :param where: Spark SQL predicate on rows: one that leaves it is deleted, one that enters is inserted
         (templated)
     :param select: Spark SQL projections (templated)
@@ -52,16 +62,22 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
     :param track_history_except_column_list: type 2: all columns but these do (templated)
     :param start_column: type 2: name of the start column (templated)
     :param end_column: type 2: name of the end column; NULL in the current version (templated)
-    :param initial_load: ``snapshot``, or ``{"from_version": N}`` (templated)
+    :param initial_load: ``snapshot``; ``{"from_version": N}``: the snapshot of N - 1 and the changes since;
+        ``none`` or ``{"none_at": V}``: no rows are loaded, and what the target holds counts as the source at
+        its newest version, or at V (templated)
     :param partition_by: columns, or a mapping from a new column to its Spark SQL expression (templated)
     :param cluster_by: clustering columns; None takes the first keys, an empty list none (templated)
     :param target_properties: table properties of a target that is created here (templated)
     :param publish_changes: give a target that is created here a change data feed of its own
     :param schema_evolution: ``additive``, or ``none`` to refuse new columns (templated)
+    :param adopt_from: the pipeline that built the target: this one goes on at its watermark, and runs under
+        the old name fail from then on (templated)
+    :param single_driver: nothing but one Spark driver at a time ever writes to the target; needed on S3
+        without a log store for several writers, and without effect elsewhere
     :param staging: staging table that ``DeltaReadChangesOperator`` filled, to apply from (templated)
-    :param storage_options: options of the object store for reading the logs without Spark; no secrets:
+    :param storage_options: options of the object store, winning over those of ``delta_conn_id``; no secrets:
         they stand in the DAG (templated)
-    :param kwargs: ``spark_conn_id``, ``deploy_mode`` and all of :class:`SparkSubmitOperator`
+    :param kwargs: ``spark_conn_id``, ``delta_conn_id``, ``deploy_mode``, all of :class:`SparkSubmitOperator`
     :raises DeltaCdcError: a named error, with its remedy, for everything that stops the flow
     """
 
@@ -75,7 +91,12 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
         "delete_sequence",
         "starting_version",
         "ending_version",
+        "starting_timestamp",
+        "ending_timestamp",
         "max_versions",
+        "max_bytes",
+        "milestone_versions",
+        "milestone_bytes",
         "where",
         "select",
         "track_history_column_list",
@@ -87,6 +108,7 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
         "cluster_by",
         "target_properties",
         "schema_evolution",
+        "adopt_from",
         "staging",
         "storage_options",
         *DeltaCdcOperator.template_fields,
@@ -111,7 +133,12 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
         delete_sequence: str | None = None,
         starting_version: int | str | None = None,
         ending_version: int | str | None = None,
+        starting_timestamp: str | None = None,
+        ending_timestamp: str | None = None,
         max_versions: int | str | None = None,
+        max_bytes: int | str | None = None,
+        milestone_versions: int | str | None = None,
+        milestone_bytes: int | str | None = None,
         where: str | None = None,
         select: Sequence[str] | None = None,
         track_history_column_list: Sequence[str] | None = None,
@@ -124,6 +151,8 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
         target_properties: Mapping[str, Any] | None = None,
         publish_changes: bool = False,
         schema_evolution: str = "additive",
+        adopt_from: str | None = None,
+        single_driver: bool = False,
         staging: str | None = None,
         storage_options: Mapping[str, str] | None = None,
         **kwargs: Any,
@@ -139,7 +168,12 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
         self.delete_sequence = delete_sequence
         self.starting_version = starting_version
         self.ending_version = ending_version
+        self.starting_timestamp = starting_timestamp
+        self.ending_timestamp = ending_timestamp
         self.max_versions = max_versions
+        self.max_bytes = max_bytes
+        self.milestone_versions = milestone_versions
+        self.milestone_bytes = milestone_bytes
         self.where = where
         self.select = select
         self.track_history_column_list = track_history_column_list
@@ -152,6 +186,8 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
         self.target_properties = target_properties
         self.publish_changes = publish_changes
         self.schema_evolution = schema_evolution
+        self.adopt_from = adopt_from
+        self.single_driver = single_driver
         self.staging = staging
         self.storage_options = storage_options
         # Airflow needs assets while it parses: a templated table has none.
@@ -167,16 +203,17 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
         pins = TaskPins(context)
         try:
             result = run_apply(
-                self._request(context),
+                located_request(self, context, self._request(context)),
                 execute=partial(self.run_job, context),
                 pins=pins,
+                mirror=partial(self._kept_mirror, context),
                 say=self.log.info,
             )
         except DeltaCdcError:
             self.forget_job(context)
             raise
         self.forget_job(context)
-        answer = self._publish(context, result.to_dict())
+        answer = self._publish(context, result.to_dict(), result.mirror)
         # Last: a try that dies before this publishes again, one that is cleared after it has nothing to do.
         published(result, pins)
         return answer
@@ -192,11 +229,18 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
             options=self._options(),
             starting_version=number("starting_version", self.starting_version),
             ending_version=number("ending_version", self.ending_version),
+            starting_timestamp=arguments.text(self.starting_timestamp),
+            ending_timestamp=arguments.text(self.ending_timestamp),
             max_versions=number("max_versions", self.max_versions, minimum=1),
+            max_bytes=number("max_bytes", self.max_bytes, minimum=1),
+            milestone_versions=number("milestone_versions", self.milestone_versions, minimum=1),
+            milestone_bytes=number("milestone_bytes", self.milestone_bytes, minimum=1),
+            adopt_from=arguments.text(self.adopt_from),
+            single_driver=self.single_driver,
             initial_load=arguments.initial_load(self.initial_load),
             staging=expand(self.staging) if arguments.is_given(self.staging) and self.staging else None,
             run_id=context["run_id"],
-            storage_options=dict(self.storage_options) if self.storage_options else None,
+            storage_options=self.options_of_storage(),
         )
 
     def _options(self) -> ApplyOptions:
@@ -220,9 +264,11 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
         )
 
     # -- publishing -----------------------------------------------------------------------------
-    def _publish(self, context: Context, published: dict[str, Any]) -> dict[str, Any]:
+    def _publish(
+        self, context: Context, published: dict[str, Any], mirror: dict[str, Any] | None
+    ) -> dict[str, Any]:
         context["ti"].xcom_push(key="watermark", value=published)
-        self._mirror(context, published)
+        self._mirror(context, {**published, "mirror": mirror})
         if published["applied"]:
             self._announce(context, published)
         return published
@@ -243,15 +289,29 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
         )
 
     def _mirror(self, context: Context, published: dict[str, Any]) -> None:
-        """Copy the watermark to the source's asset, where people and other DAGs look for it."""
-        inlet = next((asset for asset in self.inlets if asset == _asset_of(self.source)), None)
+        """Copy the watermark to the source's asset, where people and other DAGs look for it.
+
+        The whole seal goes with it: it proves in the place of a commit that was cleaned from the target's log.
+        """
+        inlet = self._source_inlet()
         if inlet is None:
             return
         try:
-            context["asset_state_store"][inlet].set(f"committed:{self.pipeline}", published)
+            context["asset_state_store"][inlet].set(self._mirror_key(), published)
         except Exception as error:  # noqa: BLE001
             # A copy: the target's log holds the watermark, so a task that did its work must not fail here.
             self.log.warning("The watermark could not be copied to the asset state store: %s", error)
+
+    def _kept_mirror(self, context: Context) -> Any:
+        inlet = self._source_inlet()
+        kept = context["asset_state_store"][inlet].get(self._mirror_key()) if inlet is not None else None
+        return kept.get("mirror") if isinstance(kept, dict) else None
+
+    def _mirror_key(self) -> str:
+        return f"committed:{self.pipeline}"
+
+    def _source_inlet(self) -> Any:
+        return next((asset for asset in self.inlets if asset == _asset_of(self.source)), None)
 
 
 def _asset_of(table: Any) -> Any:

@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_delta_cdc.assets import delta_asset, expand, is_literal
+from airflow_delta_cdc.names import located_request
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from airflow_delta_cdc.operators.pins import TaskPins
 from delta_cdc import arguments
@@ -26,15 +27,22 @@ class DeltaReadChangesOperator(DeltaCdcOperator):
     again returns the same batch.
 
     :param pipeline: the flow's name, the same as in the apply task (templated)
-    :param table: path or URI of the source, ``${ENV}`` allowed (templated)
+    :param table: path, URI or catalog name of the source, ``${ENV}`` allowed (templated)
     :param staging: path or URI of the staging table; it is created where it doesn't exist (templated)
-    :param target: path or URI of the table whose watermark counts (templated)
+    :param target: path, URI or catalog name of the table whose watermark counts (templated)
     :param starting_version: first version to read, inclusive; None goes on at the watermark (templated)
     :param ending_version: last version to read, inclusive; None is the newest one (templated)
-    :param max_versions: read at most so many versions (templated)
-    :param storage_options: options of the object store for reading the logs without Spark; no secrets:
+    :param starting_timestamp: the start as a time (ISO 8601 with offset): the first version at or after it
+        (templated)
+    :param ending_timestamp: the end as a time: the last version at or before it (templated)
+    :param max_versions: read at most so many versions, counted from the first one that changes data
+        (templated)
+    :param max_bytes: read at most so many bytes of changes by the log, but at least one version (templated)
+    :param single_driver: nothing but one Spark driver at a time ever writes to staging; needed on S3 without
+        a log store for several writers, and without effect elsewhere
+    :param storage_options: options of the object store, winning over those of ``delta_conn_id``; no secrets:
         they stand in the DAG (templated)
-    :param kwargs: ``spark_conn_id``, ``deploy_mode`` and all of :class:`SparkSubmitOperator`
+    :param kwargs: ``spark_conn_id``, ``delta_conn_id``, ``deploy_mode``, all of :class:`SparkSubmitOperator`
     :raises DeltaCdcError: a named error, with its remedy
     """
 
@@ -45,7 +53,10 @@ class DeltaReadChangesOperator(DeltaCdcOperator):
         "target",
         "starting_version",
         "ending_version",
+        "starting_timestamp",
+        "ending_timestamp",
         "max_versions",
+        "max_bytes",
         "storage_options",
         *DeltaCdcOperator.template_fields,
     )
@@ -60,7 +71,11 @@ class DeltaReadChangesOperator(DeltaCdcOperator):
         target: str,
         starting_version: int | str | None = None,
         ending_version: int | str | None = None,
+        starting_timestamp: str | None = None,
+        ending_timestamp: str | None = None,
         max_versions: int | str | None = None,
+        max_bytes: int | str | None = None,
+        single_driver: bool = False,
         storage_options: Mapping[str, str] | None = None,
         **kwargs: Any,
     ) -> None:
@@ -71,7 +86,11 @@ class DeltaReadChangesOperator(DeltaCdcOperator):
         self.target = target
         self.starting_version = starting_version
         self.ending_version = ending_version
+        self.starting_timestamp = starting_timestamp
+        self.ending_timestamp = ending_timestamp
         self.max_versions = max_versions
+        self.max_bytes = max_bytes
+        self.single_driver = single_driver
         self.storage_options = storage_options
         if is_literal(table):
             self.add_inlets([delta_asset(table)])
@@ -83,7 +102,7 @@ class DeltaReadChangesOperator(DeltaCdcOperator):
         pins = TaskPins(context)
         try:
             result = run_read(
-                self._request(context),
+                located_request(self, context, self._request(context)),
                 execute=partial(self.run_job, context),
                 pins=pins,
                 say=self.log.info,
@@ -101,12 +120,16 @@ class DeltaReadChangesOperator(DeltaCdcOperator):
         number = arguments.whole_number
         return ReadRequest(
             pipeline=arguments.required("pipeline", self.pipeline),
-            table=expand(arguments.required("table", self.table)),
+            source=expand(arguments.required("table", self.table)),
             staging=expand(arguments.required("staging", self.staging)),
             target=expand(arguments.required("target", self.target)),
             starting_version=number("starting_version", self.starting_version),
             ending_version=number("ending_version", self.ending_version),
+            starting_timestamp=arguments.text(self.starting_timestamp),
+            ending_timestamp=arguments.text(self.ending_timestamp),
             max_versions=number("max_versions", self.max_versions, minimum=1),
+            max_bytes=number("max_bytes", self.max_bytes, minimum=1),
+            single_driver=self.single_driver,
             run_id=context["run_id"],
-            storage_options=dict(self.storage_options) if self.storage_options else None,
+            storage_options=self.options_of_storage(),
         )

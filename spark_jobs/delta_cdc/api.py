@@ -35,7 +35,12 @@ def apply_changes(
     delete_sequence: str | None = None,
     starting_version: int | None = None,
     ending_version: int | None = None,
+    starting_timestamp: str | None = None,
+    ending_timestamp: str | None = None,
     max_versions: int | None = None,
+    max_bytes: int | None = None,
+    milestone_versions: int | None = None,
+    milestone_bytes: int | None = None,
     where: str | None = None,
     select: Sequence[str] | str | None = None,
     track_history_column_list: Sequence[str] | None = None,
@@ -48,6 +53,8 @@ def apply_changes(
     target_properties: Mapping[str, Any] | None = None,
     publish_changes: bool = False,
     schema_evolution: str = "additive",
+    adopt_from: str | None = None,
+    single_driver: bool = False,
     storage_options: Mapping[str, str] | None = None,
     run_id: str = "",
 ) -> ApplyResult:
@@ -70,17 +77,28 @@ def apply_changes(
         delete in the feed carries the old values
     :param starting_version: first version to apply, inclusive; None goes on at the watermark
     :param ending_version: last version to apply, inclusive; None is the newest one
-    :param max_versions: apply at most so many versions
+    :param starting_timestamp: the start as a time, ISO 8601 with offset: the first version at or after it
+    :param ending_timestamp: the end as a time: the last version at or before it
+    :param max_versions: apply at most so many versions, counted from the first one that changes data
+    :param max_bytes: apply at most so many bytes of changes by the log, but at least one version
+    :param milestone_versions: commit after at most so many versions; None commits everything at once
+    :param milestone_bytes: the same by bytes of changes
     :param where: Spark SQL predicate on rows: one that leaves it is deleted, one that enters is inserted
     :param select: Spark SQL projections; ``*`` stands for all columns
     :param track_history_column_list: type 2: only changes of these columns make a new version
     :param track_history_except_column_list: type 2: all columns but these do
-    :param initial_load: ``"snapshot"``, or ``{"from_version": N}``: a snapshot of N - 1 and the changes since
+    :param initial_load: ``"snapshot"``; ``{"from_version": N}``: a snapshot of N - 1 and the changes since;
+        ``"none"`` or ``{"none_at": V}``: no rows are loaded, and what the target holds already counts as the
+        source at its newest version, or at V
     :param partition_by: columns, or a mapping from a new column to its Spark SQL expression
     :param cluster_by: clustering columns; None takes the first keys, an empty list none
     :param target_properties: table properties of a target that is created here
     :param publish_changes: give a target that is created here a change data feed of its own
     :param schema_evolution: ``additive``, or ``none`` to refuse new columns
+    :param adopt_from: the pipeline that built the target: this one goes on at its watermark, and runs under
+        the old name fail from then on
+    :param single_driver: nothing but this driver ever writes to the target; needed on S3 without a log store
+        for several writers, and without effect elsewhere
     :param storage_options: options of the object store for reading the logs without Spark
     :param run_id: who did it, for the target's log
     :return: what was applied, the watermark, counts and the target's version
@@ -110,7 +128,14 @@ def apply_changes(
         ),
         starting_version=starting_version,
         ending_version=ending_version,
+        starting_timestamp=starting_timestamp,
+        ending_timestamp=ending_timestamp,
         max_versions=max_versions,
+        max_bytes=max_bytes,
+        milestone_versions=milestone_versions,
+        milestone_bytes=milestone_bytes,
+        adopt_from=adopt_from,
+        single_driver=single_driver,
         initial_load=arguments.initial_load(initial_load),
         run_id=run_id,
         storage_options=dict(storage_options) if storage_options else None,

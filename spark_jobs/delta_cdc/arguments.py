@@ -13,7 +13,6 @@ from delta_cdc.spec import ApplyOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from typing import Literal
 
 #: What an empty form field or an unset Param renders to.
 _NOT_GIVEN = ("", "none", "null")
@@ -69,18 +68,26 @@ def partitions(value: Any) -> dict[str, str | None]:
     return dict.fromkeys(names("partition_by", value) or ())
 
 
-def initial_load(value: Any) -> Literal["snapshot"] | dict[str, int]:
-    """Read ``initial_load``: ``"snapshot"`` or ``{"from_version": N}``.
+def initial_load(value: Any) -> str | dict[str, int]:
+    """Read ``initial_load``: ``"snapshot"``, ``"none"``, ``{"from_version": N}`` or ``{"none_at": V}``.
+
+    A version that renders to nothing is not given: ``snapshot`` and ``none``.
 
     :raises InvalidConfiguration: for anything else
     """
-    if not is_given(value) or value == "snapshot":
+    if not is_given(value) and value != "none":
         return "snapshot"
-    if isinstance(value, dict) and set(value) == {"from_version"}:
-        version = whole_number("initial_load from_version", value["from_version"])
-        return "snapshot" if version is None else {"from_version": version}
+    if value in ("snapshot", "none"):
+        return str(value)
+    if isinstance(value, dict) and len(value) == 1 and set(value) <= {"from_version", "none_at"}:
+        ((name, given),) = value.items()
+        version = whole_number(f"initial_load {name}", given)
+        if version is None:
+            return "snapshot" if name == "from_version" else "none"
+        return {name: version}
     raise InvalidConfiguration(
-        f"initial_load is {value!r}.", remedy='give "snapshot" or {"from_version": <version>}.'
+        f"initial_load is {value!r}.",
+        remedy='give "snapshot", "none", {"from_version": <version>} or {"none_at": <version>}.',
     )
 
 

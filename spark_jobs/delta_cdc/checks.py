@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.changes.feed import COMMIT_TIMESTAMP, COMMIT_VERSION, METADATA_COLUMNS
@@ -12,12 +13,12 @@ from delta_cdc.errors import (
     InvalidConfiguration,
     ReservedColumnName,
 )
+from delta_cdc.spec import ApplyOptions
 from delta_cdc.sql import PLAN_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from delta_cdc.spec import ApplyOptions
     from delta_cdc.watermark import Seal
 
 _PIPELINE = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.:\-]{0,199}$")
@@ -163,6 +164,28 @@ def check_feed_columns(columns: Iterable[str], table: str, version: int) -> None
     for name in columns:
         if name.lower() in METADATA_COLUMNS or name.lower().startswith(PLAN_PREFIX):
             raise _reserved(name, table, version, "rename it in the source")
+
+
+def options_of(seal: Seal) -> ApplyOptions:
+    """Return the options a target was built with, as far as its seal tells."""
+    written = seal.configuration
+    tracked = written.get("tracked") or {}
+    options = ApplyOptions(
+        keys=tuple(written.get("keys") or ()),
+        stored_as_scd_type=written.get("scd_type", 1),
+        insert_only=not written.get("keys"),
+        where=written.get("where"),
+        select=tuple(written.get("select") or ()),
+        partition_by=dict(written.get("partition_by") or {}),
+        track_history_column_list=_tupled(tracked.get("include")),
+        track_history_except_column_list=_tupled(tracked.get("except")),
+    )
+    columns = {name: written[name] for name in ("start_column", "end_column") if name in written}
+    return replace(options, **columns)
+
+
+def _tupled(names: list[str] | None) -> tuple[str, ...] | None:
+    return None if names is None else tuple(names)
 
 
 def check_drift(seal: Seal, options: ApplyOptions, target: str) -> None:

@@ -17,8 +17,8 @@ from delta_cdc.errors import (
 )
 from delta_cdc.log.store import canonical_uri
 from delta_cdc.log.table import DeltaLog, run_sync
-from delta_cdc.plan import ApplyRequest, Plan, ReadRequest, plan_apply, plan_read
-from delta_cdc.reconcile import own_commits, reconcile
+from delta_cdc.plan import ApplyRequest, Memory, Plan, ReadRequest, plan_apply, plan_read
+from delta_cdc.reconcile import Mirror, own_commits, reconcile
 from delta_cdc.spec import ApplySpec, JobResult, ReadSpec, fingerprint
 from delta_cdc.versions import VersionRange
 
@@ -35,8 +35,10 @@ _Request = TypeVar("_Request", ApplyRequest, ReadRequest)
 _Spec = TypeVar("_Spec", ApplySpec, ReadSpec)
 _Result = TypeVar("_Result", bound="ApplyResult")
 
-#: More tries than anybody waits for; the pin must not grow without bound.
-_KEPT_FINGERPRINTS = 40
+#: More milestones and tries than anybody waits for; the pin must not grow without bound.
+_KEPT_FINGERPRINTS = 400
+#: Kinds of seals that came with rows.
+_MOVING = ("load", "apply")
 _METRICS = {
     "numTargetRowsInserted": "inserted",
     "numTargetRowsUpdated": "updated",
@@ -139,6 +141,8 @@ class ApplyResult:
     :param counts: rows inserted, updated, deleted, and what else the seal counts
     :param timestamp: when this was found out, ISO 8601 in UTC
     :param pin_key: what :func:`published` forgets; not part of what is published
+    :param mirror: the newest seal in full (:meth:`delta_cdc.reconcile.Mirror.to_dict`), for a store outside
+        the target; not part of what is published either
     """
 
     applied: bool
@@ -153,6 +157,7 @@ class ApplyResult:
     target_table_id: str | None
     timestamp: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="milliseconds"))
     pin_key: str = field(default="", kw_only=True, repr=False, compare=False)
+    mirror: dict[str, Any] | None = field(default=None, kw_only=True, repr=False, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plain JSON form that is published."""
@@ -202,6 +207,7 @@ def run_apply(
     *,
     execute: Callable[[ApplySpec], JobResult],
     pins: Pins | None = None,
+    mirror: Callable[[], Any] | None = None,
     say: Say = logger.info,
     max_attempts: int = 3,
 ) -> ApplyResult:
@@ -213,13 +219,15 @@ def run_apply(
     :param execute: runs the spec in Spark
     :param pins: keeps the plan over retries of the same work, until the caller calls :func:`published`; None
         keeps nothing beyond this call
+    :param mirror: returns the copy of the seal that was kept outside (``ApplyResult.mirror``); asked only
+        where the sealed commit was cleaned from the target's log
     :param say: takes one line per step
     :param max_attempts: how often to plan again after losing a race
     :raises ConcurrentModification: every attempt lost
     :raises OutcomeUnknown: the job said that it committed, and the log doesn't show it
     :raises DeltaCdcError: the named error that the job or a check reported
     """
-    return _Apply(request, execute, pins or NoPins(), say, max_attempts).run()
+    return _Apply(request, execute, pins or NoPins(), mirror, say, max_attempts).run()
 
 
 def run_read(
@@ -227,6 +235,7 @@ def run_read(
     *,
     execute: Callable[[ReadSpec], JobResult],
     pins: Pins | None = None,
+    mirror: Callable[[], Any] | None = None,
     say: Say = logger.info,
     max_attempts: int = 3,
 ) -> ReadResult:
@@ -235,7 +244,7 @@ def run_read(
     An open batch that still continues the target is returned as it is. Parameters and errors are those of
     :func:`run_apply`; what is proved is the staging table's seal.
     """
-    return _Read(request, execute, pins or NoPins(), say, max_attempts).run()
+    return _Read(request, execute, pins or NoPins(), mirror, say, max_attempts).run()
 
 
 def published(result: ApplyResult, pins: Pins) -> None:
@@ -274,12 +283,14 @@ class _Run(ABC, Generic[_Request, _Spec, _Result]):
         request: _Request,
         execute: Callable[[_Spec], JobResult],
         pins: Pins,
+        mirror: Callable[[], Any] | None,
         say: Say,
         max_attempts: int,
     ) -> None:
         self.request: _Request = request
         self.execute: Callable[[_Spec], JobResult] = execute
         self.pins = pins
+        self.mirror = mirror
         self.say = say
         self.max_attempts = max_attempts
 
@@ -401,16 +412,21 @@ class _Run(ABC, Generic[_Request, _Spec, _Result]):
         )
 
     def described(self, plan: Plan) -> str:
-        return f"versions {plan.versions} of {plan.source.uri} into {self.written_table()}"
+        if plan.versions is None:
+            return f"a seal for version {plan.ending_version} of {plan.source.uri} in {self.written_table()}"
+        commits = len([step for step in plan.steps if step.kind == "apply"])
+        milestones = f" in {commits} commits" if commits > 1 else ""
+        return f"versions {plan.versions} of {plan.source.uri} into {self.written_table()}{milestones}"
 
     def pinned(self, key: str) -> _Pin:
         return _Pin.read(self.pins.get(key))
 
-    def pinned_end(self, key: str) -> int | None:
-        return self.pinned(key).ending_version
-
-    def pinned_number(self, key: str) -> int | None:
-        return self.pinned(key).seal_number
+    def memory(self) -> Memory:
+        return Memory(
+            end=lambda key: self.pinned(key).ending_version,
+            number=lambda key: self.pinned(key).seal_number,
+            mirror=self.mirror,
+        )
 
 
 async def _find_own(
@@ -454,7 +470,7 @@ def _counted(counts: dict[str, int]) -> str:
 # -- apply --------------------------------------------------------------------------------------
 class _Apply(_Run[ApplyRequest, ApplySpec, ApplyResult]):
     def plan(self) -> Plan:
-        return plan_apply(self.request, pinned_end=self.pinned_end, pinned_number=self.pinned_number)
+        return plan_apply(self.request, self.memory())
 
     def written_table(self) -> str:
         return canonical_uri(self.request.target)
@@ -476,38 +492,41 @@ class _Apply(_Run[ApplyRequest, ApplySpec, ApplyResult]):
     def publish_nothing(self, plan: Plan) -> ApplyResult:
         proof = plan.proof
         seal = proof.seal if proof is not None else None
-        earlier = self._earlier(plan)
+        earlier = self._ours(plan, proof)
         if proof is not None and earlier:
             last, commit = earlier[-1]
-            moved = f"versions {last.step.starting_version}-{last.step.ending_version} of {plan.source.uri}"
             self.say(
                 f"Already applied by an earlier try: version {commit.version} of {self.written_table()} "
-                f"holds {moved}."
+                f"holds versions {_range(earlier) or last.step.ending_version} of {plan.source.uri}."
             )
-            return self._result(plan, proof, _range(last), _summed(earlier), commit.version)
+            return self._result(plan, proof, _range(earlier), _summed(earlier), commit.version, applied=True)
         known = f"watermark {seal.watermark}" if seal is not None else "no watermark yet"
         self.say(
             f"Nothing to do: {self.written_table()} has {known}, and {plan.source.uri} is at version "
             f"{plan.source.version}."
         )
-        return self._result(plan, proof, None, {}, proof.target.version if proof is not None else None)
+        version = proof.target.version if proof is not None else None
+        return self._result(plan, proof, None, {}, version, applied=False)
 
-    def _earlier(self, plan: Plan) -> tuple[tuple[Seal, Commit], ...]:
-        """Return what an earlier try committed and did not publish: its last step, and the load right before.
+    def _ours(self, plan: Plan, proof: Proof | None) -> tuple[tuple[Seal, Commit], ...]:
+        """Return the commits with rows that this piece of work made and did not publish yet, oldest first.
 
-        Runs of others may have sealed on top of it since, so the newest seal alone does not tell.
+        They may be of several tries and milestones. Runs of others may have sealed on top of them since, so
+        the newest seal alone does not tell.
         """
-        proof, pin = plan.proof, self.pinned(plan.pin_key)
+        pin = self.pinned(plan.pin_key)
         if proof is None or proof.seal is None or not pin.fingerprints:
             return ()
         log = DeltaLog(self.request.target, self.request.storage_options)
         names, newest = pin.fingerprints, proof.target.version
         found = run_sync(own_commits(log, self.request.pipeline, names, pin.planned_version, newest))
-        # One that a RESTORE took back is not in effect.
-        found = tuple(pair for pair in found if _holds(proof.seal, pair[0]))
-        if len(found) > 1 and found[-2][0].step.ending_version + 1 == found[-1][0].step.starting_version:
-            return found[-2:]
-        return found[-1:]
+        chain: list[tuple[Seal, Commit]] = []
+        for seal, commit in reversed(found):
+            # One that a RESTORE took back is not in effect.
+            counts = seal.step.kind in _MOVING and _holds(proof.seal, seal)
+            if counts and (not chain or chain[0][0].step.starting_version == seal.step.ending_version + 1):
+                chain.insert(0, (seal, commit))
+        return tuple(chain)
 
     def publish(self, plan: Plan, own: _Own, result: JobResult | None) -> ApplyResult:
         proof = self._proof()
@@ -517,19 +536,25 @@ class _Apply(_Run[ApplyRequest, ApplySpec, ApplyResult]):
                 "its seal is not in effect: the target was restored or replaced right after it.",
                 remedy="run again; the log will tell.",
             )
-        counts = _summed(own.found) if own.found else dict(result.counts if result else {})
+        ours = self._ours(plan, proof)
         version = own.found[-1][1].version if own.found else proof.target.version
+        if plan.versions is None and not ours:
+            self.say(
+                f"Sealed watermark {proof.seal.watermark} in version {version} of {self.written_table()}, "
+                f"seal {proof.seal.number}; no rows were moved."
+            )
+            return self._result(plan, proof, None, {}, version, applied=False)
+        counts = _summed(ours) if ours else dict(result.counts if result else {})
         self.say(
             f"Applied {self.described(plan)}: {_counted(counts)}; version {version}, watermark "
             f"{proof.seal.watermark}, seal {proof.seal.number}."
         )
-        return self._result(plan, proof, plan.versions, counts, version)
+        versions = _range(ours) if ours else plan.versions
+        return self._result(plan, proof, versions, counts, version, applied=True)
 
     def _proof(self) -> Proof | None:
-        return reconcile(
-            DeltaLog(self.request.target, self.request.storage_options),
-            self.request.pipeline,
-        )
+        log = DeltaLog(self.request.target, self.request.storage_options)
+        return reconcile(log, self.request.pipeline, mirror=self.mirror)
 
     def _result(
         self,
@@ -538,10 +563,15 @@ class _Apply(_Run[ApplyRequest, ApplySpec, ApplyResult]):
         versions: VersionRange | None,
         counts: dict[str, int],
         version: int | None,
+        *,
+        applied: bool,
     ) -> ApplyResult:
         seal = proof.seal if proof is not None else None
+        mirror = None
+        if proof is not None and seal is not None:
+            mirror = Mirror(seal, proof.target.table_id).to_dict()
         return ApplyResult(
-            applied=versions is not None or bool(counts),
+            applied=applied,
             versions=versions,
             watermark=seal.mark if seal is not None else None,
             counts=counts,
@@ -552,13 +582,14 @@ class _Apply(_Run[ApplyRequest, ApplySpec, ApplyResult]):
             target_table=self.written_table(),
             target_table_id=proof.target.table_id if proof is not None else None,
             pin_key=plan.pin_key,
+            mirror=mirror,
         )
 
 
 # -- read ---------------------------------------------------------------------------------------
 class _Read(_Run[ReadRequest, ReadSpec, ReadResult]):
     def plan(self) -> Plan:
-        return plan_read(self.request, pinned_end=self.pinned_end, pinned_number=self.pinned_number)
+        return plan_read(self.request, self.memory())
 
     def written_table(self) -> str:
         return canonical_uri(self.request.staging)
@@ -603,7 +634,7 @@ class _Read(_Run[ReadRequest, ReadSpec, ReadResult]):
             target_version=proof.target.version if proof is not None else None,
             pipeline=self.request.pipeline,
             seal=batch[0].number if batch else None,
-            source_table=canonical_uri(self.request.table),
+            source_table=canonical_uri(self.request.source),
             target_table=canonical_uri(self.request.target),
             target_table_id=proof.target.table_id if proof is not None else None,
             staging=self.written_table(),
@@ -631,6 +662,9 @@ def _covers(seal: Seal, starting: int, ending: int) -> bool:
     return seal.applied_from <= max(starting, 0) and ending <= seal.watermark
 
 
-def _range(seal: Seal) -> VersionRange | None:
-    step = seal.step
-    return VersionRange(step.starting_version, step.ending_version) if step.starting_version >= 0 else None
+def _range(commits: tuple[tuple[Seal, Commit], ...]) -> VersionRange | None:
+    """Return the versions that commits applied; those of a load only where it stands alone."""
+    steps = [seal.step for seal, _ in commits]
+    applied = [step for step in steps if step.kind == "apply"] or steps[-1:]
+    starting = applied[0].starting_version
+    return VersionRange(starting, applied[-1].ending_version) if starting >= 0 else None

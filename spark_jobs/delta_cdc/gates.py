@@ -2,39 +2,30 @@
 
 from __future__ import annotations
 
-import re
+import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from delta_cdc.errors import (
     ChangeFeedDisabled,
-    InvalidConfiguration,
     LogGap,
     SchemaChangeInRange,
     SourceHistoryChanged,
     SourceTableReplaced,
     VersionsExpired,
 )
+from delta_cdc.log.actions import Add, Cdc, Remove
 from delta_cdc.log.schema import lost_column
 from delta_cdc.properties import CHANGE_FEED, feed_on
+from delta_cdc.retention import FILE_RETENTION, milliseconds_of, readable, text_of
 
 if TYPE_CHECKING:
     from delta_cdc.log.actions import Commit
     from delta_cdc.log.table import DeltaLog, TableState
     from delta_cdc.watermark import Seal
 
-_FILE_RETENTION = "delta.deletedFileRetentionDuration"
-_DEFAULT_RETENTION = "interval 1 week"
-_PART = re.compile(r"(-?\d+)\s+([a-z]+?)s?(?=\s|$)")
-_UNITS = {
-    "week": 604_800_000_000,
-    "day": 86_400_000_000,
-    "hour": 3_600_000_000,
-    "minute": 60_000_000,
-    "second": 1_000_000,
-    "millisecond": 1_000,
-    "microsecond": 1,
-}
+#: Files of a commit that are looked for. VACUUM goes by age, so those of one commit go together.
+_SAMPLE = 32
 
 
 @dataclass(frozen=True)
@@ -191,37 +182,52 @@ def check_retention(commit: Commit, state: TableState, now_ms: int) -> None:
     :param commit: the first commit that is read
     :raises VersionsExpired: its age is beyond ``delta.deletedFileRetentionDuration``
     """
-    text = state.configuration.get(_FILE_RETENTION, _DEFAULT_RETENTION)
-    limit = interval_ms(text)
+    limit = milliseconds_of(FILE_RETENTION, state.configuration)
     age = now_ms - commit.timestamp
     if age > limit:
         raise VersionsExpired(
-            f"Version {commit.version} of {state.uri} is {_days(age)} old, beyond {_FILE_RETENTION} = "
-            f"{text}: its files may be gone, and Delta refuses to read from it.",
-            remedy=f"raise {_FILE_RETENTION} on the table if its files are still there, else load the target "
+            f"Version {commit.version} of {state.uri} is {readable(age)} old, beyond {FILE_RETENTION} = "
+            f"{text_of(FILE_RETENTION, state.configuration)}: its files may be gone, and Delta refuses to "
+            "read from it.",
+            remedy=f"raise {FILE_RETENTION} on the table if its files are still there, else load the target "
             "anew.",
         )
 
 
-def interval_ms(text: str) -> int:
-    """Read one of Delta's intervals (``interval 1 week``, ``2 days 12 hours``) in milliseconds.
+async def check_start(log: DeltaLog, version: int) -> None:
+    """Refuse a range whose first version cannot be rebuilt: the feed's reader starts from that snapshot.
 
-    :raises InvalidConfiguration: for anything else, months included: Delta has no such retention
+    :raises VersionsExpired: the checkpoints and commits that it takes were cleaned
     """
-    rest = text.strip().lower().removeprefix("interval").strip()
-    parts = _PART.findall(rest)
-    left = _PART.sub("", rest).strip()
-    if not parts or left or any(unit not in _UNITS for _, unit in parts):
-        raise InvalidConfiguration(
-            f"The interval {text!r} of a table property is not readable.",
-            remedy="write it as Delta does, for instance 'interval 7 days'.",
-        )
-    return sum(int(number) * _UNITS[unit] for number, unit in parts) // 1000
+    if not await log.has_commit(0):
+        await log.snapshot(version)
 
 
-def _days(milliseconds: int) -> str:
-    days = milliseconds / 86_400_000
-    return f"{days:.1f} days" if days >= 1 else f"{milliseconds / 3_600_000:.1f} hours"
+async def check_files(log: DeltaLog, commit: Commit) -> None:
+    """Refuse a range whose oldest change is no longer on storage.
+
+    Nothing in the log tells what VACUUM deleted. It deletes by age, so the files of the first commit that
+    changes data tell for the whole range; of a large commit a sample does.
+
+    :param commit: the first commit that changes data
+    :raises VersionsExpired: names a file that is gone
+    """
+    wanted = [
+        action.path
+        async for action in log.actions(commit.version)
+        if isinstance(action, Cdc)
+        or (isinstance(action, Add | Remove) and action.data_change and not commit.has_cdc)
+    ]
+    sample = wanted[:: max(1, -(-len(wanted) // _SAMPLE))]
+    there = await asyncio.gather(*[log.has_file(path) for path in sample])
+    for path, found in zip(sample, there, strict=True):
+        if not found:
+            raise VersionsExpired(
+                f"The file {path}, which holds changes of version {commit.version} of {log.uri}, is gone "
+                "(VACUUM).",
+                remedy=f"load the target anew, and raise {FILE_RETENTION} on the table so that it outlasts "
+                "the longest pause of this pipeline.",
+            )
 
 
 async def read_range(log: DeltaLog, starting: int, ending: int) -> tuple[Commit, ...]:

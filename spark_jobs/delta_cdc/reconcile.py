@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from delta_cdc.errors import (
     NotADeltaTable,
+    PipelineAdopted,
     ProofExpired,
     TableNotFound,
     TargetChangedUnderneath,
@@ -25,7 +26,7 @@ from delta_cdc.history import is_restore, replaces_all_rows
 from delta_cdc.watermark import Seal, app_id
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from delta_cdc.log.actions import Commit
     from delta_cdc.log.table import DeltaLog, TableState
@@ -42,10 +43,11 @@ _LOOK_BACK = 200
 class Proof:
     """What an existing target proves about a pipeline.
 
-    :param seal: the newest seal in effect; None for an empty table that never had one
+    :param seal: the newest seal in effect; None for a table that has none: an empty one, or one whose state
+        the caller declared
     :param next_number: the only seal number that can commit next
     :param empty: whether the target holds no row (told only where there is no seal)
-    :param commit: the commit that carries ``seal``
+    :param commit: the commit that carries ``seal``; None where a :class:`Mirror` proves in its place
     """
 
     seal: Seal | None
@@ -56,14 +58,50 @@ class Proof:
     commit: Commit | None = None
 
 
+@dataclass(frozen=True)
+class Mirror:
+    """A copy of the newest seal, kept outside the target for the day its log is cleaned.
+
+    It proves only together with the target's own transaction: the same table, and the same seal number.
+    """
+
+    seal: Seal
+    target_table_id: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {"seal": self.seal.to_json(), "target_table_id": self.target_table_id}
+
+    @classmethod
+    def from_dict(cls, value: Any) -> Mirror | None:
+        """Read the JSON form; None for anything else: people can edit the store it is kept in."""
+        if not isinstance(value, dict) or not isinstance(value.get("target_table_id"), str):
+            return None
+        text = value.get("seal")
+        try:
+            seal = Seal.from_json(text) if isinstance(text, str) else None
+        except (KeyError, TypeError):
+            return None
+        return cls(seal, value["target_table_id"]) if seal is not None else None
+
+
 @dataclass
 class _Walk:
-    """What was met on the way back to the seal."""
+    """What was met on the way back to the seal.
+
+    :param cleaned: the first version on the way whose commit file is gone
+    """
 
     seal: Seal | None = None
     commit: Commit | None = None
     replaced: Commit | None = None
+    cleaned: int | None = None
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def is_plain(self) -> bool:
+        """Return whether nothing was met that took rows back or threw them away."""
+        return self.replaced is None and not self.notes
 
 
 class Backwards:
@@ -109,15 +147,28 @@ def restores(commit: Commit) -> bool:
     return is_restore(commit.info.operation)
 
 
-async def reconcile_async(log: DeltaLog, pipeline: str) -> Proof | None:
+async def reconcile_async(
+    log: DeltaLog,
+    pipeline: str,
+    *,
+    mirror: Callable[[], Any] | None = None,
+    declared: bool = False,
+    closed: bool = False,
+) -> Proof | None:
     """Find out what the target's log proves about a pipeline.
 
     :param log: the target's log
+    :param mirror: returns :meth:`Mirror.to_dict`, or anything else where there is none; asked only where the
+        sealed commit was cleaned from the log
+    :param declared: the caller vouches for rows without a seal: they are no error, and prove nothing. A seal
+        that was there and expired is an error all the same
+    :param closed: return the last seal of a pipeline whose target was adopted by another one, too
     :return: None where no table exists
     :raises TargetReplaced: somebody else replaced, overwrote or truncated the table after our seal
     :raises TargetChangedUnderneath: such an event lies between planning and the newest seal
     :raises TargetWithoutProof: the table holds rows, but no seal of this pipeline
-    :raises ProofExpired: the sealed commit was cleaned from the log
+    :raises ProofExpired: the sealed commit was cleaned from the log, and no mirror proves in its place
+    :raises PipelineAdopted: another pipeline took the target over
     :raises TransactionRetentionSet: the table would forget the proof
     """
     try:
@@ -130,25 +181,59 @@ async def reconcile_async(log: DeltaLog, pipeline: str) -> Proof | None:
     stored = await log.transaction(app_id(pipeline))
     back = Backwards(log)
     walk = await _walk(log, back, state, pipeline) if stored is not None else _Walk()
-    if walk.seal is None or walk.commit is None:
-        return await _unsealed(log, back, state, pipeline, stored, tuple(walk.notes))
-    await _refuse_underneath(back, state, walk.seal, walk.commit)
+    if walk.cleaned is not None and stored is not None:
+        proof = _mirrored(walk, state, pipeline, stored, mirror)
+        if proof is None:
+            # Not even declared: an initial_load that stays in a DAG would declare an old version again.
+            raise _expired(state, pipeline, walk.cleaned)
+    elif walk.seal is not None and walk.commit is not None:
+        proof = await _sealed(back, walk, walk.seal, walk.commit, state, stored)
+    else:
+        proof = None
+    if proof is None or proof.seal is None:
+        return await _unsealed(log, back, state, pipeline, stored, tuple(walk.notes), declared=declared)
+    if proof.seal.successor is not None and not closed:
+        raise PipelineAdopted(
+            f"The target {state.uri} was taken over by pipeline {proof.seal.successor} at watermark "
+            f"{proof.seal.watermark}; {pipeline} has ended.",
+            remedy=f"run {proof.seal.successor}, or set adopt_from to it to take the target back.",
+        )
+    return proof
+
+
+async def _sealed(
+    back: Backwards, walk: _Walk, seal: Seal, commit: Commit, state: TableState, stored: int | None
+) -> Proof:
+    await _refuse_underneath(back, state, seal, commit)
     _refuse_replaced(state, walk)
-    number = walk.seal.number if stored is None else stored
-    return Proof(
-        seal=walk.seal,
-        next_number=number + 1,
-        target=state,
-        notes=tuple(walk.notes),
-        commit=walk.commit,
+    number = seal.number if stored is None else stored
+    return Proof(seal=seal, next_number=number + 1, target=state, notes=tuple(walk.notes), commit=commit)
+
+
+def _mirrored(
+    walk: _Walk, state: TableState, pipeline: str, stored: int, mirror: Callable[[], Any] | None
+) -> Proof | None:
+    """Return what the mirror proves in the place of a commit that is gone."""
+    found = Mirror.from_dict(mirror()) if mirror is not None else None
+    if (
+        found is None
+        or not walk.is_plain
+        or found.target_table_id != state.table_id
+        or (found.seal.pipeline, found.seal.number) != (pipeline, stored)
+    ):
+        return None
+    note = (
+        f"The commit with watermark {found.seal.watermark} was cleaned from the log of {state.uri}; the "
+        f"watermark's copy outside proves it (seal {stored})."
     )
+    return Proof(seal=found.seal, next_number=stored + 1, target=state, notes=(note,))
 
 
-def reconcile(log: DeltaLog, pipeline: str) -> Proof | None:
+def reconcile(log: DeltaLog, pipeline: str, *, mirror: Callable[[], Any] | None = None) -> Proof | None:
     """Find out what the target's log proves about a pipeline; see :func:`reconcile_async`."""
     from delta_cdc.log.table import run_sync
 
-    return run_sync(reconcile_async(log, pipeline))
+    return run_sync(reconcile_async(log, pipeline, mirror=mirror))
 
 
 async def own_commits(
@@ -179,7 +264,8 @@ async def _walk(log: DeltaLog, back: Backwards, state: TableState, pipeline: str
     while version >= 0:
         commit = await back.get(version)
         if commit is None:
-            raise _expired(state, pipeline, version)
+            walk.cleaned = version
+            break
         walk.seal = seal_of(commit, pipeline)
         if walk.seal is not None:
             walk.commit = commit
@@ -204,17 +290,21 @@ async def _unsealed(
     pipeline: str,
     stored: int | None,
     notes: tuple[str, ...],
+    *,
+    declared: bool,
 ) -> Proof:
-    if not await asyncio.to_thread(lambda: state.is_empty):
+    empty = await asyncio.to_thread(lambda: state.is_empty)
+    if not empty and not declared:
         others = await _other_pipelines(back, state, pipeline)
         named = f"; seals of other pipelines: {', '.join(others)}" if others else ""
         raise TargetWithoutProof(
             f"The target {state.uri} (version {state.version}) holds rows, but no seal of pipeline "
             f"{pipeline} is in effect{named}.",
-            remedy="use the pipeline name it was built with, or a target of its own.",
+            remedy="use the pipeline name it was built with, name that one in adopt_from, declare the state "
+            'of a table made by hand with initial_load {"none_at": V}, or use a target of its own.',
         )
     number = stored + 1 if stored is not None else await _first_number(log, state)
-    return Proof(seal=None, next_number=number, target=state, notes=notes, empty=True)
+    return Proof(seal=None, next_number=number, target=state, notes=notes, empty=empty)
 
 
 async def _first_number(log: DeltaLog, state: TableState) -> int:
@@ -317,7 +407,8 @@ def _expired(state: TableState, pipeline: str, version: int) -> ProofExpired:
     return ProofExpired(
         f"The log of the target {state.uri} knows a transaction of pipeline {pipeline}, but the commit that "
         f"carried its watermark is gone (version {version} was cleaned).",
-        remedy="raise delta.logRetentionDuration on the target, and load it anew into an empty table.",
+        remedy="drop the target, so that it is loaded anew; or, where you know the source version V that it "
+        'holds, go on under a new pipeline name with initial_load {"none_at": V}.',
     )
 
 

@@ -67,19 +67,40 @@ class Staging:
 
 
 @dataclass(frozen=True)
+class Segment:
+    """Versions of a range (both ends inclusive) that are read in one way.
+
+    :param capture: how the changes are read; ``change_files`` is Delta's change data feed
+    :param reason: why this way, for people
+    :param size: bytes that reading it takes, by the log
+    """
+
+    starting_version: int
+    ending_version: int
+    capture: Literal["change_files"]
+    reason: str
+    size: int
+
+
+@dataclass(frozen=True)
 class Step:
     """One sealed commit.
 
-    :param kind: ``load`` (a snapshot of ``ending_version`` into a target that is absent or empty; with
-        ``empty`` no rows, only schema and seal) or ``apply`` (the changes of the range)
+    :param kind: ``load`` (a snapshot of ``ending_version``; with ``empty`` no rows, only schema and seal),
+        ``apply`` (the changes of the range), ``reseal`` (no rows: the same state under a new seal) or
+        ``adopt`` (no rows: the state of another pipeline of this target under a seal of this one; with
+        ``successor`` the closing seal of that other pipeline)
     :param applied_from: what the seal will say; see :class:`delta_cdc.watermark.Seal`
     :param planned_on: the target as planned; None = no table yet, or made by the step before
     :param source_columns: the source's columns as of ``ending_version``
-    :param first_change: ``apply``: the first version of the range that changes data. The change feed is read
-        from here: commits before it may lie outside retention, or before the feed was turned on
+    :param segments: ``apply``: what is read, in order. It begins with the first version that changes data:
+        commits before it may lie outside retention, or before the feed was turned on
+    :param configuration: ``reseal`` and ``adopt``: what the new seal says of the configuration
+    :param pipeline: under which name the seal stands; None is the spec's
+    :param successor: the pipeline that goes on where this seal ends the other one
     """
 
-    kind: Literal["load", "apply"]
+    kind: Literal["load", "apply", "reseal", "adopt"]
     starting_version: int
     ending_version: int
     seal_number: int
@@ -90,12 +111,24 @@ class Step:
     staging: Staging | None = None
     empty: bool = False
     highest_sequence: str | None = None
-    first_change: int | None = None
+    segments: tuple[Segment, ...] = ()
+    configuration: dict[str, Any] = field(default_factory=dict)
+    pipeline: str | None = None
+    successor: str | None = None
+
+    @property
+    def first_read(self) -> int:
+        """Return the version from which changes are read."""
+        return self.segments[0].starting_version if self.segments else self.starting_version
 
 
 @dataclass(frozen=True)
 class ApplySpec:
-    """Move changes of ``source`` into ``target``: one or more sealed commits, in order."""
+    """Move changes of ``source`` into ``target``: one or more sealed commits, in order.
+
+    :param single_driver: the user vouches that only one Spark driver at a time writes to the tables; needed
+        on S3 without a log store for several writers
+    """
 
     pipeline: str
     run_id: str
@@ -104,6 +137,7 @@ class ApplySpec:
     target_uri: str
     options: ApplyOptions
     steps: tuple[Step, ...]
+    single_driver: bool = False
     job: str = "apply"
 
 
@@ -118,6 +152,7 @@ class ReadSpec:
     staging_uri: str
     step: Step
     kind: Literal["changes", "snapshot"]
+    single_driver: bool = False
     job: str = "read"
 
 
@@ -132,7 +167,16 @@ class EnableSpec:
     job: str = "enable"
 
 
-Spec = ApplySpec | ReadSpec | EnableSpec
+@dataclass(frozen=True)
+class ResolveSpec:
+    """Look catalog names up: where their tables lie, and which tables they are."""
+
+    run_id: str
+    tables: tuple[str, ...]
+    job: str = "resolve"
+
+
+Spec = ApplySpec | ReadSpec | EnableSpec | ResolveSpec
 
 
 @dataclass(frozen=True)
@@ -140,7 +184,8 @@ class JobResult:
     """What a job says about itself. The proof is never here: it is in the target's log.
 
     :param counts: counts known to the job (see docs), summed over its steps
-    :param tables: one entry per table, for ``enable``: {table, table_id, location, changed}
+    :param tables: one entry per table, for ``enable``: {table, table_id, location, changed}; for
+        ``resolve``: the same without ``changed``
     :param error: :meth:`DeltaCdcError.to_dict` of the named error, for ``failed``
     """
 
@@ -230,6 +275,7 @@ def _step(data: dict[str, Any]) -> Step:
         step,
         planned_on=PlannedOn(**planned) if planned else None,
         staging=Staging(**staging) if staging else None,
+        segments=tuple(Segment(**segment) for segment in data.get("segments", ())),
     )
 
 
@@ -247,4 +293,5 @@ _BUILDERS: dict[str, Any] = {
     "apply": _apply,
     "read": _read,
     "enable": lambda data: EnableSpec(**_tupled(EnableSpec, data)),
+    "resolve": lambda data: ResolveSpec(**_tupled(ResolveSpec, data)),
 }

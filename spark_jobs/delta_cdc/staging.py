@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from delta_cdc import phases
 from delta_cdc.apply import layout
-from delta_cdc.apply.commit import commit, look, overtaken, private_session
+from delta_cdc.apply.commit import commit, look, overtaken, private_session, refuse_unsafe_log_store
 from delta_cdc.changes import feed
 from delta_cdc.spec import JobResult, fingerprint
 from delta_cdc.watermark import Seal, SealStep
@@ -27,6 +27,7 @@ def run(spark: SparkSession, spec: ReadSpec) -> JobResult:
     also where the session's default turns it on: the columns would clash.
     """
     feed.refuse_forbidden_confs(spark)
+    refuse_unsafe_log_store(spark, spec.staging_uri, single_driver=spec.single_driver)
     session = private_session(spark)
     step = spec.step
     log.info("reading %s of %s", _what(spec), spec.source_uri)
@@ -76,8 +77,9 @@ def _rows(session: SparkSession, spec: ReadSpec) -> DataFrame:
 
     step = spec.step
     if spec.kind == "changes":
-        first = step.starting_version if step.first_change is None else step.first_change
-        return feed.change_rows(session, spec.source_uri, first, step.ending_version, step.source_columns)
+        return feed.change_rows(
+            session, spec.source_uri, step.first_read, step.ending_version, step.source_columns
+        )
     rows = feed.snapshot_rows(session, spec.source_uri, step.ending_version, step.source_columns)
     moment = feed.commit_timestamp(session, spec.source_uri, step.ending_version)
     return (

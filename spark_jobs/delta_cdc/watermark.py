@@ -16,7 +16,7 @@ from typing import Any, Literal
 SEAL_FORMAT = 1
 _MARK = "delta_cdc"
 
-StepKind = Literal["load", "apply", "read", "commit"]
+StepKind = Literal["load", "apply", "read", "commit", "reseal", "adopt"]
 
 
 def app_id(pipeline: str) -> str:
@@ -63,6 +63,7 @@ class Seal:
         was copied back from a backup from the one we read
     :param highest_sequence: greatest sequence value applied, as text; None for type 1
     :param configuration: keys, SCD type, sequence type and tracked set as written
+    :param successor: set where this is the pipeline's last seal: the pipeline that adopted its target
     """
 
     pipeline: str
@@ -76,6 +77,7 @@ class Seal:
     highest_sequence: str | None = None
     truncate_sequences: tuple[str, ...] = ()
     configuration: dict[str, Any] = field(default_factory=dict)
+    successor: str | None = None
 
     @property
     def mark(self) -> Watermark:
@@ -85,6 +87,8 @@ class Seal:
     def to_json(self) -> str:
         """Return the text for ``commitInfo.userMetadata`` (sorted keys, no spaces)."""
         data = {_MARK: SEAL_FORMAT, **asdict(self)}
+        if self.successor is None:
+            del data["successor"]
         return json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
 
     @classmethod

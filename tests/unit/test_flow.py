@@ -126,7 +126,7 @@ class World:
 
     def read(self, execute: Callable[[ReadSpec], JobResult] | None = None, **changes: Any) -> ReadResult:
         request = ReadRequest(
-            pipeline="p", table=self.source.uri, staging=self.staging.uri, target=self.target.uri
+            pipeline="p", source=self.source.uri, staging=self.staging.uri, target=self.target.uri
         )
         return run_read(
             replace(request, **changes),

@@ -23,8 +23,8 @@ from delta_cdc.errors import (
     TargetWithoutProof,
     VersionsExpired,
 )
-from delta_cdc.gates import interval_ms
-from delta_cdc.plan import ApplyRequest, Plan, ReadRequest, plan_apply, plan_read
+from delta_cdc.plan import ApplyRequest, Memory, Plan, ReadRequest, plan_apply, plan_read
+from delta_cdc.retention import interval_ms
 from delta_cdc.spec import ApplyOptions, ApplySpec, ReadSpec, Staging
 from delta_cdc.versions import VersionRange
 from delta_cdc.watermark import PlannedOn
@@ -54,13 +54,13 @@ class Tables:
         return replace(made, **changes)
 
     def apply(self, pinned: int | None = None, now: int = NOW, **changes: Any) -> Plan:
-        return plan_apply(self.request(**changes), pinned_end=lambda _: pinned, now_ms=now)
+        return plan_apply(self.request(**changes), Memory(end=lambda _: pinned, now_ms=now))
 
     def read(self, pinned: int | None = None, **changes: Any) -> Plan:
         made = ReadRequest(
-            pipeline="p", table=self.source.uri, staging=self.staging.uri, target=self.target.uri
+            pipeline="p", source=self.source.uri, staging=self.staging.uri, target=self.target.uri
         )
-        return plan_read(replace(made, **changes), pinned_end=lambda _: pinned, now_ms=NOW)
+        return plan_read(replace(made, **changes), Memory(end=lambda _: pinned, now_ms=NOW))
 
     def source_newest(self) -> int:
         return max(v for v in range(self.source.version + 1) if self.source.file(v).exists())
@@ -98,7 +98,7 @@ def test_a_range_starts_after_the_watermark_and_ends_at_the_newest(tables: Table
     assert (step.kind, step.starting_version, step.ending_version, step.seal_number) == ("apply", 3, 5, 101)
     assert step.source_commit_hash == tables.source.sha256(5)
     assert step.planned_on == PlannedOn("id-1", 0)
-    assert (step.highest_sequence, step.first_change, step.applied_from) == ("7", 3, 0)
+    assert (step.highest_sequence, step.first_read, step.applied_from) == ("7", 3, 0)
     assert step.source_columns == ("id", "name")
     assert plan.pin_key == "pin:p:source-id"
 
@@ -145,7 +145,7 @@ def test_a_run_of_maintenance_longer_than_max_versions_is_passed(tables: Tables)
         tables.source.append()
     plan = tables.apply(max_versions=2)
     assert plan.versions == VersionRange(6, 14)
-    assert spec_of(plan).steps[0].first_change == 13
+    assert spec_of(plan).steps[0].first_read == 13
 
 
 def test_an_explicit_start_below_the_watermark_is_cut(tables: Tables) -> None:
@@ -237,7 +237,7 @@ def test_gates_count_from_the_first_change(tables: Tables) -> None:
     tables.source.append()
     plan = tables.apply()
     assert plan.versions == VersionRange(7, 9)
-    assert spec_of(plan).steps[0].first_change == 9
+    assert spec_of(plan).steps[0].first_read == 9
 
 
 @pytest.mark.parametrize(
@@ -491,10 +491,10 @@ def test_a_load_of_an_old_version_is_inside_retention(tables: Tables) -> None:
 )
 def test_a_retry_of_a_load_keeps_its_seal_number(tables: Tables, pinned: int | None, number: int) -> None:
     """Below the time, as every first number is, and not so old that it may belong to an earlier table."""
-    plan = plan_apply(tables.request(), pinned_number=lambda _: pinned, now_ms=NOW)
+    plan = plan_apply(tables.request(), Memory(number=lambda _: pinned, now_ms=NOW))
     assert spec_of(plan).steps[0].seal_number == number
     tables.sealed(2)
-    plan = plan_apply(tables.request(), pinned_number=lambda _: pinned, now_ms=NOW)
+    plan = plan_apply(tables.request(), Memory(number=lambda _: pinned, now_ms=NOW))
     assert spec_of(plan).steps[0].seal_number == 101
 
 
@@ -588,7 +588,18 @@ def test_options_that_do_not_go_together(tmp_path: Path, options: ApplyOptions) 
         {"starting_version": -1},
         {"starting_version": 4, "ending_version": 3},
         {"max_versions": 0},
-        {"initial_load": "none"},
+        {"initial_load": "nothing"},
+        {"initial_load": "none", "staging": "/staging/x"},
+        {"initial_load": {"none_at": True}},
+        {"max_bytes": 0},
+        {"milestone_versions": 0},
+        {"milestone_bytes": -1},
+        {"adopt_from": "p"},
+        {"adopt_from": "a b"},
+        {"starting_version": 3, "starting_timestamp": "2027-01-15T08:00:03+00:00"},
+        {"ending_version": 3, "ending_timestamp": "2027-01-15T08:00:03+00:00"},
+        {"ending_timestamp": "2027-01-15T08:00:03"},
+        {"starting_timestamp": "yesterday"},
         {"initial_load": {"from_version": -1}},
         {"initial_load": {"at": 3}},
         {"initial_load": {"from_version": 1}, "staging": "/staging/x"},

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING
 from delta_cdc import phases
 from delta_cdc.apply import batch as b
 from delta_cdc.apply import layout, rows, scd1, scd2, schema
-from delta_cdc.apply.commit import Outcome, Seen, commit, first_line, look, overtaken, private_session
+from delta_cdc.apply.commit import (
+    Outcome,
+    Seen,
+    commit,
+    first_line,
+    look,
+    overtaken,
+    private_session,
+    refuse_unsafe_log_store,
+)
 from delta_cdc.changes import feed
 from delta_cdc.errors import NotInsertOnly
 from delta_cdc.spec import JobResult, fingerprint
@@ -33,12 +42,15 @@ _NULL_SEQUENCES = f"{PLAN_PREFIX}null_sequences"
 
 @dataclass(frozen=True)
 class _Work:
-    """A prepared step: the write, the counts known before it, and the highest sequence for the seal."""
+    """A prepared step: the write, the counts known before it, and the highest sequence for the seal.
+
+    :param shape: of the rows; None where the step moves none and carries a state on
+    """
 
     write: Callable[[], object]
     counts: dict[str, int]
     highest_sequence: str | None
-    shape: Shape
+    shape: Shape | None
 
 
 @dataclass(frozen=True)
@@ -56,6 +68,7 @@ def run(spark: SparkSession, spec: ApplySpec) -> JobResult:
     :raises DeltaCdcError: for bad input; nothing of the failing step is written
     """
     feed.refuse_forbidden_confs(spark)
+    refuse_unsafe_log_store(spark, spec.target_uri, single_driver=spec.single_driver)
     session = private_session(spark)
     counts: dict[str, int] = {}
     previous: _Done | None = None
@@ -81,10 +94,8 @@ def _following(session: SparkSession, spec: ApplySpec, step: Step, previous: _Do
 
 
 def _run_step(session: SparkSession, spec: ApplySpec, step: Step) -> _Done:
-    what = f"versions {step.starting_version}-{step.ending_version} of {spec.source_uri}"
-    if step.kind == "load":
-        what = f"a snapshot of version {step.ending_version} of {spec.source_uri}"
-    log.info("reading %s", what)
+    what = _told(spec, step)
+    log.info("preparing %s", what)
     work = _prepare(session, spec, step)
     phases.reached("planned")
     other = feed.changed_source(session, spec.source_uri, step)
@@ -112,20 +123,29 @@ def _run_step(session: SparkSession, spec: ApplySpec, step: Step) -> _Done:
     return _Done(outcome, work)
 
 
+def _told(spec: ApplySpec, step: Step) -> str:
+    if step.kind == "apply":
+        return f"versions {step.starting_version}-{step.ending_version} of {spec.source_uri}"
+    if step.kind == "load" and not step.empty:
+        return f"a snapshot of version {step.ending_version} of {spec.source_uri}"
+    return f"a seal without rows for version {step.ending_version} of {spec.source_uri}"
+
+
 def _overtaken_since(session: SparkSession, spec: ApplySpec, step: Step) -> str | None:
     if step.planned_on is None:
         return None
     return overtaken(session, spec.target_uri, step.planned_on, look(session, spec.target_uri))
 
 
-def _tidy(session: SparkSession, spec: ApplySpec, step: Step, shape: Shape, seen: Seen | None) -> None:
+def _tidy(session: SparkSession, spec: ApplySpec, step: Step, shape: Shape | None, seen: Seen | None) -> None:
     """Complete the target's layout and empty the staging table; the step stands, so failing is a warning.
 
     Both are done again by the next run: what is missing is still missing then, and the next batch replaces
     this one.
     """
     try:
-        layout.complete(session, spec.target_uri, shape, spec.options, seen)
+        if shape is not None:
+            layout.complete(session, spec.target_uri, shape, spec.options, seen)
         if step.staging is not None:
             # The batch is in the target; what is read again from here on comes from a newer batch's version.
             session.sql(f"DELETE FROM {table(step.staging.uri)}")
@@ -136,16 +156,26 @@ def _tidy(session: SparkSession, spec: ApplySpec, step: Step, shape: Shape, seen
 def _prepare(session: SparkSession, spec: ApplySpec, step: Step) -> _Work:
     if step.kind == "load":
         return _load(session, spec, step)
+    if step.kind != "apply":
+        return _seal_alone(session, spec, step)
     if spec.options.insert_only:
         return _append(session, spec, step)
     return _merge(session, spec, step)
 
 
+def _seal_alone(session: SparkSession, spec: ApplySpec, step: Step) -> _Work:
+    """An append of no rows: it records the transaction, and the seal beside it."""
+
+    def write() -> None:
+        nothing = session.read.format("delta").load(spec.target_uri).limit(0)
+        nothing.write.format("delta").mode("append").save(spec.target_uri)
+
+    return _Work(write, {}, step.highest_sequence, None)
+
+
 def _seal(spec: ApplySpec, step: Step, work: _Work) -> Seal:
-    options = spec.options
-    sequence = work.shape.sequence_type
     return Seal(
-        pipeline=spec.pipeline,
+        pipeline=step.pipeline or spec.pipeline,
         number=step.seal_number,
         source_table_id=spec.source_table_id,
         source_uri=spec.source_uri,
@@ -153,21 +183,11 @@ def _seal(spec: ApplySpec, step: Step, work: _Work) -> Seal:
         watermark=step.ending_version,
         source_commit_hash=step.source_commit_hash,
         highest_sequence=work.highest_sequence,
-        configuration={
-            "keys": list(options.keys),
-            "scd_type": options.stored_as_scd_type,
-            "sequence_by_type": sequence.simpleString() if sequence is not None else None,
-            "tracked": {
-                "include": _listed(options.track_history_column_list),
-                "except": _listed(options.track_history_except_column_list),
-            },
-            "where": options.where,
-            "select": list(options.select),
-            "partition_by": dict(options.partition_by),
-            **_history_columns(options),
-        },
+        configuration=step.configuration if work.shape is None else _configuration(spec.options, work.shape),
+        successor=step.successor,
         step=SealStep(
-            kind=step.kind,
+            # What was declared to be there already, no step of ours moved.
+            kind="adopt" if step.kind == "load" and step.empty and step.ending_version >= 0 else step.kind,
             starting_version=step.starting_version,
             ending_version=step.ending_version,
             # The plan's own step: with ``planned_on`` as planned, so that the planner knows it again.
@@ -177,6 +197,23 @@ def _seal(spec: ApplySpec, step: Step, work: _Work) -> Seal:
             counts=work.counts,
         ),
     )
+
+
+def _configuration(options: ApplyOptions, shape: Shape) -> dict[str, object]:
+    sequence = shape.sequence_type
+    return {
+        "keys": list(options.keys),
+        "scd_type": options.stored_as_scd_type,
+        "sequence_by_type": sequence.simpleString() if sequence is not None else None,
+        "tracked": {
+            "include": _listed(options.track_history_column_list),
+            "except": _listed(options.track_history_except_column_list),
+        },
+        "where": options.where,
+        "select": list(options.select),
+        "partition_by": dict(options.partition_by),
+        **_history_columns(options),
+    }
 
 
 def _history_columns(options: ApplyOptions) -> dict[str, str]:
@@ -219,6 +256,8 @@ def _load(session: SparkSession, spec: ApplySpec, step: Step) -> _Work:
         )
     if step.planned_on is not None:
         schema.check_target(session, spec, target_rows.schema)
+        if step.empty and shape.sequence_type is not None:
+            highest = _highest_in_target(session, spec)
     writer = layout.arranged(target_rows, shape, options).write.format("delta")
     if step.planned_on is None:
         # One commit with data, properties and seal; left-over files of a crash do not disturb this form.
@@ -228,6 +267,14 @@ def _load(session: SparkSession, spec: ApplySpec, step: Step) -> _Work:
     else:
         writer = writer.mode("append").option("mergeSchema", "true")
     return _Work(lambda: writer.save(spec.target_uri), counts, highest, shape)
+
+
+def _highest_in_target(session: SparkSession, spec: ApplySpec) -> str | None:
+    """Return the greatest sequence in rows that were there before the first seal."""
+    start, end = quote(spec.options.start_column), quote(spec.options.end_column)
+    highest = f"CAST(greatest(max({start}), max({end})) AS STRING) AS highest"
+    found = session.sql(f"SELECT {highest} FROM {table(spec.target_uri)}").collect()[0]["highest"]
+    return None if found is None else str(found)
 
 
 def _sequences(spec: ApplySpec) -> str:
@@ -275,7 +322,7 @@ def _change_rows(session: SparkSession, spec: ApplySpec, step: Step) -> tuple[Da
     source_rows = feed.change_rows(
         session,
         spec.source_uri,
-        step.starting_version if step.first_change is None else step.first_change,
+        step.first_read,
         step.ending_version,
         step.source_columns,
         step.staging,

@@ -42,7 +42,7 @@ class Steps:
         self._options = ApplyOptions(keys=("id",), stored_as_scd_type=scd)
 
     def read(self, end: int | None = None) -> ReadResult:
-        request = ReadRequest(table=self._source, staging=self._staging, ending_version=end, **self._flow)
+        request = ReadRequest(source=self._source, staging=self._staging, ending_version=end, **self._flow)
         return run_read(request, execute=self._execute)
 
     def apply(self) -> ApplyResult:

@@ -1,0 +1,266 @@
+"""Plans an apply: an initial load, the changes after the watermark, a staged batch, or a seal alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from delta_cdc import checks, gates
+from delta_cdc.errors import RangeNotContiguous, SourceHistoryChanged
+from delta_cdc.log.store import canonical_uri, spark_uri
+from delta_cdc.log.table import DeltaLog, run_sync
+from delta_cdc.plan import ranges
+from delta_cdc.plan.request import ApplyRequest, Memory
+from delta_cdc.plan.result import Plan
+from delta_cdc.plan.sight import look
+from delta_cdc.plan.staging import open_batch
+from delta_cdc.properties import CHANGE_FEED, feed_on
+from delta_cdc.retention import reseal_due
+from delta_cdc.spec import ApplySpec, Staging, Step
+from delta_cdc.versions import VersionRange
+
+if TYPE_CHECKING:
+    from typing import Literal
+
+    from delta_cdc.log.table import TableState
+    from delta_cdc.plan.ranges import Nothing
+    from delta_cdc.plan.sight import Sight
+    from delta_cdc.watermark import Seal
+
+
+def plan_apply(request: ApplyRequest, memory: Memory | None = None) -> Plan:
+    """Decide what an apply has to do; see :func:`plan_apply_async`."""
+    return run_sync(plan_apply_async(request, memory))
+
+
+async def plan_apply_async(request: ApplyRequest, memory: Memory | None = None) -> Plan:
+    """Identify, reconcile, choose the range, and pass the gates. Starts no process and writes nothing.
+
+    :param memory: what is known of earlier tries; the logs are what counts
+    :raises DeltaCdcError: a named error with its remedy for everything that stops the flow
+    """
+    request.check()
+    sight = await look(request, memory or Memory())
+    if sight.seal is not None:
+        checks.check_drift(sight.seal, request.options, canonical_uri(request.target))
+    if request.staging is not None:
+        return await _from_staging(request, sight, request.staging)
+    if sight.seal is not None:
+        return await _from_watermark(request, sight, sight.seal)
+    return await _load(request, sight)
+
+
+async def _from_watermark(request: ApplyRequest, sight: Sight, seal: Seal) -> Plan:
+    chosen = await ranges.choose(sight, seal)
+    if not isinstance(chosen, ranges.Chosen):
+        return _seal_alone(request, sight, seal, chosen)
+    made = await _steps(request, sight, chosen, sight.next_number, seal.applied_from)
+    first = replace(made[0], planned_on=sight.planned_on, highest_sequence=seal.highest_sequence)
+    return _planned(request, sight, chosen.at_end, (first, *made[1:]), chosen.notes, chosen.versions)
+
+
+async def _steps(
+    request: ApplyRequest, sight: Sight, chosen: ranges.Chosen, number: int, applied_from: int
+) -> tuple[Step, ...]:
+    columns, ending = chosen.at_end.schema_columns, chosen.versions.ending_version
+    checks.check_columns(request.options, columns, sight.source.uri, ending)
+    return await ranges.steps(
+        sight,
+        chosen,
+        number=number,
+        applied_from=applied_from,
+        versions=request.milestone_versions,
+        size=request.milestone_bytes,
+    )
+
+
+def _planned(
+    request: ApplyRequest,
+    sight: Sight,
+    at_end: TableState,
+    steps: tuple[Step, ...],
+    notes: tuple[str, ...],
+    versions: VersionRange | None,
+) -> Plan:
+    spec = ApplySpec(
+        pipeline=request.pipeline,
+        run_id=request.run_id,
+        source_uri=spark_uri(request.source),
+        source_table_id=at_end.table_id,
+        target_uri=spark_uri(request.target),
+        options=request.options,
+        steps=(*sight.before, *steps),
+        single_driver=request.single_driver,
+    )
+    ending = spec.steps[-1].ending_version
+    return Plan(
+        sight.source, sight.proof, sight.pin_key, ending, versions, spec, notes=(*sight.notes, *notes)
+    )
+
+
+# -- nothing to apply ---------------------------------------------------------------------------
+def _seal_alone(request: ApplyRequest, sight: Sight, seal: Seal, found: Nothing) -> Plan:
+    """Plan no rows: nothing at all, or a seal that is due."""
+    if sight.before:
+        return _planned(request, sight, sight.source, (), found.notes, None)
+    assert sight.proof is not None
+    due = reseal_due(sight.source, sight.proof, sight.now_ms)
+    if due is None:
+        return sight.nothing(found.ending, *found.notes)
+    step = Step(
+        kind="reseal",
+        starting_version=min(seal.watermark + 1, found.ending),
+        ending_version=found.ending,
+        seal_number=sight.next_number,
+        applied_from=seal.applied_from,
+        source_commit_hash=found.source_commit_hash,
+        source_columns=(),
+        planned_on=sight.planned_on,
+        highest_sequence=seal.highest_sequence,
+        configuration=seal.configuration,
+    )
+    return _planned(request, sight, sight.source, (step,), (*found.notes, due), None)
+
+
+# -- initial load -------------------------------------------------------------------------------
+async def _load(request: ApplyRequest, sight: Sight) -> Plan:
+    """Plan the first commit of a target, and the changes after it where it starts in the past."""
+    ranges.refuse_beyond(sight)
+    ends = (sight.source.version, sight.pinned_end, sight.ending)
+    ending = min(end for end in ends if end is not None)
+    first = _first_version(request, sight)
+    if first is None:
+        load, at = await load_step(sight, ending, empty=request.declares_state)
+        return _load_alone(request, sight, load, at)
+    _check_first(sight, first, ending)
+    load, at = await _load_before(sight, first, empty=request.declares_state)
+    found = await ranges.choose_after(sight, first - 1, ending, ()) if first <= ending else None
+    if not isinstance(found, ranges.Chosen):
+        return _load_alone(request, sight, load, at)
+    made = await _steps(request, sight, found, load.seal_number + 1, 0)
+    return _planned(request, sight, found.at_end, (load, *made), found.notes, found.versions)
+
+
+def _load_alone(request: ApplyRequest, sight: Sight, load: Step, at: TableState) -> Plan:
+    version = load.ending_version
+    checks.check_columns(request.options, at.schema_columns, sight.source.uri, version)
+    versions = None if load.empty else VersionRange(version, version)
+    return _planned(request, sight, at, (load,), feed_warning(at), versions)
+
+
+def _first_version(request: ApplyRequest, sight: Sight) -> int | None:
+    """Return the first version whose changes are applied; None where the load covers everything."""
+    load = request.initial_load
+    if isinstance(load, dict):
+        return load["from_version"] if "from_version" in load else load["none_at"] + 1
+    return None if load == "none" else sight.starting
+
+
+def _check_first(sight: Sight, first: int, ending: int) -> None:
+    newest, uri = sight.source.version, sight.source.uri
+    if first > newest + 1 or (first > newest and not _declares(sight)):
+        raise RangeNotContiguous(
+            f"Version {first}, from which changes are to be applied, does not exist yet: the newest version "
+            f"of {uri} is {newest}.",
+            remedy=f"start at {newest} or before.",
+        )
+    if first > ending and not _declares(sight):
+        raise RangeNotContiguous(
+            f"starting_version {first} of {uri} lies after the end {ending}.",
+            remedy="end at the starting version or after it.",
+        )
+
+
+def _declares(sight: Sight) -> bool:
+    return isinstance(sight.request, ApplyRequest) and sight.request.declares_state
+
+
+async def _load_before(sight: Sight, first: int, *, empty: bool) -> tuple[Step, TableState]:
+    if first > 0:
+        return await load_step(sight, first - 1, empty=empty)
+    at = await sight.at(0)
+    step = Step(
+        kind="load",
+        starting_version=-1,
+        ending_version=-1,
+        seal_number=sight.next_number,
+        applied_from=0,
+        source_commit_hash="",
+        source_columns=at.schema_columns,
+        planned_on=sight.planned_on,
+        empty=True,
+    )
+    return step, at
+
+
+async def load_step(sight: Sight, version: int, *, empty: bool = False) -> tuple[Step, TableState]:
+    """Return the step that loads a snapshot of a version as one sealed commit, and the source as of it.
+
+    :param empty: no rows: what the target holds counts as that snapshot
+    """
+    at = await sight.at(version)
+    commit = await sight.log.commit(version)
+    if version < sight.source.version:
+        gates.check_retention(commit, sight.source, sight.now_ms)
+    step = Step(
+        kind="load",
+        starting_version=version,
+        ending_version=version,
+        seal_number=sight.next_number,
+        applied_from=0,
+        source_commit_hash=commit.sha256,
+        source_columns=at.schema_columns,
+        planned_on=sight.planned_on,
+        empty=empty,
+    )
+    return step, at
+
+
+def feed_warning(state: TableState) -> tuple[str, ...]:
+    """Say that a source whose snapshot is loaded will fail at the next run, where its feed is off."""
+    if feed_on(state.configuration):
+        return ()
+    warning = (
+        f"The change data feed of {state.uri} is off in version {state.version}: this load needs none, but "
+        "the next run will fail unless it is turned on first (DeltaEnableChangeDataFeedOperator, "
+        f"{CHANGE_FEED})."
+    )
+    return (warning,)
+
+
+# -- staging ------------------------------------------------------------------------------------
+async def _from_staging(request: ApplyRequest, sight: Sight, uri: str) -> Plan:
+    seal = sight.seal
+    if seal is not None:
+        await gates.check_identity(sight.log, sight.source, seal)
+    found = await open_batch(sight, DeltaLog(uri, request.storage_options))
+    if found is None:
+        text = f"Staging {canonical_uri(uri)} has no open batch of pipeline {request.pipeline}."
+        if sight.before:
+            return _planned(request, sight, sight.source, (), (text,), None)
+        return sight.nothing(seal.watermark if seal is not None else -1, text)
+    batch, commit = found
+    ending = batch.watermark
+    other = await gates.other_history(sight.log, sight.source, batch)
+    if other is not None:
+        raise SourceHistoryChanged(
+            f"The batch {VersionRange(batch.step.starting_version, ending)} in staging "
+            f"{canonical_uri(uri)} was read from another history of {sight.source.uri}: {other}.",
+            remedy="read again (DeltaReadChangesOperator): a batch of the table as it is takes its place.",
+        )
+    at = await sight.at(ending)
+    checks.check_columns(request.options, at.schema_columns, sight.source.uri, ending)
+    kind: Literal["changes", "snapshot"] = "snapshot" if seal is None else "changes"
+    step = Step(
+        kind="load" if seal is None else "apply",
+        starting_version=batch.step.starting_version,
+        ending_version=ending,
+        seal_number=sight.next_number if sight.proof is not None else batch.number,
+        applied_from=seal.applied_from if seal is not None else 0,
+        source_commit_hash=batch.source_commit_hash,
+        source_columns=at.schema_columns,
+        planned_on=sight.planned_on,
+        staging=Staging(spark_uri(uri), commit.version, kind),
+        highest_sequence=seal.highest_sequence if seal is not None else None,
+    )
+    return _planned(request, sight, at, (step,), (), VersionRange(step.starting_version, ending))

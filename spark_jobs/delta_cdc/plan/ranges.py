@@ -1,0 +1,243 @@
+"""Which versions of the source: bounds, milestones, segments, and the gates they have to pass."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from delta_cdc import gates
+from delta_cdc.errors import ChangeFeedDisabled, RangeNotContiguous
+from delta_cdc.properties import CHANGE_FEED
+from delta_cdc.spec import Segment, Step
+from delta_cdc.versions import VersionRange
+
+if TYPE_CHECKING:
+    from delta_cdc.log.actions import Commit
+    from delta_cdc.log.table import TableState
+    from delta_cdc.plan.sight import Sight
+    from delta_cdc.watermark import Seal
+
+_CHUNK = 64
+
+
+@dataclass(frozen=True)
+class Nothing:
+    """A range in which no commit changes data.
+
+    :param ending: its end; the watermark where there is no newer version at all
+    :param source_commit_hash: of the source's commit file at ``ending``
+    """
+
+    ending: int
+    source_commit_hash: str
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A range with changes that passed its gates.
+
+    :param at_end: the source as of the range's end
+    """
+
+    commits: tuple[Commit, ...]
+    at_end: TableState
+    notes: tuple[str, ...]
+
+    @property
+    def versions(self) -> VersionRange:
+        """Return the range, both ends inclusive."""
+        return VersionRange(self.commits[0].version, self.commits[-1].version)
+
+    @property
+    def first_change(self) -> Commit:
+        """Return the first commit that changes data."""
+        return _first_change(self.commits)
+
+
+def _first_change(commits: tuple[Commit, ...]) -> Commit:
+    return next(commit for commit in commits if commit.changes_data)
+
+
+async def choose(sight: Sight, seal: Seal) -> Chosen | Nothing:
+    """Choose the range after the watermark.
+
+    :raises RangeNotContiguous: an explicit start would leave versions out, or an explicit end is not there
+    :raises DeltaCdcError: a gate that failed
+    """
+    identity = await gates.check_identity(sight.log, sight.source, seal)
+    notes: tuple[str, ...] = (identity.note,) if identity.note else ()
+    ending, said = _ending(sight, seal.watermark)
+    notes += said
+    if ending <= seal.watermark:
+        return Nothing(seal.watermark, seal.source_commit_hash, notes)
+    try:
+        return await choose_after(sight, seal.watermark, ending, notes)
+    except ChangeFeedDisabled as error:
+        if identity.replaced:
+            raise gates.replaced(sight.source, seal) from error
+        raise
+
+
+async def choose_after(sight: Sight, watermark: int, ending: int, notes: tuple[str, ...]) -> Chosen | Nothing:
+    """Read the commits of ``(watermark, ending]``, as far as the run's limits go, and pass the gates."""
+    request, uri = sight.request, sight.source.uri
+    # A pinned end is what an earlier try made of the same limits.
+    free = sight.pinned_end is None
+    commits = await _up_to(
+        sight,
+        watermark + 1,
+        ending,
+        request.max_versions if free else None,
+        request.max_bytes if free else None,
+    )
+    last = commits[-1]
+    if not any(commit.changes_data for commit in commits):
+        text = f"No commit in versions {commits[0].version}-{last.version} of {uri} changes data."
+        return Nothing(last.version, last.sha256, (*notes, text))
+    chosen = Chosen(commits, await sight.at(last.version), notes)
+    return replace(chosen, notes=(*notes, *await _pass_gates(sight, chosen)))
+
+
+async def _pass_gates(sight: Sight, chosen: Chosen) -> tuple[str, ...]:
+    first = chosen.first_change
+    reading = tuple(commit for commit in chosen.commits if commit.version >= first.version)
+    await gates.check_feed(sight.log, reading, chosen.at_end)
+    notes = await gates.check_schema(sight.log, chosen.commits)
+    gates.check_retention(first, sight.source, sight.now_ms)
+    await gates.check_start(sight.log, first.version)
+    await gates.check_files(sight.log, first)
+    return notes
+
+
+def _ending(sight: Sight, committed: int) -> tuple[int, tuple[str, ...]]:
+    """Return the range's end, and what to say about a range that was named and is applied already."""
+    newest, uri = sight.source.version, sight.source.uri
+    start, end = sight.starting, sight.ending
+    if start is not None and committed + 1 < start <= newest:
+        raise RangeNotContiguous(
+            f"starting_version {start} of {uri} would leave versions {committed + 1}-{start - 1} unapplied: "
+            f"the watermark of pipeline {sight.request.pipeline} is {committed}.",
+            remedy=f"start at {committed + 1}, or leave the start out.",
+        )
+    refuse_beyond(sight)
+    ends = (newest, end, sight.pinned_end, committed if start is not None and start > newest else None)
+    ending = min(version for version in ends if version is not None)
+    if start is not None and start <= committed:
+        last = max(min(committed, committed if end is None else end), start)
+        note = f"Versions {start}-{last} of {uri} are already applied and are left out (the watermark is "
+        return ending, (f"{note}{committed}).",)
+    if end is not None and end <= committed:
+        note = f"Everything up to version {end} of {uri} is already applied (the watermark is {committed})."
+        return ending, (note,)
+    return ending, ()
+
+
+def refuse_beyond(sight: Sight) -> None:
+    """Refuse an explicit end that does not exist yet: Spark would clip it in silence.
+
+    :raises RangeNotContiguous: names the newest version
+    """
+    end, newest = sight.ending, sight.source.version
+    if end is not None and end > newest:
+        raise RangeNotContiguous(
+            f"ending_version {end} does not exist yet: the newest version of {sight.source.uri} is {newest}.",
+            remedy=f"end at {newest} or before, or wait for the version.",
+        )
+
+
+# -- milestones ---------------------------------------------------------------------------------
+def milestones(
+    commits: tuple[Commit, ...], versions: int | None, size: int | None
+) -> tuple[tuple[Commit, ...], ...]:
+    """Cut a range into parts of at most so many versions and so many bytes to read.
+
+    Every part but a range without any change holds at least one commit that changes data, and the count
+    begins there: maintenance commits before the first change, and after the last one of the range, cost
+    nothing.
+
+    :param commits: ascending, gap-free
+    :param versions: None is no limit
+    :param size: bytes, by the log; a single commit may have more; None is no limit
+    """
+    parts: list[tuple[Commit, ...]] = []
+    part: tuple[Commit, ...] = ()
+    counted, taken = 0, 0
+    for commit in commits:
+        full = counted and (
+            (versions is not None and counted >= versions)
+            or (size is not None and commit.changes_data and taken + commit.bytes_to_read > size)
+        )
+        if full:
+            parts.append(part)
+            part, counted, taken = (), 0, 0
+        part += (commit,)
+        if commit.changes_data:
+            taken += commit.bytes_to_read
+        if counted or commit.changes_data:
+            counted += 1
+    if parts and not any(commit.changes_data for commit in part):
+        part = parts.pop() + part
+    return (*parts, part) if part else ()
+
+
+async def _up_to(
+    sight: Sight, starting: int, ending: int, versions: int | None, size: int | None
+) -> tuple[Commit, ...]:
+    """Read the commits of a range, no further than its first milestone needs."""
+    if versions is None and size is None:
+        return await gates.read_range(sight.log, starting, ending)
+    commits: tuple[Commit, ...] = ()
+    batch = _CHUNK if versions is None else min(versions + 1, _CHUNK)
+    while not commits or commits[-1].version < ending:
+        after = commits[-1].version + 1 if commits else starting
+        commits += await gates.read_range(sight.log, after, min(ending, after + batch - 1))
+        parts = milestones(commits, versions, size)
+        if len(parts) > 1:
+            return parts[0]
+        batch = _CHUNK
+    return commits
+
+
+# -- steps --------------------------------------------------------------------------------------
+async def steps(
+    sight: Sight, chosen: Chosen, *, number: int, applied_from: int, versions: int | None, size: int | None
+) -> tuple[Step, ...]:
+    """Return one step per milestone.
+
+    :param number: the seal number of the first one
+    :param versions: the milestones' limit, see :func:`milestones`
+    :param size: bytes, likewise
+    """
+    made: list[Step] = []
+    for part in milestones(chosen.commits, versions, size):
+        last = part[-1]
+        made.append(
+            Step(
+                kind="apply",
+                starting_version=part[0].version,
+                ending_version=last.version,
+                seal_number=number + len(made),
+                applied_from=applied_from,
+                source_commit_hash=last.sha256,
+                source_columns=await _columns_at(sight, chosen, last.version),
+                planned_on=None,
+                segments=_segments(part),
+            )
+        )
+    return tuple(made)
+
+
+async def _columns_at(sight: Sight, chosen: Chosen, version: int) -> tuple[str, ...]:
+    if all(commit.metadata is None for commit in chosen.commits if commit.version > version):
+        return chosen.at_end.schema_columns
+    return (await sight.at(version)).schema_columns
+
+
+def _segments(part: tuple[Commit, ...]) -> tuple[Segment, ...]:
+    """Return what is read: change files from the first change on, one capture so far."""
+    first = _first_change(part)
+    size = sum(commit.bytes_to_read for commit in part if commit.changes_data)
+    return (
+        Segment(first.version, part[-1].version, "change_files", f"{CHANGE_FEED} is on throughout", size),
+    )

@@ -1,0 +1,216 @@
+"""What a flow is asked to do, and what it remembers of earlier tries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from delta_cdc import checks
+from delta_cdc.errors import InvalidConfiguration
+from delta_cdc.log.store import canonical_uri
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from delta_cdc.spec import ApplyOptions
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What apply and read have in common.
+
+    :param source: path or URI of the source
+    :param target: path or URI of the target, whose watermark counts
+    :param starting_version: explicit start (inclusive); without a target: the first version whose changes
+        are applied, on top of the snapshot before it
+    :param ending_version: explicit end (inclusive)
+    :param starting_timestamp: the start as a time (ISO 8601 with offset): the first version at or after it
+    :param ending_timestamp: the end as a time: the last version at or before it
+    :param max_versions: at most so many versions, counted from the first one that changes data
+    :param max_bytes: at most so many bytes to read by the log, but at least one version
+    :param single_driver: the user vouches that only one Spark driver at a time writes; needed on S3 without
+        a log store for several writers
+    :param storage_options: options of the object store, as delta-rs names them
+    """
+
+    pipeline: str
+    source: str
+    target: str
+    starting_version: int | None = None
+    ending_version: int | None = None
+    starting_timestamp: str | None = None
+    ending_timestamp: str | None = None
+    max_versions: int | None = None
+    max_bytes: int | None = None
+    single_driver: bool = False
+    run_id: str = ""
+    storage_options: dict[str, str] | None = field(default=None, repr=False)
+
+    def check(self) -> None:
+        """Refuse what cannot be meant.
+
+        :raises InvalidConfiguration: names the arguments
+        """
+        checks.check_pipeline(self.pipeline)
+        for bound in ("starting", "ending"):
+            version, time = getattr(self, f"{bound}_version"), getattr(self, f"{bound}_timestamp")
+            if version is not None and time is not None:
+                raise InvalidConfiguration(
+                    f"{bound}_version {version} and {bound}_timestamp {time} are both given.",
+                    remedy="give one of the two.",
+                )
+            if time is not None:
+                epoch_ms(f"{bound}_timestamp", time)
+        checks.check_versions(self.starting_version, self.ending_version, self.max_versions)
+        _check_sizes(max_bytes=self.max_bytes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ApplyRequest(Request):
+    """What one apply is asked to do.
+
+    :param milestone_versions: commit after at most so many versions (from the first that changes data), all
+        in the same application; None commits the whole range at once
+    :param milestone_bytes: the same by bytes to read
+    :param initial_load: ``"snapshot"``; ``{"from_version": N}``; ``"none"`` or ``{"none_at": V}``: the
+        target's rows, if any, count as the source at its newest version, or at V
+    :param adopt_from: the pipeline that built this target, whose state this pipeline takes over
+    :param staging: location of a staging table whose open batch is applied instead of the source
+    """
+
+    options: ApplyOptions
+    milestone_versions: int | None = None
+    milestone_bytes: int | None = None
+    initial_load: str | dict[str, int] = "snapshot"
+    adopt_from: str | None = None
+    staging: str | None = None
+
+    @property
+    def declares_state(self) -> bool:
+        """Return whether the user vouches for the rows of a target without a seal."""
+        return self.initial_load == "none" or (
+            isinstance(self.initial_load, dict) and "none_at" in self.initial_load
+        )
+
+    def check(self) -> None:
+        """Refuse what cannot be meant.
+
+        :raises InvalidConfiguration: names the arguments
+        """
+        super().check()
+        checks.check_options(self.options)
+        _check_sizes(milestone_versions=self.milestone_versions, milestone_bytes=self.milestone_bytes)
+        refuse_same(source=self.source, target=self.target, staging=self.staging)
+        if self.adopt_from is not None:
+            checks.check_pipeline(self.adopt_from)
+            if self.adopt_from == self.pipeline:
+                raise InvalidConfiguration(
+                    f"adopt_from is {self.adopt_from}, the pipeline's own name.",
+                    remedy="name the pipeline that built the target, or leave adopt_from out.",
+                )
+        self._check_initial_load()
+
+    def _check_initial_load(self) -> None:
+        load = self.initial_load
+        if load not in ("snapshot", "none") and not (
+            isinstance(load, dict)
+            and set(load) in ({"from_version"}, {"none_at"})
+            and all(_is_version(version) for version in load.values())
+        ):
+            raise InvalidConfiguration(
+                f"initial_load is {load!r}.",
+                remedy='use "snapshot", "none", {"from_version": N} or {"none_at": V}.',
+            )
+        if load != "snapshot" and self.staging is not None:
+            raise InvalidConfiguration(
+                f"initial_load {load!r} and staging are both given.",
+                remedy="the first batch of a staging table is a snapshot; leave initial_load out.",
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadRequest(Request):
+    """What one read into staging is asked to do; the baseline is the target's watermark.
+
+    :param staging: location of the staging table
+    """
+
+    staging: str
+
+    def check(self) -> None:
+        """Refuse what cannot be meant.
+
+        :raises InvalidConfiguration: names the arguments
+        """
+        super().check()
+        refuse_same(source=self.source, target=self.target, staging=self.staging)
+
+
+def _nothing(_: str) -> int | None:
+    return None
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What is known beyond the logs; all of it may be missing.
+
+    :param end: returns the range's end that an earlier try of the same work decided, by pin key
+    :param number: returns the seal number of that try, where it found no target, by pin key
+    :param mirror: returns the copy of the newest seal (:meth:`delta_cdc.reconcile.Mirror.to_dict`) that
+        proves in the place of a commit that was cleaned from the target's log
+    :param now_ms: the time in epoch milliseconds; None is now
+    """
+
+    end: Callable[[str], int | None] = _nothing
+    number: Callable[[str], int | None] = _nothing
+    mirror: Callable[[], Any] | None = None
+    now_ms: int | None = None
+
+
+def epoch_ms(name: str, text: str) -> int:
+    """Read a time with offset (ISO 8601) in epoch milliseconds, rounded down.
+
+    :param name: the argument's name, for the message
+    :raises InvalidConfiguration: for anything else, times without an offset included
+    """
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise InvalidConfiguration(
+            f"{name} is {text!r}.",
+            remedy="write it as ISO 8601 with an offset, for instance 2026-01-31T18:00:00+00:00.",
+        )
+    return (moment - _EPOCH) // timedelta(milliseconds=1)
+
+
+def refuse_same(**tables: str | None) -> None:
+    """Refuse two roles for one table.
+
+    :raises InvalidConfiguration: names both
+    """
+    seen: dict[str, str] = {}
+    for role, table in tables.items():
+        if table is None:
+            continue
+        uri = canonical_uri(table)
+        if uri in seen:
+            raise InvalidConfiguration(
+                f"{seen[uri]} and {role} are the same table, {uri}.",
+                remedy="name two different tables.",
+            )
+        seen[uri] = role
+
+
+def _is_version(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _check_sizes(**sizes: int | None) -> None:
+    for name, size in sizes.items():
+        if size is not None and size < 1:
+            raise InvalidConfiguration(f"{name} is {size}.", remedy="give a number >= 1, or leave it out.")

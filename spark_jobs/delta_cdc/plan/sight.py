@@ -1,0 +1,202 @@
+"""The first look: what source and target are now, and what the target proves."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from delta_cdc.errors import InvalidConfiguration, PipelineAdopted, RangeNotContiguous
+from delta_cdc.log.table import DeltaLog
+from delta_cdc.plan.request import ApplyRequest, epoch_ms
+from delta_cdc.plan.result import Plan
+from delta_cdc.reconcile import Proof, reconcile_async
+from delta_cdc.spec import Step
+from delta_cdc.watermark import PlannedOn
+
+if TYPE_CHECKING:
+    from delta_cdc.log.table import TableState
+    from delta_cdc.plan.request import Memory, Request
+    from delta_cdc.watermark import Seal
+
+#: For so long a retry of a load takes the seal number of the try before, in milliseconds.
+_NUMBER_AGE = 7 * 86_400_000
+
+
+@dataclass(frozen=True)
+class Sight:
+    """Source and target as their logs show them now.
+
+    :param starting: the explicit start, resolved to a version
+    :param ending: the explicit end, resolved to a version
+    :param before: steps that must come before whatever else is decided (an adoption)
+    """
+
+    request: Request
+    log: DeltaLog
+    source: TableState
+    proof: Proof | None
+    now_ms: int
+    first_number: int
+    starting: int | None
+    ending: int | None
+    pinned_end: int | None
+    before: tuple[Step, ...] = ()
+    found: tuple[str, ...] = ()
+
+    @property
+    def seal(self) -> Seal | None:
+        """Return the seal in effect."""
+        return self.proof.seal if self.proof is not None else None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Return what reconciling and adopting have to say."""
+        return (*(self.proof.notes if self.proof is not None else ()), *self.found)
+
+    @property
+    def next_number(self) -> int:
+        """Return the only seal number that can commit next."""
+        return self.proof.next_number if self.proof is not None else self.first_number
+
+    @property
+    def planned_on(self) -> PlannedOn | None:
+        """Return the target as it is now; None without one, or where :attr:`before` writes to it first."""
+        if self.proof is None or self.before:
+            return None
+        return PlannedOn(self.proof.target.table_id, self.proof.target.version)
+
+    @property
+    def pin_key(self) -> str:
+        """Return the key under which the plan is kept for a retry."""
+        return pin_key(self.request.pipeline, self.source)
+
+    def nothing(self, ending: int, *notes: str) -> Plan:
+        """Return the plan that does nothing."""
+        return Plan(self.source, self.proof, self.pin_key, ending, None, None, notes=(*self.notes, *notes))
+
+    async def at(self, version: int) -> TableState:
+        """Return the source as of a version."""
+        return self.source if version == self.source.version else await self.log.snapshot(version)
+
+
+async def look(request: Request, memory: Memory) -> Sight:
+    """Identify source and target, reconcile, and resolve the explicit bounds to versions.
+
+    :raises DeltaCdcError: see :func:`delta_cdc.reconcile.reconcile_async`
+    """
+    log = DeltaLog(request.source, request.storage_options)
+    target = DeltaLog(request.target, request.storage_options)
+    adopts = isinstance(request, ApplyRequest) and request.adopt_from is not None
+    declared = adopts or (isinstance(request, ApplyRequest) and request.declares_state)
+    source, proof = await asyncio.gather(
+        log.snapshot(),
+        reconcile_async(target, request.pipeline, mirror=memory.mirror, declared=declared, closed=adopts),
+    )
+    now = time.time_ns() // 1_000_000 if memory.now_ms is None else memory.now_ms
+    key = pin_key(request.pipeline, source)
+    sight = Sight(
+        request=request,
+        log=log,
+        source=source,
+        proof=proof,
+        now_ms=now,
+        first_number=_first_number(memory.number(key), now),
+        starting=await _start(request, log, source),
+        ending=await _end(request, log, source),
+        pinned_end=memory.end(key),
+    )
+    if isinstance(request, ApplyRequest) and request.adopt_from is not None:
+        return await _adopted(sight, target, request.adopt_from)
+    return sight
+
+
+def pin_key(pipeline: str, source: TableState) -> str:
+    """Return the key of the plans of one pipeline over one source table."""
+    return f"pin:{pipeline}:{source.table_id}"
+
+
+def _first_number(pinned: int | None, now_ms: int) -> int:
+    """The seals of a new table start at the time, above those of an earlier table at its place.
+
+    A retry takes the number of the try before it: the driver of that one may be alive, and both loads are
+    the same work then. Only the first of them can create the table.
+    """
+    return pinned if pinned is not None and now_ms - _NUMBER_AGE < pinned <= now_ms else now_ms
+
+
+async def _start(request: Request, log: DeltaLog, source: TableState) -> int | None:
+    if request.starting_timestamp is None:
+        return request.starting_version
+    moment = epoch_ms("starting_timestamp", request.starting_timestamp)
+    found = await log.version_at(moment, bound="start", state=source)
+    return source.version + 1 if found is None else found
+
+
+async def _end(request: Request, log: DeltaLog, source: TableState) -> int | None:
+    if request.ending_timestamp is None:
+        return request.ending_version
+    moment = epoch_ms("ending_timestamp", request.ending_timestamp)
+    found = await log.version_at(moment, bound="end", state=source)
+    if found is None:
+        raise RangeNotContiguous(
+            f"ending_timestamp {request.ending_timestamp} lies before the oldest commit that the log of "
+            f"{source.uri} still holds.",
+            remedy="give a later time, or leave it out.",
+        )
+    return found
+
+
+# -- adoption -----------------------------------------------------------------------------------
+async def _adopted(sight: Sight, target: DeltaLog, name: str) -> Sight:
+    """Take over what another pipeline proves, unless this one has a proof of its own.
+
+    The closing seal of the other pipeline comes first, and the number of our own first seal follows from it:
+    so of two planners only one can adopt, whichever step they meet at.
+    """
+    proof, pipeline = sight.proof, sight.request.pipeline
+    if proof is None or (proof.seal is not None and proof.seal.successor is None):
+        return sight
+    old = await reconcile_async(target, name, closed=True)
+    if (old is None or old.seal is None) and proof.empty:
+        return sight
+    if old is None or old.seal is None:
+        raise InvalidConfiguration(
+            f"adopt_from is {name}, and the target {proof.target.uri} has no seal of it.",
+            remedy="name the pipeline that built the target; without one, declare its state with "
+            'initial_load {"none_at": V}.',
+        )
+    seal = old.seal
+    if seal.successor is not None and seal.successor != pipeline:
+        raise PipelineAdopted(
+            f"The target {proof.target.uri} was already adopted from {name} by {seal.successor}.",
+            remedy=f"set adopt_from to {seal.successor}.",
+        )
+    carried = Step(
+        kind="adopt",
+        starting_version=seal.watermark,
+        ending_version=seal.watermark,
+        seal_number=seal.number,
+        applied_from=seal.applied_from,
+        source_commit_hash=seal.source_commit_hash,
+        source_columns=(),
+        highest_sequence=seal.highest_sequence,
+        configuration=seal.configuration,
+    )
+    steps, closing = [], seal.number
+    if seal.successor is None:
+        closing = old.next_number
+        steps.append(replace(carried, seal_number=closing, pipeline=name, successor=pipeline))
+    number = max(closing + 1, proof.next_number)
+    steps.append(replace(carried, seal_number=number))
+    steps[0] = replace(steps[0], planned_on=sight.planned_on)
+    taken = replace(seal, pipeline=pipeline, number=number, successor=None)
+    return replace(
+        sight,
+        proof=replace(old, seal=taken, next_number=number + 1),
+        before=tuple(steps),
+        found=(
+            f"Pipeline {pipeline} takes over {proof.target.uri} from {name} at watermark {seal.watermark}.",
+        ),
+    )
