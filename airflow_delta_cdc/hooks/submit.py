@@ -9,6 +9,7 @@ import signal
 import subprocess
 import threading
 from collections import deque
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.hooks.spark_submit import DEFAULT_SPARK_BINARY, SparkSubmitHook
@@ -18,13 +19,13 @@ from delta_cdc.__main__ import LINE_PREFIX
 from delta_cdc.errors import (
     DeployModeUnsupported,
     EnvironmentNotReady,
+    InvalidConfiguration,
     JobFailed,
     SparkConnectionNotFound,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from pathlib import Path
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 #: The master of a run without a connection.
 EMBEDDED_MASTER = "local[*]"
@@ -57,6 +58,8 @@ class DeltaCdcSubmitHook(SparkSubmitHook):
         self._extra: dict[str, Any] = {}
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)
         self._killed = False
+        self._private_environment: dict[str, str] = {}
+        self._load_spark_defaults = False
         super().__init__(conn_id=conn_id or "", **kwargs)
         self._yarn_track_via_rm_api = self._yarn_track_via_rm_api or self._extra_flag(
             "yarn_track_via_rm_api", default=bool(self._extra.get(self._YARN_RM_WEBAPP_ADDRESS_EXTRA_KEY))
@@ -171,12 +174,32 @@ class DeltaCdcSubmitHook(SparkSubmitHook):
         command = [
             *self._get_spark_binary_path(),
             *self._build_spark_common_args(),
+            *(["--load-spark-defaults"] if self._load_spark_defaults else []),
             application,
             *(self._application_args or []),
         ]
-        self._env = {**child_environment(driver_here=not self.is_cluster), **(self._env or {})}
+        self._env = {
+            **child_environment(driver_here=not self.is_cluster),
+            **self._private_environment,
+            **(self._env or {}),
+        }
         self.log.debug("spark-submit command: %s", self._mask_cmd(command))
         return command
+
+    def add_private_environment(self, variables: Mapping[str, str]) -> None:
+        """Set variables of the child process alone. (The base class makes confs of ``env_vars``.)"""
+        self._private_environment.update(variables)
+
+    def use_private_properties(self, write: Callable[[str], Path]) -> None:
+        """Give confs to ``spark-submit`` by a file, beside those of the user's own properties file.
+
+        :param write: makes the file from the text of the user's file and returns its path
+        :raises InvalidConfiguration: the user's file cannot be read
+        """
+        own = self._properties_file
+        self._properties_file = str(write(_properties_of(own) if own else ""))
+        # Without a file of the user's, spark-submit would have read its defaults.
+        self._load_spark_defaults = not own
 
     # -- running --------------------------------------------------------------------------------
     def submit(self, application: str = "", **kwargs: Any) -> str | None:
@@ -291,6 +314,16 @@ def _is_telling(line: str) -> bool:
     return (
         bool(text) and not text.startswith(_NOISE_STARTS) and not any(n in line[:60] for n in _NOISE_LEVELS)
     )
+
+
+def _properties_of(file: str) -> str:
+    try:
+        return Path(file).read_text(encoding="utf-8")
+    except OSError as error:
+        raise InvalidConfiguration(
+            f"properties_file {file} cannot be read: {error.strerror}.",
+            remedy="name a file that is on the worker.",
+        ) from error
 
 
 def _signal_group(pid: int, number: signal.Signals) -> None:

@@ -20,11 +20,13 @@ from airflow.providers.common.compat.openlineage.utils.spark import (
 from airflow.providers.common.compat.sdk import conf
 
 from airflow_delta_cdc.hooks.submit import DeltaCdcSubmitHook
+from airflow_delta_cdc.operators.storage import tell_storage, write_private
 from delta_cdc.errors import DeltaCdcError, InvalidConfiguration, JobFailed
 from delta_cdc.spec import JobResult, sha256, to_json
+from delta_cdc.storage import hadoop_uri
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from airflow.sdk import Context
     from pydantic import JsonValue
@@ -74,6 +76,9 @@ class DeltaCdcOperator(SparkSubmitOperator):
 
     :param spark_conn_id: Spark connection; None runs Spark inside the worker, with master ``local[*]``.
         A connection that doesn't exist is an error. (templated)
+    :param delta_conn_id: connection of type ``delta``: what logs are read with, and what Spark is given for
+        the same storage, its credentials never in confs or on the command line. None is the identity of the
+        machine. (templated)
     :param deploy_mode: ``client`` or ``cluster``; None takes the connection's. (templated)
     :param jars: JARs for Spark, Delta's among them; None hands over the provider's own. (templated)
     :param packages: Maven coordinates, Delta's among them, in the place of the provider's JARs. (templated)
@@ -81,20 +86,26 @@ class DeltaCdcOperator(SparkSubmitOperator):
     :param durable: find an application of a cluster again after the worker died. Turned off, and said so,
         where the connection doesn't allow tracking.
     :raises SparkConnectionNotFound: the named connection doesn't exist
+    :raises DeltaConnectionNotFound: the same for ``delta_conn_id``
     :raises DeployModeUnsupported: the connection cannot run a Python application this way
     :raises JobFailed: the application died without saying why
     """
 
     template_fields: Sequence[str] = (
         "spark_conn_id",
+        "delta_conn_id",
         "deploy_mode",
         *(f for f in SparkSubmitOperator.template_fields if f not in ("application", "application_args")),
     )
+
+    #: Options of the object store that win over those of the connection; set by subclasses.
+    storage_options: Mapping[str, str] | None = None
 
     def __init__(
         self,
         *,
         spark_conn_id: str | None = None,
+        delta_conn_id: str | None = None,
         deploy_mode: str | None = None,
         **kwargs: Any,
     ) -> None:
@@ -107,6 +118,7 @@ class DeltaCdcOperator(SparkSubmitOperator):
         kwargs.setdefault("name", "delta-cdc")
         super().__init__(conn_id="", deploy_mode=None, **kwargs)
         self.spark_conn_id = spark_conn_id
+        self.delta_conn_id = delta_conn_id
         self.deploy_mode = deploy_mode
         self._killed = False
         self._exchange: Exchange | None = None
@@ -116,6 +128,15 @@ class DeltaCdcOperator(SparkSubmitOperator):
     def execute(self, context: Context) -> Any:
         """Do the operator's work; each subclass says what it returns."""
         raise NotImplementedError
+
+    def options_of_storage(self) -> dict[str, str] | None:
+        """Return the storage options: those of the connection, and explicit ones, which win.
+
+        :raises DeltaConnectionNotFound: the named connection doesn't exist
+        """
+        from airflow_delta_cdc.hooks.table import storage_options
+
+        return storage_options(self.delta_conn_id, self.storage_options)
 
     # -- one application ------------------------------------------------------------------------
     def run_job(self, context: Context, spec: Spec) -> JobResult:
@@ -132,6 +153,7 @@ class DeltaCdcOperator(SparkSubmitOperator):
             hook = self._hook = self._get_hook()
             self._exchange = self._prepare(hook, directory, spec_text=text)
             self._fill_in(hook, self._exchange, sha256(text))
+            tell_storage(hook, self.options_of_storage(), spec=spec, directory=directory, log=self.log)
             hook._conf = self._with_lineage(hook._conf, context)
             self._start(context, hook, sha256(text))
             result = self._read_result(hook)
@@ -231,8 +253,8 @@ class DeltaCdcOperator(SparkSubmitOperator):
         from delta_cdc.session import engine_zip
 
         engine = engine_zip()
-        application = _write_private(directory / JOB_FILE, _JOB)
-        spec = _write_private(directory / f"spec-{sha256(spec_text)[:16]}.json", spec_text)
+        application = write_private(directory / JOB_FILE, _JOB)
+        spec = write_private(directory / f"spec-{sha256(spec_text)[:16]}.json", spec_text)
         if not hook.is_cluster:
             return Exchange(str(application), str(engine), str(spec), str(directory / "result.json"))
         folder = f"{self._results_uri()}/{sha256(spec_text)}"
@@ -241,7 +263,7 @@ class DeltaCdcOperator(SparkSubmitOperator):
             return Exchange(str(application), str(engine), spec.name, result, files=str(spec))
         for path in (engine, application, spec):
             _put_object(f"{folder}/{path.name}", path.read_bytes())
-        remote = _hadoop_uri(folder)
+        remote = hadoop_uri(folder)
         return Exchange(
             f"{remote}/{application.name}",
             f"{remote}/{engine.name}",
@@ -330,7 +352,7 @@ class DeltaCdcOperator(SparkSubmitOperator):
             "--sha256",
             spec_sha256,
             "--result",
-            _hadoop_uri(exchange.result),
+            hadoop_uri(exchange.result),
         ]
         if self.jars or self.packages:
             return
@@ -406,13 +428,6 @@ def _spark_log(directory: Path) -> Path:
     return directory / "spark.log"
 
 
-def _write_private(path: Path, text: str) -> Path:
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(text)
-    return path
-
-
 def _read_text(uri: str, *, is_local: bool) -> str | None:
     if is_local:
         path = Path(uri)
@@ -465,8 +480,3 @@ def _open_folder(uri: str) -> tuple[Any, str]:
         # A file system shared by workers and cluster: unlike in an object store, folders have to be made.
         return from_url(folder, mkdir=True), name
     return from_url(folder), name
-
-
-def _hadoop_uri(uri: str) -> str:
-    """Return the URI as Hadoop's file systems name it."""
-    return f"s3a://{uri[len('s3://') :]}" if uri.startswith("s3://") else uri

@@ -35,9 +35,9 @@ class DeltaEnableChangeDataFeedOperator(DeltaCdcOperator):
     :param deleted_file_retention: how long removed files stay readable, a Delta interval such as
         ``interval 30 days``; None leaves it (templated)
     :param log_retention: how long the log stays, same form; None leaves it (templated)
-    :param storage_options: options of the object store for reading the logs without Spark; no secrets:
+    :param storage_options: options of the object store, winning over those of ``delta_conn_id``; no secrets:
         they stand in the DAG (templated)
-    :param kwargs: ``spark_conn_id``, ``deploy_mode`` and all of :class:`SparkSubmitOperator`
+    :param kwargs: ``spark_conn_id``, ``delta_conn_id``, ``deploy_mode``, all of :class:`SparkSubmitOperator`
     :raises InvalidConfiguration: for none or several of ``table``, ``tables``, ``schema``
     :raises TableNotFound: for a table that does not exist
     """
@@ -91,7 +91,7 @@ class DeltaEnableChangeDataFeedOperator(DeltaCdcOperator):
         result = self.run_job(context, spec)
         self.forget_job(context)
         raise_if_failed(result)
-        tables = run_sync(described(result.tables, storage_options=self._options()))
+        tables = run_sync(described(result.tables, storage_options=self.options_of_storage()))
         self.log.info("%s", _told(tables))
         return tables
 
@@ -134,12 +134,9 @@ class DeltaEnableChangeDataFeedOperator(DeltaCdcOperator):
             already_enabled(
                 spec.tables,
                 spec.properties,
-                storage_options=self._options(),
+                storage_options=self.options_of_storage(),
             )
         )
-
-    def _options(self) -> dict[str, str] | None:
-        return dict(self.storage_options) if self.storage_options else None
 
 
 def _switch(name: str, value: Any) -> str | None:

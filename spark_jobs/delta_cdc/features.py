@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from delta_cdc.apply.commit import private_session
 from delta_cdc.changes.feed import METADATA_COLUMNS
 from delta_cdc.errors import InvalidConfiguration, NotADeltaTable, ReservedColumnName, TableNotFound
+from delta_cdc.names import delta_detail
 from delta_cdc.properties import feed_on
 from delta_cdc.spec import JobResult
 from delta_cdc.sql import quote, string, table
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
     from delta_cdc.spec import EnableSpec
 
 log = logging.getLogger(__name__)
-
-#: Error classes of Delta and Spark for something that is there, but is no Delta table.
-_NO_DELTA = ("EXPECT_TABLE_NOT_VIEW", "NOT_A_DELTA", "MISSING_DELTA", "DELTA_TABLE_ONLY_OPERATION")
 
 
 def run(spark: SparkSession, spec: EnableSpec) -> JobResult:
@@ -98,30 +96,4 @@ def _is_delta(session: SparkSession, name: str) -> bool:
 
 
 def _detail(session: SparkSession, name: str) -> dict[str, Any]:
-    try:
-        row = session.sql(f"DESCRIBE DETAIL {table(name)}").collect()[0].asDict()
-    except Exception as error:
-        text = str(error)
-        if any(part in text for part in _NO_DELTA) and _something_is_at(session, name):
-            raise NotADeltaTable(
-                f"{name} is not a Delta table.", remedy="name a Delta table, or convert it to Delta first."
-            ) from error
-        raise TableNotFound(f"{name} does not exist.", remedy="check the path or name.") from error
-    if row["format"] != "delta":
-        raise NotADeltaTable(
-            f"{name} is a {row['format']} table, not a Delta table.", remedy="convert it to Delta first."
-        )
-    return row
-
-
-def _something_is_at(session: SparkSession, name: str) -> bool:
-    """Tell an empty place from one with other files: of a path, Delta says the same in both cases."""
-    from pyspark.errors import AnalysisException
-
-    if "/" not in name:
-        return True
-    try:
-        session.read.format("binaryFile").load(name)
-    except AnalysisException:
-        return False
-    return True
+    return delta_detail(session, name, remedy="check the path or name.")

@@ -21,7 +21,7 @@ from delta_cdc.errors import (
     TargetSchemaClash,
     VersionsExpired,
 )
-from delta_cdc.spec import ApplySpec, EnableSpec, JobResult, ReadSpec
+from delta_cdc.spec import ApplySpec, EnableSpec, JobResult, ReadSpec, ResolveSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -93,18 +93,22 @@ def run(spark: SparkSession, spec: Spec) -> JobResult:
 
 
 def _dispatch(spark: SparkSession, spec: Spec) -> JobResult:
-    from delta_cdc import features, staging
+    from delta_cdc import features, names, staging
 
     if isinstance(spec, ApplySpec):
         return engine.run(spark, spec)
     if isinstance(spec, ReadSpec):
         return staging.run(spark, spec)
+    if isinstance(spec, ResolveSpec):
+        return names.run(spark, spec)
     assert isinstance(spec, EnableSpec)
     return features.run(spark, spec)
 
 
 def _place(spec: Spec) -> str:
     """Return where a job was when it failed, for errors that don't say it themselves."""
+    if isinstance(spec, ResolveSpec):
+        return ", ".join(spec.tables)
     if isinstance(spec, EnableSpec):
         return ", ".join(spec.tables) or f"schema {spec.schema}"
     steps = spec.steps if isinstance(spec, ApplySpec) else (spec.step,)

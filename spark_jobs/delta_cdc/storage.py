@@ -27,6 +27,7 @@ _SECRET_PARTS = (
 )
 
 #: Spark's own pattern, and what it leaves readable in the UI and the event log: keys of Azure accounts.
+_REDACTION = "spark.redaction.regex"
 _REDACTED = "(?i)secret|password|token|access[.]?key|account[.]key"
 
 #: Scheme of Hadoop's file system for S3, and the schemes of the same store.
@@ -59,11 +60,15 @@ class SparkStorage:
 
         :param beside_environment: leave out those for which :attr:`environment` stands in
         """
-        return {
+        found = {
             name: value
             for name, value in self.credentials.items()
             if is_secret(name) and not (beside_environment and name.startswith(_S3A))
         }
+        if found and _REDACTION in self.credentials:
+            # Also where the secrets are: spark-submit --verbose redacts each source of confs by itself.
+            found[_REDACTION] = self.credentials[_REDACTION]
+        return found
 
 
 def is_secret(conf: str) -> bool:
@@ -90,11 +95,10 @@ def spark_storage(storage_options: Mapping[str, str] | None, uris: Iterable[str]
         **_azure_credentials(options, uris),
         **_gs_credentials(options),
     }
-    confs = _s3_confs(options)
     if any(".account.key." in name for name in credentials):
-        confs["spark.redaction.regex"] = _REDACTED
+        credentials[_REDACTION] = _REDACTED
     return SparkStorage(
-        confs=confs,
+        confs=_s3_confs(options),
         credentials=credentials,
         environment=_s3_environment(options),
         google_key=google,

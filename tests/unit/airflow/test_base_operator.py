@@ -23,6 +23,7 @@ from delta_cdc.errors import (
     SparkConnectionNotFound,
 )
 from delta_cdc.spec import EnableSpec, JobResult
+from delta_cdc.storage import hadoop_uri
 
 if TYPE_CHECKING:
     from tests.unit.airflow.conftest import Connect, StandIn
@@ -188,10 +189,8 @@ def test_an_older_result_of_the_same_spec_is_never_read(
 
 
 def test_the_driver_gets_the_result_folder_as_hadoop_names_it(stand_in: StandIn) -> None:
-    from airflow_delta_cdc.operators.base import _hadoop_uri
-
-    assert _hadoop_uri("s3://bucket/results/1/result") == "s3a://bucket/results/1/result"
-    assert _hadoop_uri("/local/result.json") == "/local/result.json"
+    assert hadoop_uri("s3://bucket/results/1/result") == "s3a://bucket/results/1/result"
+    assert hadoop_uri("/local/result.json") == "/local/result.json"
 
 
 def test_kubernetes_cluster_gets_everything_from_the_store(
@@ -422,6 +421,6 @@ def test_a_killed_task_starts_nothing(stand_in: StandIn) -> None:
 @pytest.mark.parametrize("cls", [DeltaApplyChangesOperator, DeltaEnableChangeDataFeedOperator])
 def test_connection_and_deploy_mode_are_templated(cls: type[DeltaCdcOperator]) -> None:
     fields = cls.template_fields
-    assert {"spark_conn_id", "deploy_mode", "conf", "jars", "packages"} <= set(fields)
+    assert {"spark_conn_id", "delta_conn_id", "deploy_mode", "conf", "jars", "packages"} <= set(fields)
     assert len(fields) == len(set(fields))
     assert "application" not in fields

@@ -1,0 +1,236 @@
+"""Tables by catalog name: Spark is asked once where a table lies, and the answer is kept."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from airflow.providers.common.compat.sdk import Asset
+
+from airflow_delta_cdc.assets import delta_asset
+from delta_cdc.errors import NotADeltaTable, TableNameUnresolved, TableNotFound
+from delta_cdc.jars import cache_home
+from delta_cdc.spec import ResolveSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airflow.sdk import Context
+    from airflow.sdk.types import Logger
+
+    from airflow_delta_cdc.operators.base import DeltaCdcOperator
+    from delta_cdc.plan import ApplyRequest, ReadRequest
+
+R = TypeVar("R", bound="ApplyRequest | ReadRequest")
+
+
+@dataclass(frozen=True)
+class Location:
+    """Where the table behind a name lies.
+
+    :param table_id: ``metaData.id`` of the table that was found there
+    :param spark_conn_id: whose catalog said so; empty for the Spark inside the worker
+    """
+
+    name: str
+    location: str
+    table_id: str
+    spark_conn_id: str
+
+
+def located(operator: DeltaCdcOperator, context: Context, table: str) -> str:
+    """Return a table's location; see :func:`all_located`."""
+    return all_located(operator, context, [table])[0]
+
+
+def all_located(operator: DeltaCdcOperator, context: Context, tables: Sequence[str]) -> list[str]:
+    """Return the locations of tables, in order. A path or URI comes back as it is, without any work.
+
+    A name is looked up in the cache. What is found there counts only if the table at that location still has
+    the id it had, which its log tells without a JVM. All names for which it doesn't are looked up by one
+    Spark application.
+
+    :param operator: whose Spark is asked
+    :param tables: paths, URIs or names of one to three parts
+    :raises TableNotFound: for a name that the catalog does not know
+    :raises NotADeltaTable: for a view, or a table of another format
+    """
+    cache = _Cache(context, operator.inlets, operator.log)
+    names = [name for name in dict.fromkeys(table.strip() for table in tables) if _is_name(name)]
+    found = {name: _known(operator, cache, name) for name in names}
+    unknown = [name for name, location in found.items() if location is None]
+    for entry in _asked(operator, context, unknown) if unknown else ():
+        cache.set(entry)
+        found[entry.name] = entry.location
+    return [found.get(table.strip()) or table for table in tables]
+
+
+def located_request(operator: DeltaCdcOperator, context: Context, request: R) -> R:
+    """Return a request with locations for its source and target; see :func:`all_located`."""
+    source, target = all_located(operator, context, [request.source, request.target])
+    return replace(request, source=source, target=target)
+
+
+def cached_location(context: Context, table: str) -> str | None:
+    """Return what is kept about a table, for those who cannot ask Spark. Whether it still holds, they check.
+
+    :param table: path, URI or name
+    :return: a path or URI as it is; a name's location, or None where no task has looked it up yet
+    """
+    name = table.strip()
+    if not _is_name(name):
+        return table
+    task: Any = context.get("task")
+    entry = _Cache(context, getattr(task, "inlets", ()), getattr(task, "log", None)).get(name)
+    return entry.location if entry else None
+
+
+def _is_name(table: str) -> bool:
+    from delta_cdc.log import canonical_uri
+
+    try:
+        canonical_uri(table)
+    except TableNameUnresolved:
+        return True
+    return False
+
+
+def _known(operator: DeltaCdcOperator, cache: _Cache, name: str) -> str | None:
+    """Return a location that is kept and still holds."""
+    from delta_cdc.log import DeltaLog, run_sync
+
+    entry = cache.get(name)
+    if entry is None or entry.spark_conn_id != (operator.spark_conn_id or ""):
+        return None
+    try:
+        state = run_sync(DeltaLog(entry.location, operator.options_of_storage()).snapshot())
+    except (TableNotFound, NotADeltaTable):
+        operator.log.info("%s does not lie at %s any more.", name, entry.location)
+        return None
+    if state.table_id == entry.table_id:
+        return entry.location
+    operator.log.info("Another table than the one of %s lies at %s now.", name, entry.location)
+    return None
+
+
+def _asked(operator: DeltaCdcOperator, context: Context, names: Sequence[str]) -> list[Location]:
+    """Look names up by one Spark application."""
+    from airflow_delta_cdc.operators.base import raise_if_failed
+    from delta_cdc.log import canonical_uri
+
+    operator.log.info("Asking Spark's catalog where %s lies", ", ".join(names))
+    result = operator.run_job(context, ResolveSpec(run_id=context["run_id"], tables=tuple(names)))
+    operator.forget_job(context)
+    raise_if_failed(result)
+    return [
+        Location(
+            name=row["table"],
+            location=canonical_uri(row["location"]),
+            table_id=row["table_id"],
+            spark_conn_id=operator.spark_conn_id or "",
+        )
+        for row in result.tables
+    ]
+
+
+class _Cache:
+    """Keeps locations: in the asset state store of the task's table, else in a file of this machine.
+
+    A cache that fails costs a Spark application, never the task.
+    """
+
+    def __init__(self, context: Context, inlets: Sequence[Any], log: Logger | None) -> None:
+        self._stores: Any = context.get("asset_state_store")
+        self._inlets = inlets
+        self._log = log
+
+    def get(self, name: str) -> Location | None:
+        store = self._store(name)
+        if store is not None:
+            try:
+                kept = _read(store.get(_key(name)), name)
+            except Exception as error:  # noqa: BLE001 - whatever the database says, Spark can be asked
+                self._warn("The location of %s could not be read from the asset state store: %s", name, error)
+            else:
+                if kept is not None:
+                    return kept
+        return _read_file(_file(name), name)
+
+    def set(self, entry: Location) -> None:
+        store = self._store(entry.name)
+        if store is not None:
+            try:
+                store.set(_key(entry.name), asdict(entry))
+            except Exception as error:  # noqa: BLE001 - the next one who reads asks Spark again
+                self._warn(
+                    "The location of %s could not be kept in the asset state store: %s", entry.name, error
+                )
+            else:
+                return
+        try:
+            _write_file(_file(entry.name), entry)
+        except OSError as error:
+            self._warn("The location of %s could not be kept: %s", entry.name, error)
+
+    def _store(self, name: str) -> Any:
+        """Return the store of the table's own asset, if the task has it, else of the task's first one."""
+        if self._stores is None:
+            return None
+        for asset in (delta_asset(name), *self._inlets):
+            if not isinstance(asset, Asset):
+                continue
+            try:
+                return self._stores[asset]
+            except KeyError:
+                # Not an inlet of this task.
+                continue
+        return None
+
+    def _warn(self, text: str, *values: Any) -> None:
+        if self._log is not None:
+            self._log.warning(text, *values)
+
+
+def _key(name: str) -> str:
+    return f"location:{name}"[:512]
+
+
+def _read(value: Any, name: str) -> Location | None:
+    """Read an entry; what is no entry for this name is not there."""
+    if not isinstance(value, dict) or value.get("name") != name:
+        return None
+    try:
+        entry = Location(**value)
+    except TypeError:
+        # Of another release.
+        return None
+    return entry if all(isinstance(part, str) for part in asdict(entry).values()) else None
+
+
+def _file(name: str) -> Path:
+    return cache_home() / "names" / f"{hashlib.sha256(name.encode()).hexdigest()}.json"
+
+
+def _read_file(path: Path, name: str) -> Location | None:
+    try:
+        return _read(json.loads(path.read_text(encoding="utf-8")), name)
+    except (OSError, ValueError):
+        # Not there, or not whole: both cost nothing but asking Spark.
+        return None
+
+
+def _write_file(path: Path, entry: Location) -> None:
+    """Write an entry in one step, for this user only."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, draft = tempfile.mkstemp(prefix=".name-", suffix=".json", dir=path.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            json.dump(asdict(entry), file)
+        Path(draft).replace(path)
+    finally:
+        Path(draft).unlink(missing_ok=True)

@@ -1,0 +1,91 @@
+"""How an application is told where the tables are stored and who is asking."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from delta_cdc.spec import ApplySpec, EnableSpec, ReadSpec
+from delta_cdc.storage import google_key_confs, properties_text, spark_storage
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from airflow.sdk.types import Logger
+
+    from airflow_delta_cdc.hooks.submit import DeltaCdcSubmitHook
+    from delta_cdc.spec import Spec
+    from delta_cdc.storage import SparkStorage
+
+_PROPERTIES = "storage.properties"
+_GOOGLE_KEY = "google-key.json"
+
+
+def tell_storage(
+    hook: DeltaCdcSubmitHook,
+    options: Mapping[str, str] | None,
+    *,
+    spec: Spec,
+    directory: Path,
+    log: Logger,
+) -> None:
+    """Tell an application the storage that some options describe.
+
+    No credential is on the command line: S3's go by the environment to a driver on this machine, all others
+    by a properties file that only this user can read. A driver in a pod gets none: it has an identity of
+    its own.
+
+    :param hook: filled in; its own confs win
+    :param options: storage options as delta-rs names them
+    :param directory: the run's private directory
+    """
+    storage = spark_storage(options, _locations(spec))
+    hook._conf = {**storage.confs, **hook._conf}
+    if hook.is_cluster and hook.is_kubernetes:
+        if storage.credentials or storage.google_key:
+            log.info(
+                "Credentials of the storage are not handed to pods: the driver uses the identity of its "
+                "service account."
+            )
+        return
+    hook._conf = {**storage.public_credentials, **_google(hook, storage, directory, log), **hook._conf}
+    if not hook.is_cluster:
+        hook.add_private_environment(storage.environment)
+    secrets = storage.secrets(beside_environment=not hook.is_cluster)
+    if secrets:
+        # Of two lines with one name the last one counts, and that is the user's.
+        hook.use_private_properties(
+            lambda own: write_private(directory / _PROPERTIES, f"{properties_text(secrets)}{own}")
+        )
+
+
+def _google(hook: DeltaCdcSubmitHook, storage: SparkStorage, directory: Path, log: Logger) -> dict[str, str]:
+    if storage.google_key is None:
+        return {}
+    if hook.master.startswith("local"):
+        return google_key_confs(str(write_private(directory / _GOOGLE_KEY, storage.google_key)))
+    log.info(
+        "The Google service account's key is known to this worker alone: Spark on %s uses an identity of its "
+        "own. (A key file that is on every node is named by service_account_path.)",
+        hook.master,
+    )
+    return {}
+
+
+def _locations(spec: Spec) -> list[str]:
+    """Return the locations that a job reads and writes."""
+    if isinstance(spec, ApplySpec):
+        staged = [step.staging.uri for step in spec.steps if step.staging is not None]
+        return [spec.source_uri, spec.target_uri, *staged]
+    if isinstance(spec, ReadSpec):
+        return [spec.source_uri, spec.staging_uri]
+    return list(spec.tables) if isinstance(spec, EnableSpec) else []
+
+
+def write_private(path: Path, text: str) -> Path:
+    """Write a new file that only this user can read."""
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(text)
+    return path
