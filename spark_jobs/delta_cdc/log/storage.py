@@ -14,14 +14,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import unquote, urlsplit
 
 from delta_cdc.errors import DeltaCdcError, StoreUnavailable
 from delta_cdc.log.store import KNOWN_SCHEMES, canonical_uri, local_path, open_store
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Iterator, Sequence
 
     from obstore.store import ObjectStore
 
@@ -52,6 +52,10 @@ class Entry:
     e_tag: str | None = None
 
 
+#: What a file is, and its bytes.
+Opened = tuple[Entry, "AsyncIterator[bytes]"]
+
+
 class Storage:
     """The files of one table.
 
@@ -77,7 +81,7 @@ class Storage:
             except FileNotFoundError:
                 return None
 
-    async def open(self, name: str) -> tuple[Entry, AsyncIterator[bytes]] | None:
+    async def open(self, name: str) -> Opened | None:
         """Open a file for streaming: one request. None where it is not there."""
         import obstore
 
@@ -91,6 +95,15 @@ class Storage:
                 return None
             entry = _entry(result.meta)
         return entry, self._chunks(result, entry.size)
+
+    async def open_all(self, names: Sequence[str]) -> list[Opened | None]:
+        """Open many files, :meth:`open` for each; small local ones are read in one go."""
+        path = local_path(self.uri)
+        if path is None:
+            return list(await asyncio.gather(*[self.open(name) for name in names]))
+        with self._named():
+            small = await asyncio.to_thread(_read_small, Path(path), names)
+        return [await self.open(name) if isinstance(found, str) else found for name, found in small]
 
     async def read(self, name: str) -> bytes | None:
         """Return a small file's bytes; None where it is not there."""
@@ -244,6 +257,25 @@ def _entry(meta: Any) -> Entry:
 def _joined(uri: str, path: str) -> str:
     scheme, separator, rest = uri.rpartition("://")
     return scheme + separator + posixpath.normpath(f"{rest}/{path}")
+
+
+def _read_small(root: Path, names: Sequence[str]) -> list[tuple[str, Opened | Literal["large"] | None]]:
+    return [(name, _read_one(root / name, name)) for name in names]
+
+
+def _read_one(path: Path, name: str) -> Opened | Literal["large"] | None:
+    try:
+        with path.open("rb") as file:
+            stat = os.fstat(file.fileno())
+            if stat.st_size > _CHUNK:
+                return "large"
+            return Entry(name, stat.st_size, stat.st_mtime_ns // 1_000_000), _once(file.read())
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        return None
+
+
+async def _once(content: bytes) -> AsyncIterator[bytes]:
+    yield content
 
 
 def _scan(folder: Path, after: str | None) -> list[Entry]:

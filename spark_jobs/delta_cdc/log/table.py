@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from delta_cdc.log.actions import Action, Commit, Protocol
     from delta_cdc.log.checkpoint import ActiveFile
     from delta_cdc.log.listing import Listing
+    from delta_cdc.log.storage import Opened
 
 T = TypeVar("T")
 _LOG_ENTRY = re.compile(r"^_delta_log(/|$)")
@@ -64,7 +65,9 @@ _READABLE = frozenset(
     }
 )
 _NEWEST_READER = 3
-_CONCURRENT = 16
+#: Files that are opened together, and how many such lots at once.
+_TOGETHER = 8
+_CONCURRENT = 4
 #: So many hits one after the other, and a listing is cheaper than asking on.
 _WALK = 8
 _LAST_CHECKPOINT = f"{LOG}/_last_checkpoint"
@@ -238,13 +241,7 @@ class DeltaLog:
     async def find(self, version: int) -> Commit | None:
         """Return one commit, or None where its file is not there."""
         opened = await self._storage.open(_path(version)) if version >= 0 else None
-        if opened is None:
-            return None
-        entry, chunks = opened
-        fold, lines = CommitFold(), Lines()
-        async for action in self._parsed(version, chunks, lines):
-            fold.add(action)
-        return fold.commit(version, sha256=lines.sha256, modified=entry.modified)
+        return None if opened is None else await self._folded(version, opened)
 
     async def commits(self, versions: range) -> tuple[Commit, ...]:
         """Return the commits of a range, ascending, read concurrently.
@@ -254,16 +251,23 @@ class DeltaLog:
         """
         gate = asyncio.Semaphore(_CONCURRENT)
 
-        async def one(version: int) -> Commit | None:
+        async def some(part: range) -> list[Commit | None]:
             async with gate:
-                return await self.find(version)
+                opened = await self._storage.open_all([_path(version) for version in part])
+                return [
+                    None if one is None else await self._folded(version, one)
+                    for version, one in zip(part, opened, strict=True)
+                ]
 
-        found = await asyncio.gather(*[one(version) for version in versions])
-        for version, commit in zip(versions, found, strict=True):
-            if commit is None:
-                # The first one that is missing, whichever answer came first.
-                raise await self.missing(version)
-        return tuple(commit for commit in found if commit is not None)
+        parts = [versions[at : at + _TOGETHER] for at in range(0, len(versions), _TOGETHER)]
+        found: list[Commit] = []
+        for part, commits in zip(parts, await asyncio.gather(*map(some, parts)), strict=True):
+            for version, commit in zip(part, commits, strict=True):
+                if commit is None:
+                    # The first one that is missing, whichever answer came first.
+                    raise await self.missing(version)
+                found.append(commit)
+        return tuple(found)
 
     # -- states -----------------------------------------------------------------------------------
     async def snapshot(self, version: int | None = None) -> TableState:
@@ -358,6 +362,13 @@ class DeltaLog:
         )
 
     # -- inside -----------------------------------------------------------------------------------
+    async def _folded(self, version: int, opened: Opened) -> Commit:
+        entry, chunks = opened
+        fold, lines = CommitFold(), Lines()
+        async for action in self._parsed(version, chunks, lines):
+            fold.add(action)
+        return fold.commit(version, sha256=lines.sha256, modified=entry.modified)
+
     async def _parsed(
         self, version: int, chunks: AsyncIterator[bytes], lines: Lines
     ) -> AsyncIterator[Action]:
