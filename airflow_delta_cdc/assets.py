@@ -12,18 +12,22 @@ from airflow.sdk import Asset, AssetAlias
 from delta_cdc.errors import InvalidConfiguration, TableNameUnresolved
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any
+
+    from airflow.sdk import AssetWatcher
 
 _VARIABLE = re.compile(r"\$\{?[A-Za-z_]")
 
 
-def delta_asset(table: str) -> Asset:
+def delta_asset(table: str, *, watchers: Sequence[AssetWatcher] = ()) -> Asset:
     """Return the asset of a Delta table.
 
     The same table always gives the same name and URI, however it is written (``s3a://`` or ``s3://``,
     with or without a trailing slash, as a path or as ``file://``). ``${ENV}`` is filled in.
 
     :param table: path, URI, or ``catalog.schema.table`` name; literal or with ``${ENV}``, not Jinja
+    :param watchers: what wakes the DAGs that are scheduled on this asset
     :raises InvalidConfiguration: for a template, or a variable that is not set
     """
     if is_template(table):
@@ -32,7 +36,7 @@ def delta_asset(table: str) -> Asset:
             remedy="write the table literally, or with ${ENVIRONMENT_VARIABLE}.",
         )
     uri = _uri(expand(table))
-    return Asset(name=uri, uri=uri)
+    return Asset(name=uri, uri=uri, watchers=list(watchers))
 
 
 def pipeline_alias(pipeline: str) -> AssetAlias:

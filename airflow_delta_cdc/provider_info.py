@@ -71,7 +71,13 @@ def get_provider_info() -> dict[str, Any]:
             {"integration-name": _INTEGRATION, "python-modules": ["airflow_delta_cdc.sensors.version"]}
         ],
         "triggers": [
-            {"integration-name": _INTEGRATION, "python-modules": ["airflow_delta_cdc.triggers.version"]}
+            {
+                "integration-name": _INTEGRATION,
+                "python-modules": [
+                    "airflow_delta_cdc.triggers.sensor",
+                    "airflow_delta_cdc.triggers.version",
+                ],
+            }
         ],
         "hooks": [
             {

@@ -5,45 +5,60 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow.providers.common.compat.sdk import conf
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
+from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_delta_cdc.assets import delta_asset, expand, is_literal
-from airflow_delta_cdc.triggers.version import DeltaVersionTrigger
+from airflow_delta_cdc.triggers.base import configured_interval
+from airflow_delta_cdc.triggers.patience import is_final, message_of
+from airflow_delta_cdc.triggers.sensor import DeltaVersionSensorTrigger
 from delta_cdc import arguments
 from delta_cdc.errors import DeltaCdcError, InvalidConfiguration
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from airflow.sdk import Context
 
-    from delta_cdc.waiting import News
-
-_POLL_INTERVAL = 30.0
+    from delta_cdc.waiting import Condition, News, Position
 
 
 class DeltaVersionSensor(BaseSensorOperator):
     """Succeed as soon as a table has commits that change data after a baseline. OPTIMIZE doesn't count.
 
     With ``pipeline`` and ``target`` the baseline is the pipeline's watermark, read from the target's log at
-    every look: the sensor lets the apply task run exactly when it has work. Without them it is
-    ``baseline_version``, else the version found at the first look, which is kept across retries.
+    every look of the task: the sensor lets the apply task run exactly when it has work. Without them it is
+    ``baseline_version``, else the version found at the first look, which is kept across retries and pokes.
 
-    A table that doesn't exist yet is waited for. Works deferred (one look per interval in the triggerer),
-    in mode ``reschedule`` and in mode ``poke``; never starts a JVM.
+    A table that doesn't exist yet is waited for, and so is a store that doesn't answer. Works deferred (one
+    look per interval in the triggerer), in mode ``reschedule`` and in mode ``poke``; never starts a JVM.
+    After ``timeout`` the task fails, or is skipped with ``soft_fail``, in each of these ways.
 
-    The XCom is a dict: ``table``, ``table_id``, ``version`` and ``previous_version``.
+    The XCom is a dict: ``table``, ``table_id``, ``version`` (the newest), ``previous_version`` (the
+    baseline), ``timestamp`` (of the newest commit that counted, ISO 8601 in UTC) and ``reason``
+    (``new_versions``, ``table_created`` or ``table_recreated``).
 
     :param table: path or URI of the table to watch, ``${ENV}`` allowed (templated)
     :param pipeline: the flow whose watermark is the baseline; needs ``target`` (templated)
     :param target: the target of that flow, ``${ENV}`` allowed (templated)
     :param baseline_version: commits after this version count (templated)
-    :param min_versions: how many commits that change data it takes (templated)
+    :param min_versions: how many commits that count it takes (templated)
+    :param operations: only commits of these operations count, as ``DESCRIBE HISTORY`` names them, in any
+        case: a name or a list (templated)
+    :param partitions: only commits that add or remove rows in such partitions count: a value, or a list of
+        values, by partition column (templated)
+    :param allow_recreation: whether a table dropped and made again ends the wait with the reason
+        ``table_recreated``; else it is an error
     :param deferrable: wait in the triggerer (default), or hold a worker slot as ``mode`` says
     :param poke_interval: seconds between two looks; default ``[delta_cdc] poll_interval``
-    :param storage_options: options of the object store; no secrets (templated)
-    :raises InvalidConfiguration: for ``pipeline`` without ``target`` or the other way round
+    :param delta_conn_id: connection of type ``delta`` for the object store of both tables (templated)
+    :param storage_options: options of the object store; no secrets; they win over the connection's
+        (templated)
+    :raises InvalidConfiguration: for ``pipeline`` without ``target`` or the other way round, or partitions by
+        a column that is no partition column
+    :raises SourceTableReplaced: without ``allow_recreation``, for another table at the same place
+    :raises SourceHistoryChanged: without ``allow_recreation``, for a copy of the table with another history
+    :raises UnsupportedTable: for a table whose log alone doesn't tell what happened
     :raises DeltaCdcError: a named error where the target's log holds no usable proof
     """
 
@@ -53,6 +68,9 @@ class DeltaVersionSensor(BaseSensorOperator):
         "target",
         "baseline_version",
         "min_versions",
+        "operations",
+        "partitions",
+        "delta_conn_id",
         "storage_options",
     )
     ui_color = "#e8e0f5"
@@ -65,20 +83,28 @@ class DeltaVersionSensor(BaseSensorOperator):
         target: str | None = None,
         baseline_version: int | str | None = None,
         min_versions: int | str = 1,
+        operations: Sequence[str] | str | None = None,
+        partitions: Mapping[str, Any] | None = None,
+        allow_recreation: bool = False,
         deferrable: bool = True,
+        delta_conn_id: str | None = None,
         storage_options: Mapping[str, str] | None = None,
         poke_interval: timedelta | float | None = None,
         **kwargs: Any,
     ) -> None:
-        if poke_interval is None:
-            poke_interval = conf.getfloat("delta_cdc", "poll_interval", fallback=_POLL_INTERVAL)
-        super().__init__(poke_interval=poke_interval, **kwargs)
+        super().__init__(
+            poke_interval=configured_interval() if poke_interval is None else poke_interval, **kwargs
+        )
         self.table = table
         self.pipeline = pipeline
         self.target = target
         self.baseline_version = baseline_version
         self.min_versions = min_versions
+        self.operations = operations
+        self.partitions = partitions
+        self.allow_recreation = allow_recreation
         self.deferrable = deferrable
+        self.delta_conn_id = delta_conn_id
         self.storage_options = storage_options
         if is_literal(table):
             self.add_inlets([delta_asset(table)])
@@ -88,20 +114,30 @@ class DeltaVersionSensor(BaseSensorOperator):
         if not self.deferrable:
             return super().execute(context)
         baseline = self._baseline(context)
-        news = self._look(baseline)
+        news = self._look_if_possible(baseline)
         if news is None:
             self._wait_in_triggerer(baseline)
             return None
         return news.to_dict()
 
-    def _wait_in_triggerer(self, baseline: int) -> None:
+    def _wait_in_triggerer(self, baseline: Position) -> None:
+        condition = self._condition()
         self.defer(
-            trigger=DeltaVersionTrigger(
+            trigger=DeltaVersionSensorTrigger(
                 table=self._table(),
-                baseline_version=baseline,
-                min_versions=self._min_versions(),
+                baseline=baseline.to_dict(),
+                min_versions=condition.min_versions,
+                operations=sorted(condition.operations) or None,
+                partitions={
+                    column: sorted(values, key=lambda value: (value is not None, value))
+                    for column, values in condition.partitions.items()
+                }
+                or None,
+                allow_recreation=self.allow_recreation,
                 poll_interval=self.poke_interval,
-                storage_options=self._storage_options(),
+                # The connection is read in the triggerer: what a trigger is given is kept in the database.
+                delta_conn_id=arguments.text(self.delta_conn_id),
+                storage_options=self.storage_options,
             ),
             method_name="execute_complete",
             timeout=timedelta(seconds=self.timeout),
@@ -109,7 +145,7 @@ class DeltaVersionSensor(BaseSensorOperator):
 
     def poke(self, context: Context) -> PokeReturnValue:
         """Look once."""
-        news = self._look(self._baseline(context))
+        news = self._look_if_possible(self._baseline(context))
         return PokeReturnValue(is_done=news is not None, xcom_value=news.to_dict() if news else None)
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
@@ -117,24 +153,40 @@ class DeltaVersionSensor(BaseSensorOperator):
 
         :raises DeltaCdcError: the named error the trigger gave up with
         """
-        if "error" in event:
-            raise DeltaCdcError.from_dict(event["error"])
-        return event
+        if "error" not in event:
+            return event
+        error = DeltaCdcError.from_dict(event["error"])
+        if self.never_fail:
+            # Poking does the same; Airflow knows nothing of our errors here.
+            raise AirflowSkipException(str(error)) from error
+        raise error
 
     # -- one look -------------------------------------------------------------------------------
-    def _look(self, baseline: int) -> News | None:
+    def _look_if_possible(self, baseline: Position) -> News | None:
+        try:
+            return self._look(baseline)
+        except DeltaCdcError as error:
+            if is_final(error):
+                raise
+            self.log.warning("Cannot look, and will go on trying: %s", message_of(error))
+            return None
+
+    def _look(self, baseline: Position) -> News | None:
         from delta_cdc.log import run_sync
         from delta_cdc.waiting import Watch
 
         watch = Watch(
             self._table(),
-            baseline_version=baseline,
-            min_versions=self._min_versions(),
+            position=baseline,
+            condition=self._condition(),
+            allow_recreation=self.allow_recreation,
             storage_options=self._storage_options(),
         )
         return run_sync(watch.look())
 
-    def _baseline(self, context: Context) -> int:
+    def _baseline(self, context: Context) -> Position:
+        from delta_cdc.waiting import Position
+
         given = arguments.is_given
         if given(self.pipeline) != given(self.target):
             raise InvalidConfiguration(
@@ -144,33 +196,33 @@ class DeltaVersionSensor(BaseSensorOperator):
         if given(self.pipeline):
             return self._watermark()
         version = arguments.whole_number("baseline_version", self.baseline_version)
-        return self._pinned(context) if version is None else version
+        return self._pinned(context) if version is None else Position(version)
 
-    def _watermark(self) -> int:
-        """Return the version that the target's log proves, or -1 where nothing is proved yet."""
+    def _watermark(self) -> Position:
+        """Return what the target's log proves, or before everything where nothing is proved yet."""
         from delta_cdc.log import DeltaLog
         from delta_cdc.reconcile import reconcile
-        from delta_cdc.waiting import BEFORE_EVERYTHING
+        from delta_cdc.waiting import Position
 
         log = DeltaLog(expand(arguments.required("target", self.target)), self._storage_options())
         proof = reconcile(log, arguments.required("pipeline", self.pipeline))
         if proof is None or proof.seal is None:
-            return BEFORE_EVERYTHING
-        return proof.seal.watermark
+            return Position()
+        seal = proof.seal
+        return Position(seal.watermark, seal.source_table_id, seal.source_commit_hash or None)
 
-    def _pinned(self, context: Context) -> int:
-        """Return the version found at the first look of this task, in whatever try that was."""
+    def _pinned(self, context: Context) -> Position:
+        """Return where the table was at the first look of this task, in whatever try or poke that was."""
         from delta_cdc.log import run_sync
-        from delta_cdc.waiting import newest_version
+        from delta_cdc.waiting import Position, position_now
 
         store = context.get("task_state_store")
-        pinned = store.get(self._pin_key()) if store is not None else None
-        if isinstance(pinned, int):
-            return pinned
-        newest = run_sync(newest_version(self._table(), storage_options=self._storage_options()))
-        if store is not None:
-            store.set(self._pin_key(), newest)
-        return newest
+        pinned = Position.from_dict(store.get(self._pin_key())) if store is not None else None
+        if pinned is None:
+            pinned = run_sync(position_now(self._table(), storage_options=self._storage_options()))
+            if store is not None:
+                store.set(self._pin_key(), pinned.to_dict())
+        return pinned
 
     def _pin_key(self) -> str:
         return f"baseline:{delta_asset(self._table()).uri}"[:512]
@@ -178,8 +230,14 @@ class DeltaVersionSensor(BaseSensorOperator):
     def _table(self) -> str:
         return expand(arguments.required("table", self.table))
 
-    def _min_versions(self) -> int:
-        return arguments.whole_number("min_versions", self.min_versions, minimum=1) or 1
+    def _condition(self) -> Condition:
+        from delta_cdc.waiting import Condition
+
+        return Condition.of(
+            min_versions=self.min_versions, operations=self.operations, partitions=self.partitions
+        )
 
     def _storage_options(self) -> dict[str, str] | None:
-        return dict(self.storage_options) if self.storage_options else None
+        from airflow_delta_cdc.hooks.table import storage_options
+
+        return storage_options(arguments.text(self.delta_conn_id), self.storage_options)

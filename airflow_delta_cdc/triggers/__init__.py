@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from airflow_delta_cdc.triggers.sensor import DeltaVersionSensorTrigger
 from airflow_delta_cdc.triggers.version import DeltaVersionTrigger
 
-__all__ = ["DeltaVersionTrigger"]
+__all__ = ["DeltaVersionSensorTrigger", "DeltaVersionTrigger"]

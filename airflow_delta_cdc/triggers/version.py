@@ -1,108 +1,243 @@
-"""Wait in the triggerer until a Delta table has new changes."""
+"""Wake DAGs whenever a Delta table has new changes.
+
+How an event is not lost
+------------------------
+A trigger that yields an event and then saves its cursor loses the event when the triggerer dies between the
+two in the wrong order. Airflow's acknowledged shared stream gives the right order: the triggerer calls
+:meth:`_Versions.advance` only after the asset event of what was yielded is in the metadata database, and only
+there the cursor moves. Dying before that means that the event is made once more; an asset event is a nudge,
+and what it wakes works from a watermark of its own.
+
+The stream is built by a class method that sees nothing but the trigger's arguments: the state store that
+Airflow gives to a trigger (``self.asset_state_store``) is out of its reach. So the arguments name the asset,
+and the producer opens the same store by that name.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
+import logging
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
-from airflow.triggers.base import BaseTrigger, TriggerEvent
+from airflow.triggers.base import BaseEventTrigger, TriggerEvent
+from airflow.triggers.shared_stream import SharedStreamProducer
 
-from delta_cdc.errors import DeltaCdcError, UnsupportedTable
+from airflow_delta_cdc.assets import delta_asset, expand, is_literal
+from airflow_delta_cdc.triggers.base import WatchingTrigger
+from airflow_delta_cdc.triggers.patience import Patience, is_final
+from delta_cdc.log import canonical_uri
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Mapping, Sequence
 
-#: Longest pause after failed looks, in seconds; a longer poll interval stays as it is.
-LONGEST_BACKOFF = 300.0
+    from airflow.triggers.shared_stream import AdvanceItem
+
+    from delta_cdc.waiting import News, Position, Watch
+
+_log = logging.getLogger(__name__)
 
 
-class DeltaVersionTrigger(BaseTrigger):
-    """Fire once, as soon as a table has enough commits that change data after a baseline.
+class DeltaVersionTrigger(WatchingTrigger, BaseEventTrigger):
+    """Fire whenever a table has new commits that change data: the trigger of an ``AssetWatcher``.
 
-    Looks at the table's log without a JVM and without blocking the event loop. A table that doesn't exist
-    yet is waited for. A store that fails or is slow makes the pause longer, never ends the trigger.
+    .. code-block:: python
 
-    The event holds either ``table``, ``table_id``, ``version`` and ``previous_version``, or ``error`` with
-    a named error that waiting can't repair.
+        orders = delta_asset(
+            ORDERS, watchers=[AssetWatcher(name="orders", trigger=DeltaVersionTrigger(table=ORDERS))]
+        )
+        with DAG("orders_current", schedule=[orders]): ...
 
-    :param table: path or URI of the table
-    :param baseline_version: commits after this version count; -1 counts all
-    :param min_versions: how many commits that change data it takes
-    :param poll_interval: seconds between two looks
+    It looks at the table's log without a JVM and without blocking the event loop: one small request per look.
+    A table that doesn't exist is waited for. A store that fails or is slow makes the pauses longer, up to
+    five minutes; nothing ends the trigger.
+
+    Each event tells about everything since the one before: ``table``, ``table_id``, ``version`` (the newest),
+    ``previous_version`` (None the first time), ``timestamp`` and ``reason`` (``new_versions``,
+    ``table_created`` or ``table_recreated``). How far it got is kept in the asset's state store; without it,
+    it fires once. No event is lost when the triggerer dies, and one may come twice.
+
+    :param table: path or URI of the table, ``${ENV}`` allowed
+    :param asset_name: name of the asset that is watched; None is the one of ``delta_asset(table)``. Its state
+        store keeps how far the trigger got, so two assets on one table are independent of each other.
+    :param min_versions: how many commits that count make an event
+    :param operations: only commits of these operations count, as ``DESCRIBE HISTORY`` names them, in any case
+    :param partitions: only commits that touch such partitions count: a value, or a list of values, by column
+    :param poll_interval: seconds between two looks; None is ``[delta_cdc] poll_interval``
+    :param delta_conn_id: connection of type ``delta`` for the object store; it is read in the triggerer
     :param storage_options: options of the object store; no secrets, they are kept in Airflow's database
+    :param allow_recreation: whether a table made again at the same place is an event; else it is logged as an
+        error and nothing comes until the entry in the asset's state store is deleted
+    :raises TableNameUnresolved: for a catalog name
     """
 
     def __init__(
         self,
         *,
         table: str,
-        baseline_version: int,
+        asset_name: str | None = None,
         min_versions: int = 1,
-        poll_interval: float = 30.0,
+        operations: Sequence[str] | str | None = None,
+        partitions: Mapping[str, Any] | None = None,
+        poll_interval: float | None = None,
+        delta_conn_id: str | None = None,
         storage_options: Mapping[str, str] | None = None,
+        allow_recreation: bool = True,
     ) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.table = table
-        self.baseline_version = baseline_version
-        self.min_versions = min_versions
-        self.poll_interval = poll_interval
-        self.storage_options = dict(storage_options) if storage_options else None
+        super().__init__(
+            table=table,
+            min_versions=min_versions,
+            operations=operations,
+            partitions=partitions,
+            allow_recreation=allow_recreation,
+            poll_interval=poll_interval,
+            delta_conn_id=delta_conn_id,
+            storage_options=storage_options,
+        )
+        if is_literal(table):
+            # A name that can't be watched is seen at once, as an import error of the DAG file.
+            canonical_uri(expand(table))
+        self.asset_name = asset_name or delta_asset(table).name
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class's path and what its constructor needs."""
-        return (
-            f"{type(self).__module__}.{type(self).__qualname__}",
-            {
-                "table": self.table,
-                "baseline_version": self.baseline_version,
-                "min_versions": self.min_versions,
-                "poll_interval": self.poll_interval,
-                "storage_options": self.storage_options,
-            },
-        )
+        path, arguments = super().serialize()
+        return path, {**arguments, "asset_name": self.asset_name}
+
+    def shared_stream_key(self) -> tuple[str, str]:
+        """Return what tells this trigger's stream from others: all its arguments."""
+        path, arguments = self.serialize()
+        return path, json.dumps(arguments, sort_keys=True, default=str)
+
+    @classmethod
+    def create_shared_stream_producer(cls, kwargs: dict[str, Any]) -> SharedStreamProducer:
+        """Return the producer: its cursor moves when an event is safely stored."""
+        return _Versions(cls(**kwargs))
+
+    async def filter_shared_stream(self, shared_stream: AsyncIterator[Any]) -> AsyncIterator[TriggerEvent]:
+        """Turn what the producer found into events."""
+        async for payload in shared_stream:
+            yield TriggerEvent(payload)  # type: ignore[no-untyped-call]
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Look, pause, look again; yield one event and end."""
-        from delta_cdc.waiting import Watch
+        """Do the same without acknowledgement, so without moving the cursor; Airflow doesn't call it."""
+        async with aclosing(_Versions(self).open_stream()) as stream:  # type: ignore[type-var]
+            async for payload, _ in stream:
+                yield TriggerEvent(payload)  # type: ignore[no-untyped-call]
 
-        try:
-            watch = Watch(
-                self.table,
-                baseline_version=self.baseline_version,
-                min_versions=self.min_versions,
-                storage_options=self.storage_options,
-            )
-        except DeltaCdcError as error:
-            # The location itself is wrong: a catalog name, an unknown scheme.
-            yield _event({"error": error.to_dict()})
-            return
-        failures = 0
+    def cursor_key(self) -> str:
+        """Return the key in the asset's state store: several triggers may watch one asset."""
+        what = [self.table, self.operations, self.partitions]
+        digest = hashlib.sha256(json.dumps(what, sort_keys=True, default=str).encode()).hexdigest()
+        return f"seen:{digest[:16]}"
+
+
+class _Versions(SharedStreamProducer):
+    """Looks at one table for ever, and moves the cursor when told that an event is stored. Never raises."""
+
+    def __init__(self, trigger: DeltaVersionTrigger) -> None:
+        self._trigger = trigger
+        self._cursor = _Cursor(trigger.asset_name, trigger.cursor_key(), trigger.table)
+        self._patience = Patience(trigger.table, trigger.poll_interval, _log)
+        self._watch: Watch | None = None
+
+    async def open_stream(self) -> AsyncIterator[tuple[dict[str, Any], Position]]:
+        """Yield what was found, and where the cursor stands once that is stored."""
         while True:
-            try:
-                news = await watch.look()
-                failures = 0
-            except UnsupportedTable as error:
-                yield _event({"error": error.to_dict()})
-                return
-            except Exception as error:  # noqa: BLE001
-                # Whatever a store can raise: the triggerer must not go down with it.
-                failures += 1
-                news = None
-                self.log.warning("Cannot look at %s (try %s): %s", self.table, failures, _short(error))
+            news = await self._look()
             if news is not None:
-                yield _event(news.to_dict())
-                return
-            await asyncio.sleep(self.pause(failures))
+                yield news.to_dict(), news.position
+            await asyncio.sleep(self._patience.pause())
 
-    def pause(self, failures: int) -> float:
-        """Return the seconds to wait after so many failed looks in a row."""
-        longest = max(self.poll_interval, LONGEST_BACKOFF)
-        return float(min(self.poll_interval * 2 ** min(failures, 16), longest))
+    async def advance(self, batch: Sequence[AdvanceItem]) -> None:
+        """Move the cursor up to the last event before the first that wasn't stored, and keep it."""
+        for item in batch:
+            if not item.outcome.is_clean:
+                # The next look starts at the cursor again, so that the event is made once more.
+                self._watch = None
+                break
+            self._cursor.position = item.broker_payload
+        await self._cursor.save()
+
+    async def _open(self) -> Watch:
+        watch = self._watch
+        if watch is None:
+            watch = self._watch = await self._trigger.watch(await self._cursor.load())
+        elif self._patience.failures:
+            await self._trigger.renew(watch)
+        return watch
+
+    async def _look(self) -> News | None:
+        try:
+            watch = await self._open()
+            news = await watch.look()
+        except Exception as error:  # noqa: BLE001
+            # A stream that ends is built anew about once a second, so it must outlive whatever a store
+            # raises.
+            self._patience.failed(error)
+            if is_final(error):
+                # Somebody may put it right in the state store, which is read again then.
+                self._watch = None
+            return None
+        self._patience.fine()
+        await self._cursor.save()
+        if news is not None:
+            watch.go_on_after(news)
+        return news
 
 
-def _event(payload: dict[str, Any]) -> TriggerEvent:
-    return TriggerEvent(payload)  # type: ignore[no-untyped-call]
+class _Cursor:
+    """How far a watcher got, in its asset's state store."""
 
+    def __init__(self, asset_name: str, key: str, table: str) -> None:
+        self._asset_name = asset_name
+        self._key = key
+        self._table = table
+        self._saved: Position | None = None
+        self._warned = False
+        #: Where the cursor stands; None until it was loaded or moved.
+        self.position: Position | None = None
 
-def _short(error: Exception) -> str:
-    return error.message if isinstance(error, DeltaCdcError) else f"{type(error).__name__}: {error}"
+    async def load(self) -> Position:
+        """Return where to go on; before everything where nothing is kept.
+
+        :raises Exception: where the store can't be asked, which is not the same as finding nothing there
+        """
+        from delta_cdc.waiting import Position
+
+        if self.position != self._saved:
+            # Not kept yet, and still nearer to the truth.
+            assert self.position is not None
+            return self.position
+        self.position = self._saved = Position.from_dict(await self._store().aget(self._key))
+        return self.position or Position()
+
+    async def save(self) -> None:
+        """Keep the position, if it isn't kept yet. After a failure, the next look tries again."""
+        moved = self.position
+        if moved is None or moved == self._saved:
+            return
+        try:
+            await self._store().aset(self._key, {"table": self._table, **moved.to_dict()})
+        except Exception as error:  # noqa: BLE001
+            if not self._warned:
+                _log.warning(
+                    "Cannot keep in the state store of asset %r that %s was seen up to version %s (%s). If "
+                    "the triggerer is restarted now, the last event comes once more. Is that the asset's "
+                    "name, and does an active DAG use it?",
+                    self._asset_name,
+                    self._table,
+                    moved.version,
+                    error,
+                )
+            self._warned = True
+            return
+        self._saved, self._warned = moved, False
+
+    def _store(self) -> Any:
+        from airflow.sdk.definitions.asset import AssetNameRef
+        from airflow.sdk.execution_time.context import AssetStateStoreAccessors
+
+        return AssetStateStoreAccessors(inlets=[AssetNameRef(name=self._asset_name)])

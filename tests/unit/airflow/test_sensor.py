@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
-from airflow.sdk.exceptions import TaskDeferred
+from airflow.sdk.exceptions import AirflowSensorTimeout, AirflowSkipException, TaskDeferred
+from deltalake import write_deltalake
 
 from airflow_delta_cdc.sensors import DeltaVersionSensor
-from airflow_delta_cdc.triggers import DeltaVersionTrigger
-from delta_cdc.errors import InvalidConfiguration, TableNameUnresolved, TargetWithoutProof
+from airflow_delta_cdc.triggers import DeltaVersionSensorTrigger
+from delta_cdc.errors import (
+    InvalidConfiguration,
+    SourceTableReplaced,
+    StoreUnavailable,
+    TableNameUnresolved,
+    TargetWithoutProof,
+)
+from delta_cdc.waiting import Condition, Watch
 from tests.unit.airflow.tables import append
 from tests.unit.airflow.test_base_operator import Store
 
@@ -65,22 +77,119 @@ def test_pipeline_and_target_go_together(tmp_path: Path, arguments: dict[str, st
         poke(sensor(tmp_path / "t", **arguments))
 
 
+def deferred(task: DeltaVersionSensor, **kept: Any) -> TaskDeferred:
+    context: Any = {"task_state_store": Store(**kept)}
+    with pytest.raises(TaskDeferred) as raised:
+        task.execute(context)
+    return raised.value
+
+
 def test_deferring_hands_the_baseline_to_the_trigger(tmp_path: Path) -> None:
     append(tmp_path / "t", [1])
-    task = sensor(tmp_path / "t", deferrable=True, poke_interval=5, min_versions="2", baseline_version=0)
-    context: Any = {"task_state_store": Store()}
-    with pytest.raises(TaskDeferred) as deferred:
-        task.execute(context)
-    trigger = deferred.value.trigger
-    assert isinstance(trigger, DeltaVersionTrigger)
-    assert trigger.serialize()[1] == {
+    wait = deferred(
+        sensor(
+            tmp_path / "t",
+            poke_interval=5,
+            timeout=60,
+            min_versions="2",
+            baseline_version=0,
+            operations="Merge",
+        )
+    )
+    assert isinstance(wait.trigger, DeltaVersionSensorTrigger)
+    assert wait.trigger.serialize()[1] == {
         "table": str(tmp_path / "t"),
-        "baseline_version": 0,
+        "baseline": {"version": 0, "table_id": None, "commit_hash": None},
         "min_versions": 2,
+        "operations": ["merge"],
+        "partitions": None,
+        "allow_recreation": False,
         "poll_interval": 5.0,
+        "delta_conn_id": None,
         "storage_options": None,
     }
-    assert deferred.value.method_name == "execute_complete"
+    assert wait.method_name == "execute_complete"
+    assert wait.timeout == timedelta(seconds=60)
+
+
+def test_the_triggers_arguments_mean_the_same(tmp_path: Path) -> None:
+    rows = pa.table({"day": ["a"], "hour": [1], "n": [1]})
+    write_deltalake(str(tmp_path / "t"), rows, partition_by=["day", "hour"])
+    task = sensor(tmp_path / "t", partitions={"day": ["b", None], "hour": 2}, operations=["WRITE", "merge"])
+    arguments = deferred(task).trigger.serialize()[1]
+    again = Condition.of(operations=arguments["operations"], partitions=arguments["partitions"])
+    assert again == task._condition()
+    assert json.loads(json.dumps(arguments)) == arguments
+
+
+def test_secrets_of_the_connection_stay_out_of_the_trigger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(tmp_path / "t", [1])
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_LAKE",
+        json.dumps(
+            {"conn_type": "delta", "login": "AKIA", "password": "hidden!", "extra": {"storage": "s3"}}
+        ),
+    )
+    task = sensor(tmp_path / "t", delta_conn_id="lake", storage_options={"region": "x"})
+    assert "hidden!" in str(task._storage_options())
+    arguments = deferred(task).trigger.serialize()[1]
+    assert (arguments["delta_conn_id"], arguments["storage_options"]) == ("lake", {"region": "x"})
+    assert "hidden!" not in str(arguments)
+
+
+def test_the_pinned_baseline_knows_which_table_it_was(tmp_path: Path) -> None:
+    table = tmp_path / "t"
+    append(table, [1])
+    store = Store()
+    assert not poke(sensor(table), store).is_done
+    shutil.rmtree(table)
+    append(table, [2])
+    with pytest.raises(SourceTableReplaced):
+        poke(sensor(table), store)
+    found = poke(sensor(table, allow_recreation=True), store)
+    assert found.xcom_value["reason"] == "table_recreated"
+
+
+@pytest.mark.parametrize("deferrable", [True, False])
+def test_a_timeout_is_a_skip_with_soft_fail(tmp_path: Path, deferrable: bool) -> None:
+    append(tmp_path / "t", [1])
+
+    def run_out(**how: Any) -> None:
+        task = sensor(tmp_path / "t", timeout=0, poke_interval=0, deferrable=deferrable, **how)
+        context: Any = {"task_state_store": Store()}
+        if deferrable:
+            # What the scheduler hands to the worker when a deferral's time is over.
+            task.resume_execution("__fail__", {"error": "Trigger timeout"}, context)
+        else:
+            task.execute(context)
+
+    with pytest.raises(AirflowSensorTimeout):
+        run_out()
+    with pytest.raises(AirflowSkipException):
+        run_out(soft_fail=True)
+
+
+def test_poking_survives_a_store_that_does_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(tmp_path / "t", [1])
+
+    async def unavailable(self: Watch) -> None:
+        raise StoreUnavailable("503", remedy="wait.")
+
+    monkeypatch.setattr(Watch, "look", unavailable)
+    assert not poke(sensor(tmp_path / "t", baseline_version=0)).is_done
+    # Deferred, the triggerer goes on looking.
+    assert deferred(sensor(tmp_path / "t", baseline_version=0))
+
+
+def test_never_fail_skips_on_a_named_error(tmp_path: Path) -> None:
+    error = SourceTableReplaced("another table.", remedy="look.")
+    context: Any = {}
+    with pytest.raises(AirflowSkipException):
+        sensor(tmp_path / "t", never_fail=True).execute_complete(context, {"error": error.to_dict()})
 
 
 def test_what_is_there_already_needs_no_triggerer(tmp_path: Path) -> None:

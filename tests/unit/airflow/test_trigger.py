@@ -1,39 +1,55 @@
-"""The trigger: one event, no crash."""
+"""The sensor's trigger: one event, no crash."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
-from airflow_delta_cdc.triggers import DeltaVersionTrigger
-from airflow_delta_cdc.triggers.version import LONGEST_BACKOFF
+import pytest
+
+from airflow_delta_cdc.triggers import DeltaVersionSensorTrigger
+from airflow_delta_cdc.triggers.patience import JITTER, LONGEST_BACKOFF, Patience
+from delta_cdc.errors import StoreUnavailable
 from delta_cdc.waiting import Watch
 from tests.unit.airflow.tables import append
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import pytest
     from airflow.triggers.base import TriggerEvent
 
 
-def trigger(table: object, **arguments: Any) -> DeltaVersionTrigger:
-    return DeltaVersionTrigger(
-        table=str(table), **{"baseline_version": 0, "poll_interval": 0.01, **arguments}
+def trigger(table: object, **arguments: Any) -> DeltaVersionSensorTrigger:
+    return DeltaVersionSensorTrigger(
+        table=str(table), **{"baseline": {"version": 0}, "poll_interval": 0.01, **arguments}
     )
 
 
-async def first_event(of: DeltaVersionTrigger) -> TriggerEvent:
+async def first_event(of: DeltaVersionSensorTrigger) -> TriggerEvent:
     async with asyncio.timeout(60), aclosing(of.run()) as events:  # type: ignore[type-var]
         return await anext(events)
 
 
+def patience(interval: float = 10.0) -> Patience:
+    return Patience("/t", interval, logging.getLogger("airflow.test"))
+
+
 def test_serializing_round_trip() -> None:
-    made = trigger("/t", min_versions=3, storage_options={"region": "x"})
+    made = trigger(
+        "/t",
+        min_versions=3,
+        operations=["MERGE"],
+        partitions={"day": ["a", None]},
+        delta_conn_id="lake",
+        storage_options={"region": "x"},
+    )
     path, arguments = made.serialize()
-    assert path == "airflow_delta_cdc.triggers.version.DeltaVersionTrigger"
-    assert DeltaVersionTrigger(**arguments).serialize() == made.serialize()
+    assert path == "airflow_delta_cdc.triggers.sensor.DeltaVersionSensorTrigger"
+    assert DeltaVersionSensorTrigger(**arguments).serialize() == made.serialize()
+    assert json.loads(json.dumps(arguments)) == arguments
     assert arguments["storage_options"] == {"region": "x"}
 
 
@@ -45,17 +61,20 @@ def test_fires_for_what_is_there_already(tmp_path: Path) -> None:
     assert event.payload["previous_version"] == 0
 
 
-def test_fires_once_the_change_comes_and_then_ends(tmp_path: Path) -> None:
+def test_fires_once_the_change_comes_and_then_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     append(tmp_path / "t", [1])
     looked = asyncio.Event()
+    pause = Patience.pause
+
+    def after_a_look(self: Patience) -> float:
+        looked.set()
+        return pause(self)
+
+    monkeypatch.setattr(Patience, "pause", after_a_look)
 
     async def scenario() -> list[TriggerEvent]:
-        waiting = trigger(tmp_path / "t")
-        pause = waiting.pause
-        waiting.pause = lambda failures: (looked.set(), pause(failures))[1]  # type: ignore[method-assign]
-
         async def all_events() -> list[TriggerEvent]:
-            return [event async for event in waiting.run()]
+            return [event async for event in trigger(tmp_path / "t").run()]
 
         task = asyncio.create_task(all_events())
         await looked.wait()
@@ -70,7 +89,13 @@ def test_fires_once_the_change_comes_and_then_ends(tmp_path: Path) -> None:
 def test_survives_a_failing_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     append(tmp_path / "t", [1])
     append(tmp_path / "t", [2])
-    real, trouble = Watch.look, [OSError("connection reset"), RuntimeError("throttled"), TimeoutError()]
+    trouble: list[Exception] = [
+        OSError("connection reset"),
+        RuntimeError("throttled"),
+        TimeoutError(),
+        StoreUnavailable("503", remedy="wait."),
+    ]
+    real = Watch.look
 
     async def shaky(self: Watch) -> Any:
         if trouble:
@@ -83,13 +108,109 @@ def test_survives_a_failing_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert not trouble
 
 
-def test_what_waiting_cannot_repair_is_a_named_error() -> None:
-    event = asyncio.run(first_event(trigger("main.sales.orders")))
-    assert event.payload["error"]["class"] == "TableNameUnresolved"
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"table": "main.sales.orders"}, "TableNameUnresolved"),
+        ({"partitions": {"nothing": 1}}, "InvalidConfiguration"),
+        ({"baseline": {"version": 9}}, "SourceTableReplaced"),
+        ({"delta_conn_id": "nowhere"}, "DeltaConnectionNotFound"),
+    ],
+)
+def test_what_waiting_cannot_repair_is_a_named_error(
+    tmp_path: Path, arguments: dict[str, Any], error: str
+) -> None:
+    append(tmp_path / "t", [1])
+    event = asyncio.run(first_event(trigger(**{"table": tmp_path / "t", **arguments})))
+    assert event.payload["error"]["class"] == error
 
 
-def test_backoff_grows_to_a_cap() -> None:
-    waiting = trigger("/t", poll_interval=10.0)
-    assert [waiting.pause(failures) for failures in (0, 1, 2)] == [10.0, 20.0, 40.0]
-    assert waiting.pause(1000) == LONGEST_BACKOFF
-    assert trigger("/t", poll_interval=900.0).pause(5) == 900.0
+def test_a_damaged_log_is_looked_at_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for i in range(3):
+        append(tmp_path / "t", [i])
+    # As a table looks for a moment while it is being deleted.
+    hole = tmp_path / "t" / "_delta_log" / f"{1:020d}.json"
+    kept = hole.read_bytes()
+    hole.unlink()
+
+    event = asyncio.run(first_event(trigger(tmp_path / "t")))
+    assert event.payload["error"]["class"] in ("LogGap", "VersionsExpired")
+
+    real = Patience.failed
+
+    def repaired(self: Patience, error: Exception) -> None:
+        hole.write_bytes(kept)
+        real(self, error)
+
+    monkeypatch.setattr(Patience, "failed", repaired)
+    assert asyncio.run(first_event(trigger(tmp_path / "t"))).payload["version"] == 2
+
+
+def test_a_table_made_again_fires_where_that_is_allowed(tmp_path: Path) -> None:
+    append(tmp_path / "t", [1])
+    event = asyncio.run(first_event(trigger(tmp_path / "t", baseline={"version": 9}, allow_recreation=True)))
+    assert event.payload["reason"] == "table_recreated"
+
+
+def test_credentials_are_read_again_after_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    append(tmp_path / "t", [1])
+    append(tmp_path / "t", [2])
+    monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps({"conn_type": "delta", "extra": {"region": "old"}}))
+    options: list[Any] = []
+    real = Watch.__init__
+
+    def note(self: Watch, *args: Any, **given: Any) -> None:
+        options.append(given["storage_options"])
+        real(self, *args, **given)
+
+    async def expired(self: Watch) -> Any:
+        monkeypatch.setenv(
+            "AIRFLOW_CONN_LAKE", json.dumps({"conn_type": "delta", "extra": {"region": "new"}})
+        )
+        monkeypatch.setattr(Watch, "look", look)
+        raise StoreUnavailable("403", remedy="renew.")
+
+    look = Watch.look
+    monkeypatch.setattr(Watch, "__init__", note)
+    monkeypatch.setattr(Watch, "look", expired)
+    monkeypatch.setattr(Watch, "reopen", lambda self, new: options.append(new))
+    asyncio.run(first_event(trigger(tmp_path / "t", delta_conn_id="lake")))
+    assert options == [{"AWS_REGION": "old"}, {"AWS_REGION": "new"}]
+
+
+def test_backoff_grows_to_a_cap_and_starts_anew() -> None:
+    waiting = patience()
+    lengths = []
+    for _ in range(3):
+        lengths.append(waiting.length())
+        waiting.failed(OSError())
+    assert lengths == [10.0, 20.0, 40.0]
+    for _ in range(1000):
+        waiting.failed(OSError())
+    assert waiting.length() == LONGEST_BACKOFF
+    waiting.fine()
+    assert waiting.length() == 10.0
+    slow = patience(900.0)
+    slow.failed(OSError())
+    assert slow.length() == 900.0
+
+
+def test_pauses_differ() -> None:
+    pauses = {patience().pause() for _ in range(100)}
+    assert len(pauses) > 90
+    assert all(10.0 * (1 - JITTER) <= pause <= 10.0 * (1 + JITTER) for pause in pauses)
+
+
+def test_the_log_tells_changes_only(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    waiting = Patience("/t", 1.0, logging.getLogger("test"))
+    for _ in range(5):
+        waiting.failed(OSError("reset"))
+    waiting.failed(StoreUnavailable("The store said 503.", remedy="wait."))
+    waiting.fine()
+    waiting.fine()
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("WARNING", "Cannot look at /t, and will go on trying: OSError: reset"),
+        ("WARNING", "Cannot look at /t, and will go on trying: The store said 503."),
+        ("INFO", "Looking at /t works again, after 6 failed looks."),
+    ]

@@ -1,0 +1,98 @@
+"""What the triggers share: their arguments, and the watch they look through."""
+
+from __future__ import annotations
+
+import asyncio
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.common.compat.sdk import conf
+from airflow.triggers.base import BaseTrigger
+
+from airflow_delta_cdc.assets import expand
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from delta_cdc.waiting import Position, Watch
+
+#: Seconds between two looks where neither the argument nor ``[delta_cdc] poll_interval`` says otherwise.
+POLL_INTERVAL = 30.0
+
+_LIBRARIES = ("delta_cdc.waiting", "obstore.store", "airflow_delta_cdc.hooks.table")
+
+
+def configured_interval() -> float:
+    """Return ``[delta_cdc] poll_interval``, in seconds."""
+    return float(conf.getfloat("delta_cdc", "poll_interval", fallback=POLL_INTERVAL))
+
+
+class WatchingTrigger(BaseTrigger):
+    """A trigger that looks at one table. Its arguments are those of both triggers; see there."""
+
+    def __init__(
+        self,
+        *,
+        table: str,
+        min_versions: int,
+        operations: Sequence[str] | str | None,
+        partitions: Mapping[str, Any] | None,
+        allow_recreation: bool,
+        poll_interval: float | None,
+        delta_conn_id: str | None,
+        storage_options: Mapping[str, str] | None,
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.table = table
+        self.min_versions = min_versions
+        self.operations = [operations] if isinstance(operations, str) else list(operations or ()) or None
+        self.partitions = dict(partitions) if partitions else None
+        self.allow_recreation = allow_recreation
+        self.poll_interval = configured_interval() if poll_interval is None else float(poll_interval)
+        self.delta_conn_id = delta_conn_id
+        self.storage_options = dict(storage_options) if storage_options else None
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return the class's path and what its constructor needs."""
+        return (
+            f"{type(self).__module__}.{type(self).__qualname__}",
+            {
+                "table": self.table,
+                "min_versions": self.min_versions,
+                "operations": self.operations,
+                "partitions": self.partitions,
+                "allow_recreation": self.allow_recreation,
+                "poll_interval": self.poll_interval,
+                "delta_conn_id": self.delta_conn_id,
+                "storage_options": self.storage_options,
+            },
+        )
+
+    async def watch(self, position: Position) -> Watch:
+        """Return the watch that goes on after a position.
+
+        :raises DeltaCdcError: for a location, a condition or a connection that can't be used
+        """
+        # The first import of libraries takes longer than an event loop may be held up.
+        await asyncio.to_thread(lambda: [import_module(name) for name in _LIBRARIES])
+        from delta_cdc.waiting import Condition, Watch
+
+        return Watch(
+            expand(self.table),
+            position=position,
+            condition=Condition.of(
+                min_versions=self.min_versions, operations=self.operations, partitions=self.partitions
+            ),
+            allow_recreation=self.allow_recreation,
+            storage_options=await self._options(),
+        )
+
+    async def renew(self, watch: Watch) -> None:
+        """Give a watch whose looks fail the credentials that the connection has now."""
+        if self.delta_conn_id is not None:
+            watch.reopen(await self._options())
+
+    async def _options(self) -> dict[str, str] | None:
+        from airflow_delta_cdc.hooks.table import astorage_options
+
+        return await astorage_options(self.delta_conn_id, self.storage_options)

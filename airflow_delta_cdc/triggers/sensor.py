@@ -1,0 +1,102 @@
+"""Wait in the triggerer for one task, until a Delta table has new changes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from airflow.triggers.base import TriggerEvent
+
+from airflow_delta_cdc.triggers.base import WatchingTrigger
+from airflow_delta_cdc.triggers.patience import Patience
+from delta_cdc.errors import DeltaCdcError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping, Sequence
+
+    from delta_cdc.waiting import News, Watch
+
+
+class DeltaVersionSensorTrigger(WatchingTrigger):
+    """Fire once, as soon as a table has enough commits that change data after a baseline, and end.
+
+    :class:`~airflow_delta_cdc.sensors.DeltaVersionSensor` waits with it. It looks at the table's log without
+        a
+    JVM and without blocking the event loop. A table that doesn't exist yet is waited for. A store that fails
+    or is slow makes the pauses longer, up to five minutes, and never ends the trigger.
+
+    The event is what :meth:`delta_cdc.waiting.News.to_dict` returns, or ``{"error": …}`` with a named error
+    that waiting can't repair.
+
+    :param table: path or URI of the table
+    :param baseline: where to go on from, the JSON form of :class:`delta_cdc.waiting.Position`
+    :param min_versions: how many commits that count it takes
+    :param operations: only commits of these operations count
+    :param partitions: only commits that touch such partitions count: values by column
+    :param allow_recreation: whether a table made again at the same place fires, or ends with an error
+    :param poll_interval: seconds between two looks; None is ``[delta_cdc] poll_interval``
+    :param delta_conn_id: connection of type ``delta`` for the object store; it is read in the triggerer
+    :param storage_options: options of the object store; no secrets, they are kept in Airflow's database
+    """
+
+    def __init__(
+        self,
+        *,
+        table: str,
+        baseline: Mapping[str, Any],
+        min_versions: int = 1,
+        operations: Sequence[str] | str | None = None,
+        partitions: Mapping[str, Any] | None = None,
+        allow_recreation: bool = False,
+        poll_interval: float | None = None,
+        delta_conn_id: str | None = None,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(
+            table=table,
+            min_versions=min_versions,
+            operations=operations,
+            partitions=partitions,
+            allow_recreation=allow_recreation,
+            poll_interval=poll_interval,
+            delta_conn_id=delta_conn_id,
+            storage_options=storage_options,
+        )
+        self.baseline = dict(baseline)
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return the class's path and what its constructor needs."""
+        path, arguments = super().serialize()
+        return path, {**arguments, "baseline": self.baseline}
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Look, pause, look again; yield one event and end."""
+        try:
+            news = await self._wait()
+        except DeltaCdcError as error:
+            yield TriggerEvent({"error": error.to_dict()})  # type: ignore[no-untyped-call]
+        else:
+            yield TriggerEvent(news.to_dict())  # type: ignore[no-untyped-call]
+
+    async def _wait(self) -> News:
+        from delta_cdc.waiting import Position
+
+        position = Position.from_dict(self.baseline) or Position()
+        patience = Patience(self.table, self.poll_interval, self.log)
+        watch: Watch | None = None
+        while True:
+            try:
+                if watch is None:
+                    watch = await self.watch(position)
+                elif patience.failures:
+                    await self.renew(watch)
+                news = await watch.look()
+                patience.fine()
+                if news is not None:
+                    return news
+            except Exception as error:
+                # Whatever a store can raise: the triggerer must not go down with it.
+                if patience.ends_with(error):
+                    raise
+                patience.failed(error)
+            await asyncio.sleep(patience.pause())

@@ -1,0 +1,195 @@
+"""The parts of an Airflow as processes that can be killed, frozen and started one by one."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from demo import airflow_home
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from demo.places import Places
+
+#: Seconds until something must be wrong.
+LIMIT = 180.0
+_PAUSE = 0.1
+
+
+class Part:
+    """One process of Airflow, with its children, in a session of its own."""
+
+    def __init__(self, *command: str, environment: dict[str, str], log: Path) -> None:
+        self._command = [sys.executable, "-m", "airflow", *command]
+        self._environment = environment
+        self._log = log
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with self._log.open("a") as log:
+            self._process = subprocess.Popen(
+                self._command,
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def freeze(self) -> None:
+        """Stop all of it where it is: nothing runs until it is thawed or killed."""
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        """SIGKILL: no handler runs, nothing is tidied up."""
+        self._signal(signal.SIGKILL)
+        if self._process is not None:
+            self._process.wait()
+            self._process = None
+
+    def processes(self) -> list[psutil.Process]:
+        if self._process is None or not psutil.pid_exists(self._process.pid):
+            return []
+        # The parent first: frozen, it can't start another one meanwhile.
+        parent = psutil.Process(self._process.pid)
+        return [parent, *parent.children(recursive=True)]
+
+    def log(self) -> str:
+        return self._log.read_text() if self._log.exists() else ""
+
+    def _signal(self, number: int) -> None:
+        for process in self.processes():
+            try:
+                process.send_signal(number)
+            except psutil.NoSuchProcess:
+                continue
+        if number == signal.SIGKILL and self._process is not None:
+            try:
+                os.killpg(self._process.pid, number)
+            except ProcessLookupError:
+                return
+
+
+class Parts:
+    """An Airflow in parts: API server, scheduler, DAG processor and triggerer.
+
+    :param places: where its home is
+    :param dags: the DAG folder, importable too
+    """
+
+    def __init__(self, places: Places, dags: Path, **settings: str) -> None:
+        self._places = places
+        ports = _free_ports(3)
+        url = f"http://127.0.0.1:{ports[0]}"
+        secret = secrets.token_urlsafe(32)
+        self.environment = airflow_home.environment(
+            places,
+            AIRFLOW__CORE__DAGS_FOLDER=str(dags),
+            AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION="False",
+            AIRFLOW__CORE__PARALLELISM="2",
+            AIRFLOW__CORE__EXECUTION_API_SERVER_URL=f"{url}/execution/",
+            AIRFLOW__API__HOST="127.0.0.1",
+            AIRFLOW__API__PORT=str(ports[0]),
+            AIRFLOW__API__BASE_URL=url,
+            AIRFLOW__API__WORKERS="1",
+            AIRFLOW__API__SECRET_KEY=secret,
+            AIRFLOW__API_AUTH__JWT_SECRET=secret,
+            AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT=str(ports[1]),
+            AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT=str(ports[2]),
+            AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME="0.2",
+            # A killed triggerer is known to be dead after seconds, not after half a minute.
+            AIRFLOW__TRIGGERER__JOB_HEARTBEAT_SEC="1",
+            AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD="3",
+            **settings,
+        )
+        self.environment["PYTHONPATH"] += os.pathsep + str(dags)
+        airflow_home.prepare(places, self.environment)
+        self.triggerer = self._part("triggerer")
+        self._others = [self._part(name) for name in ("api-server", "scheduler", "dag-processor")]
+
+    def start(self) -> None:
+        for part in (*self._others, self.triggerer):
+            part.start()
+
+    def stop(self) -> None:
+        for part in (*self._others, self.triggerer):
+            part.kill()
+
+    # -- what the metadata database says --------------------------------------------------------
+    def events(self, asset: str) -> list[dict[str, Any]]:
+        """Return the payloads of an asset's events, oldest first."""
+        rows = self._rows(
+            "SELECT e.extra FROM asset_event e JOIN asset a ON a.id = e.asset_id WHERE a.name = ? "
+            "ORDER BY e.id",
+            asset,
+        )
+        return [json.loads(extra)["payload"] for (extra,) in rows]
+
+    def cursors(self, asset: str) -> list[dict[str, Any]]:
+        """Return what watchers keep in an asset's state store."""
+        rows = self._rows(
+            "SELECT s.value FROM asset_state_store s JOIN asset a ON a.id = s.asset_id WHERE a.name = ?",
+            asset,
+        )
+        return [json.loads(value) for (value,) in rows]
+
+    def runs(self, dag_id: str) -> list[str]:
+        """Return the states of a DAG's runs, oldest first."""
+        return [
+            state for (state,) in self._rows("SELECT state FROM dag_run WHERE dag_id = ? ORDER BY id", dag_id)
+        ]
+
+    def until(self, what: Callable[[], Any], why: str) -> Any:
+        """Return what is asked for as soon as it is true.
+
+        :raises AssertionError: when that takes longer than :data:`LIMIT` seconds
+        """
+        for _ in _patience():
+            found = what()
+            if found:
+                return found
+        raise AssertionError(f"{why}\n{self.log()}")
+
+    def log(self) -> str:
+        return "\n".join(part.log()[-6000:] for part in (*self._others, self.triggerer))
+
+    def _rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
+        file = self._places.airflow_home / "airflow.db"
+        with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True, timeout=30)) as database:
+            return database.execute(query, values).fetchall()
+
+    def _part(self, name: str) -> Part:
+        return Part(name, environment=self.environment, log=self._places.root / f"{name}.log")
+
+
+def _patience() -> Iterator[None]:
+    end = time.monotonic() + LIMIT
+    while time.monotonic() < end:
+        yield
+        time.sleep(_PAUSE)
+
+
+def _free_ports(count: int) -> list[int]:
+    held = [socket.socket() for _ in range(count)]
+    for probe in held:
+        probe.bind(("127.0.0.1", 0))
+    ports = [probe.getsockname()[1] for probe in held]
+    for probe in held:
+        probe.close()
+    return ports

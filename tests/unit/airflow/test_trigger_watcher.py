@@ -1,0 +1,424 @@
+"""The watcher's trigger, in the triggerer's shared streams and on the state store's real accessor."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from airflow.sdk import Asset, AssetWatcher
+from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
+from airflow.sdk.execution_time import task_runner
+from airflow.sdk.execution_time.comms import (
+    AssetStateStoreResult,
+    ErrorResponse,
+    GetAssetStateStoreByName,
+    OKResponse,
+    SetAssetStateStoreByName,
+)
+from airflow.triggers.shared_stream import AckTimeout, SharedStreamManager
+
+from airflow_delta_cdc.assets import delta_asset
+from airflow_delta_cdc.triggers import DeltaVersionTrigger
+from airflow_delta_cdc.triggers.patience import Patience
+from delta_cdc.errors import TableNameUnresolved
+from delta_cdc.waiting import Watch
+from tests.unit.airflow.tables import append
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+
+#: Every pause between two looks.
+_PAUSES: list[float] = []
+
+
+@pytest.fixture(autouse=True)
+def _pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Patience.pause
+
+    def noted(self: Patience) -> float:
+        _PAUSES.append(real(self))
+        # However many looks failed, tests don't wait for minutes.
+        return min(_PAUSES[-1], 0.02)
+
+    monkeypatch.setattr(Patience, "pause", noted)
+
+
+class Supervisor:
+    """The other side of the triggerer's pipe: keeps the asset state store."""
+
+    def __init__(self) -> None:
+        self.kept: dict[tuple[str, str], Any] = {}
+        self.broken = False
+        self.unknown: set[str] = set()
+
+    async def asend(self, message: Any) -> Any:
+        if self.broken:
+            raise AirflowRuntimeError(ErrorResponse(error=ErrorType.API_SERVER_ERROR))
+        if isinstance(message, GetAssetStateStoreByName):
+            value = self.kept.get((message.name, message.key))
+            if value is None:
+                return ErrorResponse(error=ErrorType.ASSET_STORE_NOT_FOUND)
+            return AssetStateStoreResult(value=value)
+        assert isinstance(message, SetAssetStateStoreByName)
+        if message.name in self.unknown:
+            raise AirflowRuntimeError(ErrorResponse(error=ErrorType.API_SERVER_ERROR))
+        self.kept[message.name, message.key] = message.value
+        return OKResponse(ok=True)
+
+    def seen(self, asset: str) -> list[int]:
+        return [value["version"] for (name, _), value in self.kept.items() if name == asset]
+
+
+@pytest.fixture
+def supervisor(monkeypatch: pytest.MonkeyPatch) -> Supervisor:
+    made = Supervisor()
+    monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", made, raising=False)
+    return made
+
+
+class Running:
+    """A watcher in the manager of the triggerer; the test is the supervisor that stores events."""
+
+    def __init__(self, manager: SharedStreamManager, trigger: DeltaVersionTrigger) -> None:
+        self._manager, self._key = manager, trigger.shared_stream_key()
+        self._number = id(trigger)
+        raw = manager.subscribe(trigger_id=self._number, trigger=trigger, key=self._key)
+        self._events: Any = trigger.filter_shared_stream(raw)
+        self._next: asyncio.Task[Any] = asyncio.create_task(anext(self._events))
+
+    async def event(self) -> tuple[dict[str, Any], int]:
+        """Return the next event's payload and the number under which it has to be confirmed."""
+        event = await asyncio.wait_for(self._next, 60)
+        number = self._manager.bind_pending_event(trigger_id=self._number, key=self._key)
+        assert number is not None
+        self._next = asyncio.create_task(anext(self._events))
+        await asyncio.sleep(0)
+        return event.payload, number
+
+    async def quiet(self) -> bool:
+        """Tell whether nothing comes in many looks."""
+        enough = len(_PAUSES) + 10
+        await until(lambda: self._next.done() or len(_PAUSES) >= enough)
+        return not self._next.done()
+
+    async def failure(self) -> BaseException | None:
+        await asyncio.wait([self._next], timeout=60)
+        return self._next.exception()
+
+    def stored(self, number: int) -> None:
+        self._manager.confirm_persisted([number])
+
+    async def end(self) -> None:
+        self._next.cancel()
+        await asyncio.wait([self._next])
+        await self._manager.unsubscribe(self._number, self._key)
+
+
+@asynccontextmanager
+async def running(*triggers: DeltaVersionTrigger, ack_timeout: float = 300) -> AsyncIterator[Any]:
+    manager = SharedStreamManager(ack_timeout=ack_timeout)
+    started = [Running(manager, trigger) for trigger in triggers]
+    try:
+        yield started[0] if len(started) == 1 else started
+    finally:
+        for one in started:
+            await one.end()
+
+
+def watcher(table: object, asset: str = "orders", **arguments: Any) -> DeltaVersionTrigger:
+    return DeltaVersionTrigger(table=str(table), **{"asset_name": asset, "poll_interval": 0.01, **arguments})
+
+
+async def until(condition: Any) -> None:
+    async with asyncio.timeout(60):
+        while not condition():  # noqa: ASYNC110 - it waits for what others do
+            await asyncio.sleep(0.01)
+
+
+def versions(payload: dict[str, Any]) -> tuple[int | None, int]:
+    return payload["previous_version"], payload["version"]
+
+
+# -- arguments ------------------------------------------------------------------------------------
+def test_serializing_round_trip() -> None:
+    made = watcher("/t", min_versions=2, operations="MERGE", partitions={"day": 1}, delta_conn_id="lake")
+    path, arguments = made.serialize()
+    assert path == "airflow_delta_cdc.triggers.version.DeltaVersionTrigger"
+    assert DeltaVersionTrigger(**arguments).serialize() == made.serialize()
+    assert json.loads(json.dumps(arguments)) == arguments
+
+
+def test_the_interval_and_the_asset_are_those_of_the_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW__DELTA_CDC__POLL_INTERVAL", "7")
+    arguments = DeltaVersionTrigger(table="/t").serialize()[1]
+    assert arguments["poll_interval"] == 7.0
+    assert arguments["asset_name"] == delta_asset("/t").name
+
+
+def test_airflow_takes_it_for_an_asset() -> None:
+    asset = delta_asset("/t", watchers=[AssetWatcher(name="w", trigger=DeltaVersionTrigger(table="/t"))])
+    assert asset.watchers[0].trigger.asset_name == asset.name
+    assert isinstance(asset, Asset)
+
+
+def test_a_catalog_name_is_refused_when_the_dag_is_parsed() -> None:
+    with pytest.raises(TableNameUnresolved):
+        DeltaVersionTrigger(table="main.sales.orders")
+
+
+def test_different_watchers_never_share_a_stream() -> None:
+    keys = [
+        watcher("/t", **arguments).shared_stream_key()
+        for arguments in ({}, {"asset": "other"}, {"min_versions": 2}, {"poll_interval": 1})
+    ]
+    assert len(set(keys)) == len(keys)
+    assert watcher("/t").shared_stream_key() == keys[0]
+
+
+# -- the cursor -----------------------------------------------------------------------------------
+def test_fires_once_without_a_cursor_and_then_goes_on(tmp_path: Path, supervisor: Supervisor) -> None:
+    table = tmp_path / "t"
+    append(table, [1])
+    append(table, [2])
+
+    async def scenario() -> None:
+        async with running(watcher(table)) as one:
+            payload, number = await one.event()
+            assert versions(payload) == (None, 1)
+            assert await one.quiet()
+            one.stored(number)
+            await until(lambda: supervisor.seen("orders") == [1])
+            append(table, [3])
+            payload, number = await one.event()
+            assert versions(payload) == (1, 2)
+
+    asyncio.run(scenario())
+
+
+def test_the_cursor_moves_only_when_the_event_is_stored(tmp_path: Path, supervisor: Supervisor) -> None:
+    table = tmp_path / "t"
+    append(table, [1])
+
+    async def dies_before() -> None:
+        async with running(watcher(table)) as one:
+            payload, _ = await one.event()
+            assert versions(payload) == (None, 0)
+            assert await one.quiet()
+            assert supervisor.seen("orders") == []
+
+    async def again() -> None:
+        async with running(watcher(table)) as one:
+            payload, number = await one.event()
+            assert versions(payload) == (None, 0)
+            one.stored(number)
+            await until(lambda: supervisor.seen("orders") == [0])
+
+    async def and_rests() -> None:
+        async with running(watcher(table)) as one:
+            assert await one.quiet()
+            append(table, [2])
+            assert versions((await one.event())[0]) == (0, 1)
+
+    asyncio.run(dies_before())
+    asyncio.run(again())
+    asyncio.run(and_rests())
+
+
+def test_events_are_confirmed_in_order(tmp_path: Path, supervisor: Supervisor) -> None:
+    table = tmp_path / "t"
+    append(table, [1])
+
+    async def scenario() -> None:
+        async with running(watcher(table)) as one:
+            _, first = await one.event()
+            append(table, [2])
+            payload, second = await one.event()
+            assert versions(payload) == (0, 1)
+            one.stored(second)
+            assert await one.quiet()
+            assert supervisor.seen("orders") == [], "the first one is not stored yet"
+            one.stored(first)
+            await until(lambda: supervisor.seen("orders") == [1])
+
+    asyncio.run(scenario())
+
+
+def test_an_event_that_is_never_confirmed_comes_again(tmp_path: Path, supervisor: Supervisor) -> None:
+    table = tmp_path / "t"
+    append(table, [1])
+
+    async def scenario() -> None:
+        async with running(watcher(table), ack_timeout=0.05) as one:
+            await one.event()
+            assert isinstance(await one.failure(), AckTimeout)
+        assert supervisor.seen("orders") == []
+        async with running(watcher(table)) as one:
+            assert versions((await one.event())[0]) == (None, 0)
+
+    asyncio.run(scenario())
+
+
+def test_an_unclean_outcome_goes_back_to_the_cursor(tmp_path: Path, supervisor: Supervisor) -> None:
+    from airflow.triggers.shared_stream import AdvanceItem, AdvanceOutcome
+
+    table = tmp_path / "t"
+    append(table, [1])
+
+    async def scenario() -> None:
+        producer = DeltaVersionTrigger.create_shared_stream_producer(watcher(table).serialize()[1])
+        stream = producer.open_stream()
+        payload, first = await anext(stream)
+        append(table, [2])
+        payload, second = await anext(stream)
+        assert versions(payload) == (0, 1)
+        lost, kept = AdvanceOutcome(acked=0, failed=1), AdvanceOutcome(acked=1, failed=0)
+        await producer.advance([AdvanceItem(first, lost), AdvanceItem(second, kept)])
+        assert supervisor.seen("orders") == []
+        assert versions((await anext(stream))[0]) == (None, 1)
+
+    asyncio.run(scenario())
+
+
+def test_two_versions_between_two_looks_are_one_event(tmp_path: Path, supervisor: Supervisor) -> None:
+    table = tmp_path / "t"
+    append(table, [1])
+
+    async def first() -> None:
+        async with running(watcher(table)) as one:
+            _, number = await one.event()
+            one.stored(number)
+            await until(lambda: supervisor.seen("orders") == [0])
+
+    async def second() -> None:
+        async with running(watcher(table)) as one:
+            assert versions((await one.event())[0]) == (0, 2)
+            assert await one.quiet()
+
+    asyncio.run(first())
+    append(table, [2])
+    append(table, [3])
+    asyncio.run(second())
+
+
+def test_two_assets_on_one_table(tmp_path: Path, supervisor: Supervisor) -> None:
+    table = tmp_path / "t"
+    append(table, [1])
+
+    async def scenario() -> None:
+        async with running(watcher(table, "one"), watcher(table, "two")) as (one, two):
+            assert versions((await one.event())[0]) == (None, 0)
+            _, number = await two.event()
+            two.stored(number)
+            await until(lambda: supervisor.seen("two") == [0])
+            assert supervisor.seen("one") == []
+
+    asyncio.run(scenario())
+
+
+def test_a_table_made_again_while_the_triggerer_was_down(tmp_path: Path, supervisor: Supervisor) -> None:
+    import shutil
+
+    table = tmp_path / "t"
+    append(table, [1])
+    append(table, [2])
+
+    async def first() -> None:
+        async with running(watcher(table)) as one:
+            _, number = await one.event()
+            one.stored(number)
+            await until(lambda: supervisor.seen("orders") == [1])
+
+    async def second() -> None:
+        async with running(watcher(table)) as one:
+            payload, number = await one.event()
+            assert (payload["reason"], versions(payload)) == ("table_recreated", (1, 1))
+            one.stored(number)
+            await until(lambda: {v["table_id"] for v in supervisor.kept.values()} == {payload["table_id"]})
+
+    asyncio.run(first())
+    shutil.rmtree(table)
+    append(table, [8])
+    append(table, [9])
+    asyncio.run(second())
+
+
+# -- trouble --------------------------------------------------------------------------------------
+def test_nothing_ends_the_stream(
+    tmp_path: Path, supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = tmp_path / "t"
+    real, trouble = Watch.look, [OSError("reset"), RuntimeError("?"), TimeoutError(), ValueError("bug")]
+
+    async def shaky(self: Watch) -> Any:
+        if trouble:
+            raise trouble.pop()
+        return await real(self)
+
+    monkeypatch.setattr(Watch, "look", shaky)
+
+    async def scenario() -> None:
+        async with running(watcher(table)) as one:
+            await until(lambda: not trouble)
+            append(table, [1])
+            assert versions((await one.event())[0]) == (None, 0)
+
+    asyncio.run(scenario())
+
+
+def test_a_store_that_does_not_answer_is_not_an_empty_one(tmp_path: Path, supervisor: Supervisor) -> None:
+    table = tmp_path / "t"
+    append(table, [1])
+    supervisor.kept["orders", watcher(table).cursor_key()] = {"version": 0}
+    supervisor.broken = True
+
+    async def scenario() -> None:
+        async with running(watcher(table)) as one:
+            assert await one.quiet()
+            supervisor.broken = False
+            assert await one.quiet()
+            append(table, [2])
+            assert versions((await one.event())[0]) == (0, 1)
+
+    asyncio.run(scenario())
+
+
+def test_a_cursor_that_could_not_be_kept_is_kept_later(
+    tmp_path: Path, supervisor: Supervisor, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = tmp_path / "t"
+    append(table, [1])
+    supervisor.unknown.add("orders")
+
+    async def scenario() -> None:
+        async with running(watcher(table)) as one:
+            _, number = await one.event()
+            one.stored(number)
+            assert await one.quiet(), "and the event comes once only"
+            assert supervisor.seen("orders") == []
+            supervisor.unknown.clear()
+            await until(lambda: supervisor.seen("orders") == [0])
+
+    asyncio.run(scenario())
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(warnings) == 1
+    assert "'orders'" in warnings[0]
+
+
+def test_refused_recreation_ends_when_the_cursor_is_deleted(tmp_path: Path, supervisor: Supervisor) -> None:
+    table = tmp_path / "t"
+    append(table, [1])
+    one_watcher = watcher(table, allow_recreation=False)
+    supervisor.kept["orders", one_watcher.cursor_key()] = {"version": 5}
+
+    async def scenario() -> None:
+        async with running(one_watcher) as one:
+            assert await one.quiet()
+            supervisor.kept.clear()
+            assert versions((await one.event())[0]) == (None, 0)
+
+    asyncio.run(scenario())
