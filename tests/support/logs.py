@@ -7,6 +7,7 @@ import json
 import os
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from delta_cdc.watermark import PlannedOn, Seal, SealStep, app_id
 
@@ -21,7 +22,7 @@ SECOND = 1_000
 
 @dataclass
 class LogTable:
-    """A table of ten-row files that exist in the log only."""
+    """A table of ten-row files, of which the log tells everything; they themselves are empty."""
 
     path: Path
     table_id: str = "id-1"
@@ -52,7 +53,13 @@ class LogTable:
         metrics: dict[str, str] | None = None,
         user_metadata: str | None = None,
         at: int | None = None,
+        stamp: int | None = None,
     ) -> int:
+        """Write the next commit.
+
+        :param at: when, as the file's modification time and ``commitInfo.timestamp`` tell it
+        :param stamp: in-commit timestamp
+        """
         self.version += 1
         active = set(self.files.get(self.version - 1, frozenset()))
         for action in actions:
@@ -60,6 +67,9 @@ class LogTable:
                 active.discard(action["remove"]["path"])
             if "add" in action:
                 active.add(action["add"]["path"])
+            for kind in ("add", "cdc"):
+                if kind in action:
+                    self._touch(action[kind]["path"])
         self.files[self.version] = frozenset(active)
         time = EPOCH + self.version * SECOND if at is None else at
         info = {
@@ -70,11 +80,19 @@ class LogTable:
         }
         if user_metadata is not None:
             info["userMetadata"] = user_metadata
+        if stamp is not None:
+            info["inCommitTimestamp"] = stamp
         file = self.file(self.version)
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("".join(json.dumps(a) + "\n" for a in ({"commitInfo": info}, *actions)))
         os.utime(file, (time / 1000, time / 1000))
         return self.version
+
+    def _touch(self, path: str) -> None:
+        """Make an empty file: it is looked for, never read."""
+        file = self.path / unquote(path)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
 
     def create(self, operation: str = "CREATE TABLE", **given: Any) -> LogTable:
         protocol = {"protocol": {"minReaderVersion": 1, "minWriterVersion": 4}}

@@ -71,7 +71,7 @@ class Replay:
         base = await self._base(self.version)
         floor = -1 if base is None else base.version
         hole = self._listing.hole(floor + 1, self.version)
-        if hole is None and self.version in self._listing.commits:
+        if hole is None and (self.version in self._listing.commits or floor == self.version):
             return
         if self._damaged:
             raise self._corrupt()

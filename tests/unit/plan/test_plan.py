@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,65 +23,19 @@ from delta_cdc.errors import (
     TargetWithoutProof,
     VersionsExpired,
 )
-from delta_cdc.plan import ApplyRequest, Memory, Plan, ReadRequest, plan_apply, plan_read
+from delta_cdc.plan import ApplyRequest, Memory, Plan, plan_apply
 from delta_cdc.retention import interval_ms
 from delta_cdc.spec import ApplyOptions, ApplySpec, ReadSpec, Staging
 from delta_cdc.versions import VersionRange
 from delta_cdc.watermark import PlannedOn
 from tests.support.logs import EPOCH, FEED, SECOND, LogTable, field_of, seal, struct_of
+from tests.support.tables import KEYED, NOW, Tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-NOW = EPOCH + 3_600 * SECOND
 DAY = 86_400 * SECOND
-KEYED = ApplyOptions(keys=("id",))
-
-
-@dataclass
-class Tables:
-    """A source with versions 0-5 (all but 0 change data), and where its target is to lie."""
-
-    source: LogTable
-    target: LogTable
-    staging: LogTable
-
-    def request(self, **changes: Any) -> ApplyRequest:
-        made = ApplyRequest(
-            pipeline="p", source=self.source.uri, target=self.target.uri, options=KEYED, run_id="r"
-        )
-        return replace(made, **changes)
-
-    def apply(self, pinned: int | None = None, now: int = NOW, **changes: Any) -> Plan:
-        return plan_apply(self.request(**changes), Memory(end=lambda _: pinned, now_ms=now))
-
-    def read(self, pinned: int | None = None, **changes: Any) -> Plan:
-        made = ReadRequest(
-            pipeline="p", source=self.source.uri, staging=self.staging.uri, target=self.target.uri
-        )
-        return plan_read(replace(made, **changes), Memory(end=lambda _: pinned, now_ms=NOW))
-
-    def source_newest(self) -> int:
-        return max(v for v in range(self.source.version + 1) if self.source.file(v).exists())
-
-    def sealed(self, watermark: int, number: int = 100, **changes: Any) -> None:
-        planned = None
-        if self.target.version >= 0:
-            planned = PlannedOn(self.target.table_id, self.target.version)
-        self.target.write_seal(seal(number, watermark, source=self.source, planned_on=planned, **changes))
-
-    def staged(self, number: int, start: int, end: int, batch: str = "changes", **changes: Any) -> int:
-        made = seal(number, end, source=self.source, start=start, kind="read", **changes)
-        return self.staging.write_seal(replace(made, configuration={"batch": batch}), operation="WRITE")
-
-
-@pytest.fixture
-def tables(tmp_path: Path) -> Tables:
-    source = LogTable(tmp_path / "source", table_id="source-id", configuration=dict(FEED)).create()
-    for _ in range(5):
-        source.append()
-    return Tables(source, LogTable(tmp_path / "target"), LogTable(tmp_path / "staging", table_id="st"))
 
 
 def spec_of(plan: Plan) -> ApplySpec:

@@ -1,0 +1,262 @@
+"""Bounds by time, milestones, and the gates that look at storage."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from delta_cdc.errors import RangeNotContiguous, VersionsExpired
+from delta_cdc.log.actions import Commit
+from delta_cdc.plan.ranges import milestones
+from delta_cdc.versions import VersionRange
+from tests.support.logs import EPOCH, FEED, SECOND
+
+if TYPE_CHECKING:
+    from delta_cdc.plan import Plan
+    from tests.support.tables import Tables
+
+
+def iso(second: float) -> str:
+    """Return the time so many seconds after the source's version 0."""
+    from datetime import UTC, datetime
+
+    return datetime.fromtimestamp(EPOCH / 1000 + second, tz=UTC).isoformat()
+
+
+# -- bounds by time -----------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("bounds", "versions"),
+    [
+        ({"ending_timestamp": iso(4)}, (3, 4)),
+        ({"ending_timestamp": iso(4.5)}, (3, 4)),
+        ({"ending_timestamp": iso(99)}, (3, 5)),
+        ({"starting_timestamp": iso(3)}, (3, 5)),
+        ({"starting_timestamp": iso(2.5), "ending_timestamp": iso(3)}, (3, 3)),
+        ({"starting_timestamp": iso(1), "ending_timestamp": iso(4)}, (3, 4)),
+        ({"starting_version": 3, "ending_timestamp": iso(4)}, (3, 4)),
+    ],
+)
+def test_times_become_versions(tables: Tables, bounds: dict[str, str], versions: tuple[int, int]) -> None:
+    """A start rounds up, an end rounds down."""
+    tables.sealed(2)
+    assert tables.apply(**bounds).versions == VersionRange(*versions)
+
+
+def test_a_start_time_between_two_versions_may_leave_a_hole(tables: Tables) -> None:
+    tables.sealed(2)
+    with pytest.raises(RangeNotContiguous, match="versions 3-3 unapplied"):
+        tables.apply(starting_timestamp=iso(3.5))
+
+
+def test_a_start_time_after_the_newest_version_is_nothing_yet(tables: Tables) -> None:
+    tables.sealed(2)
+    assert tables.apply(starting_timestamp=iso(60)).spec is None
+
+
+def test_an_end_time_before_the_log_begins(tables: Tables) -> None:
+    tables.sealed(2)
+    with pytest.raises(RangeNotContiguous, match="before the oldest commit"):
+        tables.apply(ending_timestamp=iso(-60))
+
+
+def test_a_retry_keeps_the_end_that_a_time_gave(tables: Tables) -> None:
+    tables.sealed(2)
+    assert tables.apply(pinned=3, ending_timestamp=iso(99)).versions == VersionRange(3, 3)
+
+
+# -- milestones ---------------------------------------------------------------------------------
+def commits(*sizes: int) -> tuple[Commit, ...]:
+    """Return commits from version 0 on; size 0 changes no data."""
+    return tuple(
+        Commit(version=version, sha256=str(version), changes_data=size > 0, bytes_added=size)
+        for version, size in enumerate(sizes)
+    )
+
+
+@pytest.mark.parametrize(
+    ("sizes", "versions", "size", "ends"),
+    [
+        ((1, 1, 1, 1, 1), None, None, [4]),
+        ((1, 1, 1, 1, 1), 2, None, [1, 3, 4]),
+        ((1, 1, 1, 1), 1, None, [0, 1, 2, 3]),
+        # Maintenance before the first change is not counted, after it it is.
+        ((0, 0, 0, 1, 0, 1, 1), 2, None, [4, 6]),
+        # Maintenance at the end comes along.
+        ((1, 1, 0, 0, 0), 1, None, [0, 4]),
+        ((1, 0, 0, 0, 0), 1, None, [4]),
+        ((0, 0), 1, 1, [1]),
+        ((40, 40, 40), None, 100, [1, 2]),
+        ((40, 60, 40), None, 100, [1, 2]),
+        # One commit is never cut.
+        ((500, 1, 500), None, 100, [0, 1, 2]),
+        ((10, 0, 0, 95), None, 100, [2, 3]),
+        ((10, 10, 10, 10), 3, 20, [1, 3]),
+    ],
+)
+def test_milestones(sizes: tuple[int, ...], versions: int | None, size: int | None, ends: list[int]) -> None:
+    given = commits(*sizes)
+    parts = milestones(given, versions, size)
+    assert [part[-1].version for part in parts] == ends
+    assert sum(parts, ()) == given
+
+
+def test_no_commits_no_milestones() -> None:
+    assert milestones((), 1, 1) == ()
+
+
+def steps(plan: Plan) -> list[tuple[Any, ...]]:
+    return [
+        (s.kind, s.starting_version, s.ending_version, s.seal_number, s.planned_on is None)
+        for s in plan.steps
+    ]
+
+
+def test_milestones_are_steps_of_one_application(tables: Tables) -> None:
+    tables.sealed(1, highest_sequence="9")
+    plan = tables.apply(milestone_versions=2)
+    assert steps(plan) == [("apply", 2, 3, 101, False), ("apply", 4, 5, 102, True)]
+    assert plan.versions == VersionRange(2, 5)
+    assert [s.source_commit_hash for s in plan.steps] == [tables.source.sha256(v) for v in (3, 5)]
+    assert [s.highest_sequence for s in plan.steps] == ["9", None]
+
+
+def test_milestones_by_bytes(tables: Tables) -> None:
+    tables.sealed(0)
+    assert [s[1:3] for s in steps(tables.apply(milestone_bytes=250))] == [(1, 2), (3, 4), (5, 5)]
+
+
+def test_a_milestone_has_the_columns_of_its_end(tables: Tables) -> None:
+    tables.sealed(4)
+    tables.source.columns = ("id", "name", "added")
+    tables.source.set_properties(**FEED)
+    tables.source.append()
+    first, second = tables.apply(milestone_versions=1).steps
+    assert (first.source_columns, second.source_columns) == (("id", "name"), ("id", "name", "added"))
+
+
+def test_a_run_stops_at_max_bytes(tables: Tables) -> None:
+    tables.sealed(1)
+    assert tables.apply(max_bytes=299).versions == VersionRange(2, 3)
+    assert tables.apply(max_bytes=1).versions == VersionRange(2, 2)
+    assert tables.apply(max_bytes=10_000).versions == VersionRange(2, 5)
+
+
+def test_max_bytes_reads_no_more_commits_than_it_needs(tables: Tables) -> None:
+    """A pipeline that is far behind must not read the whole log for its first bytes."""
+    from deltalake import DeltaTable
+
+    for _ in range(200):
+        tables.source.append()
+    tables.sealed(1)
+    DeltaTable(tables.source.uri).create_checkpoint()
+    # Would be a LogGap if it were asked for.
+    tables.source.file(150).unlink()
+    assert tables.apply(max_bytes=250).versions == VersionRange(2, 3)
+
+
+def test_the_limits_of_a_run_do_not_bind_a_retry(tables: Tables) -> None:
+    tables.sealed(1)
+    assert tables.apply(pinned=5, max_bytes=1, max_versions=1).versions == VersionRange(2, 5)
+
+
+# -- segments -----------------------------------------------------------------------------------
+def test_a_segment_says_what_is_read_and_why(tables: Tables) -> None:
+    tables.sealed(2)
+    tables.source.optimize()
+    (segment,) = tables.apply().steps[0].segments
+    assert (segment.starting_version, segment.ending_version, segment.capture) == (3, 6, "change_files")
+    assert segment.size == 300
+    assert "delta.enableChangeDataFeed is on throughout" in segment.reason
+
+
+def test_a_plan_prints(tables: Tables) -> None:
+    tables.sealed(2)
+    text = str(tables.apply(milestone_versions=2))
+    assert f"source     {tables.source.uri} (id source-id, version 5)" in text
+    assert "watermark 2, seal 100" in text
+    assert "apply      versions 3-4, seal 101" in text
+    assert "3-4 by change_files, 200 B: " in text
+    assert "apply      versions 5-5, seal 102" in text
+
+
+def test_a_plan_of_nothing_prints(tables: Tables) -> None:
+    tables.sealed(5)
+    assert "to do      nothing" in str(tables.apply())
+
+
+# -- gates that look at storage -----------------------------------------------------------------
+def test_the_oldest_change_was_vacuumed(tables: Tables) -> None:
+    tables.sealed(2)
+    tables.source.path.joinpath("part-00003-0.parquet").unlink()
+    with pytest.raises(VersionsExpired, match=r"part-00003-0\.parquet.*version 3"):
+        tables.apply()
+
+
+def test_files_of_later_commits_are_not_asked_for(tables: Tables) -> None:
+    """VACUUM goes by age; a file that is lost otherwise is Spark's to name."""
+    tables.sealed(2)
+    tables.source.path.joinpath("part-00004-0.parquet").unlink()
+    assert tables.apply().versions == VersionRange(3, 5)
+
+
+def test_change_files_are_what_is_looked_for(tables: Tables) -> None:
+    """A commit with change files is read from them alone."""
+    tables.sealed(5)
+    cdc = {
+        "cdc": {"path": "_change_data/cdc-1.parquet", "partitionValues": {}, "size": 7, "dataChange": False}
+    }
+    tables.source.commit("MERGE", tables.source.add(), *tables.source.removes(), cdc)
+    for part in tables.source.path.glob("part-*"):
+        part.unlink()
+    assert tables.apply().steps[0].segments[0].size == 7
+    tables.source.path.joinpath("_change_data/cdc-1.parquet").unlink()
+    with pytest.raises(VersionsExpired, match=r"cdc-1\.parquet"):
+        tables.apply()
+
+
+def test_the_start_cannot_be_rebuilt(tables: Tables) -> None:
+    """The feed's reader starts from the snapshot of the first version it reads."""
+    from deltalake import DeltaTable
+
+    tables.sealed(3)
+    DeltaTable(tables.source.uri).create_checkpoint()
+    for version in range(4):
+        tables.source.file(version).unlink()
+    with pytest.raises(VersionsExpired):
+        tables.apply()
+
+
+def test_a_cleaned_log_with_its_checkpoint_is_enough(tables: Tables) -> None:
+    from deltalake import DeltaTable
+
+    tables.sealed(5)
+    tables.source.append()
+    DeltaTable(tables.source.uri).create_checkpoint()
+    tables.source.append()
+    for version in range(6):
+        tables.source.file(version).unlink()
+    assert tables.apply().versions == VersionRange(6, 7)
+
+
+def test_sizes_count_what_the_feed_reads() -> None:
+    made = Commit(version=1, sha256="", changes_data=True, bytes_added=5, bytes_removed=3, n_cdc=0)
+    assert made.bytes_to_read == 8
+    with_cdc = Commit(version=1, sha256="", changes_data=True, bytes_added=5, n_cdc=1, bytes_cdc=2)
+    assert with_cdc.bytes_to_read == 2
+
+
+def test_steps_follow_one_another(tables: Tables) -> None:
+    tables.sealed(0)
+    for one, other in pairwise(tables.apply(milestone_versions=1).steps):
+        assert other.starting_version == one.ending_version + 1
+        assert other.seal_number == one.seal_number + 1
+
+
+def test_time_is_measured_at_the_first_change(tables: Tables) -> None:
+    """Segments begin where data changes, so the gates do, too."""
+    tables.sealed(5)
+    tables.source.optimize(at=EPOCH - 365 * 86_400 * SECOND)
+    tables.source.append()
+    assert tables.apply().steps[0].first_read == 7

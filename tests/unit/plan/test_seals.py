@@ -1,0 +1,325 @@
+"""Steps without rows: re-sealing, declared state, adoption; and the mirror that stands in for a seal."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from delta_cdc.errors import (
+    InvalidConfiguration,
+    PipelineAdopted,
+    ProofExpired,
+    RangeNotContiguous,
+    TargetWithoutProof,
+)
+from delta_cdc.log import DeltaLog
+from delta_cdc.reconcile import Mirror, reconcile
+from delta_cdc.versions import VersionRange
+from delta_cdc.watermark import PlannedOn
+from tests.support.logs import EPOCH, FEED, SECOND, seal
+from tests.support.tables import NOW
+
+if TYPE_CHECKING:
+    from delta_cdc.plan import Plan
+    from tests.support.tables import Tables
+
+DAY = 86_400 * SECOND
+
+
+def steps(plan: Plan) -> list[tuple[Any, ...]]:
+    return [(s.kind, s.pipeline, s.starting_version, s.ending_version, s.seal_number) for s in plan.steps]
+
+
+# -- re-sealing ---------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("source", "target", "days", "due"),
+    [
+        ({}, {}, 3.4, False),
+        ({}, {}, 3.6, True),
+        ({"delta.deletedFileRetentionDuration": "interval 60 days"}, {}, 14.9, False),
+        ({"delta.deletedFileRetentionDuration": "interval 60 days"}, {}, 15.1, True),
+        ({}, {"delta.logRetentionDuration": "interval 2 days"}, 1.1, True),
+        ({"delta.logRetentionDuration": "interval 2 days"}, {}, 1.1, True),
+    ],
+)
+def test_an_idle_pipeline_seals_anew_at_half_of_the_shortest_retention(
+    tables: Tables, source: dict[str, str], target: dict[str, str], days: float, due: bool
+) -> None:
+    tables.source.set_properties(**FEED, **source)
+    tables.target.configuration = target
+    tables.sealed(6, highest_sequence="41")
+    plan = tables.apply(now=EPOCH + int(days * DAY))
+    assert (plan.versions, plan.ending_version) == (None, 6)
+    if not due:
+        assert plan.spec is None
+        return
+    (step,) = plan.steps
+    assert (step.kind, step.starting_version, step.ending_version, step.seal_number) == ("reseal", 6, 6, 101)
+    assert (step.highest_sequence, step.configuration["keys"]) == ("41", ["id"])
+    assert step.planned_on == PlannedOn("id-1", 0)
+    assert "sealed anew" in plan.notes[-1]
+
+
+def test_resealing_moves_the_watermark_over_maintenance(tables: Tables) -> None:
+    """Else a source that is only OPTIMIZEd would run away from its watermark."""
+    tables.sealed(5)
+    tables.source.optimize()
+    tables.source.optimize()
+    (step,) = tables.apply(now=EPOCH + 4 * DAY).steps
+    assert (step.kind, step.starting_version, step.ending_version) == ("reseal", 6, 7)
+    assert step.source_commit_hash == tables.source.sha256(7)
+
+
+def test_work_comes_before_a_seal_that_is_due(tables: Tables) -> None:
+    tables.sealed(4)
+    assert [step.kind for step in tables.apply(now=EPOCH + 4 * DAY).steps] == ["apply"]
+
+
+# -- the mirror ---------------------------------------------------------------------------------
+def mirror_of(tables: Tables) -> dict[str, Any]:
+    proof = reconcile(DeltaLog(tables.target.uri), "p")
+    assert proof is not None
+    assert proof.seal is not None
+    return Mirror(proof.seal, proof.target.table_id).to_dict()
+
+
+def clean(tables: Tables) -> None:
+    """Clean the target's log behind its seal."""
+    from deltalake import DeltaTable
+
+    sealed = tables.target.version
+    tables.target.append()
+    DeltaTable(tables.target.uri).create_checkpoint()
+    tables.target.append()
+    for version in range(sealed + 2):
+        tables.target.file(version).unlink()
+
+
+def test_a_mirror_of_the_newest_seal_is_as_good_as_the_seal(tables: Tables) -> None:
+    tables.sealed(3)
+    kept = mirror_of(tables)
+    clean(tables)
+    with pytest.raises(ProofExpired):
+        tables.apply()
+    plan = tables.apply(mirror=lambda: kept)
+    assert plan.versions == VersionRange(4, 5)
+    assert plan.steps[0].seal_number == 101
+    assert "copy" in plan.notes[0]
+
+
+def test_a_proof_by_mirror_is_sealed_at_once(tables: Tables) -> None:
+    tables.sealed(5)
+    kept = mirror_of(tables)
+    clean(tables)
+    assert [step.kind for step in tables.apply(mirror=lambda: kept).steps] == ["reseal"]
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {"number": 99},
+        {"number": 101},
+        {"pipeline": "other"},
+    ],
+)
+def test_a_mirror_of_another_seal_proves_nothing(tables: Tables, lie: dict[str, Any]) -> None:
+    tables.sealed(3)
+    other = Mirror(replace(seal(100, 3, source=tables.source), **lie), "id-1").to_dict()
+    clean(tables)
+    with pytest.raises(ProofExpired):
+        tables.apply(mirror=lambda: other)
+
+
+@pytest.mark.parametrize("kept", [None, 7, {}, {"seal": "x", "target_table_id": "id-1"}, {"seal": 1}])
+def test_what_people_wrote_there_is_no_mirror(tables: Tables, kept: Any) -> None:
+    tables.sealed(3)
+    clean(tables)
+    with pytest.raises(ProofExpired):
+        tables.apply(mirror=lambda: kept)
+
+
+def test_a_mirror_of_another_table_proves_nothing(tables: Tables) -> None:
+    tables.sealed(3)
+    kept = {**mirror_of(tables), "target_table_id": "another"}
+    clean(tables)
+    with pytest.raises(ProofExpired):
+        tables.apply(mirror=lambda: kept)
+
+
+def test_a_mirror_does_not_survive_what_happened_since(tables: Tables) -> None:
+    """After a replacement that the log still shows, the newest seal is not the one in effect."""
+    tables.sealed(3)
+    kept = mirror_of(tables)
+    clean(tables)
+    tables.target.overwrite()
+    with pytest.raises(ProofExpired):
+        tables.apply(mirror=lambda: kept)
+
+
+def test_the_mirror_is_not_asked_where_the_log_proves(tables: Tables) -> None:
+    def never() -> None:
+        raise AssertionError("the log proves")
+
+    tables.sealed(3)
+    assert tables.apply(mirror=never).versions == VersionRange(4, 5)
+
+
+# -- declared state -----------------------------------------------------------------------------
+def made_by_hand(tables: Tables) -> None:
+    tables.target.create()
+    tables.target.append()
+
+
+def test_a_target_made_by_hand_is_declared(tables: Tables) -> None:
+    made_by_hand(tables)
+    with pytest.raises(TargetWithoutProof, match="none_at"):
+        tables.apply()
+    plan = tables.apply(initial_load={"none_at": 3})
+    load, apply = plan.steps
+    assert (load.kind, load.empty, load.ending_version) == ("load", True, 3)
+    assert load.planned_on == PlannedOn("id-1", 1)
+    assert load.source_commit_hash == tables.source.sha256(3)
+    assert (apply.kind, apply.starting_version, apply.ending_version) == ("apply", 4, 5)
+    assert apply.seal_number == load.seal_number + 1
+    assert plan.versions == VersionRange(4, 5)
+
+
+@pytest.mark.parametrize("load", ["none", {"none_at": 5}])
+def test_declared_at_the_newest_version(tables: Tables, load: Any) -> None:
+    made_by_hand(tables)
+    plan = tables.apply(initial_load=load)
+    assert [(s.kind, s.empty, s.ending_version) for s in plan.steps] == [("load", True, 5)]
+    assert plan.versions is None
+
+
+def test_declared_without_a_target(tables: Tables) -> None:
+    (step,) = tables.apply(initial_load="none").steps
+    assert (step.kind, step.empty, step.planned_on) == ("load", True, None)
+
+
+def test_declared_beyond_the_newest_version(tables: Tables) -> None:
+    made_by_hand(tables)
+    with pytest.raises(RangeNotContiguous):
+        tables.apply(initial_load={"none_at": 6})
+
+
+def test_a_declaration_changes_nothing_once_there_is_a_seal(tables: Tables) -> None:
+    tables.sealed(2)
+    assert tables.apply(initial_load={"none_at": 4}).versions == VersionRange(3, 5)
+
+
+def test_a_declaration_does_not_bring_back_an_expired_proof(tables: Tables) -> None:
+    """It may stand in the DAG for years, with a version of long ago."""
+    tables.sealed(3)
+    clean(tables)
+    with pytest.raises(ProofExpired):
+        tables.apply(initial_load={"none_at": 1})
+
+
+# -- adoption -----------------------------------------------------------------------------------
+def adopt(tables: Tables, **changes: Any) -> Plan:
+    return tables.apply(pipeline="q", adopt_from="p", **changes)
+
+
+def test_adopting_closes_the_old_pipeline_first(tables: Tables) -> None:
+    tables.sealed(3, highest_sequence="7")
+    with pytest.raises(TargetWithoutProof, match="seals of other pipelines: p"):
+        tables.apply(pipeline="q")
+    plan = adopt(tables)
+    assert steps(plan) == [
+        ("adopt", "p", 3, 3, 101),
+        ("adopt", None, 3, 3, EPOCH),
+        ("apply", None, 4, 5, EPOCH + 1),
+    ]
+    closing, opening, work = plan.steps
+    assert (closing.successor, opening.successor) == ("q", None)
+    assert (closing.planned_on, opening.planned_on, work.planned_on) == (PlannedOn("id-1", 0), None, None)
+    assert opening.highest_sequence == "7"
+    assert opening.configuration["keys"] == ["id"]
+    assert "takes over" in plan.notes[0]
+
+
+def closed(tables: Tables, number: int = 101) -> None:
+    made = seal(number, 3, source=tables.source, kind="adopt", planned_on=PlannedOn("id-1", 0))
+    tables.target.write_seal(replace(made, successor="q"), rows=False)
+
+
+def test_half_an_adoption_is_finished(tables: Tables) -> None:
+    """The numbers are those of the first try, so that of two planners one loses."""
+    tables.sealed(3)
+    closed(tables)
+    assert steps(adopt(tables)) == [("adopt", None, 3, 3, EPOCH), ("apply", None, 4, 5, EPOCH + 1)]
+
+
+def test_nothing_new_is_adopted_all_the_same(tables: Tables) -> None:
+    tables.sealed(5)
+    plan = adopt(tables)
+    assert [step.kind for step in plan.steps] == ["adopt", "adopt"]
+    assert plan.versions is None
+
+
+def test_the_old_pipeline_ends(tables: Tables) -> None:
+    tables.sealed(3)
+    closed(tables)
+    with pytest.raises(PipelineAdopted, match="taken over by pipeline q at watermark 3"):
+        tables.apply()
+
+
+def test_adopting_again_is_nothing_new(tables: Tables) -> None:
+    tables.sealed(3)
+    closed(tables)
+    opened = seal(102, 3, source=tables.source, kind="adopt", pipeline="q")
+    tables.target.write_seal(opened, rows=False)
+    assert steps(adopt(tables)) == [("apply", None, 4, 5, 103)]
+
+
+def test_the_target_can_be_taken_back(tables: Tables) -> None:
+    tables.sealed(3)
+    closed(tables)
+    tables.target.write_seal(seal(102, 5, source=tables.source, pipeline="q"))
+    plan = tables.apply(adopt_from="q")
+    assert steps(plan) == [("adopt", "q", 5, 5, 103), ("adopt", None, 5, 5, 104)]
+
+
+def test_adopted_by_somebody_else(tables: Tables) -> None:
+    tables.sealed(3)
+    closed(tables)
+    with pytest.raises(PipelineAdopted, match="already adopted from p by q"):
+        tables.apply(pipeline="r", adopt_from="p")
+
+
+def test_nothing_to_adopt(tables: Tables) -> None:
+    tables.sealed(3)
+    with pytest.raises(TargetWithoutProof, match="seals of other pipelines: p"):
+        tables.apply(pipeline="q", adopt_from="zzz")
+
+
+def test_adopt_from_without_a_target_is_a_load(tables: Tables) -> None:
+    assert [step.kind for step in adopt(tables).steps] == ["load"]
+
+
+def test_adoption_is_checked_for_drift(tables: Tables) -> None:
+    from delta_cdc.errors import ConfigurationDrift
+    from delta_cdc.spec import ApplyOptions
+
+    tables.sealed(3)
+    with pytest.raises(ConfigurationDrift):
+        adopt(tables, options=ApplyOptions(keys=("name",)))
+
+
+def test_adopting_an_empty_table_without_seals_loads_it(tables: Tables) -> None:
+    tables.target.create()
+    assert [step.kind for step in adopt(tables).steps] == ["load"]
+
+
+def test_an_adoption_waits_for_no_retention(tables: Tables) -> None:
+    tables.sealed(5)
+    assert [s.kind for s in adopt(tables, now=NOW + 300 * DAY).steps] == ["adopt", "adopt"]
+
+
+def test_adopt_from_a_name_that_never_was_needs_a_declaration(tables: Tables) -> None:
+    made_by_hand(tables)
+    with pytest.raises((TargetWithoutProof, InvalidConfiguration)):
+        adopt(tables)
