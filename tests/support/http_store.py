@@ -148,10 +148,15 @@ def always(kind: Kind, **given: Any) -> Callable[[Request], Fault | None]:
 def sometimes(
     seed: int, share: float, kinds: tuple[Kind, ...] = WEATHER, **given: Any
 ) -> Callable[[Request], Fault | None]:
-    """Let a share of all requests fail, each in one of several ways."""
-    source = random.Random(seed)
+    """Let a share of all requests fail, each in one of several ways.
 
-    def decide(_: Request) -> Fault | None:
+    A request's fate hangs on itself and on how often it was made, not on the order of those made at once.
+    """
+    made: dict[str, int] = {}
+
+    def decide(request: Request) -> Fault | None:
+        made[str(request)] = made.get(str(request), 0) + 1
+        source = random.Random(f"{seed} {request} {made[str(request)]}")
         return Fault(source.choice(kinds), **given) if source.random() < share else None
 
     return decide

@@ -94,7 +94,8 @@ class Spark:
             files = {
                 unquote(uri).rsplit("/", 1)[-1] for uri in reader.load(str(self.history.path)).inputFiles()
             }
-            assert {name for name, _ in run_sync(self.log.files(version))} == files
+            active = run_sync(self.log.files(version))
+            assert {name.partition("#")[0].rsplit("/", 1)[-1] for name, _ in active} == files
 
     def check_feed(self) -> None:
         """The change feed: a commit changes data where the feed holds rows of it, and nowhere else."""

@@ -1,0 +1,384 @@
+"""A store on a bad day: requests counted from its own notes, and no fault taken for news of the table."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from delta_cdc.errors import DeltaCdcError, StoreUnavailable
+from delta_cdc.log import DeltaLog, run_sync
+from delta_cdc.plan import ApplyRequest, Memory, plan_apply_async
+from delta_cdc.spec import ApplyOptions
+from delta_cdc.waiting import Watch
+from tests.support.http_store import WEATHER, Fault, HttpStore, Request, always, no_fault, sometimes
+from tests.support.logs import EPOCH, FEED, LogTable, seal
+from tests.support.random_logs import DeltalakeHistory, check_log, replayable, seeds
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+    from pathlib import Path
+
+TEST = "tests/unit/log/test_faults.py"
+#: A client that gives up at once, so that each fault reaches the reader.
+IMPATIENT = {"max_retries": "0", "retry_timeout": "1s", "timeout": "2s"}
+#: Faults that come at once; ``slow`` ends with the client's patience.
+QUICK = tuple(kind for kind in WEATHER if kind != "slow")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[HttpStore]:
+    with HttpStore(tmp_path / "root") as made:
+        yield made
+
+
+@pytest.fixture
+def table(store: HttpStore) -> LogTable:
+    made = LogTable(store.root / "orders", configuration=FEED).create()
+    for _ in range(3):
+        made.append()
+    return made
+
+
+def _log(store: HttpStore, name: str = "orders") -> DeltaLog:
+    return DeltaLog(store.uri(name), store.options(**IMPATIENT))
+
+
+# -- how many requests ----------------------------------------------------------------------------
+def _commit(version: int) -> str:
+    return f"orders/_delta_log/{version:020d}.json"
+
+
+def test_a_quiet_poll_is_one_request(store: HttpStore, table: LogTable) -> None:
+    assert run_sync(_log(store).newest_version(after=3)) == 3
+    assert store.asked() == [f"HEAD {_commit(4)}"]
+
+
+def test_several_new_versions_are_walked(store: HttpStore, table: LogTable) -> None:
+    assert run_sync(_log(store).newest_version(after=1)) == 3
+    assert store.asked() == [f"HEAD {_commit(version)}" for version in (2, 3, 4)]
+
+
+@pytest.mark.parametrize("behind", [60, 2_500])
+def test_far_behind_is_one_listing_from_there_on(store: HttpStore, table: LogTable, behind: int) -> None:
+    for _ in range(behind):
+        table.append()
+    assert run_sync(_log(store).newest_version(after=3)) == 3 + behind
+    listings = [request for request in store.requests if request.lists]
+    pages = 1 + behind // 1_000
+    assert len(listings) == pages
+    assert listings[0].query["start-after"] >= _commit(4)
+    assert len(store.requests) <= 10 + pages
+
+
+def test_a_commit_is_one_request_and_a_range_one_each(store: HttpStore, table: LogTable) -> None:
+    log = _log(store)
+    run_sync(log.commit(2))
+    assert store.asked() == [f"GET {_commit(2)}"]
+    store.forget()
+    run_sync(log.commits(range(4)))
+    assert sorted(store.asked()) == [f"GET {_commit(version)}" for version in range(4)]
+
+
+# -- special names --------------------------------------------------------------------------------
+@pytest.mark.parametrize("name", ["a b", "100%", "50%25", "a%20b", "%41", "ünïcode 表", "a#b?c=d&e+f"])
+def test_special_names_as_keys(store: HttpStore, name: str) -> None:
+    made = LogTable(store.root / "plain", configuration=FEED).create()
+    for _ in range(2):
+        made.append()
+    _checkpoint(made)
+    made.path = made.path.rename(store.root / name)
+    log = _log(store, name)
+    assert run_sync(log.newest_version()) == run_sync(log.newest_version(after=0)) == 2
+    assert [commit.sha256 for commit in run_sync(log.commits(range(3)))] == [made.sha256(v) for v in range(3)]
+    state = run_sync(log.snapshot())
+    assert (state.table_id, state.version, state.num_files) == ("id-1", 2, 2)
+    assert run_sync(log.snapshot(1)).num_files == 1
+
+
+@pytest.mark.parametrize("seed", seeds(2))
+def test_random_histories_over_http(store: HttpStore, seed: int) -> None:
+    history = DeltalakeHistory(store.root / "ta ble ü", seed)
+    with replayable(seed, TEST, history.done):
+        for _ in range(15):
+            history.step()
+        asyncio.run(check_log(history.ledger, store.uri("ta ble ü"), store.options(**IMPATIENT)))
+
+
+# -- faults ---------------------------------------------------------------------------------------
+LOOKS: dict[str, Callable[[DeltaLog], Awaitable[Any]]] = {
+    "newest": lambda log: log.newest_version(),
+    "newest after": lambda log: log.newest_version(after=1),
+    "far behind": lambda log: log.newest_version(after=-1),
+    "oldest": lambda log: log.oldest_version(),
+    "find": lambda log: log.find(2),
+    "commit": lambda log: log.commit(2),
+    "commits": lambda log: log.commits(range(4)),
+    "snapshot": lambda log: log.snapshot(),
+    "older snapshot": lambda log: log.snapshot(1),
+    "transaction": lambda log: log.transaction("delta-cdc/p"),
+    "files": lambda log: log.files(3),
+    "has commit": lambda log: log.has_commit(2),
+    "has file": lambda log: log.has_file("part-00001-0.parquet"),
+    "fingerprint": lambda log: log.fingerprint(2),
+    "version at": lambda log: log.version_at(EPOCH + 1_500, bound="start"),
+    "left over": lambda log: log.left_over(),
+}
+
+
+@pytest.mark.parametrize("kind", QUICK)
+@pytest.mark.parametrize("look", LOOKS)
+def test_a_fault_says_nothing_about_the_table(
+    store: HttpStore, table: LogTable, kind: Any, look: str
+) -> None:
+    log, ask = _log(store), LOOKS[look]
+    store.faults = always(kind)
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable) as caught:
+            run_sync(ask(log))
+        assert caught.value.retryable
+    store.faults = no_fault
+    # The same object works again, and says what a fresh one on the local disk says.
+    assert _comparable(run_sync(ask(log))) == _comparable(run_sync(ask(_log(store))))
+
+
+def _comparable(answer: Any) -> Any:
+    return (answer.version, answer.table_id, answer.num_files) if hasattr(answer, "table_id") else answer
+
+
+def test_a_store_that_never_answers(store: HttpStore, table: LogTable) -> None:
+    log = DeltaLog(store.uri("orders"), store.options(**{**IMPATIENT, "timeout": "300ms"}))
+    store.faults = always("slow")
+
+    async def all_at_once() -> list[Any]:
+        return await asyncio.gather(*[ask(log) for ask in LOOKS.values()], return_exceptions=True)
+
+    assert {type(answer) for answer in run_sync(all_at_once())} == {StoreUnavailable}
+
+
+@pytest.mark.parametrize("fault", [Fault("unavailable"), Fault("unavailable", retry_after=0), Fault("reset")])
+def test_the_client_asks_again_by_itself(store: HttpStore, table: LogTable, fault: Fault) -> None:
+    left = [fault]
+    store.faults = lambda _: left.pop() if left else None
+    log = DeltaLog(store.uri("orders"), store.options(max_retries="3", retry_timeout="30s"))
+    assert run_sync(log.newest_version(after=3)) == 3
+    assert store.asked() == [f"HEAD {_commit(4)}"] * 2
+
+
+def test_refused_access_is_not_a_missing_table(store: HttpStore, table: LogTable) -> None:
+    store.faults = always("denied")
+    for name in ("orders", "nothing there"):
+        for ask in (lambda log: log.newest_version(), lambda log: log.snapshot()):
+            with pytest.raises(StoreUnavailable, match="refused access"):
+                run_sync(ask(_log(store, name)))
+
+
+# -- planning -------------------------------------------------------------------------------------
+def _world(root: Path) -> dict[str, tuple[LogTable, LogTable | None]]:
+    """Sources and targets, each with an outcome of its own: a plan, or the error of one gate."""
+    made: dict[str, tuple[LogTable, LogTable | None]] = {}
+
+    def pair(name: str, target: bool = True) -> LogTable:
+        source = LogTable(root / name / "source", table_id=f"{name}-id", configuration=FEED).create()
+        for _ in range(4):
+            source.append()
+        made[name] = source, _target(root / name / "target", source) if target else None
+        return source
+
+    source = pair("increment")
+    for _ in range(6):
+        source.append()
+    source.optimize()
+    pair("quiet")
+    pair("only optimized").optimize()
+    pair("load", target=False)
+    source = pair("cleaned")
+    for _ in range(5):
+        source.append()
+    _checkpoint(source)
+    for version in range(8):
+        source.file(version).unlink()
+    source = pair("feed off")
+    source.set_properties()
+    source.append()
+    source = pair("gap")
+    for _ in range(3):
+        source.append()
+    source.file(6).unlink()
+    pair("made again")
+    source = made["made again"][0]
+    for version in range(5):
+        source.file(version).unlink()
+    again = LogTable(source.path, table_id="another", configuration=FEED, created=EPOCH + 1).create()
+    for _ in range(6):
+        again.append(at=EPOCH + 1)
+    pair("target replaced")
+    target = made["target replaced"][1]
+    assert target is not None
+    target.overwrite()
+    return made
+
+
+def _target(path: Path, source: LogTable) -> LogTable:
+    made = LogTable(path, table_id=f"target of {source.table_id}")
+    made.write_seal(seal(1_000, 3, source=source, kind="load"))
+    made.write_seal(seal(1_001, 4, source=source))
+    return made
+
+
+def _checkpoint(table: LogTable) -> None:
+    from deltalake import DeltaTable
+
+    DeltaTable(table.uri).create_checkpoint()
+
+
+async def _outcome(store: HttpStore, name: str) -> str:
+    request = ApplyRequest(
+        pipeline="p",
+        source=store.uri(f"{name}/source"),
+        target=store.uri(f"{name}/target"),
+        options=ApplyOptions(keys=("id",)),
+        storage_options=store.options(**IMPATIENT),
+    )
+    try:
+        plan = await plan_apply_async(request, Memory(now_ms=EPOCH + 60_000))
+    except StoreUnavailable:
+        raise
+    except DeltaCdcError as error:
+        return f"{type(error).__name__}: {error}"
+    return f"{plan}\n{plan.spec}"
+
+
+OUTCOMES = {
+    "increment": "versions 5-11",
+    "quiet": "nothing: no process",
+    "only optimized": "nothing: no process",
+    "load": "the snapshot of version 4",
+    "cleaned": "VersionsExpired",
+    "feed off": "ChangeFeedDisabled",
+    "gap": "LogGap",
+    "made again": "SourceTableReplaced",
+    "target replaced": "TargetReplaced",
+}
+
+
+def test_the_worlds_under_faults_have_the_outcomes_they_are_meant_to_have(store: HttpStore) -> None:
+    assert set(_world(store.root)) == set(OUTCOMES)
+    for name, expected in OUTCOMES.items():
+        assert expected in asyncio.run(_outcome(store, name)), name
+
+
+async def _judge(store: HttpStore, seed: int, tries: int) -> None:
+    """Plan over and over under faults: each answer is the true one, or that there is none."""
+    told = {True: 0, False: 0}
+    for name in OUTCOMES:
+        store.faults = no_fault
+        true = await _outcome(store, name)
+        for one in range(tries):
+            # From a fault now and then to more faults than answers.
+            store.faults = sometimes(seed * 1_000 + one, 0.5 ** (1 + one % 6), QUICK)
+            try:
+                assert await _outcome(store, name) == true, name
+                told[True] += 1
+            except StoreUnavailable:
+                told[False] += 1
+    assert min(told.values()) >= tries, "faults hit nothing, or everything"
+
+
+@pytest.mark.parametrize("seed", seeds(1))
+def test_no_gate_is_misjudged(store: HttpStore, seed: int) -> None:
+    _world(store.root)
+    with replayable(seed, TEST, []):
+        asyncio.run(_judge(store, seed, tries=12))
+
+
+@pytest.mark.parametrize("seed", seeds(8, first=100))
+def test_no_gate_is_misjudged_over_and_over(store: HttpStore, seed: int) -> None:
+    _world(store.root)
+    with replayable(seed, TEST, []):
+        asyncio.run(_judge(store, seed, tries=48))
+
+
+# -- waiting --------------------------------------------------------------------------------------
+class BadDay:
+    """Faults for some requests; when the last of them is over, something happens."""
+
+    def __init__(self, requests: int, then: Callable[[], object], seed: int) -> None:
+        self.left = requests
+        self.then = then
+        self.decide = sometimes(seed, 1.0, QUICK)
+
+    def __call__(self, request: Request) -> Fault | None:
+        if self.left == 0:
+            return None
+        self.left -= 1
+        if self.left == 0:
+            self.then()
+        return self.decide(request)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_watch_survives_and_tells_each_commit_once(store: HttpStore, table: LogTable, seed: int) -> None:
+    watch = Watch(store.uri("orders"), position=3, storage_options=store.options(**IMPATIENT))
+
+    async def looks() -> list[tuple[int | None, int]]:
+        news, failures = [], 0
+        for one in range(120):
+            if one % 4 == 3:
+                table.append()
+            store.faults = sometimes(seed * 1_000 + one, 0.4, QUICK)
+            try:
+                found = await watch.look()
+            except StoreUnavailable:
+                failures += 1
+                continue
+            if found is not None:
+                news.append((found.previous_version, found.version))
+                watch.go_on_after(found)
+        assert failures > 20
+        store.faults = no_fault
+        last = await watch.look()
+        return news + ([(last.previous_version, last.version)] if last is not None else [])
+
+    news = run_sync(looks())
+    assert [previous for previous, _ in news] == [3, *(version for _, version in news[:-1])]
+    assert news[-1][1] == table.version
+
+
+def test_the_sensors_trigger_survives_and_fires_once(store: HttpStore, table: LogTable) -> None:
+    from airflow_delta_cdc.triggers.sensor import DeltaVersionSensorTrigger
+
+    store.faults = BadDay(9, then=table.append, seed=1)
+    trigger = DeltaVersionSensorTrigger(
+        table=store.uri("orders"),
+        baseline={"version": 3},
+        poll_interval=0.001,
+        storage_options=store.options(**IMPATIENT),
+    )
+
+    async def events() -> list[Any]:
+        return [event.payload async for event in trigger.run()]
+
+    fired = asyncio.run(asyncio.wait_for(events(), 60))
+    assert [(event["version"], event["previous_version"]) for event in fired] == [(4, 3)]
+    assert len(store.faulty) == 9
+
+
+def test_a_table_that_appears_on_a_bad_day(store: HttpStore) -> None:
+    from airflow_delta_cdc.triggers.sensor import DeltaVersionSensorTrigger
+
+    made = LogTable(store.root / "new", configuration=FEED)
+    store.faults = BadDay(9, then=lambda: made.create().append(), seed=2)
+    trigger = DeltaVersionSensorTrigger(
+        table=store.uri("new"),
+        baseline={"version": -1},
+        poll_interval=0.001,
+        storage_options=store.options(**IMPATIENT),
+    )
+
+    async def events() -> list[Any]:
+        return [event.payload async for event in trigger.run()]
+
+    fired = asyncio.run(asyncio.wait_for(events(), 60))
+    assert [(event["version"], event["previous_version"]) for event in fired] == [(1, None)]
