@@ -1,0 +1,289 @@
+"""Tables by catalog name: asked once, kept, checked against the log, asked again."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import stat
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from airflow.sdk.execution_time import comms, task_runner
+from airflow.sdk.execution_time.context import AssetStateStoreAccessors
+from deltalake import DeltaTable
+
+from airflow_delta_cdc.names import all_located, cached_location, located
+from airflow_delta_cdc.operators import DeltaApplyChangesOperator, DeltaReadChangesOperator
+from delta_cdc.errors import NotADeltaTable, TableNotFound
+from delta_cdc.spec import JobResult, ResolveSpec
+from tests.unit.airflow.tables import append
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SOURCE, TARGET = "main.sales.orders", "main.sales.orders_history"
+
+
+class Supervisor:
+    """Answers the accessors of asset state stores as Airflow's supervisor does."""
+
+    def __init__(self) -> None:
+        self.kept: dict[tuple[str, str], Any] = {}
+        self.out_of_order = False
+
+    def send(self, message: Any) -> Any:
+        if self.out_of_order:
+            raise RuntimeError("the metadata database is away")
+        if isinstance(message, comms.SetAssetStateStoreByName):
+            self.kept[message.name, message.key] = message.value
+            return comms.OKResponse(ok=True)
+        assert isinstance(message, comms.GetAssetStateStoreByName)
+        if (message.name, message.key) in self.kept:
+            return comms.AssetStateStoreResult(value=self.kept[message.name, message.key])
+        return comms.ErrorResponse(error=comms.ErrorType.ASSET_STORE_NOT_FOUND)
+
+
+class Catalog:
+    """What Spark's catalog would say, and how often it was asked."""
+
+    def __init__(self) -> None:
+        self.tables: dict[str, Path] = {}
+        self.asked: list[tuple[str, ...]] = []
+
+    def run_job(self, _: Any, spec: ResolveSpec) -> JobResult:
+        self.asked.append(spec.tables)
+        for name in spec.tables:
+            if name not in self.tables:
+                error = TableNotFound(f"{name} does not exist.", remedy="correct the name.")
+                return JobResult(status="failed", error=error.to_dict())
+        return JobResult(
+            status="committed",
+            tables=tuple(
+                {
+                    "table": name,
+                    "location": self.tables[name].as_uri(),
+                    "table_id": str(DeltaTable(str(self.tables[name])).metadata().id),
+                }
+                for name in spec.tables
+            ),
+        )
+
+
+class World:
+    """Two tables with names, and tasks that use them."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.supervisor = Supervisor()
+        self.catalog = Catalog()
+        self.home = folder / "home"
+        self.source, self.target = folder / "orders", folder / "history"
+        append(self.source, [1])
+        append(self.target, [1])
+        self.catalog.tables = {SOURCE: self.source, TARGET: self.target}
+        monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", self.supervisor, raising=False)
+        monkeypatch.setenv("DELTA_CDC_HOME", str(self.home))
+        self._monkeypatch = monkeypatch
+        self.said: list[str] = []
+
+    def task(self, source: str = SOURCE, **arguments: Any) -> DeltaApplyChangesOperator:
+        task = DeltaApplyChangesOperator(
+            task_id="apply", pipeline="p", source=source, target=TARGET, keys=["id"], **arguments
+        )
+        self._monkeypatch.setattr(task, "run_job", self.catalog.run_job)
+        for level in ("info", "warning"):
+            self._monkeypatch.setattr(task.log, level, lambda text, *args: self.said.append(text % args))
+        return task
+
+    def context(self, task: Any) -> Any:
+        return {
+            "run_id": "r",
+            "task": task,
+            "asset_state_store": AssetStateStoreAccessors(inlets=task.inlets),
+        }
+
+    def ask(self, task: DeltaApplyChangesOperator, *tables: str) -> list[str]:
+        return all_located(task, self.context(task), tables)
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    return World(tmp_path, monkeypatch)
+
+
+def test_a_path_is_its_own_location_and_costs_nothing(world: World) -> None:
+    world.supervisor.out_of_order = True
+    task = world.task()
+    for table in ("/lake/t", "s3a://b/t", "abfss://c@a.dfs.core.windows.net/t"):
+        assert located(task, world.context(task), table) == table
+        assert cached_location(world.context(task), table) == table
+    assert world.catalog.asked == []
+    assert world.said == []
+
+
+def test_names_are_asked_for_together_and_once(world: World) -> None:
+    found = world.ask(world.task(), SOURCE, "/lake/t", TARGET, SOURCE)
+    assert found == [str(world.source), "/lake/t", str(world.target), str(world.source)]
+    assert world.catalog.asked == [(SOURCE, TARGET)]
+    assert world.said == [f"Asking Spark's catalog where {SOURCE}, {TARGET} lies"]
+    # Another task of the same table, in another process.
+    assert world.ask(world.task(), SOURCE, TARGET) == [str(world.source), str(world.target)]
+    assert len(world.catalog.asked) == 1
+
+
+def test_a_location_is_kept_with_the_tables_asset(world: World) -> None:
+    world.ask(world.task(), SOURCE)
+    ((asset, key), value) = next(iter(world.supervisor.kept.items()))
+    assert (asset, key) == (f"x-delta://{SOURCE}", f"location:{SOURCE}")
+    assert value["location"] == str(world.source)
+    assert value["table_id"] == str(DeltaTable(str(world.source)).metadata().id)
+    assert not world.home.exists()
+
+
+def test_a_table_made_again_is_asked_for_again(world: World) -> None:
+    world.ask(world.task(), SOURCE)
+    shutil.rmtree(world.source)
+    append(world.source, [2])
+    assert world.ask(world.task(), SOURCE) == [str(world.source)]
+    assert len(world.catalog.asked) == 2
+    assert f"Another table than the one of {SOURCE} lies at {world.source} now." in world.said
+    world.ask(world.task(), SOURCE)
+    assert len(world.catalog.asked) == 2, "the new id is kept"
+
+
+def test_a_table_that_moved_is_found(world: World, tmp_path: Path) -> None:
+    world.ask(world.task(), SOURCE)
+    shutil.move(world.source, tmp_path / "elsewhere")
+    world.catalog.tables[SOURCE] = tmp_path / "elsewhere"
+    assert world.ask(world.task(), SOURCE) == [str(tmp_path / "elsewhere")]
+    assert f"{SOURCE} does not lie at {world.source} any more." in world.said
+
+
+def test_another_spark_may_have_another_catalog(world: World) -> None:
+    world.ask(world.task(), SOURCE)
+    world.ask(world.task(spark_conn_id="cluster"), SOURCE)
+    assert len(world.catalog.asked) == 2
+
+
+def test_an_unknown_name_is_an_error_and_nothing_is_kept(world: World) -> None:
+    del world.catalog.tables[TARGET]
+    with pytest.raises(TableNotFound, match=TARGET):
+        world.ask(world.task(), SOURCE, TARGET)
+    assert world.supervisor.kept == {}
+    assert not world.home.exists()
+
+
+# -- without an asset -----------------------------------------------------------------------------
+def _kept_file(world: World) -> Path:
+    (file,) = world.home.rglob("*.json")
+    return file
+
+
+def test_without_an_asset_a_private_file_keeps_the_location(world: World) -> None:
+    task = world.task(source="{{ params.source }}")
+    assert task.inlets == []
+    world.ask(task, SOURCE)
+    assert world.supervisor.kept == {}
+    assert stat.S_IMODE(_kept_file(world).stat().st_mode) == 0o600
+    world.ask(world.task(source="{{ params.source }}"), SOURCE)
+    assert len(world.catalog.asked) == 1
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"name": 1}', json.dumps({"name": SOURCE, "location": "/t", "future": "x"})]
+)
+def test_a_damaged_file_counts_as_none(world: World, text: str) -> None:
+    task = world.task(source="{{ params.source }}")
+    world.ask(task, SOURCE)
+    _kept_file(world).write_text(text)
+    assert world.ask(task, SOURCE) == [str(world.source)]
+    assert len(world.catalog.asked) == 2
+
+
+def test_a_file_of_another_name_counts_as_none(world: World) -> None:
+    task = world.task(source="{{ params.source }}")
+    world.ask(task, SOURCE)
+    file = _kept_file(world)
+    text = file.read_text()
+    world.ask(task, TARGET)
+    (other,) = (path for path in world.home.rglob("*.json") if path != file)
+    other.write_text(text)
+    assert world.ask(task, TARGET) == [str(world.target)]
+    assert len(world.catalog.asked) == 3
+
+
+def test_a_store_out_of_order_costs_no_task(world: World) -> None:
+    task = world.task()
+    world.supervisor.out_of_order = True
+    assert world.ask(task, SOURCE) == [str(world.source)]
+    assert world.ask(task, SOURCE) == [str(world.source)]
+    assert len(world.catalog.asked) == 1
+    assert any("metadata database is away" in line for line in world.said)
+
+
+def test_a_file_that_cannot_be_written_costs_no_task(world: World) -> None:
+    world.home.write_text("in the way")
+    task = world.task(source="{{ params.source }}")
+    assert world.ask(task, SOURCE) == [str(world.source)]
+    assert any("could not be kept" in line for line in world.said)
+
+
+# -- those who cannot ask -------------------------------------------------------------------------
+def test_what_is_kept_can_be_read_without_spark(world: World) -> None:
+    task = world.task()
+    context = world.context(task)
+    assert cached_location(context, SOURCE) is None
+    world.ask(task, SOURCE)
+    assert cached_location(context, SOURCE) == str(world.source)
+    assert cached_location({**context, "task": None}, SOURCE) == str(world.source)
+    assert len(world.catalog.asked) == 1
+
+
+# -- operators ------------------------------------------------------------------------------------
+class Asked(Exception):
+    """Carries the request that a flow was started with."""
+
+    def __init__(self, request: Any) -> None:
+        self.request = request
+
+
+def _asked(request: Any, **_: Any) -> Any:
+    raise Asked(request)
+
+
+def test_apply_plans_with_locations(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("delta_cdc.flow.run_apply", _asked)
+    task = world.task()
+    with pytest.raises(Asked) as caught:
+        task.execute(world.context(task))
+    assert (caught.value.request.source, caught.value.request.target) == (
+        str(world.source),
+        str(world.target),
+    )
+
+
+def test_read_plans_with_locations(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("delta_cdc.flow.run_read", _asked)
+    task = DeltaReadChangesOperator(
+        task_id="read", pipeline="p", table=SOURCE, staging="/lake/staging", target=TARGET
+    )
+    monkeypatch.setattr(task, "run_job", world.catalog.run_job)
+    with pytest.raises(Asked) as caught:
+        task.execute(world.context(task))
+    request = caught.value.request
+    assert (request.source, request.target) == (str(world.source), str(world.target))
+
+
+def test_a_wrong_argument_is_named_before_spark_is_asked(world: World) -> None:
+    task = world.task(max_versions=0)
+    with pytest.raises(Exception, match="max_versions"):
+        task.execute(world.context(task))
+    assert world.catalog.asked == []
+
+
+def test_a_view_is_no_table(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = world.task()
+    error = NotADeltaTable(f"{SOURCE} is not a Delta table.", remedy="name a Delta table.")
+    failed = JobResult(status="failed", error=error.to_dict())
+    monkeypatch.setattr(task, "run_job", lambda *_: failed)
+    with pytest.raises(NotADeltaTable, match=SOURCE):
+        world.ask(task, SOURCE)

@@ -1,0 +1,332 @@
+"""What an application is told of the tables' storage, and that no credential can be seen on the way."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from airflow_delta_cdc.hooks.submit import DeltaCdcSubmitHook
+from airflow_delta_cdc.operators import (
+    DeltaApplyChangesOperator,
+    DeltaEnableChangeDataFeedOperator,
+    DeltaReadChangesOperator,
+)
+from airflow_delta_cdc.operators.storage import tell_storage
+from delta_cdc import spec as specs
+from delta_cdc.errors import DeltaConnectionNotFound, InvalidConfiguration
+from delta_cdc.spec import ApplyOptions, ApplySpec, ReadSpec, Staging, Step
+from tests.unit.airflow.test_base_operator import COMMITTED, SPEC, Store, _writes, operator, run, small_world
+
+if TYPE_CHECKING:
+    from tests.unit.airflow.conftest import Connect, Records, StandIn
+
+__all__ = ["small_world"]
+
+SECRET = "s3cr3t/of+nobody="
+S3A = "spark.hadoop.fs.s3a."
+
+
+@pytest.fixture
+def lake(monkeypatch: pytest.MonkeyPatch) -> str:
+    """Give the id of a connection with the keys of an S3 store."""
+    return _connection(
+        monkeypatch,
+        login="AKIA1",
+        password=SECRET,
+        extra={"endpoint_url": "http://store:9000", "region": "r", "session_token": "tok-en-of-nobody"},
+    )
+
+
+def _connection(monkeypatch: pytest.MonkeyPatch, **fields: Any) -> str:
+    monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps({"conn_type": "delta", **fields}))
+    return "lake"
+
+
+def _keeping_properties(stand_in: StandIn, then: str = COMMITTED) -> None:
+    """Let the stand-in keep the properties file it is given, and its mode."""
+    kept = stand_in.folder
+    stand_in.does(
+        f"""file="$(printf '%s\\n' "$@" | grep -A1 -x -e --properties-file | tail -1)"
+        test -n "$file" && cp "$file" {kept}/properties && stat -c %a "$file" > {kept}/mode
+        {then}"""
+    )
+
+
+def _properties(stand_in: StandIn) -> list[str]:
+    return (stand_in.folder / "properties").read_text().splitlines()
+
+
+def _nothing_secret_on_the_command_line(stand_in: StandIn) -> None:
+    line = "\0".join(stand_in.arguments)
+    assert SECRET not in line
+    assert "AKIA1" not in line
+    assert "tok-en-of-nobody" not in line
+
+
+# -- a driver on this machine ---------------------------------------------------------------------
+@pytest.mark.parametrize("where", ["embedded", "client"])
+def test_keys_of_s3_go_by_the_environment(
+    stand_in: StandIn, connect: Connect, lake: str, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    stand_in.does(COMMITTED)
+    spark = None if where == "embedded" else connect(host="spark://master:7077")
+    run(operator(delta_conn_id=lake, spark_conn_id=spark))
+    _nothing_secret_on_the_command_line(stand_in)
+    seen = stand_in.environment
+    assert (seen["AWS_ACCESS_KEY_ID"], seen["AWS_SECRET_ACCESS_KEY"]) == ("AKIA1", SECRET)
+    assert seen["AWS_SESSION_TOKEN"] == "tok-en-of-nobody"
+    assert stand_in.confs[f"{S3A}endpoint"] == "http://store:9000"
+    assert stand_in.confs[f"{S3A}endpoint.region"] == "r"
+    assert stand_in.confs[f"{S3A}path.style.access"] == "true"
+    assert stand_in.option("--properties-file") == []
+    assert "AWS_ACCESS_KEY_ID" not in os.environ
+
+
+def test_a_token_of_the_worker_is_not_taken_for_one_of_the_keys(
+    stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in.does(COMMITTED)
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "of the worker")
+    run(
+        operator(
+            delta_conn_id=_connection(monkeypatch, login="AKIA1", password=SECRET, extra={"region": "r"})
+        )
+    )
+    assert stand_in.environment["AWS_SESSION_TOKEN"] == ""
+
+
+def test_what_the_task_says_itself_wins(stand_in: StandIn, lake: str) -> None:
+    stand_in.does(COMMITTED)
+    run(
+        operator(
+            delta_conn_id=lake,
+            storage_options={"aws_region": "other"},
+            conf={f"{S3A}endpoint": "http://mine"},
+            env_vars={"AWS_ACCESS_KEY_ID": "mine"},
+        )
+    )
+    assert stand_in.confs[f"{S3A}endpoint"] == "http://mine"
+    assert stand_in.confs[f"{S3A}endpoint.region"] == "other"
+    assert stand_in.environment["AWS_ACCESS_KEY_ID"] == "mine"
+
+
+def test_without_a_connection_nothing_is_told(stand_in: StandIn) -> None:
+    stand_in.does(COMMITTED)
+    run(operator())
+    assert not any(name.startswith("spark.hadoop.") for name in stand_in.confs)
+    assert "--load-spark-defaults" not in stand_in.arguments
+
+
+def test_a_key_of_azure_goes_by_a_private_file(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    _keeping_properties(stand_in)
+    run(
+        operator(
+            delta_conn_id=_connection(monkeypatch, login="acc", password=SECRET, extra={"storage": "azure"})
+        )
+    )
+    _nothing_secret_on_the_command_line(stand_in)
+    assert SECRET not in stand_in.environment.values()
+    assert (stand_in.folder / "mode").read_text().strip() == "600"
+    assert f"spark.hadoop.fs.azure.account.key.acc.dfs.core.windows.net={SECRET}" in _properties(stand_in)
+    # spark-submit reads its defaults only where no file is named.
+    assert "--load-spark-defaults" in stand_in.arguments
+    assert not Path(stand_in.option("--properties-file")[0]).exists()
+
+
+def test_the_users_properties_file_stays_and_wins(
+    stand_in: StandIn, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    _keeping_properties(stand_in)
+    own = tmp_path / "own.conf"
+    own.write_text("# mine\nspark.executor.memory 2g")
+    conn_id = _connection(monkeypatch, login="acc", password=SECRET, extra={"storage": "azure"})
+    run(operator(delta_conn_id=conn_id, properties_file=str(own)))
+    assert _properties(stand_in)[-2:] == ["# mine", "spark.executor.memory 2g"]
+    assert "--load-spark-defaults" not in stand_in.arguments
+    assert own.read_text() == "# mine\nspark.executor.memory 2g"
+
+
+def test_a_properties_file_that_is_not_there(
+    stand_in: StandIn, monkeypatch: pytest.MonkeyPatch, small_world: Path
+) -> None:
+    conn_id = _connection(monkeypatch, login="acc", password=SECRET, extra={"storage": "azure"})
+    with pytest.raises(InvalidConfiguration, match="/not/there"):
+        run(operator(delta_conn_id=conn_id, properties_file="/not/there"))
+    assert not stand_in.was_started
+    assert list(small_world.iterdir()) == []
+
+
+@pytest.mark.parametrize("spark", ["embedded", "client"])
+def test_a_key_of_google_is_a_private_file(
+    stand_in: StandIn, connect: Connect, monkeypatch: pytest.MonkeyPatch, spark: str
+) -> None:
+    key = json.dumps({"private_key": SECRET})
+    name = "spark.hadoop.fs.gs.auth.service.account.json.keyfile"
+    stand_in.does(
+        f"""cat "$(printf '%s\\n' "$@" | sed -n 's/^{name}=//p')" > {stand_in.folder}/key
+        stat -c %a "$(printf '%s\\n' "$@" | sed -n 's/^{name}=//p')" > {stand_in.folder}/mode\n{COMMITTED}"""
+    )
+    task = operator(
+        delta_conn_id=_connection(monkeypatch, extra={"service_account_key": key}),
+        spark_conn_id=None if spark == "embedded" else connect(host="spark://master:7077"),
+    )
+    said: list[str] = []
+    monkeypatch.setattr(task.log, "info", lambda text, *args: said.append(text % args))
+    run(task)
+    _nothing_secret_on_the_command_line(stand_in)
+    if spark == "embedded":
+        assert (stand_in.folder / "key").read_text() == key
+        assert (stand_in.folder / "mode").read_text().strip() == "600"
+    else:
+        assert name not in stand_in.confs
+        assert any("service_account_path" in line for line in said)
+
+
+# -- a driver on a cluster ------------------------------------------------------------------------
+def test_yarn_gets_the_keys_by_a_private_file(
+    stand_in: StandIn, connect: Connect, lake: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("AIRFLOW__DELTA_CDC__RESULTS_URI", tmp_path.as_uri())
+    folder = tmp_path / specs.sha256(specs.to_json(SPEC))
+    _keeping_properties(stand_in, _writes(folder, "done"))
+    spark = connect(host="yarn", **{"deploy-mode": "cluster"})
+    run(operator(delta_conn_id=lake, spark_conn_id=spark, durable=False))
+    _nothing_secret_on_the_command_line(stand_in)
+    assert "AWS_SECRET_ACCESS_KEY" not in stand_in.environment
+    assert f"{S3A}secret.key={SECRET}" in _properties(stand_in)
+    assert f"{S3A}access.key=AKIA1" in _properties(stand_in)
+    assert (stand_in.folder / "mode").read_text().strip() == "600"
+
+
+class _Pods:
+    """A submit hook whose driver runs in a pod."""
+
+    is_cluster = is_kubernetes = True
+    master = "k8s://https://cluster"
+
+    def __init__(self) -> None:
+        self._conf: dict[str, str] = {"spark.own": "1"}
+
+
+def test_pods_get_no_credential(records: Records, tmp_path: Path) -> None:
+    hook: Any = _Pods()
+    log: Any = records
+    options = {"AWS_REGION": "r", "AWS_ACCESS_KEY_ID": "AKIA1", "AWS_SECRET_ACCESS_KEY": SECRET}
+    tell_storage(hook, options, spec=SPEC, directory=tmp_path, log=log)
+    assert hook._conf == {"spark.own": "1", f"{S3A}endpoint.region": "r"}
+    assert not list(tmp_path.rglob("*.*"))
+    (said,) = records.at("info")
+    assert "service account" in said
+    hook = _Pods()
+    tell_storage(hook, {"AWS_REGION": "r"}, spec=SPEC, directory=tmp_path, log=log)
+    assert records.at("info") == [said], "without credentials there is nothing to say"
+
+
+@pytest.mark.parametrize("kind", ["apply", "read", "enable"])
+def test_azures_confs_name_the_host_of_every_table(kind: str, records: Records, tmp_path: Path) -> None:
+    class Here(_Pods):
+        is_cluster = False
+
+        def add_private_environment(self, _: Any) -> None:
+            return
+
+        def use_private_properties(self, write: Any) -> None:
+            self.text = write("").read_text()
+
+    uris = [f"abfss://c@{name}.dfs.core.windows.net/t" for name in ("one", "two", "three")]
+    step = Step(
+        kind="apply",
+        starting_version=1,
+        ending_version=2,
+        seal_number=1,
+        applied_from=0,
+        source_commit_hash="",
+        source_columns=(),
+        staging=Staging(uris[2], 1, "changes"),
+    )
+    works: dict[str, Any] = {
+        "apply": ApplySpec("p", "r", uris[0], "id", uris[1], ApplyOptions(), (step,)),
+        "read": ReadSpec("p", "r", uris[0], "id", uris[1], step, "changes"),
+        "enable": specs.EnableSpec(run_id="r", tables=tuple(uris)),
+    }
+    hook: Any = Here()
+    log: Any = records
+    options = {"azure_storage_account_key": SECRET}
+    tell_storage(hook, options, spec=works[kind], directory=tmp_path, log=log)
+    hosts = {line.split("account.key.")[1].split(".")[0] for line in hook.text.splitlines() if "key." in line}
+    assert hosts == ({"one", "two"} if kind == "read" else {"one", "two", "three"})
+
+
+# -- nobody sees them -----------------------------------------------------------------------------
+def test_no_secret_is_logged_rendered_or_written_down(
+    stand_in: StandIn,
+    lake: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    records: Records,
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    monkeypatch.setattr(DeltaCdcSubmitHook, "log", records)
+    stand_in.does(f"echo delta_cdc\\| applied; {COMMITTED}")
+    task = operator(delta_conn_id="{{ params.lake }}", verbose=True)
+    task.render_template_fields({"params": {"lake": lake}})  # type: ignore[arg-type]
+    assert task.delta_conn_id == lake
+    store = Store()
+    said: list[str] = []
+    for level in ("debug", "info", "warning", "error"):
+        monkeypatch.setattr(task.log, level, lambda text, *args: said.append(str(text) % args))
+    result = run(task, store)
+    assert any("spark-submit command" in line for line in records.at("debug"))
+    assert records.at("info") == ["applied"]
+    said += [text for _, text in records.lines]
+    rendered = [repr(getattr(task, name, None)) for name in task.template_fields]
+    everything = [*rendered, *said, caplog.text, json.dumps(store.kept), result.to_json()]
+    everything += [json.dumps(stand_in.spec), repr(task._hook._conf)]  # type: ignore[union-attr]
+    for text in everything:
+        assert SECRET not in text
+        assert "tok-en-of-nobody" not in text
+
+
+def test_a_missing_connection_stops_the_task_before_spark(
+    stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("airflow.sdk.execution_time.supervisor.ensure_secrets_backend_loaded", lambda *_: [])
+    with pytest.raises(DeltaConnectionNotFound, match="'nowhere'"):
+        run(operator(delta_conn_id="nowhere"))
+    assert not stand_in.was_started
+
+
+# -- all operators --------------------------------------------------------------------------------
+@pytest.mark.parametrize("kind", ["apply", "read", "enable"])
+def test_logs_are_read_with_the_connection(lake: str, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    used: list[Any] = []
+
+    def stop(request: Any, *_: Any, **given: Any) -> Any:
+        used.append(given.get("storage_options") or request.storage_options)
+        raise InterruptedError
+
+    monkeypatch.setattr("delta_cdc.flow.run_apply", stop)
+    monkeypatch.setattr("delta_cdc.flow.run_read", stop)
+    monkeypatch.setattr("delta_cdc.enable.already_enabled", stop)
+    common: dict[str, Any] = {
+        "task_id": "t",
+        "delta_conn_id": lake,
+        "storage_options": {"timeout": "1s"},
+    }
+    tables = {"pipeline": "p", "target": "s3://b/target"}
+    tasks = {
+        "apply": lambda: DeltaApplyChangesOperator(**tables, source="s3://b/t", keys=["id"], **common),
+        "read": lambda: DeltaReadChangesOperator(**tables, table="s3://b/t", staging="s3://b/s", **common),
+        "enable": lambda: DeltaEnableChangeDataFeedOperator(table="s3://b/t", **common),
+    }
+    context: Any = {"run_id": "r"}
+    with pytest.raises(InterruptedError):
+        tasks[kind]().execute(context)
+    (options,) = used
+    assert options["AWS_SECRET_ACCESS_KEY"] == SECRET
+    assert options["timeout"] == "1s"

@@ -1,0 +1,211 @@
+"""One storage told to two readers: what Spark gets of the options that the logs are read with."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from delta_cdc.storage import SparkStorage, hadoop_uri, is_secret, properties_text, spark_storage
+
+S3A = "spark.hadoop.fs.s3a."
+AZURE = "spark.hadoop.fs.azure."
+HOST = "acc.dfs.core.windows.net"
+
+
+@pytest.mark.parametrize(
+    ("uri", "hadoop"),
+    [
+        ("s3://b/t", "s3a://b/t"),
+        ("S3N://b/t", "s3a://b/t"),
+        ("s3a://b/t", "s3a://b/t"),
+        ("gs://b/t", "gs://b/t"),
+        ("abfss://c@a.dfs.core.windows.net/t", "abfss://c@a.dfs.core.windows.net/t"),
+        ("file:///lake/t", "file:///lake/t"),
+        ("/lake/s3/t", "/lake/s3/t"),
+    ],
+)
+def test_hadoop_calls_s3_otherwise(uri: str, hadoop: str) -> None:
+    assert hadoop_uri(uri) == hadoop
+
+
+@pytest.mark.parametrize("nothing", [None, {}, {"timeout": "10s", "max_retries": "3"}])
+def test_without_options_spark_is_told_nothing(nothing: dict[str, str] | None) -> None:
+    assert spark_storage(nothing, ["s3://b/t"]) == SparkStorage()
+
+
+# -- S3 -------------------------------------------------------------------------------------------
+KEYS = {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "hidden"}
+
+
+def test_keys_of_s3() -> None:
+    storage = spark_storage(KEYS)
+    provider = {f"{S3A}aws.credentials.provider": "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider"}
+    secrets = {f"{S3A}access.key": "id", f"{S3A}secret.key": "hidden"}
+    assert storage.credentials == {**provider, **secrets}
+    assert storage.public_credentials == provider
+    assert storage.secrets() == secrets
+    assert storage.secrets(beside_environment=True) == {}
+    assert storage.environment == {
+        "AWS_ACCESS_KEY_ID": "id",
+        "AWS_SECRET_ACCESS_KEY": "hidden",
+        "AWS_SESSION_TOKEN": "",
+    }
+    assert storage.confs == {}
+
+
+def test_temporary_keys_of_s3_in_other_spellings() -> None:
+    storage = spark_storage({"access_key_id": "id", "Secret_Access_Key": "hidden", "aws_token": "tok"})
+    assert storage.credentials[f"{S3A}aws.credentials.provider"].endswith("TemporaryAWSCredentialsProvider")
+    assert storage.secrets()[f"{S3A}session.token"] == "tok"
+    assert storage.environment["AWS_SESSION_TOKEN"] == "tok"
+
+
+@pytest.mark.parametrize(
+    ("options", "confs"),
+    [
+        ({"AWS_REGION": "r"}, {"endpoint.region": "r"}),
+        (
+            {"AWS_ENDPOINT_URL": "http://h:9000"},
+            {"endpoint": "http://h:9000", "path.style.access": "true", "connection.ssl.enabled": "false"},
+        ),
+        (
+            {"aws_endpoint": "https://h", "AWS_VIRTUAL_HOSTED_STYLE_REQUEST": "true"},
+            {"endpoint": "https://h", "path.style.access": "false"},
+        ),
+    ],
+)
+def test_where_s3_is(options: dict[str, str], confs: dict[str, str]) -> None:
+    storage = spark_storage(options)
+    assert storage.confs == {f"{S3A}{name}": value for name, value in confs.items()}
+    assert storage.credentials == {}
+    assert storage.environment == {}
+
+
+def test_a_web_identity_of_s3_is_no_secret() -> None:
+    storage = spark_storage({"AWS_ROLE_ARN": "arn", "AWS_WEB_IDENTITY_TOKEN_FILE": "/token"})
+    assert storage.environment == {"AWS_ROLE_ARN": "arn", "AWS_WEB_IDENTITY_TOKEN_FILE": "/token"}
+    assert storage.secrets() == {}
+    assert "WebIdentityToken" in storage.public_credentials[f"{S3A}aws.credentials.provider"]
+
+
+def test_a_public_bucket() -> None:
+    (provider,) = spark_storage({"AWS_SKIP_SIGNATURE": "true"}).credentials.values()
+    assert provider == "org.apache.hadoop.fs.s3a.AnonymousAWSCredentialsProvider"
+
+
+# -- Azure ----------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("options", "uris"),
+    [
+        ({"AZURE_STORAGE_ACCOUNT_NAME": "acc"}, []),
+        ({}, [f"abfss://c@{HOST}/t", f"abfss://other@{HOST}/u", "/lake/t"]),
+        ({"account_name": "acc"}, [f"abfss://c@{HOST}/t"]),
+    ],
+)
+def test_key_of_an_azure_account(options: dict[str, str], uris: list[str]) -> None:
+    storage = spark_storage({**options, "azure_storage_account_key": "hidden"}, uris)
+    secret = {f"{AZURE}account.key.{HOST}": "hidden"}
+    assert storage.public_credentials[f"{AZURE}account.auth.type.{HOST}"] == "SharedKey"
+    assert storage.environment == {}
+    # Spark's own pattern does not know these keys.
+    pattern = storage.public_credentials["spark.redaction.regex"]
+    assert re.search(pattern, next(iter(secret)))
+    assert not re.search("(?i)secret|password|token|access[.]?key", next(iter(secret)))
+    assert storage.secrets() == {**secret, "spark.redaction.regex": pattern}
+    assert storage.secrets(beside_environment=True) == storage.secrets()
+
+
+def test_a_client_of_azure() -> None:
+    options = {
+        "AZURE_STORAGE_ACCOUNT_NAME": "acc",
+        "AZURE_CLIENT_ID": "c",
+        "AZURE_TENANT_ID": "t",
+        "AZURE_CLIENT_SECRET": "hidden",
+    }
+    storage = spark_storage(options)
+    assert storage.secrets() == {f"{AZURE}account.oauth2.client.secret.{HOST}": "hidden"}
+    public = storage.public_credentials
+    assert public[f"{AZURE}account.oauth2.client.endpoint.{HOST}"].endswith("/t/oauth2/token")
+    assert public[f"{AZURE}account.oauth.provider.type.{HOST}"].endswith(".ClientCredsTokenProvider")
+    assert public[f"{AZURE}account.oauth2.client.id.{HOST}"] == "c"
+
+
+def test_a_federated_identity_of_azure_is_no_secret() -> None:
+    options = {
+        "AZURE_STORAGE_ACCOUNT_NAME": "acc",
+        "AZURE_CLIENT_ID": "c",
+        "AZURE_TENANT_ID": "t",
+        "AZURE_FEDERATED_TOKEN_FILE": "/token",
+    }
+    storage = spark_storage(options)
+    assert storage.secrets() == {}
+    assert storage.credentials[f"{AZURE}account.oauth2.token.file.{HOST}"] == "/token"
+
+
+def test_a_sas_token_of_azure() -> None:
+    storage = spark_storage({"AZURE_STORAGE_ACCOUNT_NAME": "acc", "AZURE_STORAGE_SAS_KEY": "?sv=1&sig=x"})
+    assert storage.secrets() == {f"{AZURE}sas.fixed.token.{HOST}": "sv=1&sig=x"}
+    assert storage.public_credentials == {f"{AZURE}account.auth.type.{HOST}": "SAS"}
+
+
+# -- Google ---------------------------------------------------------------------------------------
+def test_a_key_file_of_google() -> None:
+    storage = spark_storage({"GOOGLE_SERVICE_ACCOUNT": "/key.json"})
+    assert storage.credentials == {
+        "spark.hadoop.fs.gs.auth.type": "SERVICE_ACCOUNT_JSON_KEYFILE",
+        "spark.hadoop.fs.gs.auth.service.account.json.keyfile": "/key.json",
+    }
+    assert storage.secrets() == {}
+    assert storage.google_key is None
+
+
+def test_the_text_of_a_google_key_is_no_conf() -> None:
+    storage = spark_storage({"GOOGLE_SERVICE_ACCOUNT_KEY": '{"private_key": "hidden"}'})
+    assert storage.google_key == '{"private_key": "hidden"}'
+    assert storage.credentials == {}
+
+
+# -- secrets --------------------------------------------------------------------------------------
+def test_no_secret_is_printed_with_the_value() -> None:
+    storage = spark_storage({**KEYS, "GOOGLE_SERVICE_ACCOUNT_KEY": "hidden", "account_key": "hidden"})
+    assert "hidden" not in repr(storage)
+
+
+@pytest.mark.parametrize(
+    ("conf", "secret"),
+    [
+        (f"{S3A}access.key", True),
+        (f"{S3A}secret.key", True),
+        (f"{S3A}session.token", True),
+        (f"{AZURE}account.key.{HOST}", True),
+        (f"{AZURE}account.oauth2.client.secret.{HOST}", True),
+        (f"{AZURE}sas.fixed.token.{HOST}", True),
+        (f"{AZURE}account.oauth2.token.file.{HOST}", False),
+        (f"{S3A}endpoint", False),
+        (f"{S3A}aws.credentials.provider", False),
+    ],
+)
+def test_which_confs_are_secret(conf: str, secret: bool) -> None:
+    assert is_secret(conf) is secret
+
+
+def _load(text: str) -> dict[str, str]:
+    """Read a properties file as Java does, as far as we write it."""
+    found = {}
+    for line in text.splitlines():
+        parts = re.split(r"(?<!\\)=", line, maxsplit=1)
+        name, value = (re.sub(r"\\(.)", _unescaped, part.lstrip()) for part in parts)
+        found[name] = value
+    return found
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    return {"n": "\n", "r": "\r", "t": "\t", "f": "\f"}.get(found.group(1), found.group(1))
+
+
+@pytest.mark.parametrize("value", ["a/b+c=", "a\\b", " leading", "line\nbreak\ttab", "x:y#z!", "a=b=c", "ü"])
+def test_values_survive_a_properties_file(value: str) -> None:
+    confs: dict[str, Any] = {"spark.a": value, "spark.b c": "1", "spark.d:e=f": "2"}
+    assert _load(properties_text(confs)) == confs
