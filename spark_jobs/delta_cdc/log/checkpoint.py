@@ -11,7 +11,7 @@ import io
 import json
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from delta_cdc.log.actions import (
@@ -116,6 +116,20 @@ def num_records(stats: str | None) -> int | None:
     return found if isinstance(found, int) and not isinstance(found, bool) else None
 
 
+def count_rows(storage: Storage, path: str) -> int | None:
+    """Return how many rows a data file has, by its footer; None where it can't tell. For use in a thread."""
+    import pyarrow.parquet as pq  # type: ignore[import-untyped]
+    from obstore.exceptions import BaseError
+
+    with storage.named():
+        try:
+            return int(pq.read_metadata(storage.reader(path)).num_rows)
+        except BaseError:
+            raise
+        except Exception:
+            return None
+
+
 def _take(state: CheckpointState, action: Any) -> None:
     if isinstance(action, Protocol):
         state.protocol = action
@@ -159,7 +173,9 @@ def _parquet_from(storage: Storage, name: str, columns: tuple[str, ...]) -> list
         return _parsed(storage.reader(name), name, columns)
 
 
-def _parsed(source: Any, name: str, columns: tuple[str, ...]) -> list[tuple[str, dict[str, Any]]]:
+def _parsed(
+    source: IO[bytes] | io.RawIOBase, name: str, columns: tuple[str, ...]
+) -> list[tuple[str, dict[str, Any]]]:
     from obstore.exceptions import BaseError
 
     try:
@@ -172,7 +188,7 @@ def _parsed(source: Any, name: str, columns: tuple[str, ...]) -> list[tuple[str,
         raise DamagedCheckpointError(f"{name} is not readable: {reason}") from error
 
 
-def _json(source: io.BytesIO) -> Iterator[tuple[str, dict[str, Any]]]:
+def _json(source: IO[bytes] | io.RawIOBase) -> Iterator[tuple[str, dict[str, Any]]]:
     for line in source:
         if line.strip():
             for kind, data in json.loads(line).items():
@@ -180,12 +196,12 @@ def _json(source: io.BytesIO) -> Iterator[tuple[str, dict[str, Any]]]:
                     yield kind, data
 
 
-def _parquet(source: Any, columns: tuple[str, ...]) -> Iterator[tuple[str, dict[str, Any]]]:
-    import pyarrow as pa  # type: ignore[import-untyped]
+def _parquet(
+    source: IO[bytes] | io.RawIOBase, columns: tuple[str, ...]
+) -> Iterator[tuple[str, dict[str, Any]]]:
     import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
-    reader = source if isinstance(source, io.BytesIO) else pa.PythonFile(source, mode="r")
-    with pq.ParquetFile(reader, page_checksum_verification=True, pre_buffer=True) as file:
+    with pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=True) as file:
         names = set(file.schema_arrow.names)
         odd = names - _COLUMNS
         if odd and not {"txn", "metaData", "protocol", "add"} <= names:

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import os
 import posixpath
 import re
@@ -147,8 +148,8 @@ class Storage:
             return True
         return await self._has(canonical_uri(f"{parts.scheme}://{parts.netloc}{unquote(parts.path)}"))
 
-    def reader(self, name: str) -> Any:
-        """Return a blocking file object, read by ranges, for use in a thread.
+    def reader(self, name: str) -> io.RawIOBase:
+        """Return a blocking file, read by ranges, for use in a thread and inside :meth:`named`.
 
         :raises FileNotFoundError: where it is not there
         """
@@ -157,8 +158,7 @@ class Storage:
         store = self._root()
         if store is None:
             raise FileNotFoundError(name)
-        with self._named():
-            return obstore.open_reader(store, name)
+        return _Ranges(obstore.open_reader(store, name))
 
     @contextmanager
     def named(self) -> Iterator[None]:
@@ -243,6 +243,28 @@ class Storage:
             if _SECRET.search(name) and len(str(value)) >= _SHORTEST_SECRET:
                 line = line.replace(str(value), "***")
         return line.strip()
+
+
+class _Ranges(io.RawIOBase):
+    """A store's reader as the kind of file that Python knows."""
+
+    def __init__(self, reader: Any) -> None:
+        self._reader = reader
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        return bytes(self._reader.read(None if size < 0 else size))
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        return int(self._reader.seek(offset, whence))
+
+    def tell(self) -> int:
+        return int(self._reader.tell())
 
 
 def milliseconds(moment: datetime) -> int:

@@ -29,6 +29,7 @@ from delta_cdc.log.actions import (
     corrupt_commit,
     parse_lines,
 )
+from delta_cdc.log.checkpoint import count_rows
 from delta_cdc.log.listing import read_names
 from delta_cdc.log.replay import Replay
 from delta_cdc.log.storage import LOG, Storage
@@ -95,7 +96,7 @@ class TableState:
     _list_files: Callable[[], dict[tuple[str, str], ActiveFile]] = field(
         repr=False, compare=False, default=dict
     )
-    _count_rows: Callable[[str], int] = field(repr=False, compare=False, default=lambda path: 0)
+    _count_rows: Callable[[str], int | None] = field(repr=False, compare=False, default=lambda path: None)
 
     @cached_property
     def num_files(self) -> int:
@@ -106,8 +107,8 @@ class TableState:
     def is_empty(self) -> bool:
         """Return whether the table holds no row (masked rows are none).
 
-        Where a writer left out how many rows a file has, the file itself is asked; a file that is missing
-        counts as one with rows.
+        Where a writer left out how many rows a file has, the file itself is asked; one that is missing or not
+        readable counts as one with rows.
         """
         return not any(self._has_rows(file) for file in self._files.values())
 
@@ -118,7 +119,7 @@ class TableState:
     def _has_rows(self, file: ActiveFile) -> bool:
         masked = 0 if file.deletion_vector is None else file.deletion_vector.cardinality
         rows = self._count_rows(file.path) if file.rows is None else file.rows
-        return rows > masked
+        return rows is None or rows > masked
 
 
 class DeltaLog:
@@ -298,7 +299,7 @@ class DeltaLog:
             min_reader_version=protocol.min_reader_version,
             min_writer_version=protocol.min_writer_version,
             _list_files=lambda: run_sync(replay.files()),
-            _count_rows=self._count_rows,
+            _count_rows=lambda path: count_rows(self._storage, path),
         )
 
     async def supported(self) -> None:
@@ -493,15 +494,6 @@ class DeltaLog:
                 "cannot be read here.",
                 remedy="drop the feature from the table, or use a newer release of this package.",
             )
-
-    def _count_rows(self, path: str) -> int:
-        import pyarrow.parquet as pq  # type: ignore[import-untyped]
-
-        try:
-            with self._storage.named():
-                return int(pq.read_metadata(self._storage.reader(path)).num_rows)
-        except FileNotFoundError:
-            return 1
 
 
 def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
