@@ -118,15 +118,14 @@ def num_records(stats: str | None) -> int | None:
 
 def count_rows(storage: Storage, path: str) -> int | None:
     """Return how many rows a data file has, by its footer; None where it can't tell. For use in a thread."""
+    import pyarrow as pa  # type: ignore[import-untyped]
     import pyarrow.parquet as pq  # type: ignore[import-untyped]
-    from obstore.exceptions import BaseError
 
     with storage.named():
         try:
             return int(pq.read_metadata(storage.reader(path)).num_rows)
-        except BaseError:
-            raise
-        except Exception:
+        except (pa.ArrowException, OSError):
+            # The Parquet reader's own, which are no news from storage; or the file is not there.
             return None
 
 
@@ -199,7 +198,7 @@ def _json(source: IO[bytes] | io.RawIOBase) -> Iterator[tuple[str, dict[str, Any
 def _parquet(
     source: IO[bytes] | io.RawIOBase, columns: tuple[str, ...]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    import pyarrow.parquet as pq  # type: ignore[import-untyped]
+    import pyarrow.parquet as pq
 
     with pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=True) as file:
         names = set(file.schema_arrow.names)
