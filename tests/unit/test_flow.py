@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +12,14 @@ from delta_cdc.errors import (
     ConcurrentModification,
     KeyNotUnique,
     OutcomeUnknown,
+    PipelineAdopted,
     SourceTableReplaced,
     TargetChangedUnderneath,
 )
 from delta_cdc.flow import NoPins, committed, published, run_apply, run_read
 from delta_cdc.plan import ApplyRequest, ReadRequest
-from delta_cdc.spec import ApplyOptions, ApplySpec, JobResult, ReadSpec, fingerprint
+from delta_cdc.reconcile import Mirror
+from delta_cdc.spec import ApplyOptions, ApplySpec, JobResult, ReadSpec, Step, fingerprint
 from delta_cdc.versions import VersionRange
 from delta_cdc.watermark import PlannedOn, Seal, SealStep, Watermark
 from tests.support.logs import FEED, LogTable
@@ -58,10 +61,13 @@ class World:
     def engine(self, spec: ApplySpec) -> JobResult:
         """Do what the engine does to the target's log."""
         self.ran.append(spec)
-        for step in spec.steps:
+        return self.commit(spec, spec.steps)
+
+    def commit(self, spec: ApplySpec, steps: tuple[Step, ...]) -> JobResult:
+        for step in steps:
             load = step.kind == "load"
             made = Seal(
-                pipeline=spec.pipeline,
+                pipeline=step.pipeline or spec.pipeline,
                 number=step.seal_number,
                 source_table_id=spec.source_table_id,
                 source_uri=spec.source_uri,
@@ -78,8 +84,13 @@ class World:
                     counts={"suppressed": 4},
                 ),
             )
-            metrics = {"metrics": {"numOutputRows": "50", "numFiles": "1"}} if load else {}
-            self.target.write_seal(made, operation="WRITE" if load else "MERGE", **metrics)
+            made = replace(made, successor=step.successor)
+            given: dict[str, Any] = {"operation": "MERGE"}
+            if load:
+                given = {"operation": "WRITE", "metrics": {"numOutputRows": "50", "numFiles": "1"}}
+            elif step.kind != "apply":
+                given = {"operation": "WRITE", "metrics": {"numOutputRows": "0"}, "rows": False}
+            self.target.write_seal(made, **given)
         return DONE
 
     def reader(self, spec: ReadSpec) -> JobResult:
@@ -309,6 +320,90 @@ def test_a_retry_publishes_its_own_range_though_others_went_on(world: World) -> 
     assert again.watermark == Watermark("source-id", 6)
 
 
+# -- several milestones -------------------------------------------------------------------------
+def test_milestones_are_published_as_one_range(world: World) -> None:
+    result = world.apply(milestone_versions=1)
+    assert (result.applied, result.versions) == (True, VersionRange(4, 5))
+    assert result.counts == {"inserted": 6, "updated": 4, "deleted": 2, "suppressed": 8}
+    assert result.target_version == 2
+    assert world.heard("in 2 commits")
+
+
+def test_killed_between_milestones_a_retry_goes_on_and_publishes_both(world: World) -> None:
+    world.source.append()
+
+    def dies(spec: ApplySpec) -> JobResult:
+        world.commit(spec, spec.steps[:1])
+        raise Boom("killed")
+
+    with pytest.raises(Boom):
+        world.unpublished(dies, milestone_versions=1)
+    assert world.target.version == 1
+    again = world.apply(milestone_versions=1)
+    assert [step.starting_version for spec in world.ran for step in spec.steps] == [5, 6]
+    assert (again.applied, again.versions, again.counts["inserted"]) == (True, VersionRange(4, 6), 9)
+
+
+def test_many_milestones_are_known_again(world: World) -> None:
+    for _ in range(60):
+        world.source.append()
+    first = world.unpublished(milestone_versions=1)
+    again = world.unpublished(never, milestone_versions=1)
+    assert (again.versions, again.counts) == (VersionRange(4, 65), first.counts)
+
+
+# -- seals without rows -------------------------------------------------------------------------
+def resealed(world: World) -> ApplyResult:
+    world.apply()
+    world.source.set_properties(**FEED)
+    # The log is written with times to come, and so its seals are never old.
+    for table in (world.source, world.target):
+        for version in range(table.version + 1):
+            os.utime(table.file(version), (1_000_000_000, 1_000_000_000))
+    world.next_run()
+    world.ran.clear()
+    return world.unpublished()
+
+
+def test_a_seal_without_rows_wakes_nobody(world: World) -> None:
+    result = resealed(world)
+    assert [step.kind for spec in world.ran for step in spec.steps] == ["reseal"]
+    assert (result.applied, result.versions, result.counts) == (False, None, {})
+    assert result.watermark == Watermark("source-id", 6)
+    assert world.heard("no rows were moved")
+
+
+def test_a_seal_without_rows_of_a_try_that_died_wakes_nobody_either(world: World) -> None:
+    resealed(world)
+    again = world.unpublished(never)
+    assert (again.applied, again.versions, again.watermark) == (False, None, Watermark("source-id", 6))
+
+
+def test_adoption_and_changes_come_together(world: World) -> None:
+    result = world.apply(pipeline="q", adopt_from="p")
+    assert (result.applied, result.versions, result.pipeline) == (True, VersionRange(4, 5), "q")
+    assert result.counts["inserted"] == 3
+    world.next_run()
+    with pytest.raises(PipelineAdopted):
+        world.apply()
+
+
+def test_adoption_alone_wakes_nobody(world: World) -> None:
+    world.apply()
+    world.next_run()
+    result = world.apply(pipeline="q", adopt_from="p")
+    assert (result.applied, result.watermark) == (False, Watermark("source-id", 5))
+
+
+def test_the_result_carries_the_whole_seal_for_the_mirror(world: World) -> None:
+    result = world.apply()
+    kept = Mirror.from_dict(result.mirror)
+    assert kept is not None
+    assert (kept.seal.number, kept.seal.watermark, kept.target_table_id) == (result.seal, 5, "id-1")
+    assert "mirror" not in result.to_dict()
+
+
+# -- what others did ----------------------------------------------------------------------------
 def test_what_a_restore_took_back_is_applied_again(world: World) -> None:
     world.unpublished()
     world.target.restore(0)

@@ -1,0 +1,164 @@
+"""How far a pipeline is behind, from two hand-written logs."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from delta_cdc.cli import main
+from delta_cdc.errors import SourceTableReplaced
+from delta_cdc.status import Status, status
+from tests.support.logs import EPOCH, FEED, SECOND, LogTable
+from tests.support.tables import NOW, Tables
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+DAY = 86_400 * SECOND
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Tables:
+    """A source with versions 0-5 (all but 0 change data), one per second."""
+    return Tables.made_in(tmp_path)
+
+
+def look(tables: Tables, now: int = NOW) -> Status:
+    return status("p", tables.target.uri, now_ms=now)
+
+
+def test_behind(tables: Tables) -> None:
+    tables.sealed(2)
+    tables.source.optimize()
+    found = look(tables)
+    assert (found.source_version, found.committed, found.target_version) == (6, 2, 0)
+    # Version 6 is an OPTIMIZE.
+    assert (found.lag_versions, found.lag_commits, found.lag_bytes) == (4, 3, 300)
+    assert found.lag_seconds == (NOW - EPOCH) / 1000 - 3
+    assert found.source == tables.source.uri
+    assert found.findings == ()
+    assert found.seal is not None
+    assert found.seal["number"] == 100
+
+
+def test_up_to_date(tables: Tables) -> None:
+    tables.sealed(5)
+    found = look(tables)
+    assert (found.lag_versions, found.lag_commits, found.lag_bytes, found.lag_seconds) == (0, 0, 0, 0)
+    # The target's log is kept for 30 days from the sealed commit, version 0.
+    assert found.readable_until == "2027-02-14T08:00:00+00:00"
+
+
+@pytest.mark.parametrize(
+    ("properties", "days", "warned"),
+    [
+        ({}, 3.4, False),
+        ({}, 3.6, True),
+        ({"delta.deletedFileRetentionDuration": "interval 20 days"}, 9.9, False),
+        ({"delta.deletedFileRetentionDuration": "interval 20 days"}, 10.1, True),
+        ({"delta.logRetentionDuration": "interval 2 days"}, 1.1, True),
+    ],
+)
+def test_past_half_of_the_retention_of_the_oldest_change(
+    tables: Tables, properties: dict[str, str], days: float, warned: bool
+) -> None:
+    tables.source.set_properties(**FEED, **properties)
+    tables.sealed(2)
+    found = look(tables, now=EPOCH + int(days * DAY))
+    assert bool(found.findings) == warned
+    if warned:
+        assert found.findings[0].startswith("Version 3 of the source")
+
+
+def test_the_oldest_change_leaves_after_a_week(tables: Tables) -> None:
+    tables.sealed(2)
+    assert look(tables).readable_until == "2027-01-22T08:00:03+00:00"
+
+
+def test_an_idle_pipeline_that_does_not_run(tables: Tables) -> None:
+    tables.sealed(5)
+    (finding,) = look(tables, now=EPOCH + 16 * DAY).findings
+    assert "Version 0 of the target, which carries the watermark, is 16.0 days old" in finding
+
+
+def test_versions_that_are_gone_already(tables: Tables) -> None:
+    from deltalake import DeltaTable
+
+    tables.sealed(1)
+    DeltaTable(tables.source.uri).create_checkpoint()
+    tables.source.append()
+    for version in range(5):
+        tables.source.file(version).unlink()
+    found = look(tables)
+    assert "Version 2 of" in found.findings[0]
+    assert "cleaned" in found.findings[0]
+    assert found.lag_commits == 2
+
+
+def test_no_target_yet(tables: Tables) -> None:
+    found = look(tables)
+    assert found.committed is None
+    assert "there is no table yet" in found.findings[0]
+
+
+def test_another_source(tables: Tables, tmp_path: Path) -> None:
+    tables.sealed(3)
+    other = LogTable(tmp_path / "other", table_id="another").create()
+    with pytest.raises(SourceTableReplaced):
+        status("p", tables.target.uri, source=other.uri)
+
+
+# -- the command --------------------------------------------------------------------------------
+def test_status_of_several_pairs(tables: Tables, capsys: pytest.CaptureFixture[str]) -> None:
+    tables.sealed(2)
+    absent = f"{tables.target.uri}-absent"
+    assert main(["status", f"p={tables.target.uri}", f"q={absent}", f"r={tables.target.uri}"]) == 1
+    said = capsys.readouterr().out
+    assert "watermark  2" in said
+    assert "lag        3 versions: 3 commits with changes, 300 B" in said
+    assert f"{absent}: there is no table yet" in said
+    assert "TargetWithoutProof" in said
+
+
+def test_status_as_json(tables: Tables, capsys: pytest.CaptureFixture[str]) -> None:
+    tables.sealed(5)
+    assert main(["status", "--json", f"p={tables.target.uri}", f"r={tables.target.uri}"]) == 1
+    fine, failed = json.loads(capsys.readouterr().out)
+    assert (fine["committed"], fine["lag_commits"], fine["findings"]) == (5, 0, [])
+    assert fine["seal"]["watermark"] == 5
+    assert (failed["pipeline"], failed["error"]["class"]) == ("r", "TargetWithoutProof")
+
+
+def test_all_is_well(tables: Tables) -> None:
+    """The log's clock is ahead of ours, so nothing is old."""
+    tables.sealed(5)
+    assert main(["status", f"p={tables.target.uri}"]) == 0
+
+
+@pytest.mark.parametrize("pair", ["p", "=x", "p=", ""])
+def test_what_is_no_pair(pair: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["status", pair]) == 2
+    assert "PIPELINE=TARGET" in capsys.readouterr().err
+
+
+def test_plan_prints_what_the_next_run_does(tables: Tables, capsys: pytest.CaptureFixture[str]) -> None:
+    tables.sealed(2)
+    given = [tables.source.uri, tables.target.uri, "--pipeline", "p", "--milestone-versions", "2"]
+    assert main(["plan", *given]) == 0
+    said = capsys.readouterr().out
+    assert "apply      versions 3-4" in said
+    assert "apply      versions 5-5" in said
+
+
+def test_plan_of_a_load(tables: Tables, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", tables.source.uri, tables.target.uri, "--pipeline", "p"]) == 0
+    assert "load       the snapshot of version 5" in capsys.readouterr().out
+
+
+def test_plan_names_what_stops_it(tables: Tables, capsys: pytest.CaptureFixture[str]) -> None:
+    tables.sealed(2)
+    tables.source.file(4).unlink()
+    assert main(["plan", tables.source.uri, tables.target.uri, "--pipeline", "p"]) == 1
+    assert "LogGap" in capsys.readouterr().err
