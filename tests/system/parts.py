@@ -155,6 +155,10 @@ class Parts:
             state for (state,) in self._rows("SELECT state FROM dag_run WHERE dag_id = ? ORDER BY id", dag_id)
         ]
 
+    def triggers(self) -> list[int]:
+        """Return the ids of all triggers."""
+        return [number for (number,) in self._rows("SELECT id FROM trigger ORDER BY id")]
+
     def until(self, what: Callable[[], Any], why: str) -> Any:
         """Return what is asked for as soon as it is true.
 

@@ -246,10 +246,9 @@ def test_the_sensor_waits_for_a_change(airflow: Airflow, tmp_path: Path, deferra
     file = airflow.dag("waiting", _WAITING.format(source=str(source), deferrable=deferrable))
     outcome = airflow.run(file, forbid_processes=True)
     assert outcome.state == "success", outcome.log
-    assert outcome.xcom("wait") == {
-        "table": str(source),
-        "table_id": str(DeltaTable(str(source)).metadata().id),
-        "version": 1,
-        "previous_version": 0,
-    }
+    found = outcome.xcom("wait")
+    assert set(found) == {"table", "table_id", "version", "previous_version", "timestamp", "reason"}
+    assert (found["table"], found["reason"]) == (str(source), "new_versions")
+    assert found["table_id"] == str(DeltaTable(str(source)).metadata().id)
+    assert (found["version"], found["previous_version"]) == (1, 0)
     assert ("DEFERRED" in outcome.log.upper()) is deferrable
