@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
 
 from delta_cdc.errors import InvalidConfiguration, TableNameUnresolved
+from delta_cdc.storage import hadoop_uri
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -62,8 +63,7 @@ def canonical_uri(table: str) -> str:
 
 def spark_uri(table: str) -> str:
     """Return the location as Spark's file systems name it: ``s3://`` is ``s3a://`` there."""
-    uri = canonical_uri(table)
-    return "s3a" + uri[2:] if uri.startswith("s3://") else uri
+    return hadoop_uri(canonical_uri(table))
 
 
 def local_path(uri: str) -> str | None:

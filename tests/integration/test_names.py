@@ -1,0 +1,77 @@
+"""What Spark's catalog says about a name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from delta_cdc import job
+from delta_cdc.errors import NotADeltaTable, TableNotFound
+from delta_cdc.log import canonical_uri
+from delta_cdc.names import run
+from delta_cdc.spec import ResolveSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="module")
+def sales(spark: SparkSession) -> Iterator[SparkSession]:
+    """A schema with a Delta table, another table, and a view of each."""
+    spark.sql("CREATE SCHEMA names_sales")
+    spark.sql("CREATE TABLE names_sales.orders (id BIGINT) USING delta")
+    spark.sql("CREATE TABLE names_sales.files (id BIGINT) USING parquet")
+    spark.sql("CREATE VIEW names_sales.of_orders AS SELECT * FROM names_sales.orders")
+    spark.sql("CREATE VIEW names_sales.of_files AS SELECT * FROM names_sales.files")
+    yield spark
+    spark.sql("DROP SCHEMA names_sales CASCADE")
+
+
+def test_locations_and_ids(sales: SparkSession) -> None:
+    names = ("names_sales.orders", "spark_catalog.names_sales.orders")
+    result = job.run(sales, ResolveSpec(run_id="r", tables=names))
+    assert result.status == "committed"
+    assert [row["table"] for row in result.tables] == list(names)
+    for row in result.tables:
+        detail = sales.sql(f"DESCRIBE DETAIL delta.`{canonical_uri(row['location'])}`").collect()[0]
+        assert row["table_id"] == detail["id"]
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("names_sales.nothing", TableNotFound),
+        ("names_nowhere.orders", TableNotFound),
+        ("nowhere.names_sales.orders", TableNotFound),
+        ("names_sales.files", NotADeltaTable),
+        ("names_sales.of_orders", NotADeltaTable),
+        ("names_sales.of_files", NotADeltaTable),
+    ],
+)
+def test_what_is_no_delta_table_is_named(sales: SparkSession, name: str, error: type[Exception]) -> None:
+    with pytest.raises(error, match=name):
+        run(sales, ResolveSpec(run_id="r", tables=("names_sales.orders", name)))
+
+
+def test_an_unknown_name_says_how_a_target_is_named(sales: SparkSession) -> None:
+    result = job.run(sales, ResolveSpec(run_id="r", tables=("names_sales.nothing",)))
+    assert result.status == "failed"
+    assert result.error is not None
+    assert result.error["class"] == "TableNotFound"
+    assert "named by its path, or made with CREATE TABLE first" in result.error["remedy"]
+
+
+def test_a_catalog_that_does_not_answer_is_not_an_unknown_name(
+    sales: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pyspark.errors import AnalysisException
+
+    def away(*_: object) -> object:
+        raise AnalysisException("HiveException: the metastore refused the connection")
+
+    monkeypatch.setattr(type(sales), "sql", away)
+    with pytest.raises(AnalysisException):
+        run(sales, ResolveSpec(run_id="r", tables=("names_sales.orders",)))
