@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 _SCHEMA = json.dumps(
     {"type": "struct", "fields": [{"name": "id", "type": "long", "nullable": True, "metadata": {}}]}
 )
-_CHECKPOINT_INTERVAL = 10
 _START_MS = 1_700_000_000_000
 
 
@@ -25,10 +24,14 @@ def write_log(
     *,
     table_id: str | None = None,
     extra: Callable[[int], list[dict]] | None = None,
+    checkpoint_every: int | None = 10,
+    files: int = 1,
 ) -> str:
-    """Write a table of ``commits`` versions, one added file each, with a checkpoint at every tenth.
+    """Write a table of ``commits`` versions, with checkpoints as Spark writes them.
 
     :param extra: more actions of a version; a ``commitInfo`` among them replaces the plain one
+    :param checkpoint_every: a checkpoint at every so many versions; None writes none
+    :param files: added files of a version
     :return: the table's id
     """
     from deltalake import DeltaTable
@@ -42,12 +45,17 @@ def write_log(
             actions.insert(0, {"commitInfo": _info(version)})
         if version == 0:
             actions += _head(table_id)
-        actions.append(_add(version))
+        actions += [_add(version, part) for part in range(files)]
         text = "\n".join(json.dumps(action) for action in actions) + "\n"
         (log / f"{version:020d}.json").write_text(text)
-        if version and version % _CHECKPOINT_INTERVAL == 0:
+        if version and checkpoint_every and version % checkpoint_every == 0:
             DeltaTable(str(table), version=version).create_checkpoint()
     return table_id
+
+
+def file_name(version: int, part: int) -> str:
+    """Return the name of a file that a version adds."""
+    return f"part-{version:05d}-{part:05d}.parquet"
 
 
 def _info(version: int) -> dict[str, object]:
@@ -76,10 +84,10 @@ def _head(table_id: str) -> list[dict[str, object]]:
     ]
 
 
-def _add(version: int) -> dict[str, object]:
+def _add(version: int, part: int) -> dict[str, object]:
     return {
         "add": {
-            "path": f"part-{version:05d}.parquet",
+            "path": file_name(version, part),
             "partitionValues": {},
             "size": 500,
             "modificationTime": _START_MS + version,

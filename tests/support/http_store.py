@@ -74,8 +74,7 @@ class HttpStore:
         self.faulty: list[tuple[Request, Fault]] = []
         self._lock = threading.Lock()
         self._stopping = threading.Event()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self._server.daemon_threads = True
+        self._server = _Server(("127.0.0.1", 0), _handler(self))
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
 
     def __enter__(self) -> HttpStore:
@@ -163,6 +162,11 @@ def sometimes(
 
 
 # -- the protocol -------------------------------------------------------------------------------
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128
+
+
 def _handler(store: HttpStore) -> type[BaseHTTPRequestHandler]:
     class Handler(_Handler):
         pass

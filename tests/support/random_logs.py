@@ -441,7 +441,8 @@ class SparkHistory:
         "unset_property": 1,
         "add_column": 1,
         "rename_column": 1,
-        "late_timestamps": 0.5,
+        "late_timestamps": 1,
+        "in_commit_timestamps": 0.5,
         "log_compaction": 1,
         "clean": 1,
     }
@@ -464,9 +465,17 @@ class SparkHistory:
 
     def step(self) -> str:
         """Take one step."""
+        from pyspark.errors import PySparkException
+
         name = self.random.choices(list(self.STEPS), list(self.STEPS.values()))[0]
-        getattr(self, f"_{name}")()
         self.done.append(name)
+        try:
+            getattr(self, f"_{name}")()
+        except PySparkException as error:
+            # Delta's own limits: no change of columns under a change feed with column mapping.
+            if "DELTA_BLOCK_COLUMN_MAPPING_AND_CDC_OPERATION" not in str(error):
+                raise
+            self.done.append("refused")
         self.ledger.catch_up()
         return name
 
@@ -557,6 +566,9 @@ class SparkHistory:
             self.sql(f"ALTER TABLE {self.name} ADD COLUMN (before_{self.ledger.newest} INT)")
             old = f"before_{self.ledger.newest}"
             self.sql(f"ALTER TABLE {self.name} RENAME COLUMN {old} TO {old}_renamed")
+
+    def _in_commit_timestamps(self) -> None:
+        self.sql(f"ALTER TABLE {self.name} SET TBLPROPERTIES ('delta.enableInCommitTimestamps' = 'true')")
 
     def _late_timestamps(self) -> None:
         """A clock that goes backwards: files copied, or written by a machine that is behind."""

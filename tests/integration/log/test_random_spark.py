@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -40,7 +41,7 @@ class Spark:
         self.history = history
         self.ledger = history.ledger
         self.log = DeltaLog(str(history.path))
-        jvm = history.spark._jvm
+        self.jvm = jvm = history.spark._jvm
         self.none = jvm.scala.Option.empty()
         # Another session's view would be served from a cache that does not know the log was cleaned.
         jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
@@ -50,6 +51,7 @@ class Spark:
 
     def check(self) -> None:
         self.check_history()
+        self.check_times()
         self.check_detail()
         self.check_transactions()
         self.check_files()
@@ -64,8 +66,26 @@ class Spark:
         assert sorted(rows) == self.ledger.present()
         for commit in run_sync(self.log.commits(range(min(rows), max(rows) + 1))):
             row = rows[commit.version]
-            said = (commit.timestamp, commit.info.operation, commit.info.user_metadata)
-            assert said == (_milliseconds(row["timestamp"]), row["operation"], row["userMetadata"])
+            said = (commit.info.operation, commit.info.user_metadata)
+            assert said == (row["operation"], row["userMetadata"])
+        told = {version: _milliseconds(row["timestamp"]) for version, row in rows.items()}
+        assert self.ledger.times() == told
+
+    def check_times(self) -> None:
+        """The version a time means: what TIMESTAMP AS OF and the change feed's bounds resolve it to."""
+        times = self.ledger.times()
+        for moment in {time + by for time in list(times.values())[-12:] for by in (-1, 0, 1)}:
+            active = self.delta_log.history().getActiveCommitAtTime(
+                self.jvm.java.sql.Timestamp(moment), self.none, True, False, True
+            )
+            version, time = active.version(), active.timestamp()
+            if time > moment:
+                starting, ending = version, None
+            else:
+                starting, ending = version + (time < moment), version
+            starting = starting if starting <= self.ledger.newest else None
+            found = [run_sync(self.log.version_at(moment, bound=bound)) for bound in ("start", "end")]
+            assert found == [starting, ending]
 
     def check_detail(self) -> None:
         """DESCRIBE DETAIL: identity, properties, files and features of the newest version."""
@@ -101,7 +121,7 @@ class Spark:
         """The change feed: a commit changes data where the feed holds rows of it, and nowhere else."""
         if "delta.enableChangeDataFeed" not in self.history.layout:
             return
-        able = [v for v in self.ledger.present() if self.ledger.rebuildable(v)]
+        able = [v for v in self.ledger.present() if v >= self._columns_since() and self.ledger.rebuildable(v)]
         reader = self.history.spark.read.format("delta").option("readChangeFeed", "true")
         feed = reader.option("startingVersion", able[0]).load(str(self.history.path))
         counted = {
@@ -109,6 +129,17 @@ class Spark:
         }
         commits = run_sync(self.log.commits(range(able[0], self.ledger.newest + 1)))
         assert {c.version for c in commits if c.changes_data} == set(counted)
+
+    def _columns_since(self) -> int:
+        """Return the version since which columns were only added: Spark reads the feed of no other range."""
+        since, after = self.ledger.newest, self._columns(self.ledger.newest)
+        while since > 0 and (before := self._columns(since - 1)) <= after:
+            since, after = since - 1, before
+        return since
+
+    def _columns(self, version: int) -> set[str]:
+        schema = json.loads(self.ledger.told[version].metadata["schemaString"])
+        return {field["name"] for field in schema["fields"]}
 
 
 def _milliseconds(moment: Any) -> int:
