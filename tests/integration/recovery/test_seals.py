@@ -1,0 +1,319 @@
+"""Milestones and seals without rows, in real tables: re-sealing, the mirror, declared state, adoption."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from delta_cdc import VersionRange, errors
+from delta_cdc.apply.commit import refuse_unsafe_log_store
+from delta_cdc.flow import NoPins, run_apply
+from delta_cdc.plan import ApplyRequest
+from delta_cdc.spec import ApplyOptions
+from tests.support.holding import hooked, once
+from tests.support.world import Source, commits, expected, held, listing, ranges, seals
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+    from delta_cdc.flow import ApplyResult
+    from delta_cdc.spec import ApplySpec, JobResult
+
+    Apply = Callable[..., ApplyResult]
+    Through = Callable[..., None]
+
+DAYS = 86_400
+
+
+def commit_file(table: str, version: int) -> Path:
+    return Path(table, "_delta_log", f"{version:020}.json")
+
+
+def age(table: str, days: float) -> None:
+    """Make every commit of a table look as old as that; the order of commits stays."""
+    for number, file in enumerate(sorted(Path(table, "_delta_log").glob("*.json"))):
+        moment = time.time() - days * DAYS + number
+        os.utime(file, (moment, moment))
+
+
+def no_rows(target: str, version: int) -> bool:
+    return not any(kind in action for action in commits(target)[version] for kind in ("add", "remove", "cdc"))
+
+
+# -- milestones -----------------------------------------------------------------------------------
+def test_milestones(
+    through: Through, spark: SparkSession, source: Source, target: str, apply: Apply, scd: int
+) -> None:
+    through(scd, 15)
+    result = apply(scd, milestone_versions=6)
+    assert (result.versions, result.target_version) == (VersionRange(16, 30), seals(target)[-1]["at"])
+    assert ranges(target)[-3:] == [(16, 21), (22, 27), (28, 30)]
+    assert held(spark, target, scd) == expected(source, scd, 15)
+
+
+class Killed(BaseException):
+    """A driver that is gone: nothing is said, nothing tidied."""
+
+
+def test_killed_between_milestones(
+    through: Through, spark: SparkSession, source: Source, target: str, scd: int
+) -> None:
+    """The retry goes on behind the last commit and publishes the whole range; no row is applied twice."""
+    from delta_cdc import job
+
+    through(scd, 15)
+    request = ApplyRequest(
+        pipeline="flow",
+        source=source.path,
+        target=target,
+        options=ApplyOptions(keys=("id",), stored_as_scd_type=scd),
+        milestone_versions=6,
+        run_id="r",
+    )
+    pins, reached = NoPins(), []
+
+    def kill(point: str) -> None:
+        reached.append(point)
+        if reached.count("before_commit") == 2:
+            raise Killed
+
+    def execute(spec: ApplySpec) -> JobResult:
+        return job.run(spark, spec)
+
+    with hooked(kill), pytest.raises(Killed):
+        run_apply(request, execute=execute, pins=pins)
+    assert ranges(target)[-1] == (16, 21)
+    result = run_apply(request, execute=execute, pins=pins)
+    assert ranges(target)[-3:] == [(16, 21), (22, 27), (28, 30)]
+    assert result.versions == VersionRange(16, 30)
+    assert held(spark, target, scd) == expected(source, scd, 15)
+
+
+# -- re-sealing -----------------------------------------------------------------------------------
+def test_an_idle_pipeline_seals_anew(
+    through: Through, spark: SparkSession, source: Source, target: str, apply: Apply, scd: int
+) -> None:
+    """A source that is only OPTIMIZEd must not run away from its watermark."""
+    through(scd, 20)
+    apply(scd)
+    spark.sql(f"OPTIMIZE delta.`{source.path}`").collect()
+    source.states.append(dict(source.states[-1]))
+    before = listing(target)
+    assert not apply(scd).applied
+    assert listing(target) == before
+    age(target, 4)
+    result = apply(scd)
+    assert (result.applied, result.versions) == (False, None)
+    last = seals(target)[-1]
+    assert (last["step"]["kind"], last["watermark"], result.seal) == ("reseal", 31, last["number"])
+    assert no_rows(target, last["at"])
+    assert seals(target)[-2]["configuration"] == last["configuration"]
+    assert seals(target)[-2]["highest_sequence"] == last["highest_sequence"]
+    # What comes after stands on the new seal.
+    source.update(spark, {1: ("after", 1)})
+    assert apply(scd).versions == VersionRange(32, 32)
+    assert held(spark, target, scd) == expected(source, scd, 20)
+
+
+# -- the mirror -----------------------------------------------------------------------------------
+def test_a_cleaned_log_and_the_copy_of_its_seal(
+    through: Through, spark: SparkSession, source: Source, target: str
+) -> None:
+    """The sealed commit left the log; the txn in the checkpoint and the copy prove together."""
+    from deltalake import DeltaTable
+
+    from delta_cdc import job
+
+    through(1, 15)
+    request = ApplyRequest(
+        pipeline="flow",
+        source=source.path,
+        target=target,
+        options=ApplyOptions(keys=("id",)),
+        ending_version=20,
+    )
+
+    def execute(spec: ApplySpec) -> JobResult:
+        return job.run(spark, spec)
+
+    kept = run_apply(request, execute=execute).mirror
+    sealed = seals(target)[-1]["at"]
+    spark.sql(f"OPTIMIZE delta.`{target}`").collect()
+    DeltaTable(target).create_checkpoint()
+    spark.sql(f"ALTER TABLE delta.`{target}` SET TBLPROPERTIES ('a' = 'b')")
+    for version in range(sealed + 1):
+        commit_file(target, version).unlink()
+    before = listing(target)
+    with pytest.raises(errors.ProofExpired):
+        run_apply(request, execute=execute)
+    assert listing(target) == before
+    whole = ApplyRequest(
+        pipeline="flow", source=source.path, target=target, options=ApplyOptions(keys=("id",))
+    )
+    assert run_apply(whole, execute=execute, mirror=lambda: kept).versions == VersionRange(21, 30)
+    assert held(spark, target) == expected(source, 1, 15)
+
+
+# -- declared state -------------------------------------------------------------------------------
+def hand_made(spark: SparkSession, source: Source, target: str, at: int, scd: int) -> None:
+    """Copy the source as it was at a version, as somebody without this package would have done."""
+    rows = spark.read.format("delta").option("versionAsOf", at).load(source.path)
+    if scd == 2:
+        rows = rows.selectExpr("*", f"CAST({at} AS BIGINT) AS __START_AT", "CAST(NULL AS BIGINT) AS __END_AT")
+    rows.write.format("delta").save(target)
+
+
+def test_a_target_made_by_hand_goes_on_from_its_version(
+    spark: SparkSession, source: Source, target: str, apply: Apply, scd: int
+) -> None:
+    hand_made(spark, source, target, 18, scd)
+    before = listing(target)
+    with pytest.raises(errors.TargetWithoutProof, match="none_at"):
+        apply(scd)
+    assert listing(target) == before
+    assert apply(scd, initial_load={"none_at": 18}).versions == VersionRange(19, 30)
+    assert held(spark, target, scd) == expected(source, scd, 18)
+    adopted = seals(target)[0]
+    assert (adopted["step"]["kind"], adopted["watermark"]) == ("adopt", 18)
+    assert no_rows(target, adopted["at"])
+    if scd == 2:
+        assert adopted["highest_sequence"] == "18"
+
+
+def test_a_target_that_is_to_hold_changes_only(
+    spark: SparkSession, source: Source, target: str, apply: Apply
+) -> None:
+    result = apply(initial_load="none")
+    assert (result.applied, result.versions) == (False, None)
+    assert held(spark, target) == []
+    source.insert(spark, {77: ("new", 7)})
+    assert apply(initial_load="none").versions == VersionRange(31, 31)
+    assert held(spark, target) == [(77, "new", 7)]
+
+
+def test_a_declared_target_with_other_columns_is_refused(
+    spark: SparkSession, source: Source, target: str, apply: Apply
+) -> None:
+    spark.sql("SELECT 'x' AS id, 1 AS name").write.format("delta").save(target)
+    before = listing(target)
+    with pytest.raises(errors.TargetSchemaClash):
+        apply(initial_load="none")
+    assert listing(target) == before
+
+
+# -- adoption -------------------------------------------------------------------------------------
+def test_a_renamed_pipeline_takes_its_target_along(
+    through: Through, spark: SparkSession, source: Source, target: str, apply: Apply, scd: int
+) -> None:
+    through(scd, 15, 20)
+    with pytest.raises(errors.TargetWithoutProof, match="seals of other pipelines: flow"):
+        apply(scd, pipeline="renamed")
+    result = apply(scd, pipeline="renamed", adopt_from="flow")
+    assert (result.applied, result.versions) == (True, VersionRange(21, 30))
+    assert held(spark, target, scd) == expected(source, scd, 15)
+    closing, (opening, work) = seals(target)[-1], seals(target, "renamed")
+    assert (closing["successor"], closing["watermark"]) == ("renamed", 20)
+    assert closing["at"] < opening["at"] < work["at"]
+    before = listing(target)
+    with pytest.raises(errors.PipelineAdopted, match="renamed"):
+        apply(scd)
+    assert listing(target) == before
+    assert not apply(scd, pipeline="renamed", adopt_from="flow").applied
+    assert listing(target) == before
+
+
+@pytest.mark.parametrize("commits_before", [0, 1, 2], ids=["none", "closed", "adopted"])
+def test_an_adoption_that_is_killed_is_finished(
+    through: Through,
+    spark: SparkSession,
+    source: Source,
+    target: str,
+    apply: Apply,
+    commits_before: int,
+) -> None:
+    through(1, 15, 20)
+    reached: list[str] = []
+
+    def kill(point: str) -> None:
+        reached.append(point)
+        if reached.count("before_commit") == commits_before + 1:
+            raise Killed
+
+    with hooked(kill), pytest.raises(Killed):
+        apply(pipeline="renamed", adopt_from="flow")
+    result = apply(pipeline="renamed", adopt_from="flow")
+    assert result.versions == VersionRange(21, 30)
+    kinds = [seal["step"]["kind"] for seal in seals(target, "renamed")]
+    assert kinds == ["adopt", "apply"]
+    assert [seal["step"]["kind"] for seal in seals(target)].count("adopt") == 1
+    assert held(spark, target) == expected(source, 1, 15)
+
+
+def test_two_adopt_at_once(
+    through: Through, spark: SparkSession, source: Source, target: str, apply: Apply
+) -> None:
+    """One plans, the other adopts and applies; the first one's plan must not set the watermark back."""
+    through(1, 15, 20)
+    done: list[ApplyResult] = []
+
+    def overtake() -> None:
+        done.append(apply(pipeline="renamed", adopt_from="flow", run_id="other"))
+
+    with hooked(once("started", overtake)):
+        late = apply(pipeline="renamed", adopt_from="flow", run_id="this")
+    assert done[0].versions == VersionRange(21, 30)
+    assert not late.applied
+    assert [seal["watermark"] for seal in seals(target, "renamed")] == [20, 30]
+    assert held(spark, target) == expected(source, 1, 15)
+
+
+def test_restored_to_before_its_adoption(
+    through: Through, spark: SparkSession, source: Source, target: str, apply: Apply
+) -> None:
+    through(1, 15, 20)
+    apply(pipeline="renamed", adopt_from="flow")
+    back = next(seal["at"] for seal in seals(target) if seal["watermark"] == 15)
+    spark.sql(f"RESTORE TABLE delta.`{target}` TO VERSION AS OF {back}").collect()
+    with pytest.raises(errors.TargetWithoutProof):
+        apply(pipeline="renamed")
+    assert apply(pipeline="renamed", adopt_from="flow").versions == VersionRange(16, 30)
+    assert held(spark, target) == expected(source, 1, 15)
+
+
+# -- one driver -----------------------------------------------------------------------------------
+@pytest.mark.parametrize("scheme", ["s3a", "s3"])
+def test_s3_needs_a_log_store_for_several_drivers(spark: SparkSession, scheme: str) -> None:
+    conf = f"spark.delta.logStore.{scheme}.impl"
+    uri = f"{scheme}://bucket/table"
+    with pytest.raises(errors.UnsafeLogStore, match=conf):
+        refuse_unsafe_log_store(spark, uri, single_driver=False)
+    refuse_unsafe_log_store(spark, uri, single_driver=True)
+    refuse_unsafe_log_store(spark, "/local/table", single_driver=False)
+    refuse_unsafe_log_store(spark, "abfss://c@a.dfs.core.windows.net/t", single_driver=False)
+    spark.conf.set(conf, "io.delta.storage.S3DynamoDBLogStore")
+    try:
+        refuse_unsafe_log_store(spark, uri, single_driver=False)
+        spark.conf.set(conf, "io.delta.storage.S3SingleDriverLogStore")
+        with pytest.raises(errors.UnsafeLogStore):
+            refuse_unsafe_log_store(spark, uri, single_driver=False)
+    finally:
+        spark.conf.unset(conf)
+
+
+def test_dropped_and_made_again_by_hand(
+    through: Through, spark: SparkSession, source: Source, target: str, apply: Apply
+) -> None:
+    """A declaration that stays in the DAG speaks of any table that is put there."""
+    hand_made(spark, source, target, 18, 1)
+    apply(initial_load={"none_at": 18})
+    shutil.rmtree(target)
+    hand_made(spark, source, target, 18, 1)
+    assert apply(initial_load={"none_at": 18}).versions == VersionRange(19, 30)
+    assert held(spark, target) == expected(source, 1, 18)
