@@ -311,7 +311,9 @@ def parse_line(line: bytes | str) -> tuple[bool, Action | None]:
     :raises BadActionError: for anything that is no action
     """
     try:
-        data = json.loads(line, parse_constant=_no_constant)
+        # Decoded here: from bytes, json would guess other encodings than the one that Delta writes.
+        text = line if isinstance(line, str) else line.decode()
+        data = json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         raise BadActionError(f"a line is not JSON: {error}") from error
     if not isinstance(data, dict):

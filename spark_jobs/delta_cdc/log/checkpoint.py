@@ -11,6 +11,7 @@ import io
 import json
 import re
 from dataclasses import dataclass, field
+from operator import ne
 from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -31,8 +32,24 @@ if TYPE_CHECKING:
     from delta_cdc.log.storage import Storage
 
 _STATE = ("protocol", "metaData", "txn", "domainMetadata", "checkpointMetadata", "sidecar")
-_FILES = ("add.path", "add.deletionVector", "add.stats", "add.stats_parsed.numRecords", "sidecar")
+_FILES = (
+    "add.path",
+    "add.deletionVector",
+    "add.stats",
+    "add.stats_parsed.numRecords",
+    "sidecar.path",
+    "sidecar.sizeInBytes",
+)
 _COLUMNS = frozenset({*_STATE, "add", "remove", "cdc", "commitInfo"})
+_FIELDS = {
+    "protocol": frozenset({"minReaderVersion", "minWriterVersion", "readerFeatures", "writerFeatures"}),
+    "metaData": frozenset({"id", "schemaString", "partitionColumns", "configuration", "createdTime"}),
+    "txn": frozenset({"appId", "version", "lastUpdated"}),
+    "add": frozenset({"path", "deletionVector", "stats", "stats_parsed"}),
+    "sidecar": frozenset({"path", "sizeInBytes"}),
+}
+#: So many other letters, and a name is still the same one, damaged.
+_LIKE = 2
 _MAPS = ("configuration", "options", "partitionValues", "tags")
 _NUM_RECORDS = re.compile(r'\s*\{\s*"numRecords"\s*:\s*([0-9]+)\s*[,}]')
 #: Up to this size one request for the whole file is cheaper than several for the parts that are needed.
@@ -77,12 +94,12 @@ async def read_state(storage: Storage, checkpoint: Checkpoint) -> CheckpointStat
     :raises DamagedCheckpointError: where it cannot be read
     """
     state = CheckpointState()
-    for name in checkpoint.files:
-        for kind, data in await _rows(storage, name, _STATE):
+    for entry in checkpoint.files:
+        for kind, data in await _rows(storage, entry.name, entry.size, _STATE):
             if kind in ("protocol", "metaData", "txn"):
-                _take(state, _built(name, kind, data))
+                _take(state, _built(entry.name, kind, data))
     if state.protocol is None or state.metadata is None:
-        raise DamagedCheckpointError(f"{checkpoint.files[0]} has no protocol or no metaData")
+        raise DamagedCheckpointError(f"{checkpoint.files[0].name} has no protocol or no metaData")
     return state
 
 
@@ -91,14 +108,16 @@ async def read_files(storage: Storage, checkpoint: Checkpoint) -> list[ActiveFil
 
     :raises DamagedCheckpointError: where it cannot be read
     """
-    names, found = list(checkpoint.files), []
-    for name in names:
-        for kind, data in await _rows(storage, name, _FILES):
+    files, found = [(entry.name, entry.size) for entry in checkpoint.files], []
+    for name, size in files:
+        for kind, data in await _rows(storage, name, size, _FILES):
             if kind == "add":
                 found.append(_active(name, data))
             elif kind == "sidecar":
                 # Sidecars lie in one folder, whatever else their path says.
-                names.append(f"{LOG}/_sidecars/{unquote(str(data.get('path'))).rpartition('/')[2]}")
+                sidecar = unquote(str(data.get("path"))).rpartition("/")[2]
+                told = data.get("sizeInBytes")
+                files.append((f"{LOG}/_sidecars/{sidecar}", told if isinstance(told, int) else 0))
     return found
 
 
@@ -155,11 +174,10 @@ def _built(name: str, kind: str, data: dict[str, Any]) -> Any:
         raise DamagedCheckpointError(f"{name}: {error}") from error
 
 
-async def _rows(storage: Storage, name: str, columns: tuple[str, ...]) -> list[tuple[str, dict[str, Any]]]:
-    entry = await storage.head(name)
-    if entry is None:
-        raise DamagedCheckpointError(f"{name} is missing")
-    if entry.size > _WHOLE and name.endswith(".parquet"):
+async def _rows(
+    storage: Storage, name: str, size: int, columns: tuple[str, ...]
+) -> list[tuple[str, dict[str, Any]]]:
+    if size > _WHOLE and name.endswith(".parquet"):
         return await asyncio.to_thread(_parquet_from, storage, name, columns)
     content = await storage.read(name)
     if content is None:
@@ -168,8 +186,11 @@ async def _rows(storage: Storage, name: str, columns: tuple[str, ...]) -> list[t
 
 
 def _parquet_from(storage: Storage, name: str, columns: tuple[str, ...]) -> list[tuple[str, dict[str, Any]]]:
-    with storage.named():
-        return _parsed(storage.reader(name), name, columns)
+    try:
+        with storage.named():
+            return _parsed(storage.reader(name), name, columns)
+    except FileNotFoundError:
+        raise DamagedCheckpointError(f"{name} is missing") from None
 
 
 def _parsed(
@@ -190,9 +211,11 @@ def _parsed(
 def _json(source: IO[bytes] | io.RawIOBase) -> Iterator[tuple[str, dict[str, Any]]]:
     for line in source:
         if line.strip():
-            for kind, data in json.loads(line).items():
-                if data is not None:
+            for kind, data in json.loads(line.decode()).items():
+                if isinstance(data, dict):
                     yield kind, data
+                elif data is not None:
+                    raise ValueError(f"{kind} is not an object")
 
 
 def _parquet(
@@ -202,10 +225,10 @@ def _parquet(
 
     with pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=True) as file:
         names = set(file.schema_arrow.names)
-        odd = names - _COLUMNS
-        if odd and not {"txn", "metaData", "protocol", "add"} <= names:
-            # A column of another name where one is missing is a damaged name.
-            raise ValueError(f"unknown columns {', '.join(sorted(odd))}")
+        _refuse_damaged_names(names, _COLUMNS)
+        for column in file.schema_arrow:
+            if column.name in _FIELDS:
+                _refuse_damaged_names({child.name for child in column.type}, _FIELDS[column.name])
         wanted = [column for column in columns if column.partition(".")[0] in names]
         if not wanted:
             return
@@ -214,6 +237,18 @@ def _parquet(
                 column = batch.column(kind)
                 for data in column.filter(column.is_valid()).to_pylist():
                     yield kind, _plain(data)
+
+
+def _refuse_damaged_names(given: set[str], known: frozenset[str]) -> None:
+    """Refuse a name that is almost one of those that are missing.
+
+    The checksums of pages leave out the names of columns, and a column that is not found would read as one
+    that holds nothing. A name that is like none of them belongs to a newer writer.
+    """
+    for odd in given - known:
+        for missing in known - given:
+            if len(odd) == len(missing) and sum(map(ne, odd, missing)) <= _LIKE:
+                raise ValueError(f"the column {odd!r} is {missing} with a damaged name")
 
 
 def _plain(data: dict[str, Any]) -> dict[str, Any]:

@@ -27,10 +27,10 @@ _TRACE = re.compile(r"(_last_checkpoint|[0-9]{20}\..*)", re.ASCII)
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint whose files are all there; ``files`` as :attr:`Entry.name`."""
+    """A checkpoint whose files are all there (but for sidecars, which only it itself names)."""
 
     version: int
-    files: tuple[str, ...]
+    files: tuple[Entry, ...]
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def read_names(entries: Iterable[Entry]) -> Listing:
     """Sort out the files of a log folder."""
     commits: dict[int, Entry] = {}
     whole: list[Checkpoint] = []
-    parts: dict[tuple[int, int], dict[int, str]] = {}
+    parts: dict[tuple[int, int], dict[int, Entry]] = {}
     traces = False
     for entry in entries:
         name = entry.name.rpartition("/")[2]
@@ -72,14 +72,16 @@ def read_names(entries: Iterable[Entry]) -> Listing:
                 commits[int(match[1])] = entry
         elif (match := _CHECKPOINT.fullmatch(name)) is not None:
             if match[2] is None:
-                whole.append(Checkpoint(int(match[1]), (entry.name,)))
+                whole.append(Checkpoint(int(match[1]), (entry,)))
             else:
-                parts.setdefault((int(match[1]), int(match[3])), {})[int(match[2])] = entry.name
+                parts.setdefault((int(match[1]), int(match[3])), {})[int(match[2])] = entry
     for (version, count), found in parts.items():
         if sorted(found) == list(range(1, count + 1)):
             whole.append(Checkpoint(version, tuple(found[part] for part in sorted(found))))
     return Listing(
         commits=dict(sorted(commits.items())),
-        checkpoints=tuple(sorted(whole, key=lambda checkpoint: (checkpoint.version, checkpoint.files))),
+        checkpoints=tuple(
+            sorted(whole, key=lambda checkpoint: (checkpoint.version, checkpoint.files[0].name))
+        ),
         traces=traces,
     )
