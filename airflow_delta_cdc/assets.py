@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import re
 from typing import TYPE_CHECKING
@@ -12,22 +14,18 @@ from airflow.sdk import Asset, AssetAlias
 from delta_cdc.errors import InvalidConfiguration, TableNameUnresolved
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from typing import Any
-
-    from airflow.sdk import AssetWatcher
 
 _VARIABLE = re.compile(r"\$\{?[A-Za-z_]")
 
 
-def delta_asset(table: str, *, watchers: Sequence[AssetWatcher] = ()) -> Asset:
+def delta_asset(table: str) -> Asset:
     """Return the asset of a Delta table.
 
     The same table always gives the same name and URI, however it is written (``s3a://`` or ``s3://``,
     with or without a trailing slash, as a path or as ``file://``). ``${ENV}`` is filled in.
 
     :param table: path, URI, or ``catalog.schema.table`` name; literal or with ``${ENV}``, not Jinja
-    :param watchers: what wakes the DAGs that are scheduled on this asset
     :raises InvalidConfiguration: for a template, or a variable that is not set
     """
     if is_template(table):
@@ -36,7 +34,39 @@ def delta_asset(table: str, *, watchers: Sequence[AssetWatcher] = ()) -> Asset:
             remedy="write the table literally, or with ${ENVIRONMENT_VARIABLE}.",
         )
     uri = _uri(expand(table))
-    return Asset(name=uri, uri=uri, watchers=list(watchers))
+    return Asset(name=uri, uri=uri)
+
+
+def watched_asset(table: str, **arguments: Any) -> Asset:
+    """Return an asset whose watcher makes an event whenever the table has new commits that change data.
+
+    .. code-block:: python
+
+        with DAG("orders_current", schedule=[watched_asset(ORDERS)]): ...
+
+    It is not the asset of :func:`delta_asset`: that one is named by every task that reads or writes the
+    table, and Airflow drops the watcher of an asset as soon as it parses a DAG that names the asset without
+    it. For the same reason different arguments give different assets; the same arguments, in whatever DAG,
+    share one asset and one watcher.
+
+    :param table: path or URI; literal or with ``${ENV}``, not Jinja
+    :param arguments: of :class:`~airflow_delta_cdc.triggers.DeltaVersionTrigger`, but for ``asset_name``
+    :raises InvalidConfiguration: for a template, or a variable that is not set
+    :raises TableNameUnresolved: for a catalog name
+    """
+    from airflow.sdk import AssetWatcher
+
+    from airflow_delta_cdc.triggers import DeltaVersionTrigger
+    from delta_cdc.log import canonical_uri
+
+    name = f"watch:{delta_asset(table).name}"
+    if arguments:
+        text = json.dumps(arguments, sort_keys=True, default=str)
+        name = f"{name}#{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    # One spelling, because the trigger's arguments have to be the same wherever the asset is made.
+    trigger = DeltaVersionTrigger(table=canonical_uri(expand(table)), asset_name=name, **arguments)
+    uri = f"x-delta-{_quoted(name)}"
+    return Asset(name=name, uri=uri, watchers=[AssetWatcher(name=name, trigger=trigger)])
 
 
 def pipeline_alias(pipeline: str) -> AssetAlias:

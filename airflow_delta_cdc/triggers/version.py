@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 from airflow.triggers.shared_stream import SharedStreamProducer
 
-from airflow_delta_cdc.assets import delta_asset, expand, is_literal
+from airflow_delta_cdc.assets import expand, is_literal
 from airflow_delta_cdc.triggers.base import WatchingTrigger
 from airflow_delta_cdc.triggers.patience import Patience, is_final
 from delta_cdc.log import canonical_uri
@@ -45,10 +45,11 @@ class DeltaVersionTrigger(WatchingTrigger, BaseEventTrigger):
 
     .. code-block:: python
 
-        orders = delta_asset(
-            ORDERS, watchers=[AssetWatcher(name="orders", trigger=DeltaVersionTrigger(table=ORDERS))]
-        )
+        trigger = DeltaVersionTrigger(table="s3://lake/orders", asset_name="new orders")
+        orders = Asset("new orders", watchers=[AssetWatcher(name="orders", trigger=trigger)])
         with DAG("orders_current", schedule=[orders]): ...
+
+    :func:`airflow_delta_cdc.assets.watched_asset` makes all three of the first lines.
 
     It looks at the table's log without a JVM and without blocking the event loop: one small request per look.
     A table that doesn't exist is waited for. A store that fails or is slow makes the pauses longer, up to
@@ -60,8 +61,8 @@ class DeltaVersionTrigger(WatchingTrigger, BaseEventTrigger):
     it fires once. No event is lost when the triggerer dies, and one may come twice.
 
     :param table: path or URI of the table, ``${ENV}`` allowed
-    :param asset_name: name of the asset that is watched; None is the one of ``delta_asset(table)``. Its state
-        store keeps how far the trigger got, so two assets on one table are independent of each other.
+    :param asset_name: name of the asset that is watched. Its state store keeps how far the trigger got, so
+        two assets on one table are independent of each other. No task may have the asset as inlet or outlet.
     :param min_versions: how many commits that count make an event
     :param operations: only commits of these operations count, as ``DESCRIBE HISTORY`` names them, in any case
     :param partitions: only commits that touch such partitions count: a value, or a list of values, by column
@@ -77,7 +78,7 @@ class DeltaVersionTrigger(WatchingTrigger, BaseEventTrigger):
         self,
         *,
         table: str,
-        asset_name: str | None = None,
+        asset_name: str,
         min_versions: int = 1,
         operations: Sequence[str] | str | None = None,
         partitions: Mapping[str, Any] | None = None,
@@ -99,7 +100,7 @@ class DeltaVersionTrigger(WatchingTrigger, BaseEventTrigger):
         if is_literal(table):
             # A name that can't be watched is seen at once, as an import error of the DAG file.
             canonical_uri(expand(table))
-        self.asset_name = asset_name or delta_asset(table).name
+        self.asset_name = asset_name
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class's path and what its constructor needs."""

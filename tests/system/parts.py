@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from demo.places import Places
 
-#: Seconds until something must be wrong.
+#: Seconds until something must be wrong, where no Spark is started.
 LIMIT = 180.0
 _PAUSE = 0.1
 
@@ -98,8 +98,7 @@ class Parts:
         ports = _free_ports(3)
         url = f"http://127.0.0.1:{ports[0]}"
         secret = secrets.token_urlsafe(32)
-        self.environment = airflow_home.environment(
-            places,
+        own = dict(
             AIRFLOW__CORE__DAGS_FOLDER=str(dags),
             AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION="False",
             AIRFLOW__CORE__PARALLELISM="2",
@@ -116,8 +115,8 @@ class Parts:
             # A killed triggerer is known to be dead after seconds, not after half a minute.
             AIRFLOW__TRIGGERER__JOB_HEARTBEAT_SEC="1",
             AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD="3",
-            **settings,
         )
+        self.environment = airflow_home.environment(places, **{**own, **settings})
         self.environment["PYTHONPATH"] += os.pathsep + str(dags)
         airflow_home.prepare(places, self.environment)
         self.triggerer = self._part("triggerer")
@@ -131,15 +130,24 @@ class Parts:
         for part in (*self._others, self.triggerer):
             part.kill()
 
+    def cli(self, *command: str) -> None:
+        """Run a command of Airflow's.
+
+        :raises subprocess.CalledProcessError: if it fails
+        """
+        subprocess.run(
+            [sys.executable, "-m", "airflow", *command], env=self.environment, check=True, capture_output=True
+        )
+
     # -- what the metadata database says --------------------------------------------------------
     def events(self, asset: str) -> list[dict[str, Any]]:
-        """Return the payloads of an asset's events, oldest first."""
+        """Return what an asset's events carry, oldest first."""
         rows = self._rows(
             "SELECT e.extra FROM asset_event e JOIN asset a ON a.id = e.asset_id WHERE a.name = ? "
             "ORDER BY e.id",
             asset,
         )
-        return [json.loads(extra)["payload"] for (extra,) in rows]
+        return [json.loads(extra).get("payload", json.loads(extra)) for (extra,) in rows]
 
     def cursors(self, asset: str) -> list[dict[str, Any]]:
         """Return what watchers keep in an asset's state store."""
@@ -155,16 +163,20 @@ class Parts:
             state for (state,) in self._rows("SELECT state FROM dag_run WHERE dag_id = ? ORDER BY id", dag_id)
         ]
 
+    def dags(self) -> list[str]:
+        """Return the ids of all DAGs."""
+        return [dag_id for (dag_id,) in self._rows("SELECT dag_id FROM dag")]
+
     def triggers(self) -> list[int]:
         """Return the ids of all triggers."""
         return [number for (number,) in self._rows("SELECT id FROM trigger ORDER BY id")]
 
-    def until(self, what: Callable[[], Any], why: str) -> Any:
+    def until(self, what: Callable[[], Any], why: str, limit: float = LIMIT) -> Any:
         """Return what is asked for as soon as it is true.
 
-        :raises AssertionError: when that takes longer than :data:`LIMIT` seconds
+        :raises AssertionError: when that takes longer than so many seconds
         """
-        for _ in _patience():
+        for _ in _patience(limit):
             found = what()
             if found:
                 return found
@@ -182,8 +194,8 @@ class Parts:
         return Part(name, environment=self.environment, log=self._places.root / f"{name}.log")
 
 
-def _patience() -> Iterator[None]:
-    end = time.monotonic() + LIMIT
+def _patience(limit: float) -> Iterator[None]:
+    end = time.monotonic() + limit
     while time.monotonic() < end:
         yield
         time.sleep(_PAUSE)

@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from airflow.sdk import Asset, AssetWatcher
 from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
 from airflow.sdk.execution_time import task_runner
 from airflow.sdk.execution_time.comms import (
@@ -20,7 +19,7 @@ from airflow.sdk.execution_time.comms import (
 )
 from airflow.triggers.shared_stream import AckTimeout, SharedStreamManager
 
-from airflow_delta_cdc.assets import delta_asset
+from airflow_delta_cdc.assets import delta_asset, watched_asset
 from airflow_delta_cdc.triggers import DeltaVersionTrigger
 from airflow_delta_cdc.triggers.patience import Patience
 from delta_cdc.errors import TableNameUnresolved
@@ -153,22 +152,38 @@ def test_serializing_round_trip() -> None:
     assert json.loads(json.dumps(arguments)) == arguments
 
 
-def test_the_interval_and_the_asset_are_those_of_the_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_interval_is_that_of_the_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW__DELTA_CDC__POLL_INTERVAL", "7")
-    arguments = DeltaVersionTrigger(table="/t").serialize()[1]
-    assert arguments["poll_interval"] == 7.0
-    assert arguments["asset_name"] == delta_asset("/t").name
+    assert DeltaVersionTrigger(table="/t", asset_name="a").serialize()[1]["poll_interval"] == 7.0
 
 
-def test_airflow_takes_it_for_an_asset() -> None:
-    asset = delta_asset("/t", watchers=[AssetWatcher(name="w", trigger=DeltaVersionTrigger(table="/t"))])
-    assert asset.watchers[0].trigger.asset_name == asset.name
-    assert isinstance(asset, Asset)
+def test_the_same_arguments_give_the_same_asset() -> None:
+    one, again = (
+        watched_asset("s3a://lake/t/", min_versions=2),
+        watched_asset("s3a://lake/t/", min_versions=2),
+    )
+    assert (one.name, one.uri) == (again.name, again.uri)
+    assert [w.trigger.serialize() for w in one.watchers] == [w.trigger.serialize() for w in again.watchers]
+    (watcher,) = one.watchers
+    assert watcher.trigger.asset_name == one.name  # type: ignore[attr-defined]
+
+
+def test_a_watched_asset_is_never_one_that_tasks_name() -> None:
+    assets = [
+        delta_asset("/t/a b"),
+        watched_asset("/t/a b"),
+        watched_asset("/t/a b", min_versions=2),
+        watched_asset("/t/a b", operations="MERGE"),
+        watched_asset("/t/other"),
+    ]
+    assert len({asset.name for asset in assets}) == len(assets)
+    assert len({asset.uri for asset in assets}) == len(assets)
+    assert all(asset.uri.isascii() and " " not in asset.uri for asset in assets)
 
 
 def test_a_catalog_name_is_refused_when_the_dag_is_parsed() -> None:
     with pytest.raises(TableNameUnresolved):
-        DeltaVersionTrigger(table="main.sales.orders")
+        DeltaVersionTrigger(table="main.sales.orders", asset_name="a")
 
 
 def test_different_watchers_never_share_a_stream() -> None:

@@ -17,15 +17,27 @@ _FORM = {"starting_version": 0, "ending_version": 0, "max_versions": 1}
 _LIST = """
 import json, sys
 from airflow.dag_processing.dagbag import BundleDagBag
+from airflow_delta_cdc.assets import delta_asset
+
+def woken_by(dag):
+    condition = getattr(dag.timetable, "asset_condition", None)
+    return getattr(condition, "objects", [])
+
 bag = BundleDagBag(dag_folder=sys.argv[1], bundle_path=sys.argv[1], bundle_name="examples")
 dags = {
     dag_id: {
         "tasks": {t.task_id: type(t).__name__ for t in dag.tasks},
         "params": {name: dag.params.get_param(name).dump() for name in dag.params},
         "active": dag.max_active_runs,
+        "paused": dag.is_paused_upon_creation,
+        "woken_by": [asset.name for asset in woken_by(dag)],
+        "watched": [w.trigger.table for asset in woken_by(dag) for w in asset.watchers],
+        "targets": [task.target for task in dag.tasks if hasattr(task, "target")],
     }
     for dag_id, dag in bag.dags.items()
 }
+for dag in dags.values():
+    dag["announces"] = [delta_asset(target).name for target in dag["targets"]]
 print("@@" + json.dumps({"errors": bag.import_errors, "dags": dags}))
 """
 
@@ -53,7 +65,8 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict:
 def test_all_parse(found: dict) -> None:
     assert found["errors"] == {}
     files = {path.stem for path in _DAGS.glob("*.py")} - {"example_settings"}
-    assert set(found["dags"]) == files
+    several = {"medallion": {"medallion_bronze", "medallion_silver", "medallion_gold"}}
+    assert set(found["dags"]) == {dag_id for file in files for dag_id in several.get(file, {file})}
 
 
 @pytest.mark.parametrize("dag_id", ["orders_current", "customer_history", "orders_staged"])
@@ -78,3 +91,19 @@ def test_every_operator_has_an_example(found: dict) -> None:
 
     used = {name for dag in found["dags"].values() for name in dag["tasks"].values()}
     assert used >= {*operators.__all__, *sensors.__all__}
+
+
+def test_each_hop_is_woken_by_the_target_of_the_one_before(found: dict) -> None:
+    bronze, silver, gold = (found["dags"][f"medallion_{name}"] for name in ("bronze", "silver", "gold"))
+    assert silver["woken_by"] == bronze["announces"]
+    assert gold["woken_by"] == silver["announces"]
+    assert (silver["watched"], gold["watched"]) == ([], [])
+    assert len(bronze["watched"]) == 1
+    # The one watcher of orders serves both.
+    assert bronze["woken_by"] == found["dags"]["orders_on_change"]["woken_by"]
+    assert bronze["watched"] == found["dags"]["orders_on_change"]["watched"]
+
+
+def test_what_runs_by_itself_is_paused_at_first(found: dict) -> None:
+    for dag in found["dags"].values():
+        assert bool(dag["paused"]) is bool(dag["woken_by"])
