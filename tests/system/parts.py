@@ -98,24 +98,24 @@ class Parts:
         ports = _free_ports(3)
         url = f"http://127.0.0.1:{ports[0]}"
         secret = secrets.token_urlsafe(32)
-        own = dict(
-            AIRFLOW__CORE__DAGS_FOLDER=str(dags),
-            AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION="False",
-            AIRFLOW__CORE__PARALLELISM="2",
-            AIRFLOW__CORE__EXECUTION_API_SERVER_URL=f"{url}/execution/",
-            AIRFLOW__API__HOST="127.0.0.1",
-            AIRFLOW__API__PORT=str(ports[0]),
-            AIRFLOW__API__BASE_URL=url,
-            AIRFLOW__API__WORKERS="1",
-            AIRFLOW__API__SECRET_KEY=secret,
-            AIRFLOW__API_AUTH__JWT_SECRET=secret,
-            AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT=str(ports[1]),
-            AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT=str(ports[2]),
-            AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME="0.2",
+        own = {
+            "AIRFLOW__CORE__DAGS_FOLDER": str(dags),
+            "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
+            "AIRFLOW__CORE__PARALLELISM": "2",
+            "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{url}/execution/",
+            "AIRFLOW__API__HOST": "127.0.0.1",
+            "AIRFLOW__API__PORT": str(ports[0]),
+            "AIRFLOW__API__BASE_URL": url,
+            "AIRFLOW__API__WORKERS": "1",
+            "AIRFLOW__API__SECRET_KEY": secret,
+            "AIRFLOW__API_AUTH__JWT_SECRET": secret,
+            "AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT": str(ports[1]),
+            "AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT": str(ports[2]),
+            "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.2",
             # A killed triggerer is known to be dead after seconds, not after half a minute.
-            AIRFLOW__TRIGGERER__JOB_HEARTBEAT_SEC="1",
-            AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD="3",
-        )
+            "AIRFLOW__TRIGGERER__JOB_HEARTBEAT_SEC": "1",
+            "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "3",
+        }
         self.environment = airflow_home.environment(places, **{**own, **settings})
         self.environment["PYTHONPATH"] += os.pathsep + str(dags)
         airflow_home.prepare(places, self.environment)

@@ -1,4 +1,4 @@
-"""The example DAGs that are woken: a watcher starts the chain, each apply wakes the next, a no-op wakes nobody."""
+"""The example DAGs that are woken: a watcher starts, each apply wakes the next, a no-op wakes nobody."""
 
 from __future__ import annotations
 

@@ -160,7 +160,7 @@ def test_the_interval_is_that_of_the_configuration(monkeypatch: pytest.MonkeyPat
 def test_the_same_arguments_give_the_same_asset() -> None:
     one, again = (
         watched_asset("s3a://lake/t/", min_versions=2),
-        watched_asset("s3a://lake/t/", min_versions=2),
+        watched_asset("s3://lake/t", min_versions=2),
     )
     assert (one.name, one.uri) == (again.name, again.uri)
     assert [w.trigger.serialize() for w in one.watchers] == [w.trigger.serialize() for w in again.watchers]
