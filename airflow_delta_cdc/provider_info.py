@@ -124,8 +124,8 @@ def get_provider_info() -> dict[str, Any]:
                         "default": None,
                     },
                     "poll_interval": {
-                        "description": "Seconds between two looks of ``DeltaVersionSensor`` at a table, "
-                        "where the sensor doesn't say otherwise.",
+                        "description": "Seconds between two looks of ``DeltaVersionSensor`` and "
+                        "``DeltaVersionTrigger`` at a table, where they don't say otherwise.",
                         "version_added": __version__,
                         "type": "float",
                         "example": "15",

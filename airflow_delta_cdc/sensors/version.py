@@ -38,7 +38,8 @@ class DeltaVersionSensor(BaseSensorOperator):
     baseline), ``timestamp`` (of the newest commit that counted, ISO 8601 in UTC) and ``reason``
     (``new_versions``, ``table_created`` or ``table_recreated``).
 
-    :param table: path or URI of the table to watch, ``${ENV}`` allowed (templated)
+    :param table: path or URI of the table to watch, ``${ENV}`` allowed; a catalog name too, once an operator
+        has looked it up (templated)
     :param pipeline: the flow whose watermark is the baseline; needs ``target`` (templated)
     :param target: the target of that flow, ``${ENV}`` allowed (templated)
     :param baseline_version: commits after this version count (templated)
@@ -58,6 +59,7 @@ class DeltaVersionSensor(BaseSensorOperator):
         a column that is no partition column
     :raises SourceTableReplaced: without ``allow_recreation``, for another table at the same place
     :raises SourceHistoryChanged: without ``allow_recreation``, for a copy of the table with another history
+    :raises TableNameUnresolved: for a catalog name that no operator has looked up yet
     :raises UnsupportedTable: for a table whose log alone doesn't tell what happened
     :raises DeltaCdcError: a named error where the target's log holds no usable proof
     """
@@ -114,17 +116,17 @@ class DeltaVersionSensor(BaseSensorOperator):
         if not self.deferrable:
             return super().execute(context)
         baseline = self._baseline(context)
-        news = self._look_if_possible(baseline)
+        news = self._look_if_possible(context, baseline)
         if news is None:
-            self._wait_in_triggerer(baseline)
+            self._wait_in_triggerer(context, baseline)
             return None
         return news.to_dict()
 
-    def _wait_in_triggerer(self, baseline: Position) -> None:
+    def _wait_in_triggerer(self, context: Context, baseline: Position) -> None:
         condition = self._condition()
         self.defer(
             trigger=DeltaVersionSensorTrigger(
-                table=self._table(),
+                table=self._located(context, "table", self.table),
                 baseline=baseline.to_dict(),
                 min_versions=condition.min_versions,
                 operations=sorted(condition.operations) or None,
@@ -145,7 +147,7 @@ class DeltaVersionSensor(BaseSensorOperator):
 
     def poke(self, context: Context) -> PokeReturnValue:
         """Look once."""
-        news = self._look_if_possible(self._baseline(context))
+        news = self._look_if_possible(context, self._baseline(context))
         return PokeReturnValue(is_done=news is not None, xcom_value=news.to_dict() if news else None)
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
@@ -162,21 +164,21 @@ class DeltaVersionSensor(BaseSensorOperator):
         raise error
 
     # -- one look -------------------------------------------------------------------------------
-    def _look_if_possible(self, baseline: Position) -> News | None:
+    def _look_if_possible(self, context: Context, baseline: Position) -> News | None:
         try:
-            return self._look(baseline)
+            return self._look(context, baseline)
         except DeltaCdcError as error:
             if is_final(error):
                 raise
             self.log.warning("Cannot look, and will go on trying: %s", message_of(error))
             return None
 
-    def _look(self, baseline: Position) -> News | None:
+    def _look(self, context: Context, baseline: Position) -> News | None:
         from delta_cdc.log import run_sync
         from delta_cdc.waiting import Watch
 
         watch = Watch(
-            self._table(),
+            self._located(context, "table", self.table),
             position=baseline,
             condition=self._condition(),
             allow_recreation=self.allow_recreation,
@@ -194,17 +196,17 @@ class DeltaVersionSensor(BaseSensorOperator):
                 remedy="give both to wait for versions beyond the watermark, or none.",
             )
         if given(self.pipeline):
-            return self._watermark()
+            return self._watermark(context)
         version = arguments.whole_number("baseline_version", self.baseline_version)
         return self._pinned(context) if version is None else Position(version)
 
-    def _watermark(self) -> Position:
+    def _watermark(self, context: Context) -> Position:
         """Return what the target's log proves, or before everything where nothing is proved yet."""
         from delta_cdc.log import DeltaLog
         from delta_cdc.reconcile import reconcile
         from delta_cdc.waiting import Position
 
-        log = DeltaLog(expand(arguments.required("target", self.target)), self._storage_options())
+        log = DeltaLog(self._located(context, "target", self.target), self._storage_options())
         proof = reconcile(log, arguments.required("pipeline", self.pipeline))
         if proof is None or proof.seal is None:
             return Position()
@@ -216,19 +218,23 @@ class DeltaVersionSensor(BaseSensorOperator):
         from delta_cdc.log import run_sync
         from delta_cdc.waiting import Position, position_now
 
+        table = self._located(context, "table", self.table)
+        key = f"baseline:{delta_asset(table).uri}"[:512]
         store = context.get("task_state_store")
-        pinned = Position.from_dict(store.get(self._pin_key())) if store is not None else None
+        pinned = Position.from_dict(store.get(key)) if store is not None else None
         if pinned is None:
-            pinned = run_sync(position_now(self._table(), storage_options=self._storage_options()))
+            pinned = run_sync(position_now(table, storage_options=self._storage_options()))
             if store is not None:
-                store.set(self._pin_key(), pinned.to_dict())
+                store.set(key, pinned.to_dict())
         return pinned
 
-    def _pin_key(self) -> str:
-        return f"baseline:{delta_asset(self._table()).uri}"[:512]
+    @staticmethod
+    def _located(context: Context, argument: str, table: str | None) -> str:
+        """Return where a table lies; a name stays one where no operator has looked it up yet."""
+        from airflow_delta_cdc.names import cached_location
 
-    def _table(self) -> str:
-        return expand(arguments.required("table", self.table))
+        given = expand(arguments.required(argument, table))
+        return cached_location(context, given) or given
 
     def _condition(self) -> Condition:
         from delta_cdc.waiting import Condition

@@ -12,6 +12,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowSensorTimeout, AirflowSkipException, TaskDeferred
 from deltalake import write_deltalake
 
+from airflow_delta_cdc import names
 from airflow_delta_cdc.sensors import DeltaVersionSensor
 from airflow_delta_cdc.triggers import DeltaVersionSensorTrigger
 from delta_cdc.errors import (
@@ -183,6 +184,20 @@ def test_poking_survives_a_store_that_does_not_answer(
     assert not poke(sensor(tmp_path / "t", baseline_version=0)).is_done
     # Deferred, the triggerer goes on looking.
     assert deferred(sensor(tmp_path / "t", baseline_version=0))
+
+
+def test_a_name_that_an_operator_has_looked_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    append(tmp_path / "t", [1])
+    context: Any = {"task_state_store": Store()}
+    task = sensor("main.sales.orders", baseline_version=0)
+    with pytest.raises(TableNameUnresolved):
+        task.execute(context)
+    found = names.Location("main.sales.orders", str(tmp_path / "t"), "id", "")
+    names._write_file(names._file(found.name), found)
+    assert deferred(task).trigger.serialize()[1]["table"] == str(tmp_path / "t")
+    append(tmp_path / "t", [2])
+    assert poke(task).xcom_value["version"] == 1
 
 
 def test_never_fail_skips_on_a_named_error(tmp_path: Path) -> None:
