@@ -35,6 +35,7 @@ _REFUSED = re.compile(r"status code: 40[13]\b|169\.254\.169\.254|[Cc]redential|A
 _QUERY = re.compile(r"\?[^\s\"']*")
 _SECRET = re.compile(r"secret|token|password|sas|key|credential|account", re.IGNORECASE)
 _SHORTEST_SECRET = 4
+_NO_FOLDER = "Not a directory (os error 20)"
 LOG = "_delta_log"
 
 
@@ -76,11 +77,11 @@ class Storage:
         store = self._root()
         if store is None:
             return None
-        with self._named():
-            try:
+        try:
+            with self._named():
                 return _entry(await obstore.head_async(store, name))
-            except FileNotFoundError:
-                return None
+        except FileNotFoundError:
+            return None
 
     async def open(self, name: str) -> Opened | None:
         """Open a file for streaming: one request. None where it is not there."""
@@ -89,12 +90,12 @@ class Storage:
         store = self._root()
         if store is None:
             return None
-        with self._named():
-            try:
+        try:
+            with self._named():
                 result = await obstore.get_async(store, name)
-            except FileNotFoundError:
-                return None
-            entry = _entry(result.meta)
+                entry = _entry(result.meta)
+        except FileNotFoundError:
+            return None
         return entry, self._chunks(result, entry.size)
 
     async def open_all(self, names: Sequence[str]) -> list[Opened | None]:
@@ -211,6 +212,9 @@ class Storage:
         except (DeltaCdcError, FileNotFoundError):
             raise
         except (OSError, BaseError) as error:
+            if _NO_FOLDER in str(error):
+                # A file where a folder should be: what would lie in it does not exist.
+                raise FileNotFoundError(self.uri) from None
             named = self._unavailable(error)
         else:
             return

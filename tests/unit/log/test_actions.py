@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from delta_cdc.errors import CorruptLog
 from delta_cdc.log.actions import Add, Cdc, DeletionVector, DomainMetadata, Remove, Txn, actions, parse_commit
 
 ADD = {"add": {"path": "a", "partitionValues": {}, "size": 5, "dataChange": True}}
@@ -75,3 +76,99 @@ def test_every_action_is_read() -> None:
 def test_empty_lines_and_a_missing_last_newline_do_not_matter() -> None:
     raw = b"\n" + content(ADD).strip() + b"\r\n\n" + json.dumps(GONE).encode()
     assert [type(action) for action in actions(raw)] == [Add, Remove]
+
+
+# -- what a commit adds up to ---------------------------------------------------------------------
+def add(size: int, values: dict[str, str | None] | None = None, *, data: bool = True) -> dict[str, object]:
+    return {"add": {"path": "p", "partitionValues": values or {}, "size": size, "dataChange": data}}
+
+
+def remove(size: int | None, values: dict[str, str | None] | None, *, data: bool = True) -> dict[str, object]:
+    return {"remove": {"path": "p", "partitionValues": values, "size": size, "dataChange": data}}
+
+
+def cdc(size: int, values: dict[str, str | None] | None = None) -> dict[str, object]:
+    return {"cdc": {"path": "c", "partitionValues": values or {}, "size": size, "dataChange": False}}
+
+
+@pytest.mark.parametrize(
+    ("lines", "added", "removed", "changes", "to_read"),
+    [
+        ([add(5), add(7), remove(3, {}), remove(None, {})], 12, 3, 0, 15),
+        ([add(5), remove(3, {}), cdc(2), cdc(4)], 5, 3, 6, 6),
+        ([add(5, data=False), remove(3, {}, data=False)], 0, 0, 0, 0),
+        ([add(5), add(100, data=False)], 5, 0, 0, 5),
+        ([info("MERGE", **NO_ROWS), add(5), remove(3, {})], 5, 3, 0, 0),
+    ],
+)
+def test_bytes(lines: list[object], added: int, removed: int, changes: int, to_read: int) -> None:
+    commit = parse_commit(3, content(*lines))
+    assert (commit.bytes_added, commit.bytes_removed, commit.bytes_cdc) == (added, removed, changes)
+    assert commit.bytes_to_read == to_read
+
+
+def test_partitions_are_those_of_data_changes() -> None:
+    lines = [
+        add(1, {"b": "x", "a": "1"}),
+        add(1, {"a": "1", "b": "x"}),
+        remove(1, {"a": "2", "b": None}),
+        cdc(1, {"a": "3", "b": ""}),
+        add(1, {"a": "4", "b": "moved"}, data=False),
+    ]
+    commit = parse_commit(3, content(*lines))
+    pairs = {("1", "x"), ("2", None), ("3", None)}
+    assert commit.partitions == {(("a", a), ("b", b)) for a, b in pairs}
+    assert commit.partitions_complete
+
+
+def test_a_remove_without_partition_values_is_told() -> None:
+    commit = parse_commit(3, content(add(1, {"a": "1"}), remove(1, None)))
+    assert commit.partitions == {(("a", "1"),)}
+    assert not commit.partitions_complete
+    assert parse_commit(3, content(remove(1, None))).changes_data
+    assert parse_commit(3, content(add(1))).partitions == {()}
+
+
+def test_everything_an_action_says() -> None:
+    vector = {"storageType": "u", "pathOrInlineDv": "ab", "offset": 4, "sizeInBytes": 9, "cardinality": 6}
+    given = {
+        "path": "p=1/a%20b",
+        "partitionValues": {"p": "1"},
+        "size": 5,
+        "modificationTime": 8,
+        "dataChange": True,
+        "stats": "{}",
+        "tags": {"t": "v"},
+        "deletionVector": vector,
+        "baseRowId": 0,
+        "defaultRowCommitVersion": 7,
+    }
+    (made,) = actions(content({"add": given}))
+    assert made == Add(
+        path="p=1/a%20b",
+        data_change=True,
+        size=5,
+        partition_values={"p": "1"},
+        modification_time=8,
+        deletion_vector=DeletionVector("uab@4", 6),
+        base_row_id=0,
+        default_row_commit_version=7,
+        tags={"t": "v"},
+        stats="{}",
+    )
+    assert made.has_dv
+    (gone,) = actions(content({"remove": {**given, "deletionTimestamp": 3}}))
+    assert isinstance(gone, Remove)
+    assert (gone.partition_values, gone.deletion_time, gone.has_dv) == ({"p": "1"}, 3, True)
+
+
+def test_domain_metadata_and_tags_are_kept() -> None:
+    tags = {"commitInfo": {"operation": "WRITE", "tags": {"delta.rowTracking.preserved": "true"}}}
+    commit = parse_commit(3, content(tags, {"domainMetadata": {"domain": "d", "configuration": "{}"}}))
+    assert commit.domain_metadata == (DomainMetadata("d", "{}", False),)
+    assert commit.info.tags == {"delta.rowTracking.preserved": "true"}
+
+
+def test_an_empty_commit_is_damage() -> None:
+    with pytest.raises(CorruptLog, match="version 3 is damaged"):
+        parse_commit(3, b"")

@@ -1,0 +1,246 @@
+"""Files that are there, commits that are there, and versions that are found with few requests."""
+
+from __future__ import annotations
+
+import json
+import os
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import obstore
+import pytest
+from obstore.store import MemoryStore
+
+from delta_cdc.errors import InvalidConfiguration, LogGap, StoreUnavailable, UnsupportedTable
+from delta_cdc.log import DeltaLog, run_sync
+from tests.support.checkpoints import checkpoint
+from tests.support.logs import FEED, LogTable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NAMES = ["a b", "100%", "50%25", "a%20b", "%41", "ünïcode 表", "a#b?c=d", "x=1&y", "it's", "p=a:b"]
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> LogTable:
+    made = LogTable(tmp_path / "t", configuration=FEED).create()
+    for _ in range(3):
+        made.append()
+    return made
+
+
+def counted(log: DeltaLog, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Note every request; ``list`` with the name it starts after."""
+    asked: list[str] = []
+    storage = log._storage
+
+    async def head(name: str) -> Any:
+        asked.append("head " + name[-10:])
+        return await storage.head(name)
+
+    async def opened(name: str) -> Any:
+        asked.append("get " + name[-10:])
+        return await storage.open(name)
+
+    async def listed(after: str | None = None) -> Any:
+        asked.append(f"list {after}")
+        return await storage.list_log(after)
+
+    async def read(name: str) -> Any:
+        asked.append("get " + name[-10:])
+        return await storage.read(name)
+
+    fake = SimpleNamespace(head=head, open=opened, list_log=listed, read=read)
+    monkeypatch.setattr(log, "_storage", fake)
+    return asked
+
+
+# -- the newest version ---------------------------------------------------------------------------
+def test_a_walk_ends_in_a_listing_after_eight_hits(table: LogTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(30):
+        table.append()
+    log = DeltaLog(table.uri)
+    asked = counted(log, monkeypatch)
+    assert run_sync(log.newest_version(after=3)) == 33
+    assert asked == [f"head {v:05d}.json" for v in range(4, 12)] + [f"list {11:020d}.json"]
+    asked.clear()
+    assert run_sync(log.newest_version(after=30)) == 33
+    assert len(asked) == 4
+
+
+def test_exactly_eight_new_versions(table: LogTable) -> None:
+    for _ in range(5):
+        table.append()
+    assert table.version == 8
+    assert run_sync(DeltaLog(table.uri).newest_version(after=0)) == 8
+
+
+def test_the_newest_version_is_listed_from_the_last_checkpoint_on(
+    table: LogTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint(table, version=2)
+    log = DeltaLog(table.uri)
+    asked = counted(log, monkeypatch)
+    assert run_sync(log.newest_version()) == 3
+    assert asked == ["get checkpoint", f"list {2:020d}"]
+
+
+def test_a_state_reads_nothing_before_its_checkpoint(
+    table: LogTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint(table, version=3)
+    table.append()
+    for version in range(3):
+        table.file(version).write_text("damaged")
+    log = DeltaLog(table.uri)
+    assert run_sync(log.snapshot()).table_id == "id-1"
+    assert run_sync(log.snapshot(3)).num_files == 3
+
+
+def test_a_hole_before_the_newest_version_is_no_news(table: LogTable) -> None:
+    table.file(2).unlink()
+    with pytest.raises(LogGap, match="version 2 of"):
+        run_sync(DeltaLog(table.uri).newest_version())
+
+
+# -- commits --------------------------------------------------------------------------------------
+def test_has_commit(table: LogTable) -> None:
+    log = DeltaLog(table.uri)
+    assert [run_sync(log.has_commit(version)) for version in (-1, 0, 3, 4)] == [False, True, True, False]
+
+
+def test_a_fingerprint_tells_a_table_that_was_made_again(table: LogTable) -> None:
+    log = DeltaLog(table.uri)
+    before = run_sync(log.fingerprint(3))
+    assert before is not None
+    assert run_sync(log.fingerprint(3)) == before
+    assert run_sync(log.fingerprint(4)) is None
+    assert run_sync(log.fingerprint(-1)) is None
+    content, stat = table.file(3).read_bytes(), table.file(3).stat()
+    table.file(3).unlink()
+    assert run_sync(log.fingerprint(3)) is None
+    table.file(3).write_bytes(content)
+    os.utime(table.file(3), (stat.st_mtime + 1, stat.st_mtime + 1))
+    assert run_sync(log.fingerprint(3)) not in (None, before)
+
+
+# -- files ----------------------------------------------------------------------------------------
+@pytest.mark.parametrize("name", NAMES)
+def test_files_are_found_under_their_decoded_names(tmp_path: Path, name: str) -> None:
+    """An action's path is percent-encoded; on disk it is not."""
+    from urllib.parse import quote
+
+    log = DeltaLog(str(LogTable(tmp_path / name).create().path))
+    (tmp_path / name / "p=1").mkdir()
+    (tmp_path / name / "p=1" / name).write_text("x")
+    assert run_sync(log.has_file(quote(f"p=1/{name}")))
+    assert run_sync(log.has_file(quote(str(tmp_path / name / "p=1" / name))))
+    assert run_sync(log.has_file("file:" + quote(str(tmp_path / name / "p=1" / name))))
+    assert run_sync(log.has_file("file://" + quote(str(tmp_path / name / "p=1" / name))))
+    assert not run_sync(log.has_file(quote(f"p=2/{name}")))
+    assert not run_sync(log.has_file("file:" + quote(str(tmp_path / name / "p=2" / name))))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_files_of_an_object_store(name: str) -> None:
+    from urllib.parse import quote
+
+    store = MemoryStore()
+    obstore.put(store, f"_change_data/{name}", b"x")
+    log = DeltaLog("s3://bucket/table")
+    log._storage._store = store
+    assert run_sync(log.has_file(quote(f"_change_data/{name}")))
+    assert run_sync(log.has_file(quote(f"s3a://bucket/table/_change_data/{name}", safe=":/")))
+    assert not run_sync(log.has_file(quote(f"_change_data/other {name}")))
+
+
+def test_a_file_that_cannot_be_looked_up_counts_as_there(table: LogTable) -> None:
+    assert run_sync(DeltaLog(table.uri).has_file("hdfs://host/x"))
+    assert run_sync(DeltaLog(table.uri).has_file("wasbs://c@a/x"))
+
+
+# -- what is refused ------------------------------------------------------------------------------
+def _protocol(table: LogTable, version: int = 3, **protocol: Any) -> None:
+    given = {"minReaderVersion": 3, "minWriterVersion": 7, **protocol}
+    table.commit("UPGRADE PROTOCOL", {"protocol": given})
+
+
+@pytest.mark.parametrize(
+    ("protocol", "named"),
+    [
+        ({"readerFeatures": ["catalogManaged"], "writerFeatures": ["catalogManaged"]}, "catalogManaged"),
+        ({"writerFeatures": ["catalogManaged"]}, "catalogManaged"),
+        ({"writerFeatures": ["catalogOwned-preview"]}, "catalogOwned-preview"),
+        ({"readerFeatures": ["notYet", "columnMapping", "alsoNot"]}, "alsoNot, notYet"),
+        ({"readerFeatures": ["redirectReaderWriter-preview"]}, "redirectReaderWriter-preview"),
+        ({"minReaderVersion": 4}, "reader version 4"),
+    ],
+)
+def test_what_must_not_be_read_from_the_log(table: LogTable, protocol: dict[str, Any], named: str) -> None:
+    _protocol(table, **protocol)
+    log = DeltaLog(table.uri)
+    for look in (log.snapshot(), log.supported(), log.transaction("a"), log.files(4)):
+        with pytest.raises(UnsupportedTable, match=named):
+            run_sync(look)
+    assert run_sync(log.snapshot(3)).version == 3
+
+
+def test_features_that_the_log_can_be_read_with(table: LogTable) -> None:
+    known = ["columnMapping", "deletionVectors", "timestampNtz", "typeWidening", "v2Checkpoint"]
+    known += ["vacuumProtocolCheck", "variantType"]
+    _protocol(table, readerFeatures=known, writerFeatures=[*known, "unheardOf", "inCommitTimestamp"])
+    state = run_sync(DeltaLog(table.uri).snapshot())
+    run_sync(DeltaLog(table.uri).supported())
+    assert state.features == tuple(sorted({*known, "unheardOf", "inCommitTimestamp"}))
+    assert (state.min_reader_version, state.min_writer_version) == (3, 7)
+
+
+def test_a_staged_commits_folder_makes_no_catalog_managed_table(table: LogTable) -> None:
+    (table.path / "_delta_log" / "_staged_commits").mkdir()
+    run_sync(DeltaLog(table.uri).supported())
+
+
+# -- storage --------------------------------------------------------------------------------------
+SECRET = "sEcReTvAlUe"
+
+
+def _closed(**options: str) -> DeltaLog:
+    """Return the log of a table in a store that nobody serves."""
+    access = {"aws_access_key_id": "someone", "aws_secret_access_key": SECRET, "aws_region": "r"}
+    quick = {"max_retries": "0", "retry_timeout": "1s", "aws_allow_http": "true"}
+    return DeltaLog("s3://bucket/t", {"aws_endpoint_url": "http://127.0.0.1:9", **access, **quick, **options})
+
+
+def test_a_store_that_is_not_there_is_named_and_retried() -> None:
+    log = _closed()
+    for look in (log.newest_version(), log.snapshot(), log.find(1), log.has_file("a"), log.left_over()):
+        with pytest.raises(StoreUnavailable, match=r"s3://bucket/t did not answer") as caught:
+            run_sync(look)
+        assert caught.value.retryable
+        assert SECRET not in str(caught.value)
+        assert caught.value.__cause__ is None
+
+
+def test_secrets_are_taken_out_of_what_a_store_says() -> None:
+    storage = _closed(token=SECRET)._storage
+    said = storage._clean(f"GET http://h/x?sig={SECRET}&a=b failed: {SECRET}\nmore {SECRET}")
+    assert said == "GET http://h/x failed: ***"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"nonsense": "x"}, {"max_retries": "many"}, {"retry_timeout": "soon"}, {"retry_timeout": "-1s"}],
+)
+def test_options_that_mean_nothing(options: dict[str, str]) -> None:
+    with pytest.raises(InvalidConfiguration, match=next(iter(options))):
+        run_sync(_closed(**options).newest_version())
+
+
+def test_a_file_where_a_folder_should_be(tmp_path: Path) -> None:
+    from delta_cdc.errors import NotADeltaTable
+
+    (tmp_path / "t").mkdir()
+    (tmp_path / "t" / "_delta_log").write_text(json.dumps({}))
+    with pytest.raises(NotADeltaTable):
+        run_sync(DeltaLog(str(tmp_path / "t")).newest_version())
