@@ -43,7 +43,7 @@ def _orders(places: Places) -> DeltaTable:
 
 
 def _rows(places: Places, table: str, columns: str) -> list[tuple[Any, ...]]:
-    if not (places.table(table) / "_delta_log").exists():
+    if not (places.table(table) / "_delta_log" / f"{0:020d}.json").exists():
         return []
     query = QueryBuilder().register("t", DeltaTable(str(places.table(table))))
     answer = pa.table(query.execute(f"SELECT {columns} FROM t ORDER BY 1, 2").read_all())

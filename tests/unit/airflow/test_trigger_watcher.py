@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -28,7 +29,6 @@ from tests.unit.airflow.tables import append
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-    from pathlib import Path
 
 
 #: Every pause between two looks.
@@ -150,6 +150,12 @@ def test_serializing_round_trip() -> None:
     assert path == "airflow_delta_cdc.triggers.version.DeltaVersionTrigger"
     assert DeltaVersionTrigger(**arguments).serialize() == made.serialize()
     assert json.loads(json.dumps(arguments)) == arguments
+
+
+def test_every_argument_has_its_row_in_the_docs() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "waiting.md").read_text(encoding="utf-8")
+    for name in watcher("/t").serialize()[1]:
+        assert f"| `{name}` |" in page
 
 
 def test_the_interval_is_that_of_the_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
