@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from delta_cdc.log.listing import Checkpoint
     from delta_cdc.log.storage import Storage
 
-_STATE = ("protocol", "metaData", "txn", "domainMetadata", "checkpointMetadata", "sidecar")
+_STATE = ("protocol", "metaData", "txn")
 _FILES = (
     "add.path",
     "add.deletionVector",
@@ -40,7 +40,9 @@ _FILES = (
     "sidecar.path",
     "sidecar.sizeInBytes",
 )
-_COLUMNS = frozenset({*_STATE, "add", "remove", "cdc", "commitInfo"})
+_COLUMNS = frozenset(
+    {*_STATE, "add", "remove", "domainMetadata", "checkpointMetadata", "sidecar", "cdc", "commitInfo"}
+)
 _FIELDS = {
     "protocol": frozenset({"minReaderVersion", "minWriterVersion", "readerFeatures", "writerFeatures"}),
     "metaData": frozenset({"id", "schemaString", "partitionColumns", "configuration", "createdTime"}),
@@ -96,7 +98,7 @@ async def read_state(storage: Storage, checkpoint: Checkpoint) -> CheckpointStat
     state = CheckpointState()
     for entry in checkpoint.files:
         for kind, data in await _rows(storage, entry.name, entry.size, _STATE):
-            if kind in ("protocol", "metaData", "txn"):
+            if kind in _STATE:
                 _take(state, _built(entry.name, kind, data))
     if state.protocol is None or state.metadata is None:
         raise DamagedCheckpointError(f"{checkpoint.files[0].name} has no protocol or no metaData")

@@ -414,7 +414,8 @@ class DeltaLog:
             listing = read_names(await self._storage.list_log(f"{hint:020d}"))
         if listing is None or not listing.commits:
             listing, full = await self._full_listing(), True
-        self._refuse_holes(listing)
+        if version is None:
+            self._refuse_holes(listing)
         return listing, full
 
     def _refuse_holes(self, listing: Listing) -> None:

@@ -100,8 +100,11 @@ def test_a_state_reads_nothing_before_its_checkpoint(
 
 def test_a_hole_before_the_newest_version_is_no_news(table: LogTable) -> None:
     table.file(2).unlink()
-    with pytest.raises(LogGap, match="version 2 of"):
-        run_sync(DeltaLog(table.uri).newest_version())
+    log = DeltaLog(table.uri)
+    for look in (log.newest_version(), log.snapshot(), log.snapshot(3), log.snapshot(2), log.files(3)):
+        with pytest.raises(LogGap, match="version 2 of"):
+            run_sync(look)
+    assert run_sync(log.snapshot(1)).num_files == 1
 
 
 # -- commits --------------------------------------------------------------------------------------
