@@ -154,14 +154,22 @@ class Ledger:
         return all(v in present for v in range(base + 1, version + 1))
 
     def times(self) -> dict[int, int]:
-        """Return each version's time in milliseconds as Delta tells it: of the commit, else of the file, and
-        never before or at the one before it."""
+        """Return each version's time in milliseconds as Delta tells it.
+
+        In-commit timestamps count from the version on that turned them on, if they are on now; before that
+        the times of the files do, and none is before or at the one before it.
+        """
+        now = self.told[self.newest].metadata["configuration"]
+        stamped = now.get("delta.enableInCommitTimestamps") == "true"
+        since = int(now.get("delta.inCommitTimestampEnablementVersion", "0")) if stamped else self.newest + 1
         found: dict[int, int] = {}
         last: int | None = None
         for version in self.present():
             told = self.told[version]
-            own = told.info.get("inCommitTimestamp") or told.modified
-            last = own if last is None else max(own, last + 1)
+            if version >= since:
+                found[version] = told.info["inCommitTimestamp"]
+                continue
+            last = told.modified if last is None else max(told.modified, last + 1)
             found[version] = last
         return found
 

@@ -17,11 +17,11 @@ STEPS = 24
 TEST = "tests/integration/log/test_random_deltalake.py"
 
 
-async def _walk(path: Path, seed: int) -> None:
+async def _walk(path: Path, seed: int, test: str) -> None:
     history = DeltalakeHistory(path / "ta ble 100% ü", seed)
     follower = DeltaLog(str(history.path))
     seen = await follower.newest_version()
-    with replayable(seed, TEST, history.done):
+    with replayable(seed, f"{TEST}::{test}", history.done):
         for step in range(1, STEPS + 1):
             if history.step() == "recreate":
                 follower, seen = DeltaLog(str(history.path)), 0
@@ -49,9 +49,9 @@ def _check_against_delta_rs(ledger: Ledger) -> None:
 
 @pytest.mark.parametrize("seed", seeds(12))
 def test_the_reader_agrees(tmp_path: Path, seed: int) -> None:
-    asyncio.run(_walk(tmp_path, seed))
+    asyncio.run(_walk(tmp_path, seed, "test_the_reader_agrees"))
 
 
 @pytest.mark.parametrize("seed", seeds(300, first=1_000))
 def test_the_reader_agrees_on_many(tmp_path: Path, seed: int) -> None:
-    asyncio.run(_walk(tmp_path, seed))
+    asyncio.run(_walk(tmp_path, seed, "test_the_reader_agrees_on_many"))

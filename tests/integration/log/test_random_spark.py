@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 TEST = "tests/integration/log/test_random_spark.py"
 
 
-def _walk(spark: SparkSession, path: Path, seed: int, steps: int) -> None:
+def _walk(spark: SparkSession, path: Path, seed: int, steps: int, test: str) -> None:
     history = SparkHistory(spark, path / "ta ble 100% ü", seed)
     follower = DeltaLog(str(history.path))
-    with replayable(seed, TEST, history.done):
+    with replayable(seed, f"{TEST}::{test}", history.done):
         seen = 0
         for _ in range(steps):
             history.step()
@@ -148,11 +148,11 @@ def _milliseconds(moment: Any) -> int:
     return round(utc.timestamp() * 1000)
 
 
-@pytest.mark.parametrize("seed", seeds(3))
+@pytest.mark.parametrize("seed", seeds(4))
 def test_the_reader_agrees(spark: SparkSession, tmp_path: Path, seed: int) -> None:
-    _walk(spark, tmp_path, seed, steps=12)
+    _walk(spark, tmp_path, seed, 9, "test_the_reader_agrees")
 
 
-@pytest.mark.parametrize("seed", seeds(12, first=100))
+@pytest.mark.parametrize("seed", seeds(8, first=100))
 def test_the_reader_agrees_on_many(spark: SparkSession, tmp_path: Path, seed: int) -> None:
-    _walk(spark, tmp_path, seed, steps=30)
+    _walk(spark, tmp_path, seed, 30, "test_the_reader_agrees_on_many")

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from delta_cdc.errors import DeltaCdcError, StoreUnavailable
-from delta_cdc.log import DeltaLog, run_sync
+from delta_cdc.log import DeltaLog, checkpoint, run_sync
+from delta_cdc.log.actions import Add
 from delta_cdc.plan import ApplyRequest, Memory, plan_apply_async
 from delta_cdc.spec import ApplyOptions
 from delta_cdc.waiting import Watch
@@ -17,7 +18,7 @@ from tests.support.logs import EPOCH, FEED, LogTable, seal
 from tests.support.random_logs import DeltalakeHistory, check_log, replayable, seeds
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
     from pathlib import Path
 
 TEST = "tests/unit/log/test_faults.py"
@@ -100,13 +101,17 @@ def test_special_names_as_keys(store: HttpStore, name: str) -> None:
 @pytest.mark.parametrize("seed", seeds(2))
 def test_random_histories_over_http(store: HttpStore, seed: int) -> None:
     history = DeltalakeHistory(store.root / "ta ble ü", seed)
-    with replayable(seed, TEST, history.done):
+    with replayable(seed, f"{TEST}::test_random_histories_over_http", history.done):
         for _ in range(15):
             history.step()
         asyncio.run(check_log(history.ledger, store.uri("ta ble ü"), store.options(**IMPATIENT)))
 
 
 # -- faults ---------------------------------------------------------------------------------------
+async def _all(actions: AsyncIterator[Any]) -> list[Any]:
+    return [action async for action in actions]
+
+
 LOOKS: dict[str, Callable[[DeltaLog], Awaitable[Any]]] = {
     "newest": lambda log: log.newest_version(),
     "newest after": lambda log: log.newest_version(after=1),
@@ -119,6 +124,7 @@ LOOKS: dict[str, Callable[[DeltaLog], Awaitable[Any]]] = {
     "older snapshot": lambda log: log.snapshot(1),
     "transaction": lambda log: log.transaction("delta-cdc/p"),
     "files": lambda log: log.files(3),
+    "actions": lambda log: _all(log.actions(2)),
     "has commit": lambda log: log.has_commit(2),
     "has file": lambda log: log.has_file("part-00001-0.parquet"),
     "fingerprint": lambda log: log.fingerprint(2),
@@ -145,6 +151,66 @@ def test_a_fault_says_nothing_about_the_table(
 
 def _comparable(answer: Any) -> Any:
     return (answer.version, answer.table_id, answer.num_files) if hasattr(answer, "table_id") else answer
+
+
+@pytest.mark.parametrize("kind", ["reset", "truncated"])
+def test_a_stream_that_breaks_off_is_not_a_damaged_commit(
+    store: HttpStore, table: LogTable, kind: Any
+) -> None:
+    """Half of a large commit has been read when the connection ends, mostly in the middle of a line."""
+    table.commit("WRITE", *[table.add(part=part) for part in range(3_000)])
+    log = _log(store)
+
+    async def added() -> int:
+        return sum([isinstance(action, Add) async for action in log.actions(4)])
+
+    store.faults = always(kind)
+    for ask in (added, lambda: log.find(4), lambda: log.files(4)):
+        with pytest.raises(StoreUnavailable):
+            run_sync(ask())
+    store.faults = no_fault
+    assert run_sync(added()) == run_sync(log.commit(4)).n_adds == 3_000
+
+
+@pytest.mark.parametrize("kind", QUICK)
+def test_a_large_checkpoint_that_breaks_off_is_not_a_damaged_one(
+    store: HttpStore, table: LogTable, kind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Large checkpoints are read by ranges; where that fails, no older state may take their place."""
+    monkeypatch.setattr(checkpoint, "_WHOLE", 0)
+    _checkpoint(table)
+    table.append()
+    store.faults = lambda request: Fault(kind) if request.key.endswith(".parquet") else None
+    log = _log(store)
+    for ask in (log.snapshot, lambda: log.files(4)):
+        with pytest.raises(StoreUnavailable):
+            run_sync(ask())
+    assert {request.key[-8:] for request, _ in store.faulty} == {".parquet"}
+    store.faults = no_fault
+    assert run_sync(log.snapshot()).num_files == len(run_sync(log.files(4))) == 4
+
+
+@pytest.mark.parametrize("kind", QUICK)
+def test_a_file_that_cannot_be_asked_for_its_rows(store: HttpStore, table: LogTable, kind: Any) -> None:
+    """Where a writer left out the number of rows, a footer tells it; a fault says neither yes nor no."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.table({"id": pa.array([], pa.int64())}), table.path / "empty.parquet")
+    add = {
+        "path": "empty.parquet",
+        "partitionValues": {},
+        "size": 1,
+        "modificationTime": 1,
+        "dataChange": True,
+    }
+    table.commit("WRITE", *table.removes(), {"add": add})
+    state = run_sync(_log(store).snapshot())
+    store.faults = always(kind)
+    with pytest.raises(StoreUnavailable):
+        state.is_empty  # noqa: B018
+    store.faults = no_fault
+    assert run_sync(_log(store).snapshot()).is_empty
 
 
 def test_a_store_that_never_answers(store: HttpStore, table: LogTable) -> None:
@@ -289,14 +355,14 @@ async def _judge(store: HttpStore, seed: int, tries: int) -> None:
 @pytest.mark.parametrize("seed", seeds(1))
 def test_no_gate_is_misjudged(store: HttpStore, seed: int) -> None:
     _world(store.root)
-    with replayable(seed, TEST, []):
+    with replayable(seed, f"{TEST}::test_no_gate_is_misjudged", []):
         asyncio.run(_judge(store, seed, tries=12))
 
 
 @pytest.mark.parametrize("seed", seeds(8, first=100))
 def test_no_gate_is_misjudged_over_and_over(store: HttpStore, seed: int) -> None:
     _world(store.root)
-    with replayable(seed, TEST, []):
+    with replayable(seed, f"{TEST}::test_no_gate_is_misjudged_over_and_over", []):
         asyncio.run(_judge(store, seed, tries=48))
 
 
