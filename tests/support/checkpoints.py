@@ -160,8 +160,9 @@ def checkpoint(
 
 def _parquet(path: Path, rows: list[dict[str, Any]], columns: tuple[str, ...]) -> Path:
     schema = pa.schema([(name, _COLUMNS[name]) for name in columns])
-    # Spark's Parquet writer leaves checksums of pages as well.
-    pq.write_table(pa.Table.from_pylist(rows, schema=schema), path, write_page_checksum=True)
+    # Spark's Parquet writer leaves checksums of pages as well. Not compressed, so that damage reaches values.
+    made = pa.Table.from_pylist(rows, schema=schema)
+    pq.write_table(made, path, write_page_checksum=True, compression="none")
     return path
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import unquote, urlsplit
 
 from delta_cdc.errors import DeltaCdcError, StoreUnavailable
-from delta_cdc.log.store import KNOWN_SCHEMES, canonical_uri, local_path, open_store
+from delta_cdc.log.store import KNOWN_SCHEMES, Bucket, canonical_uri, local_path, open_bucket, open_store
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence
@@ -69,6 +69,9 @@ class Storage:
         self.uri = uri
         self._options = storage_options
         self._store: ObjectStore | None = None
+        self._bucket: Bucket | None = None
+        #: Where the table begins in the bucket, with its slash.
+        self._prefix = ""
 
     async def head(self, name: str) -> Entry | None:
         """Look for a file: one request. None where it is not there."""
@@ -79,7 +82,7 @@ class Storage:
             return None
         try:
             with self._named():
-                return _entry(await obstore.head_async(store, name))
+                return self._entry(await obstore.head_async(store, self._prefix + name))
         except FileNotFoundError:
             return None
 
@@ -92,8 +95,8 @@ class Storage:
             return None
         try:
             with self._named():
-                result = await obstore.get_async(store, name)
-                entry = _entry(result.meta)
+                result = await obstore.get_async(store, self._prefix + name)
+                entry = self._entry(result.meta)
         except FileNotFoundError:
             return None
         return entry, self._chunks(result, entry.size)
@@ -159,7 +162,7 @@ class Storage:
         store = self._root()
         if store is None:
             raise FileNotFoundError(name)
-        return _Ranges(obstore.open_reader(store, name))
+        return _Ranges(obstore.open_reader(store, self._prefix + name))
 
     @contextmanager
     def named(self) -> Iterator[None]:
@@ -178,9 +181,17 @@ class Storage:
         return await Storage(folder, self._options).head(name) is not None
 
     def _root(self) -> ObjectStore | None:
-        if self._store is None:
-            self._store = open_store(self.uri, self._options)
+        if self._store is None and local_path(self.uri) is None:
+            # The bucket is kept, because others find its store only while somebody does.
+            self._bucket, prefix = open_bucket(self.uri, self._options)
+            self._store, self._prefix = self._bucket.store, f"{prefix}/" if prefix else ""
+        elif self._store is None:
+            self._store = open_store(self.uri)
         return self._store
+
+    def _entry(self, meta: Any) -> Entry:
+        name = meta["path"].removeprefix(self._prefix)
+        return Entry(name, meta["size"], milliseconds(meta["last_modified"]), meta["e_tag"])
 
     async def _chunks(self, result: Any, size: int) -> AsyncIterator[bytes]:
         with self._named():
@@ -199,8 +210,10 @@ class Storage:
         store = self._root()
         found: list[Entry] = []
         if store is not None:
-            async for batch in obstore.list(store, prefix, offset=offset):
-                found.extend(_entry(meta) for meta in batch)
+            within = f"{self._prefix}{prefix or ''}" or None
+            after = None if offset is None else self._prefix + offset
+            async for batch in obstore.list(store, within, offset=after):
+                found.extend(self._entry(meta) for meta in batch)
         return found
 
     @contextmanager
@@ -274,10 +287,6 @@ class _Ranges(io.RawIOBase):
 def milliseconds(moment: datetime) -> int:
     """Return epoch milliseconds; in whole numbers, because a float may fall below the millisecond."""
     return (moment - _EPOCH) // _MILLISECOND
-
-
-def _entry(meta: Any) -> Entry:
-    return Entry(meta["path"], meta["size"], milliseconds(meta["last_modified"]), meta["e_tag"])
 
 
 def _joined(uri: str, path: str) -> str:

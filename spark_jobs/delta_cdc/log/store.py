@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
+from weakref import WeakValueDictionary
 
 from delta_cdc.errors import InvalidConfiguration, TableNameUnresolved
 from delta_cdc.storage import hadoop_uri
@@ -105,6 +107,35 @@ def open_store(uri: str, storage_options: dict[str, str] | None = None) -> Objec
             f"An option of the storage of {uri} is not known: {str(error).splitlines()[0]}",
             remedy="name the options as delta-rs does, for instance aws_region.",
         ) from None
+
+
+@dataclass(frozen=True, eq=False)
+class Bucket:
+    """The store that holds a table, and others."""
+
+    store: ObjectStore
+
+
+def open_bucket(uri: str, storage_options: dict[str, str] | None = None) -> tuple[Bucket, str]:
+    """Return the store of a whole bucket (or container), and the prefix of an object store's table in it.
+
+    As long as one is in use it serves every table with the same options: a client of its own for each of
+    many tables costs as many connections, and some ten milliseconds at the start, in which nothing else runs.
+
+    :raises InvalidConfiguration: for an option that the store does not know
+    """
+    scheme, rest = uri.split("://", 1)
+    name, _, prefix = rest.partition("/")
+    key = (os.getpid(), f"{scheme}://{name}", frozenset((storage_options or {}).items()))
+    bucket = _BUCKETS.get(key)
+    if bucket is None:
+        store = open_store(key[1], storage_options)
+        assert store is not None
+        bucket = _BUCKETS[key] = Bucket(store)
+    return bucket, prefix
+
+
+_BUCKETS: WeakValueDictionary[tuple[int, str, frozenset[tuple[str, str]]], Bucket] = WeakValueDictionary()
 
 
 def quoted(uri: str) -> str:

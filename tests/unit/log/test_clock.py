@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -130,6 +130,23 @@ def test_file_times_after_the_first_in_commit_timestamp(tmp_path: Path) -> None:
     assert both(made, EPOCH + 35 * SECOND) == (3, 2)
     assert both(made, EPOCH + 150 * SECOND) == (None, 3)
     assert both(made, EPOCH + 29 * SECOND) == (0, None)
+
+
+def test_in_commit_timestamps_are_searched_not_read_one_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = _stamped(tmp_path, since=None, plain=[], stamps=list(range(0, 600, 3)))
+    log, asked = DeltaLog(made.uri), []
+    state = run_sync(log.snapshot())
+    opened = log._storage.open
+
+    async def counting(name: str) -> Any:
+        asked.append(name)
+        return await opened(name)
+
+    monkeypatch.setattr(log._storage, "open", counting)
+    assert run_sync(log.version_at(EPOCH + 100 * SECOND, bound="end", state=state)) == 33
+    assert len(asked) <= 10
 
 
 def test_a_commit_without_its_in_commit_timestamp_is_damaged(tmp_path: Path) -> None:

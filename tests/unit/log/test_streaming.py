@@ -6,10 +6,12 @@ import asyncio
 import hashlib
 import json
 import tracemalloc
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import delta_cdc.log.table
 from delta_cdc.errors import CorruptLog, LogGap, VersionsExpired
 from delta_cdc.log import DeltaLog, run_sync
 from delta_cdc.log.actions import Add, CommitInfo, Lines
@@ -52,27 +54,32 @@ def test_a_large_commit_is_never_held_as_a_whole(table: LogTable) -> None:
     assert size > 8_000_000 > 3_000_000 > peak
 
 
-def test_reading_a_large_commit_lets_others_run(table: LogTable) -> None:
-    """The loop gets its turn between pieces, however fast the store is."""
+def test_reading_a_large_commit_lets_others_run(table: LogTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop gets its turn after every piece, however fast the store is."""
     version = _large(table, 5_000)
-    pieces = table.file(version).stat().st_size // (256 * 1024)
+    events: list[int] = []
+    parse = delta_cdc.log.table.parse_lines
 
-    async def turns() -> int:
-        count, over = 0, False
+    def noted(lines: list[bytes]) -> Any:
+        events.append(sum(map(len, lines)))
+        return parse(lines)
 
-        async def others() -> None:
-            nonlocal count
-            while not over:
-                count += 1
-                await asyncio.sleep(0)
+    async def others() -> None:
+        while True:
+            if not events or events[-1]:
+                events.append(0)
+            await asyncio.sleep(0)
 
+    async def reading() -> None:
         task = asyncio.create_task(others())
         await DeltaLog(table.uri).commit(version)
-        over = True
-        await task
-        return count
+        task.cancel()
 
-    assert run_sync(turns()) >= pieces > 10
+    monkeypatch.setattr("delta_cdc.log.table.parse_lines", noted)
+    run_sync(reading())
+    assert max(events) <= 260 * 1024
+    assert sum(events) > 5_000_000
+    assert all(not (one and other) for one, other in pairwise(events))
 
 
 def test_lines_are_the_same_however_the_bytes_arrive() -> None:
