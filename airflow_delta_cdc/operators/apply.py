@@ -6,7 +6,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_delta_cdc.assets import delta_asset, expand, is_literal, is_template, pipeline_alias
-from airflow_delta_cdc.names import located_request
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from airflow_delta_cdc.operators.pins import TaskPins
 from delta_cdc import arguments
@@ -198,6 +197,7 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]
         """Plan, run at most one Spark application per attempt, confirm from the target's log, publish."""
+        from airflow_delta_cdc.names import located_request
         from delta_cdc.flow import published, run_apply
 
         pins = TaskPins(context)
@@ -291,7 +291,7 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
     def _mirror(self, context: Context, published: dict[str, Any]) -> None:
         """Copy the watermark to the source's asset, where people and other DAGs look for it.
 
-        The whole seal goes with it: it proves in the place of a commit that was cleaned from the target's log.
+        The whole seal goes with it: it proves in place of a commit that was cleaned from the target's log.
         """
         inlet = self._source_inlet()
         if inlet is None:

@@ -20,10 +20,8 @@ from airflow.providers.common.compat.openlineage.utils.spark import (
 from airflow.providers.common.compat.sdk import conf
 
 from airflow_delta_cdc.hooks.submit import DeltaCdcSubmitHook
-from airflow_delta_cdc.operators.storage import tell_storage, write_private
 from delta_cdc.errors import DeltaCdcError, InvalidConfiguration, JobFailed
 from delta_cdc.spec import JobResult, sha256, to_json
-from delta_cdc.storage import hadoop_uri
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -147,6 +145,8 @@ class DeltaCdcOperator(SparkSubmitOperator):
 
         :raises JobFailed: the application ended without a result
         """
+        from airflow_delta_cdc.operators.storage import tell_storage
+
         text = to_json(spec)
         with self._private_directory() as directory:
             self._run_directory = directory
@@ -250,7 +250,9 @@ class DeltaCdcOperator(SparkSubmitOperator):
             _clean(directory, keep=_spark_log(directory) if self._keep_log else None)
 
     def _prepare(self, hook: DeltaCdcSubmitHook, directory: Path, *, spec_text: str) -> Exchange:
+        from airflow_delta_cdc.operators.storage import write_private
         from delta_cdc.session import engine_zip
+        from delta_cdc.storage import hadoop_uri
 
         engine = engine_zip()
         application = write_private(directory / JOB_FILE, _JOB)
@@ -339,6 +341,7 @@ class DeltaCdcOperator(SparkSubmitOperator):
     def _fill_in(self, hook: DeltaCdcSubmitHook, exchange: Exchange, spec_sha256: str) -> None:
         """Tell the hook the engine, Delta's JARs and confs, and the arguments of this run."""
         from delta_cdc.session import delta_confs, embedded_confs
+        from delta_cdc.storage import hadoop_uri
 
         embedded = not self.spark_conn_id
         confs = self._embedded_confs(embedded_confs()) if embedded else {**delta_confs(), **_UTC}

@@ -6,7 +6,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_delta_cdc.assets import delta_asset, expand, is_literal
-from airflow_delta_cdc.names import located_request
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from airflow_delta_cdc.operators.pins import TaskPins
 from delta_cdc import arguments
@@ -97,6 +96,7 @@ class DeltaReadChangesOperator(DeltaCdcOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]
         """Plan, run at most one Spark application per attempt, confirm from the staging table's log."""
+        from airflow_delta_cdc.names import located_request
         from delta_cdc.flow import published, run_read
 
         pins = TaskPins(context)
