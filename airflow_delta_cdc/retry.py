@@ -6,10 +6,16 @@ from datetime import timedelta
 
 from airflow.sdk import ExceptionRetryPolicy, RetryAction, RetryRule
 
-from delta_cdc.errors import ConcurrentModification, DeltaCdcError, JobFailed, OutcomeUnknown
+from delta_cdc.errors import (
+    ConcurrentModification,
+    DeltaCdcError,
+    JobFailed,
+    OutcomeUnknown,
+    StoreUnavailable,
+)
 
 #: For ``retry_policy=`` of a task: a lost race or an unknown outcome is tried again soon, an application that
-#: died after a while, and a named error that needs somebody's hand fails at once. Needs ``retries`` >= 1.
+#: died or a store that does not answer after a while, and a named error that needs somebody's hand fails at once. Needs ``retries`` >= 1.
 DELTA_CDC_RETRY_POLICY = ExceptionRetryPolicy(
     rules=[
         RetryRule(
@@ -19,10 +25,10 @@ DELTA_CDC_RETRY_POLICY = ExceptionRetryPolicy(
             reason="another writer was faster, or the outcome is not known yet",
         ),
         RetryRule(
-            exception=JobFailed,
+            exception=[JobFailed, StoreUnavailable],
             action=RetryAction.RETRY,
             retry_delay=timedelta(minutes=1),
-            reason="the Spark application died",
+            reason="the Spark application died, or the object store did not answer",
         ),
         RetryRule(
             exception=DeltaCdcError,
