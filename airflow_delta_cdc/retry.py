@@ -15,7 +15,8 @@ from delta_cdc.errors import (
 )
 
 #: For ``retry_policy=`` of a task: a lost race or an unknown outcome is tried again soon, an application that
-#: died or a store that does not answer after a while, and a named error that needs somebody's hand fails at once. Needs ``retries`` >= 1.
+#: died or a store that does not answer after a while, and a named error that needs somebody's hand fails at
+#: once. Needs ``retries`` >= 1.
 DELTA_CDC_RETRY_POLICY = ExceptionRetryPolicy(
     rules=[
         RetryRule(
