@@ -67,22 +67,30 @@ def readable(milliseconds: int) -> str:
     return f"{hours:.1f} hours" if hours >= 1 else f"{milliseconds / 60_000:.0f} minutes"
 
 
-def reseal_due(source: TableState, proof: Proof, now_ms: int) -> str | None:
-    """Say why an idle pipeline has to seal anew; None where it is not due.
+def seal_due_at(source: TableState, proof: Proof) -> int:
+    """Return when an idle pipeline has to seal anew, epoch milliseconds; 0 is at once.
 
     The sealed commit leaves the target's log some day, and the watermark the source's. At half of the
     shortest of these retentions the watermark moves to the newest version, under a new seal.
     """
-    limit = min(
+    return 0 if proof.commit is None else proof.commit.timestamp + _shortest(source, proof) // 2
+
+
+def _shortest(source: TableState, proof: Proof) -> int:
+    return min(
         milliseconds_of(LOG_RETENTION, proof.target.configuration),
         milliseconds_of(LOG_RETENTION, source.configuration),
         milliseconds_of(FILE_RETENTION, source.configuration),
     )
+
+
+def reseal_due(source: TableState, proof: Proof, now_ms: int) -> str | None:
+    """Say why an idle pipeline has to seal anew; None where it is not due (see :func:`seal_due_at`)."""
     if proof.commit is None:
         return "The commit that carried the watermark is gone from the target's log: it is sealed anew."
-    age = now_ms - proof.commit.timestamp
-    if age <= limit // 2:
+    if now_ms <= seal_due_at(source, proof):
         return None
+    age, limit = now_ms - proof.commit.timestamp, _shortest(source, proof)
     return (
         f"The watermark was sealed {readable(age)} ago, more than half of the shortest retention of source "
         f"and target ({readable(limit)}): it is sealed anew."
