@@ -15,7 +15,7 @@ import delta_cdc.log.table
 from delta_cdc.errors import CorruptLog, LogGap, VersionsExpired
 from delta_cdc.log import DeltaLog, run_sync
 from delta_cdc.log.actions import Add, CommitInfo, Lines
-from delta_cdc.log.storage import Entry
+from delta_cdc.log.storage import Entry, Storage
 from tests.support.checkpoints import checkpoint
 from tests.support.logs import LogTable
 
@@ -195,3 +195,28 @@ def test_an_error_in_the_middle_of_a_stream_is_not_the_end(table: LogTable) -> N
 
     with pytest.raises(CorruptLog, match="cut off"):
         run_sync(log._folded(1, (Entry("x", 1, 1), broken())))
+
+
+def test_a_store_that_gives_much_at_once_is_taken_in_pieces() -> None:
+    """Between two pieces the loop has its turn, although there is nothing to wait for."""
+    events: list[str] = []
+
+    class Generous:
+        async def stream(self, min_chunk_size: int) -> AsyncIterator[bytes]:
+            yield b"x" * 2_000_000
+
+    async def others() -> None:
+        while True:
+            events.append("other")
+            await asyncio.sleep(0)
+
+    async def reading() -> None:
+        task = asyncio.create_task(others())
+        async for piece in Storage("/nowhere")._chunks(Generous(), 2_000_000):
+            events.append("piece")
+            assert len(piece) <= 256 * 1024
+        task.cancel()
+
+    asyncio.run(reading())
+    assert events.count("piece") == 8
+    assert ("piece", "piece") not in pairwise(events)
