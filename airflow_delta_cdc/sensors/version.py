@@ -123,18 +123,13 @@ class DeltaVersionSensor(BaseSensorOperator):
         return news.to_dict()
 
     def _wait_in_triggerer(self, context: Context, baseline: Position) -> None:
-        condition = self._condition()
         self.defer(
             trigger=DeltaVersionSensorTrigger(
                 table=self._located(context, "table", self.table),
                 baseline=baseline.to_dict(),
-                min_versions=condition.min_versions,
-                operations=sorted(condition.operations) or None,
-                partitions={
-                    column: sorted(values, key=lambda value: (value is not None, value))
-                    for column, values in condition.partitions.items()
-                }
-                or None,
+                min_versions=arguments.whole_number("min_versions", self.min_versions, minimum=1) or 1,
+                operations=self.operations,
+                partitions=self.partitions,
                 allow_recreation=self.allow_recreation,
                 poll_interval=self.poke_interval,
                 # The connection is read in the triggerer: what a trigger is given is kept in the database.

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 #: Seconds between two looks where neither the argument nor ``[delta_cdc] poll_interval`` says otherwise.
 POLL_INTERVAL = 30.0
+#: Shorter intervals are taken for this one, so that no look follows the other without a pause.
+SHORTEST_INTERVAL = 0.1
 
 _LIBRARIES = ("delta_cdc.waiting", "obstore.store", "airflow_delta_cdc.hooks.table")
 
@@ -42,13 +44,19 @@ class WatchingTrigger(BaseTrigger):
         delta_conn_id: str | None,
         storage_options: Mapping[str, str] | None,
     ) -> None:
+        from delta_cdc.waiting import Condition
+
         super().__init__()  # type: ignore[no-untyped-call]
+        # What is wrong is found here, in the DAG file. What comes out can be stored, and is read again
+        # without any error: in the triggerer, one from a constructor would end all triggers.
+        condition = Condition.of(min_versions=min_versions, operations=operations, partitions=partitions)
+        interval = configured_interval() if poll_interval is None else float(poll_interval)
         self.table = table
-        self.min_versions = min_versions
-        self.operations = [operations] if isinstance(operations, str) else list(operations or ()) or None
-        self.partitions = dict(partitions) if partitions else None
+        self.min_versions = condition.min_versions
+        self.operations = sorted(condition.operations) or None
+        self.partitions = condition.partitions_as_lists() or None
         self.allow_recreation = allow_recreation
-        self.poll_interval = configured_interval() if poll_interval is None else float(poll_interval)
+        self.poll_interval = max(interval, SHORTEST_INTERVAL)
         self.delta_conn_id = delta_conn_id
         self.storage_options = dict(storage_options) if storage_options else None
 

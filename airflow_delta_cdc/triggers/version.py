@@ -25,10 +25,8 @@ from typing import TYPE_CHECKING, Any
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 from airflow.triggers.shared_stream import SharedStreamProducer
 
-from airflow_delta_cdc.assets import expand, is_literal
 from airflow_delta_cdc.triggers.base import WatchingTrigger
 from airflow_delta_cdc.triggers.patience import Patience, is_final
-from delta_cdc.log import canonical_uri
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
@@ -71,7 +69,7 @@ class DeltaVersionTrigger(WatchingTrigger, BaseEventTrigger):
     :param storage_options: options of the object store; no secrets, they are kept in Airflow's database
     :param allow_recreation: whether a table made again at the same place is an event; else it is logged as an
         error and nothing comes until the entry in the asset's state store is deleted
-    :raises TableNameUnresolved: for a catalog name
+    :raises InvalidConfiguration: for a condition that says nothing
     """
 
     def __init__(
@@ -97,9 +95,6 @@ class DeltaVersionTrigger(WatchingTrigger, BaseEventTrigger):
             delta_conn_id=delta_conn_id,
             storage_options=storage_options,
         )
-        if is_literal(table):
-            # A name that can't be watched is seen at once, as an import error of the DAG file.
-            canonical_uri(expand(table))
         self.asset_name = asset_name
 
     def serialize(self) -> tuple[str, dict[str, Any]]:

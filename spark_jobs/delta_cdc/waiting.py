@@ -102,6 +102,13 @@ class Condition:
             partitions={str(column): _values(column, value) for column, value in given.items()},
         )
 
+    def partitions_as_lists(self) -> dict[str, list[str | None]]:
+        """Return the partitions in a form that JSON can hold; :meth:`of` reads it back."""
+        return {
+            column: sorted(values, key=lambda value: (value is not None, value))
+            for column, values in self.partitions.items()
+        }
+
     def in_log_of(self, state: TableState) -> Condition:
         """Return the condition with the columns named as the log of this table names them.
 

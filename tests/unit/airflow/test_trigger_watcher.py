@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import asynccontextmanager
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +23,9 @@ from airflow.triggers.shared_stream import AckTimeout, SharedStreamManager
 
 from airflow_delta_cdc.assets import delta_asset, watched_asset
 from airflow_delta_cdc.triggers import DeltaVersionTrigger
+from airflow_delta_cdc.triggers.base import SHORTEST_INTERVAL
 from airflow_delta_cdc.triggers.patience import Patience
-from delta_cdc.errors import TableNameUnresolved
+from delta_cdc.errors import InvalidConfiguration, TableNameUnresolved
 from delta_cdc.waiting import Watch
 from tests.unit.airflow.tables import append
 
@@ -189,7 +191,24 @@ def test_a_watched_asset_is_never_one_that_tasks_name() -> None:
 
 def test_a_catalog_name_is_refused_when_the_dag_is_parsed() -> None:
     with pytest.raises(TableNameUnresolved):
-        DeltaVersionTrigger(table="main.sales.orders", asset_name="a")
+        watched_asset("main.sales.orders")
+
+
+@pytest.mark.parametrize("wrong", [{"partitions": {"day": []}}, {"min_versions": 0}, {"operations": 1}])
+def test_a_wrong_condition_is_refused_when_the_dag_is_parsed(wrong: dict[str, Any]) -> None:
+    with pytest.raises((InvalidConfiguration, TypeError)):
+        watcher("/t", **wrong)
+
+
+def test_what_is_stored_is_read_again_as_it_is() -> None:
+    made = watcher(
+        "/t", partitions={"day": (date(2026, 1, 2), None), "n": {3}}, operations={"Merge"}, poll_interval=0
+    )
+    arguments = json.loads(json.dumps(made.serialize()[1]))
+    assert arguments["partitions"] == {"day": [None, "2026-01-02"], "n": ["3"]}
+    assert arguments["operations"] == ["merge"]
+    assert arguments["poll_interval"] == SHORTEST_INTERVAL
+    assert DeltaVersionTrigger(**arguments).serialize()[1] == arguments
 
 
 def test_different_watchers_never_share_a_stream() -> None:
