@@ -12,6 +12,7 @@ from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHo
 from airflow.sdk.log import amask_secret, mask_secret
 
 from delta_cdc.errors import DeltaCdcError, DeltaConnectionNotFound, InvalidConfiguration
+from delta_cdc.storage import canonical_option
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -298,9 +299,9 @@ async def astorage_options(
 
 
 def merged(options: Mapping[str, str] | None, winning: Mapping[str, str] | None) -> dict[str, str]:
-    """Return two sets of options as one; names are compared without case."""
-    taken = {name.lower() for name in winning or {}}
-    kept = {name: value for name, value in (options or {}).items() if name.lower() not in taken}
+    """Return two sets of options as one, where those of the second win, whatever spelling they have."""
+    taken = {canonical_option(name) for name in winning or {}}
+    kept = {name: value for name, value in (options or {}).items() if canonical_option(name) not in taken}
     return {**kept, **(winning or {})}
 
 

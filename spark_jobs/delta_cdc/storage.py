@@ -30,6 +30,51 @@ _SECRET_PARTS = (
 _REDACTION = "spark.redaction.regex"
 _REDACTED = "(?i)secret|password|token|access[.]?key|account[.]key"
 
+#: Options that have several names: the first one stands for all.
+_NAMES = (
+    ("aws_access_key_id", "access_key_id"),
+    ("aws_secret_access_key", "secret_access_key"),
+    ("aws_session_token", "aws_token", "session_token", "token"),
+    ("aws_region", "region"),
+    ("aws_default_region", "default_region"),
+    ("aws_endpoint_url", "aws_endpoint", "endpoint_url", "endpoint"),
+    ("aws_virtual_hosted_style_request", "virtual_hosted_style_request"),
+    ("aws_skip_signature", "skip_signature"),
+    ("aws_role_arn", "role_arn"),
+    ("aws_web_identity_token_file", "web_identity_token_file"),
+    ("azure_storage_account_name", "account_name"),
+    (
+        "azure_storage_account_key",
+        "azure_storage_access_key",
+        "azure_storage_master_key",
+        "account_key",
+        "access_key",
+        "master_key",
+    ),
+    ("azure_storage_sas_key", "azure_storage_sas_token", "sas_key", "sas_token"),
+    ("azure_storage_client_id", "azure_client_id", "client_id"),
+    ("azure_storage_client_secret", "azure_client_secret", "client_secret"),
+    (
+        "azure_storage_tenant_id",
+        "azure_storage_authority_id",
+        "azure_tenant_id",
+        "azure_authority_id",
+        "tenant_id",
+        "authority_id",
+    ),
+    ("azure_federated_token_file", "federated_token_file"),
+    (
+        "google_service_account",
+        "google_service_account_path",
+        "service_account",
+        "service_account_path",
+    ),
+    ("google_service_account_key", "service_account_key"),
+    ("google_application_credentials", "application_credentials"),
+    ("allow_http", "aws_allow_http", "azure_allow_http", "google_allow_http"),
+)
+_CANONICAL = {name: names[0] for names in _NAMES for name in names}
+
 #: Scheme of Hadoop's file system for S3, and the schemes of the same store.
 _HADOOP_S3 = "s3a"
 _ALSO_S3 = ("s3", "s3n")
@@ -76,6 +121,11 @@ def is_secret(conf: str) -> bool:
     return any(part in f"{conf}." for part in _SECRET_PARTS)
 
 
+def canonical_option(name: str) -> str:
+    """Return the one name of a storage option; options are named without case, and many in several ways."""
+    return _CANONICAL.get(name.lower(), name.lower())
+
+
 def hadoop_uri(uri: str) -> str:
     """Return a URI as Hadoop's file systems name it: ``s3://`` is ``s3a://`` there. Others stay."""
     scheme, separator, rest = uri.partition("://")
@@ -89,7 +139,7 @@ def spark_storage(storage_options: Mapping[str, str] | None, uris: Iterable[str]
     :param uris: the tables' locations; Azure's confs carry the name of the account's host
     """
     options = _Options(storage_options or {})
-    google = options.first("google_service_account_key", "service_account_key")
+    google = options.get("google_service_account_key")
     credentials = {
         **_s3_credentials(options),
         **_azure_credentials(options, uris),
@@ -120,21 +170,20 @@ def properties_text(confs: Mapping[str, str]) -> str:
 
 class _Options:
     def __init__(self, options: Mapping[str, str]) -> None:
-        self._options = {name.lower(): str(value) for name, value in options.items()}
+        self._options = {canonical_option(name): str(value) for name, value in options.items()}
 
-    def first(self, *names: str) -> str | None:
-        return next((self._options[name] for name in names if self._options.get(name)), None)
+    def get(self, name: str) -> str | None:
+        return self._options.get(name) or None
 
-    def flag(self, *names: str) -> bool | None:
-        value = self.first(*names)
-        return None if value is None else value.strip().lower() in ("true", "1", "yes", "on")
+    def flag(self, name: str) -> bool:
+        return (self.get(name) or "").strip().lower() in ("true", "1", "yes", "on")
 
 
 # -- S3 -------------------------------------------------------------------------------------------
 def _s3_confs(options: _Options) -> dict[str, str]:
-    endpoint = options.first("aws_endpoint_url", "aws_endpoint", "endpoint_url", "endpoint")
-    region = options.first("aws_region", "region", "aws_default_region", "default_region")
-    virtual = options.flag("aws_virtual_hosted_style_request", "virtual_hosted_style_request")
+    endpoint = options.get("aws_endpoint_url")
+    region = options.get("aws_region") or options.get("aws_default_region")
+    virtual = options.flag("aws_virtual_hosted_style_request")
     confs = {}
     if endpoint:
         confs[f"{_S3A}endpoint"] = endpoint
@@ -148,16 +197,16 @@ def _s3_confs(options: _Options) -> dict[str, str]:
 
 
 def _s3_keys(options: _Options) -> tuple[str, str, str | None] | None:
-    key = options.first("aws_access_key_id", "access_key_id")
-    secret = options.first("aws_secret_access_key", "secret_access_key")
+    key = options.get("aws_access_key_id")
+    secret = options.get("aws_secret_access_key")
     if key is None or secret is None:
         return None
-    return key, secret, options.first("aws_session_token", "aws_token", "session_token", "token")
+    return key, secret, options.get("aws_session_token")
 
 
 def _s3_identity(options: _Options) -> tuple[str, str] | None:
-    role = options.first("aws_role_arn", "role_arn")
-    file = options.first("aws_web_identity_token_file", "web_identity_token_file")
+    role = options.get("aws_role_arn")
+    file = options.get("aws_web_identity_token_file")
     return (role, file) if role and file else None
 
 
@@ -168,7 +217,7 @@ def _s3_credentials(options: _Options) -> dict[str, str]:
         if _s3_identity(options):
             sdk = "software.amazon.awssdk.auth.credentials."
             return {provider: f"{sdk}WebIdentityTokenFileCredentialsProvider"}
-        if options.flag("aws_skip_signature", "skip_signature"):
+        if options.flag("aws_skip_signature"):
             return {provider: "org.apache.hadoop.fs.s3a.AnonymousAWSCredentialsProvider"}
         return {}
     key, secret, token = keys
@@ -200,7 +249,7 @@ def _s3_environment(options: _Options) -> dict[str, str]:
 
 # -- Azure ----------------------------------------------------------------------------------------
 def _azure_credentials(options: _Options, uris: Iterable[str]) -> dict[str, str]:
-    account = options.first("azure_storage_account_name", "account_name")
+    account = options.get("azure_storage_account_name")
     hosts = {f"{account}.dfs.core.windows.net"} if account else set()
     hosts |= {host for host in map(_azure_host, uris) if host}
     confs: dict[str, str] = {}
@@ -217,10 +266,8 @@ def _azure_host(uri: str) -> str | None:
 
 
 def _azure_account(options: _Options, host: str) -> dict[str, str]:
-    key = options.first(
-        "azure_storage_account_key", "azure_storage_access_key", "azure_storage_master_key", "account_key"
-    )
-    sas = options.first("azure_storage_sas_key", "azure_storage_sas_token", "sas_key", "sas_token")
+    key = options.get("azure_storage_account_key")
+    sas = options.get("azure_storage_sas_key")
     if key:
         return {
             f"{_ABFS}account.auth.type.{host}": "SharedKey",
@@ -235,16 +282,10 @@ def _azure_account(options: _Options, host: str) -> dict[str, str]:
 
 
 def _azure_oauth(options: _Options, host: str) -> dict[str, str]:
-    client = options.first("azure_storage_client_id", "azure_client_id", "client_id")
-    tenant = options.first(
-        "azure_storage_tenant_id",
-        "azure_storage_authority_id",
-        "azure_tenant_id",
-        "azure_authority_id",
-        "tenant_id",
-    )
-    secret = options.first("azure_storage_client_secret", "azure_client_secret", "client_secret")
-    file = options.first("azure_federated_token_file", "federated_token_file")
+    client = options.get("azure_storage_client_id")
+    tenant = options.get("azure_storage_tenant_id")
+    secret = options.get("azure_storage_client_secret")
+    file = options.get("azure_federated_token_file")
     if not (client and tenant and (secret or file)):
         return {}
     confs = {
@@ -271,9 +312,7 @@ def _azure_oauth(options: _Options, host: str) -> dict[str, str]:
 
 # -- Google ---------------------------------------------------------------------------------------
 def _gs_credentials(options: _Options) -> dict[str, str]:
-    path = options.first(
-        "google_service_account", "google_service_account_path", "service_account", "service_account_path"
-    ) or options.first("google_application_credentials", "application_credentials")
+    path = options.get("google_service_account") or options.get("google_application_credentials")
     return google_key_confs(path) if path else {}
 
 

@@ -6,6 +6,7 @@ import os
 import re
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
@@ -34,7 +35,31 @@ _SECONDS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}
 #: Six tries within some six seconds: a short outage is bridged, a long one is told soon.
 _MAX_RETRIES = "6"
 _RETRY_TIMEOUT = "30s"
-_CLIENT = ("timeout", "connect_timeout", "proxy_url", "allow_http", "user_agent")
+#: Options of the HTTP client. As options of the store, in whatever spelling, they would make obstore panic.
+_CLIENT = frozenset(
+    {
+        "allow_http",
+        "allow_invalid_certificates",
+        "connect_timeout",
+        "default_content_type",
+        "http1_only",
+        "http2_keep_alive_interval",
+        "http2_keep_alive_timeout",
+        "http2_keep_alive_while_idle",
+        "http2_only",
+        "pool_idle_timeout",
+        "pool_max_idle_per_host",
+        "proxy_ca_certificate",
+        "proxy_excludes",
+        "proxy_url",
+        "randomize_addresses",
+        "read_timeout",
+        "root_certificate",
+        "timeout",
+        "user_agent",
+    }
+)
+_CLOUD = re.compile(r"^(aws|azure|google)_")
 
 
 def canonical_uri(table: str) -> str:
@@ -86,11 +111,9 @@ def open_store(uri: str, storage_options: dict[str, str] | None = None) -> Objec
     path = local_path(uri)
     if path is not None:
         return LocalStore(path) if Path(path).is_dir() else None
-    options = {k: v for k, v in (storage_options or {}).items() if not _DELTA_RS_ONLY.match(k)}
-    client: dict[str, Any] = {k: _client_value(options.pop(k)) for k in _CLIENT if k in options}
-    if str(options.get("AWS_ALLOW_HTTP", options.get("aws_allow_http", ""))).lower() == "true":
-        client["allow_http"] = True
-    options = {k: v for k, v in options.items() if k.lower() != "aws_allow_http"}
+    given = {k.lower(): v for k, v in (storage_options or {}).items() if not _DELTA_RS_ONLY.match(k)}
+    client = {_client_name(k): _client_value(v) for k, v in given.items() if _client_name(k) in _CLIENT}
+    options = {k: v for k, v in given.items() if _client_name(k) not in _CLIENT}
     retries = {
         "max_retries": _whole("max_retries", options.pop("max_retries", _MAX_RETRIES)),
         "retry_timeout": _duration("retry_timeout", options.pop("retry_timeout", _RETRY_TIMEOUT)),
@@ -138,11 +161,36 @@ def open_bucket(uri: str, storage_options: dict[str, str] | None = None) -> tupl
 _BUCKETS: WeakValueDictionary[tuple[int, str, frozenset[tuple[str, str]]], Bucket] = WeakValueDictionary()
 
 
+def shared_store(uri: str, storage_options: dict[str, str] | None = None) -> tuple[ObjectStore, str] | None:
+    """Return a store and what to put before names in it; None for a local directory that does not exist.
+
+    Tables of one bucket with the same options share a store: each would have a client of its own otherwise,
+    with its own connections and 0.1 MB of memory, and one process may watch a thousand tables.
+    """
+    if local_path(uri) is not None:
+        store = open_store(uri)
+        return None if store is None else (store, "")
+    scheme, rest = uri.split("://", 1)
+    bucket, _, path = rest.partition("/")
+    store = _bucket(f"{scheme}://{bucket}", tuple(sorted((storage_options or {}).items())))
+    assert store is not None
+    return store, f"{path}/" if path else ""
+
+
+@lru_cache(maxsize=64)
+def _bucket(uri: str, storage_options: tuple[tuple[str, str], ...]) -> ObjectStore | None:
+    return open_store(uri, dict(storage_options))
+
+
 def quoted(uri: str) -> str:
     """Return an object store's URI with its path percent-encoded, as URL parsers expect it."""
     scheme, rest = uri.split("://", 1)
     bucket, slash, path = rest.partition("/")
     return f"{scheme}://{bucket}{slash}{quote(path)}"
+
+
+def _client_name(option: str) -> str:
+    return _CLOUD.sub("", option)
 
 
 def _client_value(value: str) -> str | bool:

@@ -115,9 +115,10 @@ def test_fields_become_options(
     assert DeltaTableHook(delta(**fields)).storage_options() == options
 
 
-def test_free_form_options_win_in_any_case(delta: Callable[..., str]) -> None:
-    conn_id = delta(extra={"region": "eu-central-1", "storage_options": {"aws_region": "us-east-1"}})
-    assert DeltaTableHook(conn_id).storage_options() == {"aws_region": "us-east-1"}
+@pytest.mark.parametrize("spelling", ["aws_region", "AWS_REGION", "region"])
+def test_free_form_options_win_in_any_spelling(delta: Callable[..., str], spelling: str) -> None:
+    conn_id = delta(extra={"region": "eu-central-1", "storage_options": {spelling: "us-east-1"}})
+    assert DeltaTableHook(conn_id).storage_options() == {spelling: "us-east-1"}
 
 
 @pytest.mark.parametrize(

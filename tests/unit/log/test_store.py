@@ -81,3 +81,12 @@ def test_only_the_path_of_a_uri_is_encoded() -> None:
 
 def test_a_folder_that_does_not_exist_has_no_store(tmp_path: Path) -> None:
     assert open_store(str(tmp_path / "absent")) is None
+
+
+@pytest.mark.parametrize("cloud", ["s3://b/t", "abfss://c@a.dfs.core.windows.net/t"])
+@pytest.mark.parametrize(
+    "option", ["allow_http", "ALLOW_HTTP", "AWS_ALLOW_HTTP", "azure_timeout", "Timeout", "pool_idle_timeout"]
+)
+def test_options_of_the_client_in_every_spelling(cloud: str, option: str) -> None:
+    """Given to obstore as options of the store, they are a panic, which no ``except Exception`` catches."""
+    assert open_store(cloud, {option: "true" if option.lower().endswith("http") else "30s"}) is not None
