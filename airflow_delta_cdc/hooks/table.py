@@ -177,9 +177,8 @@ class DeltaTableHook(BaseHook):
         own = self._free_form(extra)
         storage = self._storage(connection, extra)
         told = {
-            field.option: str(extra[name]).strip().lower() if field.flag else str(extra[name]).strip()
-            for name, field in _FIELDS.items()
-            if extra.get(name) not in (None, "")
+            _FIELDS[name].option: "true" if _FIELDS[name].flag else _text(extra[name]).strip()
+            for name in _filled_in(extra)
         }
         options = {**told, **self._standard_fields(connection, storage, extra)}
         self._refuse_half(options)
@@ -218,11 +217,7 @@ class DeltaTableHook(BaseHook):
                 f"storage of the connection {self.delta_conn_id!r} is {named!r}.",
                 remedy=f"choose one of {', '.join(_STORAGES)}.",
             )
-        told = {
-            field.storage: name
-            for name, field in _FIELDS.items()
-            if field.storage is not None and extra.get(name) not in (None, "")
-        }
+        told = {_FIELDS[name].storage: name for name in _filled_in(extra) if _FIELDS[name].storage}
         strange = [name for storage, name in told.items() if named and storage != named]
         if len(told) > 1 or strange:
             raise InvalidConfiguration(
@@ -357,13 +352,26 @@ def _extra(connection: Connection) -> dict[str, Any]:
     return {name: value for name, value in extra.items() if value is not None}
 
 
+def _filled_in(extra: Mapping[str, Any]) -> list[str]:
+    """Return the fields that say something. The form may store the others as well: empty, switches as off."""
+    empty = (None, "", False)
+    return [
+        name
+        for name, field in _FIELDS.items()
+        if extra.get(name) not in empty and not (field.flag and not _is_true(extra[name]))
+    ]
+
+
+def _is_true(value: Any) -> bool:
+    return str(value).strip().lower() in ("true", "1", "yes", "on")
+
+
 def _endpoint(connection: Connection, extra: Mapping[str, Any]) -> str | None:
     host = (connection.host or "").rstrip("/")
     if not host:
         return None
     if "://" not in host:
-        plain = str(extra.get("allow_http") or "").strip().lower() == "true"
-        host = f"{'http' if plain else 'https'}://{host}"
+        host = f"{'http' if _is_true(extra.get('allow_http')) else 'https'}://{host}"
     return f"{host}:{connection.port}" if connection.port else host
 
 

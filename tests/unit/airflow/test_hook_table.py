@@ -61,14 +61,14 @@ def delta(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
                 "password": SECRET,
                 "host": "store.local",
                 "port": 9000,
-                "extra": {"storage": "s3", "allow_http": True, "virtual_hosted_style": False},
+                "extra": {"storage": "s3", "allow_http": True, "virtual_hosted_style": "True"},
             },
             {
                 "AWS_ACCESS_KEY_ID": "AKIA1",
                 "AWS_SECRET_ACCESS_KEY": SECRET,
                 "AWS_ENDPOINT_URL": "http://store.local:9000",
                 "allow_http": "true",
-                "AWS_VIRTUAL_HOSTED_STYLE_REQUEST": "false",
+                "AWS_VIRTUAL_HOSTED_STYLE_REQUEST": "true",
             },
         ),
         (
@@ -95,6 +95,22 @@ def delta(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
         (
             {"login": "account", "extra": {"sas_token": "sv=1&sig=abc"}},
             {"AZURE_STORAGE_ACCOUNT_NAME": "account", "AZURE_STORAGE_SAS_KEY": "sv=1&sig=abc"},
+        ),
+        (
+            # As the form stores it, with fields that nobody filled in.
+            {
+                "login": "account",
+                "password": SECRET,
+                "extra": {
+                    "storage": "azure",
+                    "region": "",
+                    "role_arn": None,
+                    "virtual_hosted_style": False,
+                    "allow_http": "false",
+                    "storage_options": None,
+                },
+            },
+            {"AZURE_STORAGE_ACCOUNT_NAME": "account", "AZURE_STORAGE_ACCOUNT_KEY": SECRET},
         ),
         ({"extra": {"service_account_path": "/key.json"}}, {"GOOGLE_SERVICE_ACCOUNT": "/key.json"}),
         (
