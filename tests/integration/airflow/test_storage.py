@@ -1,19 +1,25 @@
-"""A real Spark gets the credentials of the tables' storage, and its command line does not."""
+"""The connection of the tables' storage in a real Airflow, and what a real Spark gets of it."""
 
 from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING
 
+from deltalake import DeltaTable
+
 from airflow_delta_cdc.hooks.submit import DeltaCdcSubmitHook
 from airflow_delta_cdc.operators.storage import tell_storage
 from delta_cdc.session import embedded_confs
 from delta_cdc.spec import EnableSpec
+from tests.integration.airflow.test_flow import write
+from tests.support.http_store import HttpStore
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     import pytest
+
+    from tests.integration.airflow.conftest import Airflow
 
 HIDDEN = {"s3": "hidden/key+of=s3", "azure": "hidden\\key of=azure:"}
 HOST = "acc.dfs.core.windows.net"
@@ -38,6 +44,38 @@ Path({answer!r}).write_text(json.dumps({{
     "lines": lines,
 }}))
 """
+
+
+_FLOW = """
+import os
+
+from airflow.sdk import DAG
+from airflow_delta_cdc.operators import DeltaEnableChangeDataFeedOperator
+
+os.environ["AIRFLOW_CONN_LAKE"] = {connection!r}
+
+with DAG("connected", schedule=None) as dag:
+    DeltaEnableChangeDataFeedOperator(task_id="enable", table={table!r}, delta_conn_id="lake")
+"""
+
+
+def test_a_log_is_read_with_the_connection(airflow: Airflow, tmp_path: Path) -> None:
+    write(tmp_path / "t", [(1, "a")])
+    DeltaTable(str(tmp_path / "t")).alter.set_table_properties({"delta.enableChangeDataFeed": "true"})
+    with HttpStore(tmp_path) as store:
+        connection = {
+            "conn_type": "delta",
+            "login": "AKIA1",
+            "password": HIDDEN["s3"],
+            "host": store.endpoint,
+            "extra": {"storage": "s3", "region": "r", "allow_http": True},
+        }
+        text = _FLOW.format(connection=json.dumps(connection), table=store.uri("t"))
+        outcome = airflow.run(airflow.dag("connected", text), forbid_processes=True)
+        assert outcome.state == "success", outcome.log
+        assert store.asked()
+    assert outcome.xcom("enable")[0]["first_readable_version"] == 1
+    assert HIDDEN["s3"] not in outcome.log
 
 
 def test_credentials_arrive_and_are_not_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
