@@ -10,6 +10,7 @@ from airflow.providers.common.compat.sdk import conf
 from airflow.triggers.base import BaseTrigger
 
 from airflow_delta_cdc.assets import expand
+from delta_cdc.errors import InvalidConfiguration
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
 
 #: Seconds between two looks where neither the argument nor ``[delta_cdc] poll_interval`` says otherwise.
 POLL_INTERVAL = 30.0
-#: Shorter intervals are taken for this one, so that no look follows the other without a pause.
-SHORTEST_INTERVAL = 0.1
-
 _LIBRARIES = ("delta_cdc.waiting", "obstore.store", "airflow_delta_cdc.hooks.table")
 
 
@@ -51,12 +49,17 @@ class WatchingTrigger(BaseTrigger):
         # without any error: in the triggerer, one from a constructor would end all triggers.
         condition = Condition.of(min_versions=min_versions, operations=operations, partitions=partitions)
         interval = configured_interval() if poll_interval is None else float(poll_interval)
+        if interval <= 0:
+            raise InvalidConfiguration(
+                f"The interval between two looks at {table} is {interval}.",
+                remedy="give poll_interval (poke_interval of a sensor) seconds greater than 0.",
+            )
         self.table = table
         self.min_versions = condition.min_versions
         self.operations = sorted(condition.operations) or None
         self.partitions = condition.partitions_as_lists() or None
         self.allow_recreation = allow_recreation
-        self.poll_interval = max(interval, SHORTEST_INTERVAL)
+        self.poll_interval = interval
         self.delta_conn_id = delta_conn_id
         self.storage_options = dict(storage_options) if storage_options else None
 

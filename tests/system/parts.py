@@ -167,9 +167,24 @@ class Parts:
         """Return the ids of all DAGs."""
         return [dag_id for (dag_id,) in self._rows("SELECT dag_id FROM dag")]
 
-    def triggers(self) -> list[int]:
-        """Return the ids of all triggers."""
-        return [number for (number,) in self._rows("SELECT id FROM trigger ORDER BY id")]
+    def watchers(self) -> list[tuple[str, int]]:
+        """Return the names of all watchers, each with the id of its trigger."""
+        return [(n, t) for n, t in self._rows("SELECT name, trigger_id FROM asset_watcher ORDER BY name")]
+
+    def last_parsed(self, dag_id: str) -> str:
+        """Return when a DAG was last parsed."""
+        return str(self._rows("SELECT last_parsed_time FROM dag WHERE dag_id = ?", dag_id)[0][0])
+
+    def states(self, dag_id: str) -> dict[str, str]:
+        """Return the states of a DAG's tasks, of the newest run."""
+        query = "SELECT task_id, state FROM task_instance WHERE dag_id = ? ORDER BY run_id"
+        return dict(self._rows(query, dag_id))
+
+    def xcom(self, dag_id: str, task_id: str) -> Any:
+        """Return what a task returned."""
+        query = "SELECT value FROM xcom WHERE dag_id = ? AND task_id = ? AND key = 'return_value'"
+        value = json.loads(self._rows(query, dag_id, task_id)[0][0])
+        return json.loads(value) if isinstance(value, str) else value
 
     def until(self, what: Callable[[], Any], why: str, limit: float = LIMIT) -> Any:
         """Return what is asked for as soon as it is true.

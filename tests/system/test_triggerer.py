@@ -38,9 +38,12 @@ _DAGS = """
 import json
 from pathlib import Path
 
+from datetime import datetime
+
 from airflow.sdk import Asset, AssetWatcher, DAG, task
 from noted import Noted
 
+from airflow_delta_cdc.sensors import DeltaVersionSensor
 from airflow_delta_cdc.triggers import DeltaVersionTrigger
 
 ROOT = Path({root!r})
@@ -74,6 +77,13 @@ one = woken_by("one", local("both"))
 two = woken_by("two", local("both"), min_versions=2)
 storm = woken_by("storm", local("storm"))
 deletes = woken_by("deletes", local("deletes"), operations=["DELETE"], partitions={{"day": ["b", None]}})
+at_once = dict(schedule="@once", start_date=datetime(2026, 1, 1))
+with DAG("sensing", **at_once) as sensing:
+    DeltaVersionSensor(task_id="wait", table=local("sensing"), poke_interval=0.3, timeout=600)
+with DAG("giving_up", **at_once) as giving_up:
+    DeltaVersionSensor(
+        task_id="wait", table=local("nothing"), poke_interval=0.3, timeout=1, soft_fail=True
+    )
 remote = woken_by("remote", "s3://lake/remote", delta_conn_id="lake", storage_options={{"max_retries": "0"}})
 """
 
@@ -290,11 +300,32 @@ def test_a_store_that_fails_is_survived(world: World, store: HttpStore) -> None:
     assert len(_said(world.parts.triggerer.log()[len(log) :], "Cannot look at s3://lake/remote")) == 1
 
 
-def test_no_trigger_ended_or_was_made_anew(world: World) -> None:
+def test_a_deferred_sensor(world: World) -> None:
+    state = lambda: world.parts.states("sensing")  # noqa: E731
+    world.parts.until(lambda: state() == {"wait": "deferred"}, "the sensor did not defer")
+    append(world.table("sensing"), [1])
+    world.parts.until(lambda: state() == {"wait": "success"}, "the sensor did not go on")
+    found = world.parts.xcom("sensing", "wait")
+    assert (found["version"], found["previous_version"], found["reason"]) == (0, None, "table_created")
+
+
+def test_a_deferred_sensor_whose_time_is_over(world: World) -> None:
+    world.parts.until(
+        lambda: world.parts.states("giving_up") == {"wait": "skipped"}, "the sensor was not skipped"
+    )
+
+
+def test_parsing_again_changes_no_trigger(world: World) -> None:
+    before, parsed = world.parts.watchers(), world.parts.last_parsed("wakes")
+    world.parts.until(lambda: world.parts.last_parsed("wakes") > parsed, "the file was not parsed again")
+    assert world.parts.watchers() == before
+    assert len(before) == 9
+
+
+def test_nothing_ended_a_trigger(world: World) -> None:
     log = world.parts.triggerer.log()
-    assert _said(log, "exited") == []
+    assert _said(log, "exited with error") == []
     assert _said(log, "Traceback") == []
-    assert world.parts.triggers() == list(range(1, 10)), "parsing again must not change a trigger"
 
 
 def _said(log: str, text: str) -> list[str]:

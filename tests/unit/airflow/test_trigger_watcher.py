@@ -23,7 +23,6 @@ from airflow.triggers.shared_stream import AckTimeout, SharedStreamManager
 
 from airflow_delta_cdc.assets import delta_asset, watched_asset
 from airflow_delta_cdc.triggers import DeltaVersionTrigger
-from airflow_delta_cdc.triggers.base import SHORTEST_INTERVAL
 from airflow_delta_cdc.triggers.patience import Patience
 from delta_cdc.errors import InvalidConfiguration, TableNameUnresolved
 from delta_cdc.waiting import Watch
@@ -194,20 +193,19 @@ def test_a_catalog_name_is_refused_when_the_dag_is_parsed() -> None:
         watched_asset("main.sales.orders")
 
 
-@pytest.mark.parametrize("wrong", [{"partitions": {"day": []}}, {"min_versions": 0}, {"operations": 1}])
+@pytest.mark.parametrize(
+    "wrong", [{"partitions": {"day": []}}, {"min_versions": 0}, {"operations": 1}, {"poll_interval": 0}]
+)
 def test_a_wrong_condition_is_refused_when_the_dag_is_parsed(wrong: dict[str, Any]) -> None:
     with pytest.raises((InvalidConfiguration, TypeError)):
         watcher("/t", **wrong)
 
 
 def test_what_is_stored_is_read_again_as_it_is() -> None:
-    made = watcher(
-        "/t", partitions={"day": (date(2026, 1, 2), None), "n": {3}}, operations={"Merge"}, poll_interval=0
-    )
+    made = watcher("/t", partitions={"day": (date(2026, 1, 2), None), "n": {3}}, operations={"Merge"})
     arguments = json.loads(json.dumps(made.serialize()[1]))
     assert arguments["partitions"] == {"day": [None, "2026-01-02"], "n": ["3"]}
     assert arguments["operations"] == ["merge"]
-    assert arguments["poll_interval"] == SHORTEST_INTERVAL
     assert DeltaVersionTrigger(**arguments).serialize()[1] == arguments
 
 
