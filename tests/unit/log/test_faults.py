@@ -412,6 +412,15 @@ def test_a_watch_survives_and_tells_each_commit_once(store: HttpStore, table: Lo
     assert news[-1][1] == table.version
 
 
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let pauses after failures stay short."""
+    from airflow_delta_cdc.triggers import patience
+
+    monkeypatch.setattr(patience, "LONGEST_BACKOFF", 0.001)
+
+
+@pytest.mark.usefixtures("hasty")
 def test_the_sensors_trigger_survives_and_fires_once(store: HttpStore, table: LogTable) -> None:
     from airflow_delta_cdc.triggers.sensor import DeltaVersionSensorTrigger
 
@@ -431,6 +440,7 @@ def test_the_sensors_trigger_survives_and_fires_once(store: HttpStore, table: Lo
     assert len(store.faulty) == 9
 
 
+@pytest.mark.usefixtures("hasty")
 def test_a_table_that_appears_on_a_bad_day(store: HttpStore) -> None:
     from airflow_delta_cdc.triggers.sensor import DeltaVersionSensorTrigger
 
