@@ -6,7 +6,6 @@ import os
 import re
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
@@ -159,27 +158,6 @@ def open_bucket(uri: str, storage_options: dict[str, str] | None = None) -> tupl
 
 
 _BUCKETS: WeakValueDictionary[tuple[int, str, frozenset[tuple[str, str]]], Bucket] = WeakValueDictionary()
-
-
-def shared_store(uri: str, storage_options: dict[str, str] | None = None) -> tuple[ObjectStore, str] | None:
-    """Return a store and what to put before names in it; None for a local directory that does not exist.
-
-    Tables of one bucket with the same options share a store: each would have a client of its own otherwise,
-    with its own connections and 0.1 MB of memory, and one process may watch a thousand tables.
-    """
-    if local_path(uri) is not None:
-        store = open_store(uri)
-        return None if store is None else (store, "")
-    scheme, rest = uri.split("://", 1)
-    bucket, _, path = rest.partition("/")
-    store = _bucket(f"{scheme}://{bucket}", tuple(sorted((storage_options or {}).items())))
-    assert store is not None
-    return store, f"{path}/" if path else ""
-
-
-@lru_cache(maxsize=64)
-def _bucket(uri: str, storage_options: tuple[tuple[str, str], ...]) -> ObjectStore | None:
-    return open_store(uri, dict(storage_options))
 
 
 def quoted(uri: str) -> str:
