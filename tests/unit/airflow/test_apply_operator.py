@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import uuid4
 
 import pytest
@@ -44,6 +44,7 @@ def operator(**arguments: Any) -> DeltaApplyChangesOperator:
 
 class Answer:
     pin_key = "pin:orders:s"
+    mirror: ClassVar[dict[str, Any]] = {"seal": {"watermark": 12}, "table_id": "t"}
 
     def __init__(self, **changed: Any) -> None:
         self.published = {**PUBLISHED, **changed}
@@ -148,7 +149,7 @@ def test_wrong_arguments_are_named_before_anything_happens(
 
 def test_every_argument_of_the_users_is_templated() -> None:
     task = operator()
-    fixed = {"insert_only", "publish_changes"}
+    fixed = {"insert_only", "publish_changes", "single_driver"}
     own = set(DeltaApplyChangesOperator.__init__.__annotations__) - {"kwargs", "return"} - fixed
     assert own <= set(DeltaApplyChangesOperator.template_fields)
     assert all(hasattr(task, name) for name in DeltaApplyChangesOperator.template_fields)
@@ -167,7 +168,8 @@ def test_what_was_applied_is_published_everywhere(monkeypatch: pytest.MonkeyPatc
     returned, context, _ = run(operator(), monkeypatch, Answer())
     assert returned == PUBLISHED
     assert context["ti"].pushed == {"watermark": PUBLISHED}
-    assert context["asset_state_store"].kept == {("file:///lake/source", "committed:orders"): PUBLISHED}
+    kept = {**PUBLISHED, "mirror": Answer.mirror}
+    assert context["asset_state_store"].kept == {("file:///lake/source", "committed:orders"): kept}
     events = context["outlet_events"][pipeline_alias("orders")].asset_alias_events
     assert [event.dest_asset_key.uri for event in events] == ["file:///lake/target"]
     assert events[0].extra["ending_version"] == 12
@@ -288,5 +290,5 @@ def test_reading_asks_for_the_same_pipeline(monkeypatch: pytest.MonkeyPatch, tmp
     assert task.execute(context)["staging"] == "/lake/staging"
     assert store.kept == {}
     (request,) = asked
-    assert (request.pipeline, request.table, request.staging) == ("orders", "/lake/source", "/lake/staging")
+    assert (request.pipeline, request.source, request.staging) == ("orders", "/lake/source", "/lake/staging")
     assert (request.max_versions, request.ending_version) == (5, None)
