@@ -313,7 +313,7 @@ def parse_line(line: bytes | str) -> tuple[bool, Action | None]:
     try:
         # Decoded here: from bytes, json would guess other encodings than the one that Delta writes.
         text = line if isinstance(line, str) else line.decode()
-        data = json.loads(text, parse_constant=_no_constant)
+        data = _DECODER.decode(text)
     except (ValueError, RecursionError) as error:
         raise BadActionError(f"a line is not JSON: {error}") from error
     if not isinstance(data, dict):
@@ -405,6 +405,10 @@ def _rewrote_only(info: CommitInfo) -> bool:
 
 def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is no JSON")
+
+
+# One for all lines: with a hook of its own, json.loads would build one for each.
+_DECODER = json.JSONDecoder(parse_constant=_no_constant)
 
 
 class _Fields:
