@@ -7,6 +7,7 @@ version 0 on, can take its place.
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 _FIRST_BATCH = 4
 _LARGEST_BATCH = 128
+#: Commits whose lists of files are held at once.
+_FILES_BATCH = 16
 
 
 class Replay:
@@ -115,16 +118,25 @@ class Replay:
                     if file.key not in gone:
                         active.setdefault(file.key, file)
                 break
-            async for action in self._log.actions(version):
-                if isinstance(action, Add | Remove):
-                    file = _file(action)
-                    if file.key not in gone and isinstance(action, Add):
+            floor = -1 if base is None else base.version
+            versions = range(version, max(floor, version - _FILES_BATCH), -1)
+            for changes in await asyncio.gather(*map(self._changes, versions)):
+                for file, added in changes:
+                    if added and file.key not in gone:
                         active.setdefault(file.key, file)
                     gone.add(file.key)
-            version -= 1
+            version = versions[-1] - 1
         return active
 
     # -- inside -----------------------------------------------------------------------------------
+    async def _changes(self, version: int) -> list[tuple[ActiveFile, bool]]:
+        """Return the files a commit names, and whether it adds them."""
+        return [
+            (_file(action), isinstance(action, Add))
+            async for action in self._log.actions(version)
+            if isinstance(action, Add | Remove)
+        ]
+
     async def _further(self) -> bool:
         """Read on; tell whether there was anything left."""
         if self._over or self._next < 0:
