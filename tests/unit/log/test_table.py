@@ -75,7 +75,9 @@ def test_a_state_of_an_older_version(table: LogTable) -> None:
     assert (state.version, state.is_empty) == (0, True)
 
 
-@pytest.mark.parametrize("name", ["a b", "100%", "50%25", "a%20b", "ünïcode 表", "a#b?c=d"])
+@pytest.mark.parametrize(
+    "name", ["a b", "100%", "50%25", "a%20b", "%41", "ünïcode 表", "a#b?c=d", "t#1", "t\nn"]
+)
 def test_special_characters_in_a_path(tmp_path: Path, name: str) -> None:
     made = LogTable(tmp_path / name).create()
     made.append()
