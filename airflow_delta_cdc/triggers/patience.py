@@ -1,4 +1,4 @@
-"""What a trigger does between two looks: wait, longer after failures, and say so once."""
+"""What a trigger does before a look: wait, longer after failures, and say so once."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ class Patience:
         self._interval = interval
         self._log = log
         self._said = ""
+        self._started = False
         #: How many looks in a row have failed.
         self.failures = 0
 
@@ -60,8 +61,13 @@ class Patience:
         return is_final(error) and (self._is_known(error) or not isinstance(error, _DAMAGE))
 
     def pause(self) -> float:
-        """Return the seconds to wait now."""
-        return self.length() * random.uniform(1 - JITTER, 1 + JITTER)
+        """Return the seconds to wait until the next look; before the first one, some part of the interval.
+
+        A triggerer starts all its triggers at once: this spreads their looks from the beginning.
+        """
+        shortest = 1 - JITTER if self._started else 0.0
+        self._started = True
+        return self.length() * random.uniform(shortest, 1 + JITTER)
 
     def length(self) -> float:
         """Return the pause without its jitter."""

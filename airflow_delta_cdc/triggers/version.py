@@ -142,10 +142,10 @@ class _Versions(SharedStreamProducer):
     async def open_stream(self) -> AsyncIterator[tuple[dict[str, Any], Position]]:
         """Yield what was found, and where the cursor stands once that is stored."""
         while True:
+            await asyncio.sleep(self._patience.pause())
             news = await self._look()
             if news is not None:
                 yield news.to_dict(), news.position
-            await asyncio.sleep(self._patience.pause())
 
     async def advance(self, batch: Sequence[AdvanceItem]) -> None:
         """Move the cursor up to the last event before the first that wasn't stored, and keep it."""

@@ -64,13 +64,14 @@ def test_fires_for_what_is_there_already(tmp_path: Path) -> None:
 def test_fires_once_the_change_comes_and_then_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     append(tmp_path / "t", [1])
     looked = asyncio.Event()
-    pause = Patience.pause
+    look = Watch.look
 
-    def after_a_look(self: Patience) -> float:
+    async def noted(self: Watch) -> Any:
+        found = await look(self)
         looked.set()
-        return pause(self)
+        return found
 
-    monkeypatch.setattr(Patience, "pause", after_a_look)
+    monkeypatch.setattr(Watch, "look", noted)
 
     async def scenario() -> list[TriggerEvent]:
         async def all_events() -> list[TriggerEvent]:
@@ -196,9 +197,18 @@ def test_backoff_grows_to_a_cap_and_starts_anew() -> None:
 
 
 def test_pauses_differ() -> None:
-    pauses = {patience().pause() for _ in range(100)}
+    waiting = patience()
+    waiting.pause()
+    pauses = {waiting.pause() for _ in range(100)}
     assert len(pauses) > 90
     assert all(10.0 * (1 - JITTER) <= pause <= 10.0 * (1 + JITTER) for pause in pauses)
+
+
+def test_first_looks_are_spread_over_the_interval() -> None:
+    pauses = sorted(patience().pause() for _ in range(1000))
+    assert pauses[0] >= 0
+    assert pauses[-1] <= 10.0 * (1 + JITTER)
+    assert all(sum(low <= p < low + 5.5 for p in pauses) > 300 for low in (0, 5.5))
 
 
 def test_the_log_tells_changes_only(caplog: pytest.LogCaptureFixture) -> None:
