@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -383,6 +383,19 @@ def test_a_table_made_again_while_the_triggerer_was_down(tmp_path: Path, supervi
     append(table, [8])
     append(table, [9])
     asyncio.run(second())
+
+
+def test_without_acknowledgement_the_cursor_stays(tmp_path: Path, supervisor: Supervisor) -> None:
+    append(tmp_path / "t", [1])
+
+    async def scenario() -> None:
+        async with asyncio.timeout(60), aclosing(watcher(tmp_path / "t").run()) as events:  # type: ignore[type-var]
+            assert versions((await anext(events)).payload) == (None, 0)
+            append(tmp_path / "t", [2])
+            assert versions((await anext(events)).payload) == (0, 1)
+        assert supervisor.kept == {}
+
+    asyncio.run(scenario())
 
 
 # -- trouble --------------------------------------------------------------------------------------
