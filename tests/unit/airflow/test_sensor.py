@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ from delta_cdc.errors import (
     TargetWithoutProof,
 )
 from delta_cdc.waiting import Condition, Watch
+from tests.support.logs import LogTable, seal
 from tests.unit.airflow.tables import append
 from tests.unit.airflow.test_base_operator import Store
 
@@ -78,6 +80,27 @@ def test_pipeline_and_target_go_together(tmp_path: Path, arguments: dict[str, st
         poke(sensor(tmp_path / "t", **arguments))
 
 
+def test_the_watermark_knows_which_table_it_was(tmp_path: Path) -> None:
+    now = time.time_ns() // 1_000_000
+    source = LogTable(tmp_path / "source").create(at=now)
+    source.append(at=now)
+    target = LogTable(tmp_path / "target").create(at=now)
+    target.write_seal(seal(100, 1, source=source, kind="load"), at=now)
+    task = sensor(source.uri, pipeline="p", target=target.uri)
+    assert not poke(task).is_done
+    source.append(at=now)
+    assert (poke(task).xcom_value["previous_version"], poke(task).xcom_value["version"]) == (1, 2)
+
+    shutil.rmtree(source.path)
+    again = LogTable(source.path, table_id="another").create(at=now)
+    for _ in range(3):
+        again.append(at=now + 1)
+    with pytest.raises(SourceTableReplaced, match="another"):
+        poke(task)
+    task.allow_recreation = True
+    assert poke(task).xcom_value["reason"] == "table_recreated"
+
+
 def deferred(task: DeltaVersionSensor, **kept: Any) -> TaskDeferred:
     context: Any = {"task_state_store": Store(**kept)}
     with pytest.raises(TaskDeferred) as raised:
@@ -98,7 +121,7 @@ def test_deferring_hands_the_baseline_to_the_trigger(tmp_path: Path) -> None:
         )
     )
     assert isinstance(wait.trigger, DeltaVersionSensorTrigger)
-    assert wait.trigger.serialize()[1] == {
+    expected = {
         "table": str(tmp_path / "t"),
         "baseline": {"version": 0, "table_id": None, "commit_hash": None},
         "min_versions": 2,
@@ -109,6 +132,8 @@ def test_deferring_hands_the_baseline_to_the_trigger(tmp_path: Path) -> None:
         "delta_conn_id": None,
         "storage_options": None,
     }
+    arguments = wait.trigger.serialize()[1]
+    assert {name: arguments[name] for name in expected} == expected
     assert wait.method_name == "execute_complete"
     assert wait.timeout == timedelta(seconds=60)
 
