@@ -68,7 +68,7 @@ _READABLE = frozenset(
 _NEWEST_READER = 3
 #: Files that are opened together, and how many such lots at once.
 _TOGETHER = 8
-_CONCURRENT = 4
+_CONCURRENT = 8
 #: So many hits one after the other, and a listing is cheaper than asking on.
 _WALK = 8
 _LAST_CHECKPOINT = f"{LOG}/_last_checkpoint"
