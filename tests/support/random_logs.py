@@ -101,10 +101,11 @@ class Told:
         metrics = {k: str(v) for k, v in self.info.get("operationMetrics", {}).items()}
         if self.info.get("operation") == "MERGE" and all(metrics.get(name) == "0" for name in _NO_ROWS):
             return False
-        return any(file.get("dataChange") for kind in ("add", "remove") for file in self.of(kind))
+        return bool(self.data("add") or self.data("remove"))
 
-    def size(self, kind: str) -> int:
-        return sum(file.get("size") or 0 for file in self.of(kind))
+    def data(self, kind: str) -> list[dict[str, Any]]:
+        """Return the actions of files of one kind that change data."""
+        return [file for file in self.of(kind) if kind == "cdc" or file.get("dataChange")]
 
 
 @dataclass
@@ -632,7 +633,10 @@ async def check_log(
         assert await log.newest_version(after=version) == ledger.newest
     await _check_commits(log, ledger)
     for version in ledger.told:
+        assert await log.has_commit(version) == ledger.file(version).is_file()
         await _check_state(log, ledger, version)
+    if "://" not in log.uri:
+        await _check_times(log, ledger)
 
 
 async def _check_commits(log: DeltaLog, ledger: Ledger) -> None:
@@ -675,6 +679,25 @@ def check_commit(commit: Commit, told: Told, precision: int = 1) -> None:
     counted = tuple(len(told.of(kind)) for kind in ("add", "remove", "cdc"))
     assert (commit.n_adds, commit.n_removes, commit.n_cdc) == counted
     assert commit.changes_data == told.changes_data
+    sizes = tuple(sum(file.get("size") or 0 for file in told.data(kind)) for kind in ("add", "remove", "cdc"))
+    assert (commit.bytes_added, commit.bytes_removed, commit.bytes_cdc) == sizes
+    partitions = {
+        tuple(sorted((name, value or None) for name, value in file["partitionValues"].items()))
+        for kind in ("add", "remove", "cdc")
+        for file in told.data(kind)
+    }
+    assert commit.partitions == partitions
+    assert commit.partitions_complete
+
+
+async def _check_times(log: DeltaLog, ledger: Ledger) -> None:
+    """A start is rounded up to a commit, an end down to one."""
+    times = ledger.times()
+    for moment in {time + by for time in times.values() for by in (-1, 0, 1)}:
+        starts = [version for version, time in times.items() if time >= moment]
+        ends = [version for version, time in times.items() if time <= moment]
+        assert await log.version_at(moment, bound="start") == min(starts, default=None)
+        assert await log.version_at(moment, bound="end") == max(ends, default=None)
 
 
 async def _check_state(log: DeltaLog, ledger: Ledger, version: int) -> None:
