@@ -136,8 +136,8 @@ def _garbage(chance: random.Random, content: bytes) -> bytes:
 
 def _drop_line(chance: random.Random, content: bytes) -> bytes:
     lines = content.splitlines(keepends=True)
-    del lines[chance.randrange(len(lines)) : chance.randrange(len(lines)) + 1]
-    return b"".join(lines)
+    gone = chance.randrange(len(lines) + 1)
+    return b"".join(lines[:gone] + lines[gone + 1 :])
 
 
 def _double_line(chance: random.Random, content: bytes) -> bytes:
@@ -348,27 +348,36 @@ def _take(state: Replayed, line: bytes) -> None:
 
 def _bases(known: Known, path: Path, version: int) -> list[tuple[int, Replayed]]:
     found = []
-    originals = set(known.files.values())
-    stems = {n[11:31] for n in _names(path) if ".checkpoint." in n}
-    for stem in stems:
+    for stem in {n[11:31] for n in _names(path) if ".checkpoint." in n}:
         if int(stem) > version:
             continue
         state = Replayed()
         try:
-            for name in [
-                n for n in _names(path) if n[11:].startswith(f"{stem}.checkpoint.") or "_sidecars" in n
-            ]:
-                content = (path / name).read_bytes()
-                if name.endswith(".json"):
-                    for line in content.split(b"\n"):
-                        if line.strip():
-                            _take(state, line)
-                elif content in originals:
-                    _take_parquet(state, path / name)
+            for name in _parts(path, stem):
+                _take_file(state, path / name, set(known.files.values()))
         except (ValueError, KeyError, TypeError, AttributeError, OSError):
             continue
         found.append((int(stem), state))
     return found
+
+
+def _parts(path: Path, stem: str) -> list[str]:
+    """Return the files of a version's checkpoints, with the sidecars that they name."""
+    names = [n for n in _names(path) if n[11:].startswith(f"{stem}.checkpoint.")]
+    told = b"".join((path / name).read_bytes() for name in names)
+    return names + [n for n in _names(path) if "_sidecars" in n and n.rpartition("/")[2].encode() in told]
+
+
+def _take_file(state: Replayed, file: Path, originals: set[bytes]) -> None:
+    content = file.read_bytes()
+    if file.suffix == ".json":
+        for line in content.split(b"\n"):
+            if line.strip():
+                _take(state, line)
+    elif content in originals:
+        _take_parquet(state, file)
+    else:
+        raise ValueError(f"{file} is nobody's original")
 
 
 def _take_parquet(state: Replayed, file: Path) -> None:
@@ -390,12 +399,14 @@ def _of(state: Replayed, name: str, version: int) -> Any:
     meta = state.single.get("metaData")
     if meta is None or "protocol" not in state.single:
         return None
-    configuration = tuple(sorted(meta["configuration"].items()))
-    return version, meta["id"], configuration, meta["schemaString"], tuple(meta["partitionColumns"])
+    configuration = tuple(sorted((meta.get("configuration") or {}).items()))
+    columns = tuple(meta.get("partitionColumns") or ())
+    return version, meta["id"], configuration, meta.get("schemaString"), columns
 
 
 def _file(add: dict[str, Any]) -> tuple[str, int]:
-    path, vector = unquote(add["path"]), add.get("deletionVector")
+    # A path may be no text any more; then it is nobody's.
+    path, vector = unquote(str(add["path"])), add.get("deletionVector")
     if vector is None:
         return path, 0
     mask = f"{vector.get('storageType')}{vector.get('pathOrInlineDv')}"
