@@ -21,8 +21,10 @@ _CHECKPOINT = re.compile(
     re.ASCII,
 )
 _LARGEST = 2**63 - 1
-#: Names of a log that is not empty, whatever they hold.
-_TRACE = re.compile(r"(_last_checkpoint|[0-9]{20}\..*)", re.ASCII)
+#: Names of files that are written after a commit only, so that a commit was there, whatever they hold.
+_TRACE = re.compile(
+    r"_last_checkpoint|[0-9]{20}\.(?:crc|checkpoint\..*|[0-9]{20}\.compacted\.json)", re.ASCII
+)
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,11 @@ class Listing:
     def bases(self, version: int) -> list[Checkpoint]:
         """Return the checkpoints that a version can be built from, the best first."""
         return [checkpoint for checkpoint in reversed(self.checkpoints) if checkpoint.version <= version]
+
+
+def of_a_commit(name: str) -> bool:
+    """Tell whether a file of a log folder is a commit, or proves that there was one."""
+    return _COMMIT.fullmatch(name) is not None or _TRACE.fullmatch(name) is not None
 
 
 def read_names(entries: Iterable[Entry]) -> Listing:

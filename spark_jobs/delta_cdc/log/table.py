@@ -30,7 +30,7 @@ from delta_cdc.log.actions import (
     parse_lines,
 )
 from delta_cdc.log.checkpoint import count_rows
-from delta_cdc.log.listing import read_names
+from delta_cdc.log.listing import of_a_commit, read_names
 from delta_cdc.log.replay import Replay
 from delta_cdc.log.storage import LOG, Storage
 from delta_cdc.log.store import canonical_uri, local_path
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _LOG_ENTRY = re.compile(r"^_delta_log(/|$)")
-_LOG_FILE = re.compile(r"^_delta_log/(_last_checkpoint|[0-9]{20}\..*)$", re.ASCII)
 _DATA_FILE = re.compile(r"(^|/)part-[^/]+\.parquet$")
 _CATALOG_MANAGED = ("catalogManaged", "catalogOwned-preview")
 #: Reader features under which the log still says what it says; the data is read by Spark, which has its own
@@ -517,12 +516,12 @@ def _local_left_over(path: Path) -> bool:
     if not path.is_dir() or not any(path.iterdir()):
         return True
     log = path / LOG
-    return log.is_dir() and not any(_LOG_FILE.match(f"{LOG}/{entry.name}") for entry in log.iterdir())
+    return log.is_dir() and not any(of_a_commit(entry.name) for entry in log.iterdir())
 
 
 def _stored_left_over(names: list[str]) -> bool:
     """The same for an object store, where a folder is a mark of its own, or no more than a part of names."""
-    if any(map(_LOG_FILE.match, names)):
+    if any(of_a_commit(name.removeprefix(f"{LOG}/")) for name in names if name.startswith(f"{LOG}/")):
         return False
     rest = [name for name in names if not _LOG_ENTRY.match(name)]
     return not names or (len(rest) < len(names) and all(map(_DATA_FILE.search, rest)))

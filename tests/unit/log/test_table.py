@@ -115,6 +115,8 @@ def test_what_a_crash_before_version_0_leaves_is_no_table(tmp_path: Path) -> Non
         ([], True),
         (["_delta_log"], True),
         (["_delta_log/"], True),
+        (["_delta_log/.00000000000000000000.json.6f.tmp", "_delta_log/_commit_6f.json.tmp"], True),
+        (["_delta_log/00000000000000000000.json.6f.tmp"], True),
         (["_delta_log/_commits/x", "part-00000-a.snappy.parquet", "day=1/part-00001-b.parquet"], True),
         (["part-00000-a.snappy.parquet"], False),
         (["day=1/part-00000-a.parquet", "day=2/part-00000-b.parquet"], False),
@@ -179,3 +181,26 @@ def test_the_plain_face_works_inside_a_running_loop(table: LogTable) -> None:
         return run_sync(DeltaLog(table.uri).newest_version())
 
     assert asyncio.run(inside()) == 3
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "_last_checkpoint",
+        f"{3:020d}.crc",
+        f"{3:020d}.checkpoint.parquet",
+        f"{0:020d}.{3:020d}.compacted.json",
+    ],
+)
+def test_traces_of_commits_are_no_left_over_of_a_crash(tmp_path: Path, name: str) -> None:
+    """The commits are lost; loading anew over them would hide it."""
+    (tmp_path / "_delta_log").mkdir()
+    (tmp_path / "_delta_log" / name).write_text("x")
+    store = MemoryStore()
+    obstore.put(store, f"_delta_log/{name}", b"x")
+    stored = DeltaLog("s3://bucket/table")
+    stored._storage._store = store
+    for log in (DeltaLog(str(tmp_path)), stored):
+        assert not run_sync(log.left_over())
+        with pytest.raises(CorruptLog, match="no commit file"):
+            run_sync(log.snapshot())
