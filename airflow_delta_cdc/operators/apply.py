@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_delta_cdc.assets import delta_asset, expand, is_literal, is_template, pipeline_alias
+from airflow_delta_cdc.mirror import keep, kept
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from airflow_delta_cdc.operators.pins import TaskPins
 from delta_cdc import arguments
@@ -206,7 +207,7 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
                 located_request(self, context, self._request(context)),
                 execute=partial(self.run_job, context),
                 pins=pins,
-                mirror=partial(self._kept_mirror, context),
+                mirror=partial(kept, context, self.inlets, self.source, self.pipeline),
                 say=self.log.info,
             )
         except DeltaCdcError:
@@ -268,7 +269,7 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
         self, context: Context, published: dict[str, Any], mirror: dict[str, Any] | None
     ) -> dict[str, Any]:
         context["ti"].xcom_push(key="watermark", value=published)
-        self._mirror(context, {**published, "mirror": mirror})
+        keep(context, self.inlets, self.source, self.pipeline, published, mirror)
         if published["applied"]:
             self._announce(context, published)
         return published
@@ -287,32 +288,3 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
         context["outlet_events"][pipeline_alias(self.pipeline)].add(
             delta_asset(self.target), extra={name: published[name] for name in names}
         )
-
-    def _mirror(self, context: Context, published: dict[str, Any]) -> None:
-        """Copy the watermark to the source's asset, where people and other DAGs look for it.
-
-        The whole seal goes with it: it proves in place of a commit that was cleaned from the target's log.
-        """
-        inlet = self._source_inlet()
-        if inlet is None:
-            return
-        try:
-            context["asset_state_store"][inlet].set(self._mirror_key(), published)
-        except Exception as error:  # noqa: BLE001
-            # A copy: the target's log holds the watermark, so a task that did its work must not fail here.
-            self.log.warning("The watermark could not be copied to the asset state store: %s", error)
-
-    def _kept_mirror(self, context: Context) -> Any:
-        inlet = self._source_inlet()
-        kept = context["asset_state_store"][inlet].get(self._mirror_key()) if inlet is not None else None
-        return kept.get("mirror") if isinstance(kept, dict) else None
-
-    def _mirror_key(self) -> str:
-        return f"committed:{self.pipeline}"
-
-    def _source_inlet(self) -> Any:
-        return next((asset for asset in self.inlets if asset == _asset_of(self.source)), None)
-
-
-def _asset_of(table: Any) -> Any:
-    return delta_asset(table) if is_literal(table) else None

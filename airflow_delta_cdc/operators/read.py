@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_delta_cdc.assets import delta_asset, expand, is_literal
+from airflow_delta_cdc.mirror import kept
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from airflow_delta_cdc.operators.pins import TaskPins
 from delta_cdc import arguments
@@ -105,6 +106,7 @@ class DeltaReadChangesOperator(DeltaCdcOperator):
                 located_request(self, context, self._request(context)),
                 execute=partial(self.run_job, context),
                 pins=pins,
+                mirror=partial(kept, context, self.inlets, self.table, self.pipeline),
                 say=self.log.info,
             )
         except DeltaCdcError:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
 from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_delta_cdc.assets import delta_asset, expand, is_literal
+from airflow_delta_cdc.mirror import kept
 from airflow_delta_cdc.triggers.base import configured_interval
 from airflow_delta_cdc.triggers.patience import is_final, message_of
 from airflow_delta_cdc.triggers.sensor import DeltaVersionSensorTrigger
@@ -20,14 +23,24 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
+    from delta_cdc.reconcile import Proof
     from delta_cdc.waiting import Condition, News, Position
+
+
+@dataclass(frozen=True)
+class _Baseline:
+    """Where to go on from, and when the wait ends without any change (epoch milliseconds)."""
+
+    position: Position
+    seal_due_at: int | None = None
 
 
 class DeltaVersionSensor(BaseSensorOperator):
     """Succeed as soon as a table has commits that change data after a baseline. OPTIMIZE doesn't count.
 
     With ``pipeline`` and ``target`` the baseline is the pipeline's watermark, read from the target's log at
-    every look of the task: the sensor lets the apply task run exactly when it has work. Without them it is
+    every look of the task: the sensor lets the apply task run exactly when it has work. That includes the
+    seal that an idle pipeline renews before its watermark leaves the log. Without them the baseline is
     ``baseline_version``, else the version found at the first look, which is kept across retries and pokes.
 
     A table that doesn't exist yet is waited for, and so is a store that doesn't answer. Works deferred (one
@@ -36,7 +49,7 @@ class DeltaVersionSensor(BaseSensorOperator):
 
     The XCom is a dict: ``table``, ``table_id``, ``version`` (the newest), ``previous_version`` (the
     baseline), ``timestamp`` (of the newest commit that counted, ISO 8601 in UTC) and ``reason``
-    (``new_versions``, ``table_created`` or ``table_recreated``).
+    (``new_versions``, ``table_created``, ``table_recreated`` or ``seal_due``).
 
     :param table: path or URI of the table to watch, ``${ENV}`` allowed; a catalog name too, once an operator
         has looked it up (templated)
@@ -122,15 +135,16 @@ class DeltaVersionSensor(BaseSensorOperator):
             return None
         return news.to_dict()
 
-    def _wait_in_triggerer(self, context: Context, baseline: Position) -> None:
+    def _wait_in_triggerer(self, context: Context, baseline: _Baseline) -> None:
         self.defer(
             trigger=DeltaVersionSensorTrigger(
                 table=self._located(context, "table", self.table),
-                baseline=baseline.to_dict(),
+                baseline=baseline.position.to_dict(),
                 min_versions=arguments.whole_number("min_versions", self.min_versions, minimum=1) or 1,
                 operations=self.operations,
                 partitions=self.partitions,
                 allow_recreation=self.allow_recreation,
+                seal_due_at=baseline.seal_due_at,
                 poll_interval=self.poke_interval,
                 # The connection is read in the triggerer: what a trigger is given is kept in the database.
                 delta_conn_id=arguments.text(self.delta_conn_id),
@@ -159,7 +173,7 @@ class DeltaVersionSensor(BaseSensorOperator):
         raise error
 
     # -- one look -------------------------------------------------------------------------------
-    def _look_if_possible(self, context: Context, baseline: Position) -> News | None:
+    def _look_if_possible(self, context: Context, baseline: _Baseline) -> News | None:
         try:
             return self._look(context, baseline)
         except DeltaCdcError as error:
@@ -168,20 +182,21 @@ class DeltaVersionSensor(BaseSensorOperator):
             self.log.warning("Cannot look, and will go on trying: %s", message_of(error))
             return None
 
-    def _look(self, context: Context, baseline: Position) -> News | None:
+    def _look(self, context: Context, baseline: _Baseline) -> News | None:
         from delta_cdc.log import run_sync
         from delta_cdc.waiting import Watch
 
         watch = Watch(
             self._located(context, "table", self.table),
-            position=baseline,
+            position=baseline.position,
             condition=self._condition(),
             allow_recreation=self.allow_recreation,
+            seal_due_at=baseline.seal_due_at,
             storage_options=self._storage_options(),
         )
         return run_sync(watch.look())
 
-    def _baseline(self, context: Context) -> Position:
+    def _baseline(self, context: Context) -> _Baseline:
         from delta_cdc.waiting import Position
 
         given = arguments.is_given
@@ -193,20 +208,34 @@ class DeltaVersionSensor(BaseSensorOperator):
         if given(self.pipeline):
             return self._watermark(context)
         version = arguments.whole_number("baseline_version", self.baseline_version)
-        return self._pinned(context) if version is None else Position(version)
+        return _Baseline(self._pinned(context) if version is None else Position(version))
 
-    def _watermark(self, context: Context) -> Position:
+    def _watermark(self, context: Context) -> _Baseline:
         """Return what the target's log proves, or before everything where nothing is proved yet."""
         from delta_cdc.log import DeltaLog
         from delta_cdc.reconcile import reconcile
         from delta_cdc.waiting import Position
 
-        log = DeltaLog(self._located(context, "target", self.target), self._storage_options())
-        proof = reconcile(log, arguments.required("pipeline", self.pipeline))
+        options, pipeline = self._storage_options(), arguments.required("pipeline", self.pipeline)
+        log = DeltaLog(self._located(context, "target", self.target), options)
+        proof = reconcile(log, pipeline, mirror=partial(kept, context, self.inlets, self.table, pipeline))
         if proof is None or proof.seal is None:
-            return Position()
+            return _Baseline(Position())
         seal = proof.seal
-        return Position(seal.watermark, seal.source_table_id, seal.source_commit_hash or None)
+        position = Position(seal.watermark, seal.source_table_id, seal.source_commit_hash or None)
+        return _Baseline(position, self._seal_due_at(context, proof))
+
+    def _seal_due_at(self, context: Context, proof: Proof) -> int | None:
+        from delta_cdc.errors import NotADeltaTable, TableNotFound
+        from delta_cdc.log import DeltaLog, run_sync
+        from delta_cdc.retention import seal_due_at
+
+        source = DeltaLog(self._located(context, "table", self.table), self._storage_options())
+        try:
+            return seal_due_at(run_sync(source.snapshot()), proof)
+        except (TableNotFound, NotADeltaTable):
+            # It is waited for; an apply could not seal anything either.
+            return None
 
     def _pinned(self, context: Context) -> Position:
         """Return where the table was at the first look of this task, in whatever try or poke that was."""

@@ -79,9 +79,10 @@ class WatchingTrigger(BaseTrigger):
             },
         )
 
-    async def watch(self, position: Position) -> Watch:
+    async def watch(self, position: Position, *, seal_due_at: int | None = None) -> Watch:
         """Return the watch that goes on after a position.
 
+        :param seal_due_at: see :class:`delta_cdc.waiting.Watch`
         :raises DeltaCdcError: for a location, a condition or a connection that can't be used
         """
         # The first import of libraries takes longer than an event loop may be held up.
@@ -95,6 +96,7 @@ class WatchingTrigger(BaseTrigger):
                 min_versions=self.min_versions, operations=self.operations, partitions=self.partitions
             ),
             allow_recreation=self.allow_recreation,
+            seal_due_at=seal_due_at,
             storage_options=await self._options(),
         )
 

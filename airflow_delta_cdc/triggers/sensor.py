@@ -21,9 +21,8 @@ class DeltaVersionSensorTrigger(WatchingTrigger):
     """Fire once, as soon as a table has enough commits that change data after a baseline, and end.
 
     :class:`~airflow_delta_cdc.sensors.DeltaVersionSensor` waits with it. It looks at the table's log without
-        a
-    JVM and without blocking the event loop. A table that doesn't exist yet is waited for. A store that fails
-    or is slow makes the pauses longer, up to five minutes, and never ends the trigger.
+    a JVM and without blocking the event loop. A table that doesn't exist yet is waited for. A store that
+    fails or is slow makes the pauses longer, up to five minutes, and never ends the trigger.
 
     The event is what :meth:`delta_cdc.waiting.News.to_dict` returns, or ``{"error": …}`` with a named error
     that waiting can't repair.
@@ -34,6 +33,8 @@ class DeltaVersionSensorTrigger(WatchingTrigger):
     :param operations: only commits of these operations count
     :param partitions: only commits that touch such partitions count: values by column
     :param allow_recreation: whether a table made again at the same place fires, or ends with an error
+    :param seal_due_at: from then on (epoch milliseconds) it fires without any change, with the reason
+        ``seal_due``; None is never
     :param poll_interval: seconds between two looks; None is ``[delta_cdc] poll_interval``
     :param delta_conn_id: connection of type ``delta`` for the object store; it is read in the triggerer
     :param storage_options: options of the object store; no secrets, they are kept in Airflow's database
@@ -48,6 +49,7 @@ class DeltaVersionSensorTrigger(WatchingTrigger):
         operations: Sequence[str] | str | None = None,
         partitions: Mapping[str, Any] | None = None,
         allow_recreation: bool = False,
+        seal_due_at: int | None = None,
         poll_interval: float | None = None,
         delta_conn_id: str | None = None,
         storage_options: Mapping[str, str] | None = None,
@@ -63,11 +65,12 @@ class DeltaVersionSensorTrigger(WatchingTrigger):
             storage_options=storage_options,
         )
         self.baseline = dict(baseline)
+        self.seal_due_at = seal_due_at
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class's path and what its constructor needs."""
         path, arguments = super().serialize()
-        return path, {**arguments, "baseline": self.baseline}
+        return path, {**arguments, "baseline": self.baseline, "seal_due_at": self.seal_due_at}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Look, pause, look again; yield one event and end."""
@@ -85,9 +88,10 @@ class DeltaVersionSensorTrigger(WatchingTrigger):
         patience = Patience(self.table, self.poll_interval, self.log)
         watch: Watch | None = None
         while True:
+            await asyncio.sleep(patience.pause())
             try:
                 if watch is None:
-                    watch = await self.watch(position)
+                    watch = await self.watch(position, seal_due_at=self.seal_due_at)
                 elif patience.failures:
                     await self.renew(watch)
                 news = await watch.look()
@@ -99,4 +103,3 @@ class DeltaVersionSensorTrigger(WatchingTrigger):
                 if patience.ends_with(error):
                     raise
                 patience.failed(error)
-            await asyncio.sleep(patience.pause())

@@ -9,6 +9,7 @@ there is a next version, and every :data:`CHECK_EVERY`-th look.
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     from delta_cdc.log import Commit, TableState
 
-Reason = Literal["new_versions", "table_created", "table_recreated"]
+Reason = Literal["new_versions", "table_created", "table_recreated", "seal_due"]
 
 #: The version of a table that doesn't exist yet: every commit comes after it.
 BEFORE_EVERYTHING = -1
@@ -155,7 +156,8 @@ class News:
     :param previous_version: the last version seen before; None where every commit counted
     :param timestamp: time of the newest commit that counted, ISO 8601 in UTC
     :param reason: ``new_versions``; ``table_created`` where an earlier look found no table;
-        ``table_recreated`` where the table is another one than before, whatever was changed in it
+        ``table_recreated`` where the table is another one than before, whatever was changed in it;
+        ``seal_due`` where nothing was changed, but the watermark has to be sealed anew
     :param position: where to go on from
     """
 
@@ -198,6 +200,8 @@ class Watch:
     :param position: commits after this one count; a plain version will do
     :param condition: which commits, and how many
     :param allow_recreation: whether a table made again at the same place is news, or an error
+    :param seal_due_at: from then on (epoch milliseconds) even no change is news: whoever waits has to seal
+        its watermark anew, see :func:`delta_cdc.retention.seal_due_at`; None is never
     :param storage_options: options of the object store
     :raises TableNameUnresolved: for a catalog name
     """
@@ -209,9 +213,11 @@ class Watch:
         position: Position | int,
         condition: Condition | None = None,
         allow_recreation: bool = True,
+        seal_due_at: int | None = None,
         storage_options: Mapping[str, str] | None = None,
     ) -> None:
         self._table = table
+        self._seal_due_at = seal_due_at
         self._log = DeltaLog(table, dict(storage_options) if storage_options else None)
         self._since = Position(position) if isinstance(position, int) else position
         self._asked = condition or Condition()
@@ -234,8 +240,8 @@ class Watch:
         """
         try:
             if self._fingerprint is None:
-                return await self._get_bearings()
-            return await self._look_on(self._fingerprint)
+                return await self._get_bearings() or await self._due()
+            return await self._look_on(self._fingerprint) or await self._due()
         except _ABSENT:
             self._fingerprint = None
             self._was_absent = True
@@ -336,6 +342,12 @@ class Watch:
         reason: Reason = "table_created" if self._was_absent and self._since.version < 0 else "new_versions"
         return await self._news(reason, state or await self._log.snapshot(), self._count.newest_time)
 
+    async def _due(self) -> News | None:
+        now = time.time_ns() // 1_000_000
+        if self._fingerprint is None or self._seal_due_at is None or now < self._seal_due_at:
+            return None
+        return await self._news("seal_due", await self._log.snapshot(), now)
+
     async def _made_again(self, state: TableState) -> News | None:
         """Another table is at the place: that is news by itself, whatever is asked of its commits."""
         if not self._allow_recreation:
@@ -349,16 +361,16 @@ class Watch:
         self._count = _Count()
         return await self._news("table_recreated", state, commit.timestamp)
 
-    async def _news(self, reason: Reason, state: TableState, time: int | None) -> News:
-        if time is None:
-            time = (await self._log.commit(self._seen.version)).timestamp
+    async def _news(self, reason: Reason, state: TableState, moment: int | None) -> News:
+        if moment is None:
+            moment = (await self._log.commit(self._seen.version)).timestamp
         self._seen = replace(self._seen, table_id=state.table_id)
         return News(
             table=self._table,
             table_id=state.table_id,
             version=self._seen.version,
             previous_version=self._since.version if self._since.version >= 0 else None,
-            timestamp=datetime.fromtimestamp(time / 1000, UTC).isoformat(timespec="milliseconds"),
+            timestamp=datetime.fromtimestamp(moment / 1000, UTC).isoformat(timespec="milliseconds"),
             reason=reason,
             position=self._seen,
         )

@@ -70,6 +70,20 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return counted
 
 
+def test_a_seal_that_is_due_is_news_without_any_change(table: Path) -> None:
+    append(table, [1])
+    due = Watch(str(table), position=now(table), seal_due_at=1)
+    assert (found(due).reason, found(due).version) == ("seal_due", 0)
+    later = Watch(str(table), position=now(table), seal_due_at=9_999_999_999_999)
+    assert look(later) is None
+    append(table, [2])
+    assert found(due).reason == "new_versions"
+
+
+def test_no_seal_is_due_without_a_table(table: Path) -> None:
+    assert look(Watch(str(table), position=-1, seal_due_at=1)) is None
+
+
 # -- what counts ----------------------------------------------------------------------------------
 def test_a_missing_table_is_waited_for(table: Path) -> None:
     assert now(table) == Position()

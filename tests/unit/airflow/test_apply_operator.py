@@ -77,6 +77,11 @@ class AssetStores:
                     raise RuntimeError("metadata database is away")
                 outer.kept[asset.uri, key] = value
 
+            def get(self, key: str) -> Any:
+                if outer.broken:
+                    raise RuntimeError("metadata database is away")
+                return outer.kept.get((asset.uri, key))
+
         return One()
 
 
@@ -182,13 +187,23 @@ def test_nothing_applied_is_no_event(monkeypatch: pytest.MonkeyPatch) -> None:
     assert context["outlet_events"][pipeline_alias("orders")].asset_alias_events == []
 
 
-def test_a_lost_mirror_is_said_and_fails_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    task = operator()
-    said: list[str] = []
-    monkeypatch.setattr(task.log, "warning", lambda text, *args: said.append(text % args))
-    returned, _, _ = run(task, monkeypatch, Answer(), asset_state_store=AssetStores(broken=True))
+def test_a_lost_mirror_is_said_and_fails_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    returned, _, _ = run(operator(), monkeypatch, Answer(), asset_state_store=AssetStores(broken=True))
     assert returned == PUBLISHED
-    assert "The watermark could not be copied to the asset state store: metadata database is away" in said
+    said = "The watermark could not be copied to the asset state store: metadata database is away"
+    assert said in caplog.text
+
+
+def test_the_mirror_is_there_for_the_next_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    stores = AssetStores()
+    _, _, (_, how) = run(operator(), monkeypatch, Answer(), asset_state_store=stores)
+    assert how["mirror"]() == Answer.mirror
+    stores.kept.clear()
+    assert how["mirror"]() is None
+    stores.broken = True
+    assert how["mirror"]() is None
 
 
 def test_assets_are_known_when_the_file_is_parsed() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import time
 from datetime import timedelta
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from airflow.sdk import PokeReturnValue
+
+
+DAY = 86_400_000
 
 
 def sensor(table: object, **arguments: Any) -> DeltaVersionSensor:
@@ -101,6 +105,23 @@ def test_the_watermark_knows_which_table_it_was(tmp_path: Path) -> None:
     assert poke(task).xcom_value["reason"] == "table_recreated"
 
 
+def test_an_idle_pipeline_is_let_through_to_seal_anew(tmp_path: Path) -> None:
+    """Else the apply task behind the sensor would never run, and the watermark leave the log."""
+    now = time.time_ns() // 1_000_000
+    source = LogTable(tmp_path / "source").create(at=now)
+    source.append(at=now)
+    target = LogTable(tmp_path / "target")
+    target.write_seal(seal(100, 1, source=source, kind="load"), at=now - 3 * DAY)
+    task = sensor(source.uri, pipeline="p", target=target.uri)
+    assert not poke(task).is_done
+    wait = deferred(task)
+    due = wait.trigger.serialize()[1]["seal_due_at"]
+    assert due == now - 3 * DAY + 7 * DAY // 2
+    os.utime(target.file(0), ((now - 4 * DAY) / 1000,) * 2)
+    found = poke(task).xcom_value
+    assert (found["reason"], found["version"], found["previous_version"]) == ("seal_due", 1, 1)
+
+
 def deferred(task: DeltaVersionSensor, **kept: Any) -> TaskDeferred:
     context: Any = {"task_state_store": Store(**kept)}
     with pytest.raises(TaskDeferred) as raised:
@@ -128,6 +149,7 @@ def test_deferring_hands_the_baseline_to_the_trigger(tmp_path: Path) -> None:
         "operations": ["merge"],
         "partitions": None,
         "allow_recreation": False,
+        "seal_due_at": None,
         "poll_interval": 5.0,
         "delta_conn_id": None,
         "storage_options": None,
