@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import io
 import json
 import random
 import re
@@ -354,7 +355,7 @@ def _bases(known: Known, path: Path, version: int) -> list[tuple[int, Replayed]]
         state = Replayed()
         try:
             for name in _parts(path, stem):
-                _take_file(state, path / name, set(known.files.values()))
+                _take_file(state, name, (path / name).read_bytes(), known.files)
         except (ValueError, KeyError, TypeError, AttributeError, OSError):
             continue
         found.append((int(stem), state))
@@ -368,20 +369,18 @@ def _parts(path: Path, stem: str) -> list[str]:
     return names + [n for n in _names(path) if "_sidecars" in n and n.rpartition("/")[2].encode() in told]
 
 
-def _take_file(state: Replayed, file: Path, originals: set[bytes]) -> None:
-    content = file.read_bytes()
-    if file.suffix == ".json":
+def _take_file(state: Replayed, name: str, content: bytes, originals: dict[str, bytes]) -> None:
+    if name.endswith(".json"):
         for line in content.split(b"\n"):
             if line.strip():
                 _take(state, line)
-    elif content in originals:
-        _take_parquet(state, file)
     else:
-        raise ValueError(f"{file} is nobody's original")
+        # Damage that the reader may pass over, in what it need not read, leaves what was there before.
+        _take_parquet(state, content if content in originals.values() else originals[name])
 
 
-def _take_parquet(state: Replayed, file: Path) -> None:
-    for row in pq.read_table(file).to_pylist():
+def _take_parquet(state: Replayed, content: bytes) -> None:
+    for row in pq.read_table(io.BytesIO(content)).to_pylist():
         for kind, data in row.items():
             if data is not None and kind not in ("remove", "checkpointMetadata", "sidecar"):
                 for maps in ("configuration", "partitionValues"):
