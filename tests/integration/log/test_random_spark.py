@@ -11,6 +11,7 @@ from urllib.parse import unquote
 import pytest
 
 from delta_cdc.log import DeltaLog, run_sync
+from tests.support.http_store import HttpStore
 from tests.support.random_logs import SparkHistory, check_log, replayable, seeds
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ def _walk(spark: SparkSession, path: Path, seed: int, steps: list[str | None], t
             seen = run_sync(follower.newest_version(after=seen))
             assert seen == history.ledger.newest
         asyncio.run(check_log(history.ledger))
+        with HttpStore(path) as store:
+            asyncio.run(check_log(history.ledger, store.uri(history.path.name), store.options()))
         Spark(history).check()
 
 
@@ -96,7 +99,7 @@ class Spark:
         assert state.partition_columns == tuple(detail["partitionColumns"])
         assert state.configuration == detail["properties"]
         if detail["minWriterVersion"] == 7:
-            assert set(state.features) <= set(detail["tableFeatures"])
+            assert set(state.features) == set(detail["tableFeatures"])
 
     def check_transactions(self) -> None:
         """Spark's own snapshot: the newest version of every application."""
