@@ -36,6 +36,9 @@ def keep(
     inlet = _asset(inlets, source)
     if inlet is None:
         return
+    if mirror is None:
+        # Nothing newer is known, so what is kept stays.
+        mirror = kept(context, inlets, source, pipeline)
     try:
         context["asset_state_store"][inlet].set(_key(pipeline), {**published, "mirror": mirror})
     except Exception as error:  # noqa: BLE001

@@ -71,7 +71,8 @@ def partitions(value: Any) -> dict[str, str | None]:
 def initial_load(value: Any) -> str | dict[str, int]:
     """Read ``initial_load``: ``"snapshot"``, ``"none"``, ``{"from_version": N}`` or ``{"none_at": V}``.
 
-    A version that renders to nothing is not given: ``snapshot`` and ``none``.
+    A ``from_version`` that renders to nothing is ``snapshot``; a ``none_at`` has to say its version: to take
+    another one for it would declare rows that nobody saw.
 
     :raises InvalidConfiguration: for anything else
     """
@@ -82,9 +83,10 @@ def initial_load(value: Any) -> str | dict[str, int]:
     if isinstance(value, dict) and len(value) == 1 and set(value) <= {"from_version", "none_at"}:
         ((name, given),) = value.items()
         version = whole_number(f"initial_load {name}", given)
-        if version is None:
-            return "snapshot" if name == "from_version" else "none"
-        return {name: version}
+        if version is not None:
+            return {name: version}
+        if name == "from_version":
+            return "snapshot"
     raise InvalidConfiguration(
         f"initial_load is {value!r}.",
         remedy='give "snapshot", "none", {"from_version": <version>} or {"none_at": <version>}.',

@@ -103,6 +103,10 @@ class UnsafeLogStore(DeltaCdcError):
     """The target is on S3, and Spark's log store is safe for one driver only."""
 
 
+class SealUnreadable(DeltaCdcError):
+    """A commit of the pipeline carries a seal of another release, or none."""
+
+
 class ProofExpired(DeltaCdcError):
     """The commit that carried the watermark was cleaned from the target's log."""
 

@@ -13,13 +13,15 @@ from delta_cdc.errors import (
     ConcurrentModification,
     DeltaCdcError,
     JobFailed,
+    NotADeltaTable,
     OutcomeUnknown,
+    TableNotFound,
 )
 from delta_cdc.log.store import canonical_uri
 from delta_cdc.log.table import DeltaLog, run_sync
 from delta_cdc.plan import ApplyRequest, Memory, Plan, ReadRequest, plan_apply, plan_read
 from delta_cdc.reconcile import Mirror, own_commits, reconcile
-from delta_cdc.spec import ApplySpec, JobResult, ReadSpec, fingerprint
+from delta_cdc.spec import ApplySpec, JobResult, ReadSpec, fingerprint, step_fingerprint
 from delta_cdc.versions import VersionRange
 
 if TYPE_CHECKING:
@@ -35,8 +37,8 @@ _Request = TypeVar("_Request", ApplyRequest, ReadRequest)
 _Spec = TypeVar("_Spec", ApplySpec, ReadSpec)
 _Result = TypeVar("_Result", bound="ApplyResult")
 
-#: More milestones and tries than anybody waits for; the pin must not grow without bound.
-_KEPT_FINGERPRINTS = 400
+#: More tries than anybody waits for; the pin must not grow without bound.
+_KEPT_FINGERPRINTS = 40
 #: Kinds of seals that came with rows.
 _MOVING = ("load", "apply")
 _METRICS = {
@@ -89,7 +91,7 @@ class NoPins:
 class _Pin:
     """What the tries of one piece of work have planned so far.
 
-    :param fingerprints: of every step of every try; each of these commits is ours
+    :param fingerprints: of the plan of every try; each commit of these plans is ours
     :param planned_version: the oldest version of the written table that one of them was planned on; -1 is
         none
     :param seal_number: the number of a load's seal, where there was no target
@@ -116,12 +118,12 @@ class _Pin:
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "fingerprints": list(self.fingerprints)}
 
-    def following(self, plan: Plan, names: tuple[str, ...], planned: int, number: int) -> _Pin:
+    def following(self, plan: Plan, name: str, planned: int, number: int) -> _Pin:
         """Return the pin with one more plan."""
-        others = tuple(name for name in self.fingerprints if name not in names)
+        others = tuple(other for other in self.fingerprints if other != name)
         return _Pin(
             plan.ending_version,
-            (*others, *names)[-_KEPT_FINGERPRINTS:],
+            (*others, name)[-_KEPT_FINGERPRINTS:],
             min(planned, self.planned_version) if others else planned,
             number if plan.proof is None else None,
         )
@@ -265,7 +267,10 @@ def committed(request: ApplyRequest | ReadRequest) -> Watermark | None:
 # -- what apply and read share ------------------------------------------------------------------
 @dataclass(frozen=True)
 class _Own:
-    """Our own sealed commits of one attempt, oldest first."""
+    """The sealed commits of one attempt that are in effect, oldest first.
+
+    :param last: the fingerprint of the plan's last step
+    """
 
     found: tuple[tuple[Seal, Commit], ...]
     last: str
@@ -302,10 +307,6 @@ class _Run(ABC, Generic[_Request, _Spec, _Result]):
     @abstractmethod
     def written_table(self) -> str:
         """Return the table that carries the seal."""
-
-    @abstractmethod
-    def fingerprints(self, spec: _Spec) -> tuple[str, ...]:
-        """Return the fingerprints of the steps, in order."""
 
     @abstractmethod
     def planned_version(self, spec: _Spec) -> int:
@@ -348,17 +349,16 @@ class _Run(ABC, Generic[_Request, _Spec, _Result]):
 
     def _attempt(self, plan: Plan, spec: _Spec, attempt: int) -> _Result | None:
         """Run one plan; None where another writer was faster."""
-        names = self.fingerprints(spec)
         pin = self.pinned(plan.pin_key).following(
-            plan, names, self.planned_version(spec), self.seal_number(spec)
+            plan, fingerprint(spec), self.planned_version(spec), self.seal_number(spec)
         )
         self.pins.set(plan.pin_key, pin.to_dict())
         self.say(f"Planned: {self.described(plan)} (attempt {attempt}).")
         try:
             result = self.execute(spec)
         except Exception as error:  # noqa: BLE001 - whatever ended the job, the log decides
-            return self._after_crash(plan, spec, names, error)
-        own = self._own(spec, names)
+            return self._after_crash(plan, spec, error)
+        own = self._own(plan, spec)
         if result.status == "failed":
             raise self._failed(result, own)
         if own.complete or (result.status == "committed" and self.covered(plan)):
@@ -375,10 +375,10 @@ class _Run(ABC, Generic[_Request, _Spec, _Result]):
         )
         return None
 
-    def _after_crash(self, plan: Plan, spec: _Spec, names: tuple[str, ...], error: Exception) -> _Result:
+    def _after_crash(self, plan: Plan, spec: _Spec, error: Exception) -> _Result:
         """The job went away; the commit may be there all the same."""
         try:
-            own = self._own(spec, names)
+            own = self._own(plan, spec)
         except Exception as second:
             self.say(f"The log of {self.written_table()} could not be read after the job failed: {second}")
             raise error from second
@@ -404,12 +404,13 @@ class _Run(ABC, Generic[_Request, _Spec, _Result]):
             remedy="look into Spark's log; the next try finds out what was committed.",
         )
 
-    def _own(self, spec: _Spec, names: tuple[str, ...]) -> _Own:
+    def _own(self, plan: Plan, spec: _Spec) -> _Own:
+        found = self._commits(fingerprint(spec), after=self.planned_version(spec))
+        return _Own(found, step_fingerprint(spec, plan.steps[-1].seal_number))
+
+    def _commits(self, *plans: str, after: int) -> tuple[tuple[Seal, Commit], ...]:
         log = DeltaLog(self.written_table(), self.request.storage_options)
-        return _Own(
-            run_sync(_find_own(log, self.request.pipeline, names, self.planned_version(spec))),
-            names[-1],
-        )
+        return run_sync(_find_own(log, self.request.pipeline, plans, after))
 
     def described(self, plan: Plan) -> str:
         if plan.versions is None:
@@ -430,16 +431,14 @@ class _Run(ABC, Generic[_Request, _Spec, _Result]):
 
 
 async def _find_own(
-    log: DeltaLog, pipeline: str, names: tuple[str, ...], planned: int
+    log: DeltaLog, pipeline: str, plans: tuple[str, ...], after: int
 ) -> tuple[tuple[Seal, Commit], ...]:
-    if await log.left_over():
-        try:
-            newest = await log.newest_version()
-        except DeltaCdcError:
+    try:
+        return await own_commits(log, pipeline, plans, after)
+    except (TableNotFound, NotADeltaTable):
+        if await log.left_over():
             return ()
-    else:
-        newest = await log.newest_version()
-    return await own_commits(log, pipeline, names, planned, newest)
+        raise
 
 
 def _first_line(error: BaseException) -> str:
@@ -475,9 +474,6 @@ class _Apply(_Run[ApplyRequest, ApplySpec, ApplyResult]):
     def written_table(self) -> str:
         return canonical_uri(self.request.target)
 
-    def fingerprints(self, spec: ApplySpec) -> tuple[str, ...]:
-        return tuple(fingerprint(spec, step) for step in spec.steps)
-
     def planned_version(self, spec: ApplySpec) -> int:
         planned = spec.steps[0].planned_on
         return planned.version if planned is not None else -1
@@ -492,7 +488,7 @@ class _Apply(_Run[ApplyRequest, ApplySpec, ApplyResult]):
     def publish_nothing(self, plan: Plan) -> ApplyResult:
         proof = plan.proof
         seal = proof.seal if proof is not None else None
-        earlier = self._ours(plan, proof)
+        earlier = self._ours(plan)
         if proof is not None and earlier:
             last, commit = earlier[-1]
             self.say(
@@ -508,25 +504,17 @@ class _Apply(_Run[ApplyRequest, ApplySpec, ApplyResult]):
         version = proof.target.version if proof is not None else None
         return self._result(plan, proof, None, {}, version, applied=False)
 
-    def _ours(self, plan: Plan, proof: Proof | None) -> tuple[tuple[Seal, Commit], ...]:
+    def _ours(self, plan: Plan) -> tuple[tuple[Seal, Commit], ...]:
         """Return the commits with rows that this piece of work made and did not publish yet, oldest first.
 
-        They may be of several tries and milestones. Runs of others may have sealed on top of them since, so
-        the newest seal alone does not tell.
+        They may be of several tries and milestones, and runs of others may have sealed in between and on top
+        of them, so the newest seal alone does not tell.
         """
         pin = self.pinned(plan.pin_key)
-        if proof is None or proof.seal is None or not pin.fingerprints:
+        if not pin.fingerprints:
             return ()
-        log = DeltaLog(self.request.target, self.request.storage_options)
-        names, newest = pin.fingerprints, proof.target.version
-        found = run_sync(own_commits(log, self.request.pipeline, names, pin.planned_version, newest))
-        chain: list[tuple[Seal, Commit]] = []
-        for seal, commit in reversed(found):
-            # One that a RESTORE took back is not in effect.
-            counts = seal.step.kind in _MOVING and _holds(proof.seal, seal)
-            if counts and (not chain or chain[0][0].step.starting_version == seal.step.ending_version + 1):
-                chain.insert(0, (seal, commit))
-        return tuple(chain)
+        found = self._commits(*pin.fingerprints, after=pin.planned_version)
+        return tuple(pair for pair in found if pair[0].step.kind in _MOVING)
 
     def publish(self, plan: Plan, own: _Own, result: JobResult | None) -> ApplyResult:
         proof = self._proof()
@@ -536,7 +524,7 @@ class _Apply(_Run[ApplyRequest, ApplySpec, ApplyResult]):
                 "its seal is not in effect: the target was restored or replaced right after it.",
                 remedy="run again; the log will tell.",
             )
-        ours = self._ours(plan, proof)
+        ours = self._ours(plan)
         version = own.found[-1][1].version if own.found else proof.target.version
         if plan.versions is None and not ours:
             self.say(
@@ -568,8 +556,8 @@ class _Apply(_Run[ApplyRequest, ApplySpec, ApplyResult]):
     ) -> ApplyResult:
         seal = proof.seal if proof is not None else None
         mirror = None
-        if proof is not None and seal is not None:
-            mirror = Mirror(seal, proof.target.table_id).to_dict()
+        if proof is not None and seal is not None and proof.commit is not None:
+            mirror = Mirror(seal, proof.target.table_id, proof.commit.version).to_dict()
         return ApplyResult(
             applied=applied,
             versions=versions,
@@ -593,9 +581,6 @@ class _Read(_Run[ReadRequest, ReadSpec, ReadResult]):
 
     def written_table(self) -> str:
         return canonical_uri(self.request.staging)
-
-    def fingerprints(self, spec: ReadSpec) -> tuple[str, ...]:
-        return (fingerprint(spec, spec.step),)
 
     def planned_version(self, spec: ReadSpec) -> int:
         return spec.step.planned_on.version if spec.step.planned_on is not None else -1
@@ -653,17 +638,13 @@ def _proves(proof: Proof | None, plan: Plan) -> bool:
     return _covers(proof.seal, step.starting_version, step.ending_version)
 
 
-def _holds(newest: Seal, seal: Seal) -> bool:
-    return _covers(newest, seal.step.starting_version, seal.step.ending_version)
-
-
 def _covers(seal: Seal, starting: int, ending: int) -> bool:
     # An empty load starts at -1, before everything.
     return seal.applied_from <= max(starting, 0) and ending <= seal.watermark
 
 
 def _range(commits: tuple[tuple[Seal, Commit], ...]) -> VersionRange | None:
-    """Return the versions that commits applied; those of a load only where it stands alone."""
+    """Return the versions that commits applied, first to last; those of a load only where it stands alone."""
     steps = [seal.step for seal, _ in commits]
     applied = [step for step in steps if step.kind == "apply"] or steps[-1:]
     starting = applied[0].starting_version

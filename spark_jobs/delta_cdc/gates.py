@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from delta_cdc.log.table import DeltaLog, TableState
     from delta_cdc.watermark import Seal
 
-#: Files of a commit that are looked for. VACUUM goes by age, so those of one commit go together.
+#: Files of a commit that are looked for: VACUUM goes by age, so those of one commit go together.
 _SAMPLE = 32
 
 
@@ -204,12 +204,11 @@ async def check_start(log: DeltaLog, version: int) -> None:
 
 
 async def check_files(log: DeltaLog, commit: Commit) -> None:
-    """Refuse a range whose oldest change is no longer on storage.
+    """Refuse a range of which a commit's changes are no longer on storage.
 
-    Nothing in the log tells what VACUUM deleted. It deletes by age, so the files of the first commit that
-    changes data tell for the whole range; of a large commit a sample does.
+    Nothing in the log tells what VACUUM deleted. Of a large commit a sample does.
 
-    :param commit: the first commit that changes data
+    :param commit: one that changes data
     :raises VersionsExpired: names a file that is gone
     """
     wanted = [

@@ -32,6 +32,8 @@ def replaces_all_rows(operation: str, parameters: Mapping[str, Any] | None) -> b
         return True
     if name == "DELETE":
         return str(given.get("predicate") or "[]").replace(" ", "") in _EVERY_ROW
+    if name == "STREAMING UPDATE":
+        return str(given.get("outputMode", "")).lower() == "complete"
     if name == "WRITE" and str(given.get("mode", "")).lower() == "overwrite":
         dynamic = str(given.get("isDynamicPartitionOverwrite", "")).lower() == "true"
         return not given.get("predicate") and not dynamic

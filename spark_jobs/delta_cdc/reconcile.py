@@ -15,6 +15,7 @@ from delta_cdc.errors import (
     NotADeltaTable,
     PipelineAdopted,
     ProofExpired,
+    SealUnreadable,
     TableNotFound,
     TargetChangedUnderneath,
     TargetReplaced,
@@ -47,6 +48,7 @@ class Proof:
         the caller declared
     :param next_number: the only seal number that can commit next
     :param empty: whether the target holds no row (told only where there is no seal)
+    :param was_sealed: whether this pipeline ever sealed the table, taken back or not
     :param commit: the commit that carries ``seal``; None where a :class:`Mirror` proves in its place
     """
 
@@ -55,6 +57,7 @@ class Proof:
     target: TableState
     notes: tuple[str, ...] = ()
     empty: bool = False
+    was_sealed: bool = True
     commit: Commit | None = None
 
 
@@ -62,27 +65,33 @@ class Proof:
 class Mirror:
     """A copy of the newest seal, kept outside the target for the day its log is cleaned.
 
-    It proves only together with the target's own transaction: the same table, and the same seal number.
+    It proves only together with the target's log: the same table, the same seal number, and every commit
+    after the sealed one still there, because a RESTORE that was cleaned as well would leave no trace.
+
+    :param target_version: the version of the target that carries the seal
     """
 
     seal: Seal
     target_table_id: str
+    target_version: int
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
-        return {"seal": self.seal.to_json(), "target_table_id": self.target_table_id}
+        return {
+            "seal": self.seal.to_json(),
+            "target_table_id": self.target_table_id,
+            "target_version": self.target_version,
+        }
 
     @classmethod
     def from_dict(cls, value: Any) -> Mirror | None:
         """Read the JSON form; None for anything else: people can edit the store it is kept in."""
-        if not isinstance(value, dict) or not isinstance(value.get("target_table_id"), str):
+        given = value if isinstance(value, dict) else {}
+        text, table_id, version = (given.get(name) for name in ("seal", "target_table_id", "target_version"))
+        seal = Seal.from_json(text) if isinstance(text, str) else None
+        if seal is None or not isinstance(table_id, str) or not isinstance(version, int):
             return None
-        text = value.get("seal")
-        try:
-            seal = Seal.from_json(text) if isinstance(text, str) else None
-        except (KeyError, TypeError):
-            return None
-        return cls(seal, value["target_table_id"]) if seal is not None else None
+        return cls(seal, table_id, version)
 
 
 @dataclass
@@ -182,10 +191,8 @@ async def reconcile_async(
     back = Backwards(log)
     walk = await _walk(log, back, state, pipeline) if stored is not None else _Walk()
     if walk.cleaned is not None and stored is not None:
-        proof = _mirrored(walk, state, pipeline, stored, mirror)
-        if proof is None:
-            # Not even declared: an initial_load that stays in a DAG would declare an old version again.
-            raise _expired(state, pipeline, walk.cleaned)
+        # A declared state does not help: an initial_load that stays in a DAG would declare an old version.
+        proof = _mirrored(walk, state, pipeline, stored, Mirror.from_dict(mirror()) if mirror else None)
     elif walk.seal is not None and walk.commit is not None:
         proof = await _sealed(back, walk, walk.seal, walk.commit, state, stored)
     else:
@@ -193,12 +200,20 @@ async def reconcile_async(
     if proof is None or proof.seal is None:
         return await _unsealed(log, back, state, pipeline, stored, tuple(walk.notes), declared=declared)
     if proof.seal.successor is not None and not closed:
-        raise PipelineAdopted(
-            f"The target {state.uri} was taken over by pipeline {proof.seal.successor} at watermark "
-            f"{proof.seal.watermark}; {pipeline} has ended.",
-            remedy=f"run {proof.seal.successor}, or set adopt_from to it to take the target back.",
-        )
+        raise adopted_by(state, proof.seal)
     return proof
+
+
+def adopted_by(target: TableState, last: Seal) -> PipelineAdopted:
+    """Build the error for a pipeline that has ended.
+
+    :param last: its last seal
+    """
+    return PipelineAdopted(
+        f"The target {target.uri} was taken over by pipeline {last.successor} at watermark {last.watermark}; "
+        f"{last.pipeline} has ended.",
+        remedy=f"run {last.successor}, or set adopt_from to it to take the target back.",
+    )
 
 
 async def _sealed(
@@ -210,23 +225,21 @@ async def _sealed(
     return Proof(seal=seal, next_number=number + 1, target=state, notes=tuple(walk.notes), commit=commit)
 
 
-def _mirrored(
-    walk: _Walk, state: TableState, pipeline: str, stored: int, mirror: Callable[[], Any] | None
-) -> Proof | None:
+def _mirrored(walk: _Walk, state: TableState, pipeline: str, stored: int, mirror: Mirror | None) -> Proof:
     """Return what the mirror proves in the place of a commit that is gone."""
-    found = Mirror.from_dict(mirror()) if mirror is not None else None
-    if (
-        found is None
-        or not walk.is_plain
-        or found.target_table_id != state.table_id
-        or (found.seal.pipeline, found.seal.number) != (pipeline, stored)
-    ):
-        return None
+    assert walk.cleaned is not None
+    fits = (
+        mirror is not None
+        and mirror.target_table_id == state.table_id
+        and (mirror.seal.pipeline, mirror.seal.number) == (pipeline, stored)
+    )
+    if mirror is None or not fits or not walk.is_plain or walk.cleaned > mirror.target_version:
+        raise _expired(state, pipeline, walk.cleaned, mirror if fits else None)
     note = (
-        f"The commit with watermark {found.seal.watermark} was cleaned from the log of {state.uri}; the "
+        f"The commit with watermark {mirror.seal.watermark} was cleaned from the log of {state.uri}; the "
         f"watermark's copy outside proves it (seal {stored})."
     )
-    return Proof(seal=found.seal, next_number=stored + 1, target=state, notes=(note,))
+    return Proof(seal=mirror.seal, next_number=stored + 1, target=state, notes=(note,))
 
 
 def reconcile(log: DeltaLog, pipeline: str, *, mirror: Callable[[], Any] | None = None) -> Proof | None:
@@ -237,23 +250,30 @@ def reconcile(log: DeltaLog, pipeline: str, *, mirror: Callable[[], Any] | None 
 
 
 async def own_commits(
-    log: DeltaLog, pipeline: str, fingerprints: Sequence[str], after: int, newest: int
+    log: DeltaLog, pipeline: str, plans: Sequence[str], after: int
 ) -> tuple[tuple[Seal, Commit], ...]:
-    """Return the sealed commits in ``(after, newest]`` with one of the fingerprints, oldest first.
+    """Return the sealed commits after a version that plans of ours made and that are in effect, oldest first.
 
-    Where the log was cleaned the walk ends.
+    The walk is the one that finds the newest seal, so what a RESTORE took back is not among them. Where the
+    log was cleaned it ends.
+
+    :param plans: :func:`delta_cdc.spec.fingerprint` of each plan
+    :param after: the oldest version of the table that one of them was made on; -1 is none
     """
     found = []
     back = Backwards(log)
-    for version in range(newest, after, -1):
+    version = await log.newest_version()
+    while version > after:
         commit = await back.get(version)
         if commit is None:
             break
+        if restores(commit):
+            version = await _restored_version(log, back, commit)
+            continue
         seal = seal_of(commit, pipeline)
-        if seal is not None and seal.step.fingerprint in fingerprints:
+        if seal is not None and seal.step.fingerprint.rpartition(":")[0] in plans:
             found.append((seal, commit))
-            if len(found) == len(fingerprints):
-                break
+        version -= 1
     return tuple(reversed(found))
 
 
@@ -270,8 +290,9 @@ async def _walk(log: DeltaLog, back: Backwards, state: TableState, pipeline: str
         if walk.seal is not None:
             walk.commit = commit
             break
+        _refuse_unreadable(state, pipeline, commit)
         if restores(commit):
-            version = await _restored_version(log, back, state, commit)
+            version = await _restored_version(log, back, commit)
             walk.notes.append(
                 f"The target {state.uri} was restored in version {commit.version} to version {version}: the "
                 "watermark is the one true there."
@@ -304,7 +325,14 @@ async def _unsealed(
             'of a table made by hand with initial_load {"none_at": V}, or use a target of its own.',
         )
     number = stored + 1 if stored is not None else await _first_number(log, state)
-    return Proof(seal=None, next_number=number, target=state, notes=notes, empty=empty)
+    return Proof(
+        seal=None,
+        next_number=number,
+        target=state,
+        notes=notes,
+        empty=empty,
+        was_sealed=stored is not None,
+    )
 
 
 async def _first_number(log: DeltaLog, state: TableState) -> int:
@@ -327,7 +355,7 @@ async def _other_pipelines(back: Backwards, state: TableState, pipeline: str) ->
 
 
 # -- RESTORE ------------------------------------------------------------------------------------
-async def _restored_version(log: DeltaLog, back: Backwards, state: TableState, restore: Commit) -> int:
+async def _restored_version(log: DeltaLog, back: Backwards, restore: Commit) -> int:
     version = restore.info.operation_parameters.get("version")
     if version is not None:
         return int(version)
@@ -338,7 +366,7 @@ async def _restored_version(log: DeltaLog, back: Backwards, state: TableState, r
         if await _same_files(log, candidate, restore.version):
             return candidate
     raise ProofExpired(
-        f"Version {restore.version} of the target {state.uri} is a RESTORE to the time {timestamp}, and no "
+        f"Version {restore.version} of the target {log.uri} is a RESTORE to the time {timestamp}, and no "
         "version of the log holds what was restored.",
         remedy="RESTORE the target to a version by its number, then run again.",
     )
@@ -403,10 +431,27 @@ def _refuse_retention(state: TableState) -> None:
         )
 
 
-def _expired(state: TableState, pipeline: str, version: int) -> ProofExpired:
+def _refuse_unreadable(state: TableState, pipeline: str, commit: Commit) -> None:
+    """A commit of this pipeline always has a seal: passing over it would take the watermark back."""
+    if any(txn.app_id == app_id(pipeline) for txn in commit.txns):
+        raise SealUnreadable(
+            f"Version {commit.version} of the target {state.uri} has a transaction of pipeline {pipeline}, "
+            "and no seal that this release can read.",
+            remedy="run the release that wrote it, or a newer one; if something else writes under the "
+            f"transaction id {app_id(pipeline)}, RESTORE the target to version {commit.version - 1}.",
+        )
+
+
+def _expired(state: TableState, pipeline: str, version: int, mirror: Mirror | None) -> ProofExpired:
+    known = ""
+    if mirror is not None:
+        known = (
+            f" Its copy outside says watermark {mirror.seal.watermark} for version {mirror.target_version}, "
+            "but whether the target was restored or replaced since cannot be told."
+        )
     return ProofExpired(
         f"The log of the target {state.uri} knows a transaction of pipeline {pipeline}, but the commit that "
-        f"carried its watermark is gone (version {version} was cleaned).",
+        f"carried its watermark is gone (version {version} was cleaned).{known}",
         remedy="drop the target, so that it is loaded anew; or, where you know the source version V that it "
         'holds, go on under a new pipeline name with initial_load {"none_at": V}.',
     )

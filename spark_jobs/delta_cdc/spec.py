@@ -86,10 +86,11 @@ class Segment:
 class Step:
     """One sealed commit.
 
-    :param kind: ``load`` (a snapshot of ``ending_version``; with ``empty`` no rows, only schema and seal),
-        ``apply`` (the changes of the range), ``reseal`` (no rows: the same state under a new seal) or
-        ``adopt`` (no rows: the state of another pipeline of this target under a seal of this one; with
-        ``successor`` the closing seal of that other pipeline)
+    :param kind: ``load`` (a snapshot of ``ending_version``; -1 is before all rows), ``declare`` (no rows:
+        what the target holds counts as that snapshot; makes an empty target where there is none), ``apply``
+        (the changes of the range), ``reseal`` (no rows: the same state under a new seal) or ``adopt`` (no
+        rows: the state of another pipeline of this target under a seal of this one; with ``successor`` the
+        closing seal of that other pipeline)
     :param applied_from: what the seal will say; see :class:`delta_cdc.watermark.Seal`
     :param planned_on: the target as planned; None = no table yet, or made by the step before
     :param source_columns: the source's columns as of ``ending_version``
@@ -100,7 +101,7 @@ class Step:
     :param successor: the pipeline that goes on where this seal ends the other one
     """
 
-    kind: Literal["load", "apply", "reseal", "adopt"]
+    kind: Literal["load", "declare", "apply", "reseal", "adopt"]
     starting_version: int
     ending_version: int
     seal_number: int
@@ -109,12 +110,16 @@ class Step:
     source_columns: tuple[str, ...]
     planned_on: PlannedOn | None = None
     staging: Staging | None = None
-    empty: bool = False
     highest_sequence: str | None = None
     segments: tuple[Segment, ...] = ()
     configuration: dict[str, Any] = field(default_factory=dict)
     pipeline: str | None = None
     successor: str | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether a load or declaration brings no rows."""
+        return self.kind == "declare" or self.ending_version < 0
 
     @property
     def first_read(self) -> int:
@@ -217,10 +222,14 @@ def sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def fingerprint(spec: ApplySpec | ReadSpec, step: Step) -> str:
-    """Identify one step of a plan: the same in every attempt at it, different for any other work."""
-    parts = {**asdict(spec), "steps": None, "step": asdict(step)}
-    return sha256(json.dumps(parts, sort_keys=True))
+def fingerprint(spec: ApplySpec | ReadSpec) -> str:
+    """Identify a plan: the same in every attempt at it, different for any other work."""
+    return sha256(json.dumps(asdict(spec), sort_keys=True))
+
+
+def step_fingerprint(spec: ApplySpec | ReadSpec, seal_number: int) -> str:
+    """Identify one step of a plan, by the number of its seal; it begins with the plan's fingerprint."""
+    return f"{fingerprint(spec)}:{seal_number}"
 
 
 def from_json(text: str) -> Spec:

@@ -9,7 +9,7 @@ from delta_cdc import phases
 from delta_cdc.apply import layout
 from delta_cdc.apply.commit import commit, look, overtaken, private_session, refuse_unsafe_log_store
 from delta_cdc.changes import feed
-from delta_cdc.spec import JobResult, fingerprint
+from delta_cdc.spec import JobResult, step_fingerprint
 from delta_cdc.watermark import Seal, SealStep
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def run(spark: SparkSession, spec: ReadSpec) -> JobResult:
             kind="read",
             starting_version=step.starting_version,
             ending_version=step.ending_version,
-            fingerprint=fingerprint(spec, step),
+            fingerprint=step_fingerprint(spec, step.seal_number),
             run_id=spec.run_id,
             planned_on=step.planned_on,
         ),

@@ -39,8 +39,8 @@ class Status:
     :param lag_commits: those among them that change data
     :param lag_bytes: bytes that reading them takes
     :param lag_seconds: age of the oldest of them; 0 where there is none
-    :param readable_until: when the oldest change that is not applied leaves the source's retention, or, where
-        there is none, when the sealed commit leaves the target's log; ISO 8601 in UTC
+    :param readable_until: until when the pipeline can go on: then the sealed commit leaves the target's log,
+        or what is not applied yet leaves the source's log or its storage; ISO 8601 in UTC
     :param findings: what somebody should see to, one sentence each
     :param seal: the newest seal as JSON
     """
@@ -118,7 +118,8 @@ async def _compared(read: DeltaLog, state: TableState, proof: Proof, seal: Seal,
     behind, lost = await _behind(read, seal, state)
     changing = [commit for commit in behind if commit.changes_data]
     age = now - changing[0].timestamp if changing else 0
-    until, warning = _until(state, proof, changing, now)
+    terms = _terms(state, proof, behind)
+    warnings = [warning for term in terms if (warning := term.warning(now)) is not None]
     return Status(
         pipeline=seal.pipeline,
         target=proof.target.uri,
@@ -130,8 +131,8 @@ async def _compared(read: DeltaLog, state: TableState, proof: Proof, seal: Seal,
         lag_commits=len(changing),
         lag_bytes=sum(commit.bytes_to_read for commit in changing),
         lag_seconds=age / 1000,
-        readable_until=_iso(until) if until is not None else None,
-        findings=(*notes, *lost, *warning),
+        readable_until=_iso(terms[0].until) if terms else None,
+        findings=(*notes, *lost, *warnings),
         seal={**asdict(seal)},
     )
 
@@ -146,30 +147,42 @@ async def _behind(
         return await read.commits(range(first, state.version + 1)), (str(error),)
 
 
-def _until(
-    state: TableState, proof: Proof, changing: list[Commit], now: int
-) -> tuple[int | None, tuple[str, ...]]:
-    """Return when the pipeline can no longer go on, and the warning past half of that time."""
-    if changing:
-        first = changing[0]
-        names = (FILE_RETENTION, LOG_RETENTION)
-        name = min(names, key=lambda each: milliseconds_of(each, state.configuration))
-        what = f"version {first.version} of the source, the oldest change that is not applied,"
-        start, table = first.timestamp, state
-    elif proof.commit is not None:
-        name, what = (
-            LOG_RETENTION,
-            f"version {proof.commit.version} of the target, which carries the watermark,",
-        )
-        start, table = proof.commit.timestamp, proof.target
-    else:
-        return None, ()
-    limit = milliseconds_of(name, table.configuration)
-    if now - start <= limit // 2:
-        return start + limit, ()
-    kept = f"{name} of {table.uri} is {text_of(name, table.configuration)}"
-    warning = f"{what} is {readable(now - start)} old, past half of what is kept ({kept}): run the pipeline."
-    return start + limit, (f"{warning[0].upper()}{warning[1:]}",)
+@dataclass(frozen=True)
+class _Term:
+    """Something that is kept for a time only, and that the pipeline needs (times in epoch milliseconds)."""
+
+    what: str
+    since: int
+    retention: str
+    table: TableState
+
+    @property
+    def until(self) -> int:
+        return self.since + milliseconds_of(self.retention, self.table.configuration)
+
+    def warning(self, now: int) -> str | None:
+        """Return a sentence past half of the time."""
+        if now - self.since <= (self.until - self.since) // 2:
+            return None
+        kept = f"{self.retention} of {self.table.uri} is {text_of(self.retention, self.table.configuration)}"
+        age = readable(now - self.since)
+        return f"{self.what} is {age} old, past half of what is kept ({kept}): run the pipeline."
+
+
+def _terms(state: TableState, proof: Proof, behind: tuple[Commit, ...]) -> list[_Term]:
+    """Return what has to be there when the pipeline runs next."""
+    found = []
+    if proof.commit is not None:
+        what = f"Version {proof.commit.version} of the target, which carries the watermark,"
+        found.append(_Term(what, proof.commit.timestamp, LOG_RETENTION, proof.target))
+    if behind:
+        what = f"Version {behind[0].version} of the source, the first one after the watermark,"
+        found.append(_Term(what, behind[0].timestamp, LOG_RETENTION, state))
+    changing = next((commit for commit in behind if commit.changes_data), None)
+    if changing is not None:
+        what = f"Version {changing.version} of the source, the oldest change that is not applied,"
+        found.append(_Term(what, changing.timestamp, FILE_RETENTION, state))
+    return sorted(found, key=lambda term: term.until)
 
 
 def _iso(milliseconds: int) -> str:

@@ -16,7 +16,7 @@ from typing import Any, Literal
 SEAL_FORMAT = 1
 _MARK = "delta_cdc"
 
-StepKind = Literal["load", "apply", "read", "commit", "reseal", "adopt"]
+StepKind = Literal["load", "declare", "apply", "read", "commit", "reseal", "adopt"]
 
 
 def app_id(pipeline: str) -> str:
@@ -42,7 +42,10 @@ class PlannedOn:
 
 @dataclass(frozen=True)
 class SealStep:
-    """What the sealed commit itself did (the rest of a :class:`Seal` is the whole state)."""
+    """What the sealed commit itself did (the rest of a :class:`Seal` is the whole state).
+
+    :param fingerprint: :func:`delta_cdc.spec.step_fingerprint` of the plan and this step
+    """
 
     kind: StepKind
     starting_version: int
@@ -102,9 +105,13 @@ class Seal:
             return None
         if not isinstance(data, dict) or data.pop(_MARK, None) != SEAL_FORMAT:
             return None
-        step = data.pop("step")
-        planned = step.pop("planned_on", None)
-        return cls(
-            **{**data, "truncate_sequences": tuple(data.get("truncate_sequences", ()))},
-            step=SealStep(**step, planned_on=PlannedOn(**planned) if planned else None),
-        )
+        try:
+            step = data.pop("step")
+            planned = step.pop("planned_on", None)
+            return cls(
+                **{**data, "truncate_sequences": tuple(data.get("truncate_sequences", ()))},
+                step=SealStep(**step, planned_on=PlannedOn(**planned) if planned else None),
+            )
+        except (KeyError, TypeError, AttributeError):
+            # Fields that another release wrote, or somebody's own JSON.
+            return None

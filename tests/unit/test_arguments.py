@@ -56,6 +56,15 @@ def test_initial_load() -> None:
     assert arguments.initial_load("") == "snapshot"
     assert arguments.initial_load({"from_version": "3"}) == {"from_version": 3}
     assert arguments.initial_load({"from_version": ""}) == "snapshot"
+    assert arguments.initial_load("none") == "none"
+    assert arguments.initial_load({"none_at": "7"}) == {"none_at": 7}
+
+
+def test_a_declared_version_is_never_guessed() -> None:
+    """An empty field of a form must not come to mean the newest version."""
+    for nothing in ("", None, "None"):
+        with pytest.raises(InvalidConfiguration, match="none_at"):
+            arguments.initial_load({"none_at": nothing})
 
 
 @pytest.mark.parametrize("value", ["everything", {"from": 3}, {"from_version": "x"}, 3])

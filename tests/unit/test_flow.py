@@ -19,7 +19,15 @@ from delta_cdc.errors import (
 from delta_cdc.flow import NoPins, committed, published, run_apply, run_read
 from delta_cdc.plan import ApplyRequest, ReadRequest
 from delta_cdc.reconcile import Mirror
-from delta_cdc.spec import ApplyOptions, ApplySpec, JobResult, ReadSpec, Step, fingerprint
+from delta_cdc.spec import (
+    ApplyOptions,
+    ApplySpec,
+    JobResult,
+    ReadSpec,
+    Step,
+    fingerprint,
+    step_fingerprint,
+)
 from delta_cdc.versions import VersionRange
 from delta_cdc.watermark import PlannedOn, Seal, SealStep, Watermark
 from tests.support.logs import FEED, LogTable
@@ -66,6 +74,9 @@ class World:
     def commit(self, spec: ApplySpec, steps: tuple[Step, ...]) -> JobResult:
         for step in steps:
             load = step.kind == "load"
+            if step.planned_on is None and self.target.version >= 0:
+                # What the engine does for a step that follows another one.
+                step = replace(step, planned_on=PlannedOn(self.target.table_id, self.target.version))
             made = Seal(
                 pipeline=step.pipeline or spec.pipeline,
                 number=step.seal_number,
@@ -78,7 +89,7 @@ class World:
                     kind=step.kind,
                     starting_version=step.starting_version,
                     ending_version=step.ending_version,
-                    fingerprint=fingerprint(spec, step),
+                    fingerprint=step_fingerprint(spec, step.seal_number),
                     run_id=spec.run_id,
                     planned_on=step.planned_on,
                     counts={"suppressed": 4},
@@ -109,7 +120,7 @@ class World:
                 kind="read",
                 starting_version=step.starting_version,
                 ending_version=step.ending_version,
-                fingerprint=fingerprint(spec, step),
+                fingerprint=step_fingerprint(spec, step.seal_number),
                 run_id=spec.run_id,
                 planned_on=step.planned_on,
             ),
@@ -352,6 +363,40 @@ def test_many_milestones_are_known_again(world: World) -> None:
     assert (again.versions, again.counts) == (VersionRange(4, 65), first.counts)
 
 
+def test_more_milestones_than_a_pin_has_room_for(world: World) -> None:
+    for _ in range(450):
+        world.source.append()
+    result = world.apply(milestone_versions=1)
+    assert (result.versions, result.counts["inserted"]) == (VersionRange(4, 455), 452 * 3)
+
+
+def test_another_run_between_our_milestones(world: World) -> None:
+    """What is ours is told whole, whoever was in between."""
+    world.source.append()
+
+    def dies(spec: ApplySpec) -> JobResult:
+        world.commit(spec, spec.steps[:1])
+        raise Boom("killed")
+
+    with pytest.raises(Boom):
+        world.unpublished(dies, milestone_versions=1)
+    mine, world.pins = world.pins, NoPins()
+    world.apply(run_id="twin", ending_version=5)
+    world.pins = mine
+    result = world.apply(milestone_versions=1)
+    assert (result.versions, result.counts["inserted"]) == (VersionRange(4, 6), 6)
+
+
+def test_what_was_restored_and_applied_by_another_run_is_not_ours(world: World) -> None:
+    world.unpublished()
+    mine, world.pins = world.pins, NoPins()
+    world.target.restore(0)
+    world.apply(run_id="twin")
+    world.pins = mine
+    again = world.unpublished(never)
+    assert (again.applied, again.watermark) == (False, Watermark("source-id", 5))
+
+
 # -- seals without rows -------------------------------------------------------------------------
 def resealed(world: World) -> ApplyResult:
     world.apply()
@@ -400,6 +445,7 @@ def test_the_result_carries_the_whole_seal_for_the_mirror(world: World) -> None:
     kept = Mirror.from_dict(result.mirror)
     assert kept is not None
     assert (kept.seal.number, kept.seal.watermark, kept.target_table_id) == (result.seal, 5, "id-1")
+    assert kept.target_version == result.target_version
     assert "mirror" not in result.to_dict()
 
 
@@ -426,7 +472,7 @@ def test_the_orphan_of_a_killed_worker_is_known_though_the_target_moved(world: W
     world.target.optimize()
 
     def loses(spec: ApplySpec) -> JobResult:
-        assert fingerprint(spec, spec.steps[0]) != fingerprint(orphans[0], orphans[0].steps[0])
+        assert fingerprint(spec) != fingerprint(orphans[0])
         world.engine(orphans[0])
         return JobResult(status="skipped")
 

@@ -84,11 +84,17 @@ def test_a_spec_file_is_checked_against_its_hash(tmp_path: Path) -> None:
         specs.read(str(file), specs.sha256(text))
 
 
-def test_a_fingerprint_names_one_step_of_one_plan() -> None:
-    other_step = replace(STEP, ending_version=21)
-    assert specs.fingerprint(APPLY, STEP) == specs.fingerprint(replace(APPLY, steps=(STEP, other_step)), STEP)
-    assert specs.fingerprint(APPLY, STEP) != specs.fingerprint(APPLY, other_step)
-    assert specs.fingerprint(APPLY, STEP) != specs.fingerprint(replace(APPLY, pipeline="another"), STEP)
+def test_a_fingerprint_names_one_plan_and_one_step_of_it() -> None:
+    again = specs.from_json(specs.to_json(APPLY))
+    assert isinstance(again, specs.ApplySpec)
+    assert specs.fingerprint(again) == specs.fingerprint(APPLY)
+    for other in (
+        replace(APPLY, steps=(replace(STEP, ending_version=21),)),
+        replace(APPLY, pipeline="another"),
+    ):
+        assert specs.fingerprint(other) != specs.fingerprint(APPLY)
+    assert specs.step_fingerprint(APPLY, 7) != specs.step_fingerprint(APPLY, 8)
+    assert specs.step_fingerprint(APPLY, 7).startswith(specs.fingerprint(APPLY))
 
 
 def test_a_result_reads_back_whole() -> None:

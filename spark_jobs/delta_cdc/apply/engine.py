@@ -21,7 +21,7 @@ from delta_cdc.apply.commit import (
 )
 from delta_cdc.changes import feed
 from delta_cdc.errors import NotInsertOnly
-from delta_cdc.spec import JobResult, fingerprint
+from delta_cdc.spec import JobResult, step_fingerprint
 from delta_cdc.sql import PLAN_PREFIX, quote, table
 from delta_cdc.watermark import PlannedOn, Seal, SealStep
 
@@ -57,6 +57,7 @@ class _Work:
 class _Done:
     """What became of a step; its counts and highest sequence hold where it committed."""
 
+    step: Step
     outcome: Outcome
     work: _Work
 
@@ -74,7 +75,10 @@ def run(spark: SparkSession, spec: ApplySpec) -> JobResult:
     previous: _Done | None = None
     for step in spec.steps:
         if previous is not None:
-            step = _following(session, spec, step, previous)
+            followed = _following(session, spec, step, previous)
+            if isinstance(followed, str):
+                return JobResult("stale", counts=counts, message=followed)
+            step = followed
         previous = _run_step(session, spec, step)
         if previous.outcome.status != "committed":
             return JobResult(previous.outcome.status, counts=counts, message=previous.outcome.message)
@@ -83,12 +87,22 @@ def run(spark: SparkSession, spec: ApplySpec) -> JobResult:
     return JobResult(status="committed", counts=counts)
 
 
-def _following(session: SparkSession, spec: ApplySpec, step: Step, previous: _Done) -> Step:
-    """Return the step as planned on what the step before it committed, exactly that version."""
+def _following(session: SparkSession, spec: ApplySpec, step: Step, previous: _Done) -> Step | str:
+    """Return the step as planned on what the step before it committed, exactly that version.
+
+    Where a RESTORE or a replacement came between the last look of that step and its commit, only a text that
+    says so: nothing may be put on top, because the next planner looks no further back than the newest seal's
+    own plan.
+    """
     assert previous.outcome.version is not None
+    seen = look(session, spec.target_uri)
+    if previous.step.planned_on is not None:
+        reason = overtaken(session, spec.target_uri, previous.step.planned_on, seen)
+        if reason is not None:
+            return reason
     return replace(
         step,
-        planned_on=PlannedOn(look(session, spec.target_uri).table_id, previous.outcome.version),
+        planned_on=PlannedOn(seen.table_id, previous.outcome.version),
         highest_sequence=previous.work.highest_sequence,
     )
 
@@ -100,13 +114,13 @@ def _run_step(session: SparkSession, spec: ApplySpec, step: Step) -> _Done:
     phases.reached("planned")
     other = feed.changed_source(session, spec.source_uri, step)
     if other is not None:
-        return _Done(Outcome("stale", message=other), work)
+        return _Done(step, Outcome("stale", message=other), work)
     seen: Seen | None = None
     if step.planned_on is not None:
         seen = look(session, spec.target_uri)
         reason = overtaken(session, spec.target_uri, step.planned_on, seen)
         if reason is not None:
-            return _Done(Outcome("stale", message=reason), work)
+            return _Done(step, Outcome("stale", message=reason), work)
     known = ", ".join(f"{count} {name}" for name, count in work.counts.items())
     log.info("committing %s to %s (%s)", what, spec.target_uri, known or "append")
     try:
@@ -116,17 +130,17 @@ def _run_step(session: SparkSession, spec: ApplySpec, step: Step) -> _Done:
         reason = _overtaken_since(session, spec, step) if b.DUPLICATE_MARK in str(error) else None
         if reason is None:
             raise
-        return _Done(Outcome("stale", message=reason), work)
+        return _Done(step, Outcome("stale", message=reason), work)
     if outcome.status == "committed":
         log.info("committed version %s of %s, seal %s", outcome.version, spec.target_uri, step.seal_number)
         _tidy(session, spec, step, work.shape, seen)
-    return _Done(outcome, work)
+    return _Done(step, outcome, work)
 
 
 def _told(spec: ApplySpec, step: Step) -> str:
     if step.kind == "apply":
         return f"versions {step.starting_version}-{step.ending_version} of {spec.source_uri}"
-    if step.kind == "load" and not step.empty:
+    if step.kind == "load" and not step.is_empty:
         return f"a snapshot of version {step.ending_version} of {spec.source_uri}"
     return f"a seal without rows for version {step.ending_version} of {spec.source_uri}"
 
@@ -154,7 +168,7 @@ def _tidy(session: SparkSession, spec: ApplySpec, step: Step, shape: Shape | Non
 
 
 def _prepare(session: SparkSession, spec: ApplySpec, step: Step) -> _Work:
-    if step.kind == "load":
+    if step.kind in ("load", "declare"):
         return _load(session, spec, step)
     if step.kind != "apply":
         return _seal_alone(session, spec, step)
@@ -186,12 +200,10 @@ def _seal(spec: ApplySpec, step: Step, work: _Work) -> Seal:
         configuration=step.configuration if work.shape is None else _configuration(spec.options, work.shape),
         successor=step.successor,
         step=SealStep(
-            # What was declared to be there already, no step of ours moved.
-            kind="adopt" if step.kind == "load" and step.empty and step.ending_version >= 0 else step.kind,
+            kind=step.kind,
             starting_version=step.starting_version,
             ending_version=step.ending_version,
-            # The plan's own step: with ``planned_on`` as planned, so that the planner knows it again.
-            fingerprint=next(fingerprint(spec, s) for s in spec.steps if s.seal_number == step.seal_number),
+            fingerprint=step_fingerprint(spec, step.seal_number),
             run_id=spec.run_id,
             planned_on=step.planned_on,
             counts=work.counts,
@@ -230,10 +242,10 @@ def _listed(columns: tuple[str, ...] | None) -> list[str] | None:
 def _load(session: SparkSession, spec: ApplySpec, step: Step) -> _Work:
     from pyspark.sql import functions as F
 
-    # An empty load stands before version 0, which then only lends its schema.
+    # A load before version 0 borrows its schema.
     options, version = spec.options, max(step.ending_version, 0)
     source_rows = feed.snapshot_rows(session, spec.source_uri, version, step.source_columns, step.staging)
-    if step.empty:
+    if step.is_empty:
         source_rows = source_rows.limit(0)
     stamped = source_rows.withColumn(feed.CHANGE_TYPE, F.lit("insert")).withColumn(
         feed.COMMIT_VERSION, F.lit(version).cast("bigint")
@@ -256,7 +268,7 @@ def _load(session: SparkSession, spec: ApplySpec, step: Step) -> _Work:
         )
     if step.planned_on is not None:
         schema.check_target(session, spec, target_rows.schema)
-        if step.empty and shape.sequence_type is not None:
+        if step.is_empty and shape.sequence_type is not None:
             highest = _highest_in_target(session, spec)
     writer = layout.arranged(target_rows, shape, options).write.format("delta")
     if step.planned_on is None:

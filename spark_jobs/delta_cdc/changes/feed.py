@@ -131,8 +131,8 @@ def changed_source(session: SparkSession, source: str, step: Step) -> str | None
     Between planning and reading, a table can be dropped and made again at the same place. What tells them
     apart is the commit file at the end of the range, by its hash.
     """
-    if step.staging is not None or not step.source_commit_hash or step.kind == "adopt":
-        # An adopted watermark may be older than the log; nothing is read on its account.
+    if step.staging is not None or not step.source_commit_hash or step.kind in ("adopt", "reseal"):
+        # No rows are read, and the watermark may be older than the source's log.
         return None
     # The reader takes its path for a pattern.
     folder = re.sub(r"([\\*?\[\]{}^,])", r"\\\1", source.rstrip("/"))

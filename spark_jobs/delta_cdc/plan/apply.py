@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from delta_cdc import checks, gates
-from delta_cdc.errors import RangeNotContiguous, SourceHistoryChanged
+from delta_cdc.errors import InvalidConfiguration, RangeNotContiguous, SourceHistoryChanged
 from delta_cdc.log.store import canonical_uri, spark_uri
 from delta_cdc.log.table import DeltaLog, run_sync
 from delta_cdc.plan import ranges
@@ -53,7 +53,7 @@ async def plan_apply_async(request: ApplyRequest, memory: Memory | None = None) 
 async def _from_watermark(request: ApplyRequest, sight: Sight, seal: Seal) -> Plan:
     chosen = await ranges.choose(sight, seal)
     if not isinstance(chosen, ranges.Chosen):
-        return _seal_alone(request, sight, seal, chosen)
+        return await _seal_alone(request, sight, seal, chosen)
     made = await _steps(request, sight, chosen, sight.next_number, seal.applied_from)
     first = replace(made[0], planned_on=sight.planned_on, highest_sequence=seal.highest_sequence)
     return _planned(request, sight, chosen.at_end, (first, *made[1:]), chosen.notes, chosen.versions)
@@ -99,14 +99,18 @@ def _planned(
 
 
 # -- nothing to apply ---------------------------------------------------------------------------
-def _seal_alone(request: ApplyRequest, sight: Sight, seal: Seal, found: Nothing) -> Plan:
-    """Plan no rows: nothing at all, or a seal that is due."""
+async def _seal_alone(request: ApplyRequest, sight: Sight, seal: Seal, found: Nothing) -> Plan:
+    """Plan no rows: nothing at all, or a seal that is due.
+
+    :raises SchemaChangeInRange: a seal is due, and would carry the watermark over a column that was lost
+    """
     if sight.before:
         return _planned(request, sight, sight.source, (), found.notes, None)
     assert sight.proof is not None
     due = reseal_due(sight.source, sight.proof, sight.now_ms)
     if due is None:
         return sight.nothing(found.ending, *found.notes)
+    notes = await gates.check_schema(sight.log, found.commits) if found.commits else ()
     step = Step(
         kind="reseal",
         starting_version=min(seal.watermark + 1, found.ending),
@@ -119,21 +123,27 @@ def _seal_alone(request: ApplyRequest, sight: Sight, seal: Seal, found: Nothing)
         highest_sequence=seal.highest_sequence,
         configuration=seal.configuration,
     )
-    return _planned(request, sight, sight.source, (step,), (*found.notes, due), None)
+    return _planned(request, sight, sight.source, (step,), (*found.notes, *notes, due), None)
 
 
 # -- initial load -------------------------------------------------------------------------------
 async def _load(request: ApplyRequest, sight: Sight) -> Plan:
     """Plan the first commit of a target, and the changes after it where it starts in the past."""
     ranges.refuse_beyond(sight)
+    if request.initial_load != "snapshot" and sight.starting is not None:
+        raise InvalidConfiguration(
+            f"The start {sight.starting} and initial_load {request.initial_load!r} are both given, and the "
+            f"target {canonical_uri(request.target)} has no watermark yet.",
+            remedy="leave the start out for the first run.",
+        )
     ends = (sight.source.version, sight.pinned_end, sight.ending)
     ending = min(end for end in ends if end is not None)
     first = _first_version(request, sight)
     if first is None:
-        load, at = await load_step(sight, ending, empty=request.declares_state)
+        load, at = await load_step(sight, ending, declared=request.declares_state)
         return _load_alone(request, sight, load, at)
     _check_first(sight, first, ending)
-    load, at = await _load_before(sight, first, empty=request.declares_state)
+    load, at = await _load_before(sight, first, declared=request.declares_state)
     found = await ranges.choose_after(sight, first - 1, ending, ()) if first <= ending else None
     if not isinstance(found, ranges.Chosen):
         return _load_alone(request, sight, load, at)
@@ -144,7 +154,7 @@ async def _load(request: ApplyRequest, sight: Sight) -> Plan:
 def _load_alone(request: ApplyRequest, sight: Sight, load: Step, at: TableState) -> Plan:
     version = load.ending_version
     checks.check_columns(request.options, at.schema_columns, sight.source.uri, version)
-    versions = None if load.empty else VersionRange(version, version)
+    versions = None if load.is_empty else VersionRange(version, version)
     return _planned(request, sight, at, (load,), feed_warning(at), versions)
 
 
@@ -175,9 +185,9 @@ def _declares(sight: Sight) -> bool:
     return isinstance(sight.request, ApplyRequest) and sight.request.declares_state
 
 
-async def _load_before(sight: Sight, first: int, *, empty: bool) -> tuple[Step, TableState]:
+async def _load_before(sight: Sight, first: int, *, declared: bool) -> tuple[Step, TableState]:
     if first > 0:
-        return await load_step(sight, first - 1, empty=empty)
+        return await load_step(sight, first - 1, declared=declared)
     at = await sight.at(0)
     step = Step(
         kind="load",
@@ -188,22 +198,21 @@ async def _load_before(sight: Sight, first: int, *, empty: bool) -> tuple[Step, 
         source_commit_hash="",
         source_columns=at.schema_columns,
         planned_on=sight.planned_on,
-        empty=True,
     )
     return step, at
 
 
-async def load_step(sight: Sight, version: int, *, empty: bool = False) -> tuple[Step, TableState]:
+async def load_step(sight: Sight, version: int, *, declared: bool = False) -> tuple[Step, TableState]:
     """Return the step that loads a snapshot of a version as one sealed commit, and the source as of it.
 
-    :param empty: no rows: what the target holds counts as that snapshot
+    :param declared: no rows: what the target holds counts as that snapshot
     """
     at = await sight.at(version)
     commit = await sight.log.commit(version)
     if version < sight.source.version:
         gates.check_retention(commit, sight.source, sight.now_ms)
     step = Step(
-        kind="load",
+        kind="declare" if declared else "load",
         starting_version=version,
         ending_version=version,
         seal_number=sight.next_number,
@@ -211,7 +220,6 @@ async def load_step(sight: Sight, version: int, *, empty: bool = False) -> tuple
         source_commit_hash=commit.sha256,
         source_columns=at.schema_columns,
         planned_on=sight.planned_on,
-        empty=empty,
     )
     return step, at
 
@@ -236,9 +244,13 @@ async def _from_staging(request: ApplyRequest, sight: Sight, uri: str) -> Plan:
     found = await open_batch(sight, DeltaLog(uri, request.storage_options))
     if found is None:
         text = f"Staging {canonical_uri(uri)} has no open batch of pipeline {request.pipeline}."
-        if sight.before:
-            return _planned(request, sight, sight.source, (), (text,), None)
-        return sight.nothing(seal.watermark if seal is not None else -1, text)
+        if seal is None:
+            return sight.nothing(-1, text)
+        idle = await ranges.choose(sight, seal)
+        if isinstance(idle, ranges.Chosen):
+            # Work for the read; the watermark stays, and so does its seal's turn.
+            idle = ranges.Nothing(seal.watermark, seal.source_commit_hash, ())
+        return await _seal_alone(request, sight, seal, replace(idle, notes=(*idle.notes, text)))
     batch, commit = found
     ending = batch.watermark
     other = await gates.other_history(sight.log, sight.source, batch)

@@ -15,6 +15,17 @@ if TYPE_CHECKING:
 
     from delta_cdc.spec import ApplyOptions
 
+_BOUNDS = (
+    "adopt_from",
+    "starting_version",
+    "ending_version",
+    "starting_timestamp",
+    "ending_timestamp",
+    "max_versions",
+    "max_bytes",
+    "milestone_versions",
+    "milestone_bytes",
+)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -112,6 +123,20 @@ class ApplyRequest(Request):
                     remedy="name the pipeline that built the target, or leave adopt_from out.",
                 )
         self._check_initial_load()
+        self._check_staging()
+
+    def _check_staging(self) -> None:
+        """A staged batch is applied as a whole, so what would change it can only be told to the read."""
+        if self.staging is None:
+            return
+        names = [name for name in _BOUNDS if getattr(self, name) is not None]
+        if names:
+            raise InvalidConfiguration(
+                f"staging and {', '.join(names)} are given.",
+                remedy="give bounds to the read (DeltaReadChangesOperator): a batch is applied as a whole."
+                if "adopt_from" not in names
+                else "run once without staging to adopt the target, then with it.",
+            )
 
     def _check_initial_load(self) -> None:
         load = self.initial_load

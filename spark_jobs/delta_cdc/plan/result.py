@@ -75,11 +75,12 @@ def _told(step: Step) -> str:
     what = {
         "load": f"the snapshot of version {step.ending_version}",
         "apply": versions,
+        "declare": f"no rows: what is there counts as version {step.ending_version}",
         "reseal": f"no rows: the watermark {step.ending_version} under a new seal",
         "adopt": f"no rows: the watermark {step.ending_version} of the pipeline that built the target",
     }[step.kind]
-    if step.kind == "load" and step.empty:
-        what = f"no rows: the watermark {step.ending_version}"
+    if step.kind == "load" and step.is_empty:
+        what = "no rows: a table without rows, before version 0"
     if step.successor is not None:
         what = f"no rows: the last seal of {step.pipeline}, which {step.successor} goes on from"
     return f"{what}, seal {step.seal_number}"

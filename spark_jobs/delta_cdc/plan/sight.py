@@ -7,11 +7,11 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from delta_cdc.errors import InvalidConfiguration, PipelineAdopted, RangeNotContiguous
+from delta_cdc.errors import PipelineAdopted, RangeNotContiguous, TargetWithoutProof
 from delta_cdc.log.table import DeltaLog
 from delta_cdc.plan.request import ApplyRequest, epoch_ms
 from delta_cdc.plan.result import Plan
-from delta_cdc.reconcile import Proof, reconcile_async
+from delta_cdc.reconcile import Proof, adopted_by, reconcile_async
 from delta_cdc.spec import Step
 from delta_cdc.watermark import PlannedOn
 
@@ -94,6 +94,7 @@ async def look(request: Request, memory: Memory) -> Sight:
         log.snapshot(),
         reconcile_async(target, request.pipeline, mirror=memory.mirror, declared=declared, closed=adopts),
     )
+    _refuse_declared_again(request, proof)
     now = time.time_ns() // 1_000_000 if memory.now_ms is None else memory.now_ms
     key = pin_key(request.pipeline, source)
     sight = Sight(
@@ -110,6 +111,18 @@ async def look(request: Request, memory: Memory) -> Sight:
     if isinstance(request, ApplyRequest) and request.adopt_from is not None:
         return await _adopted(sight, target, request.adopt_from)
     return sight
+
+
+def _refuse_declared_again(request: Request, proof: Proof | None) -> None:
+    """A declaration is for the rows that were there before the first seal, once."""
+    declared = isinstance(request, ApplyRequest) and request.declares_state
+    if declared and proof is not None and proof.seal is None and proof.was_sealed:
+        raise TargetWithoutProof(
+            f"The target {proof.target.uri} (version {proof.target.version}) was restored to before the "
+            f"first seal of pipeline {request.pipeline}, whose state was declared with initial_load.",
+            remedy="RESTORE it to the version of the first seal or a later one; or drop it; or go on under a "
+            'new pipeline name with initial_load {"none_at": V} where you know the version V that it holds.',
+        )
 
 
 def pin_key(pipeline: str, source: TableState) -> str:
@@ -158,15 +171,12 @@ async def _adopted(sight: Sight, target: DeltaLog, name: str) -> Sight:
     proof, pipeline = sight.proof, sight.request.pipeline
     if proof is None or (proof.seal is not None and proof.seal.successor is None):
         return sight
+    if proof.seal is not None and proof.seal.successor != name:
+        raise adopted_by(proof.target, proof.seal)
     old = await reconcile_async(target, name, closed=True)
-    if (old is None or old.seal is None) and proof.empty:
-        return sight
     if old is None or old.seal is None:
-        raise InvalidConfiguration(
-            f"adopt_from is {name}, and the target {proof.target.uri} has no seal of it.",
-            remedy="name the pipeline that built the target; without one, declare its state with "
-            'initial_load {"none_at": V}.',
-        )
+        # An empty table that nobody sealed: there is nothing to take over, and it is loaded.
+        return sight
     seal = old.seal
     if seal.successor is not None and seal.successor != pipeline:
         raise PipelineAdopted(

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 import pytest
 
 from delta_cdc import job, phases
-from delta_cdc.spec import ApplyOptions, fingerprint
+from delta_cdc.spec import ApplyOptions, step_fingerprint
 from tests.support.engine import (
     FIRST_SEAL,
     Flow,
@@ -93,7 +93,7 @@ def test_a_load_is_one_commit_and_names_its_work(
     seal = seal_of(flow.target, 0)
     assert seal is not None
     assert (seal.number, seal.watermark, seal.applied_from) == (FIRST_SEAL, 0, 0)
-    assert seal.step.fingerprint == fingerprint(flow.spec(step), step)
+    assert seal.step.fingerprint == step_fingerprint(flow.spec(step), step.seal_number)
     assert seal.highest_sequence == ("0" if name == "type 2" else None)
     assert picked(flow.target, 0, "add")
     assert metadata(flow.target, 0)["configuration"]["delta.enableDeletionVectors"] == "true"

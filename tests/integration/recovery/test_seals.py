@@ -96,6 +96,24 @@ def test_killed_between_milestones(
     assert held(spark, target, scd) == expected(source, scd, 15)
 
 
+def test_restored_under_the_first_milestone(
+    through: Through, spark: SparkSession, source: Source, target: str, apply: Apply
+) -> None:
+    """The seal of the second one would hide it: nothing is put on top, and the next look names it."""
+    through(1, 10, 15)
+    older = seals(target)[0]["at"]
+
+    def restore() -> None:
+        spark.sql(f"RESTORE TABLE delta.`{target}` TO VERSION AS OF {older}").collect()
+
+    with hooked(once("before_commit", restore)), pytest.raises(errors.TargetChangedUnderneath) as error:
+        apply(milestone_versions=8)
+    version = int(error.value.remedy.split("RESTORE the target to version ")[1].split(",")[0])
+    spark.sql(f"RESTORE TABLE delta.`{target}` TO VERSION AS OF {version}").collect()
+    assert apply(milestone_versions=8).versions == VersionRange(11, 30)
+    assert held(spark, target) == expected(source, 1, 10)
+
+
 # -- re-sealing -----------------------------------------------------------------------------------
 def test_an_idle_pipeline_seals_anew(
     through: Through, spark: SparkSession, source: Source, target: str, apply: Apply, scd: int
@@ -181,7 +199,7 @@ def test_a_target_made_by_hand_goes_on_from_its_version(
     assert apply(scd, initial_load={"none_at": 18}).versions == VersionRange(19, 30)
     assert held(spark, target, scd) == expected(source, scd, 18)
     adopted = seals(target)[0]
-    assert (adopted["step"]["kind"], adopted["watermark"]) == ("adopt", 18)
+    assert (adopted["step"]["kind"], adopted["watermark"]) == ("declare", 18)
     assert no_rows(target, adopted["at"])
     if scd == 2:
         assert adopted["highest_sequence"] == "18"

@@ -413,7 +413,7 @@ def test_no_target_is_loaded_from_the_newest_version(tables: Tables) -> None:
     plan = tables.apply()
     (step,) = spec_of(plan).steps
     assert (step.kind, step.starting_version, step.ending_version) == ("load", 5, 5)
-    assert (step.seal_number, step.planned_on, step.applied_from, step.empty) == (NOW, None, 0, False)
+    assert (step.seal_number, step.planned_on, step.applied_from, step.is_empty) == (NOW, None, 0, False)
     assert step.source_commit_hash == tables.source.sha256(5)
     assert plan.versions == VersionRange(5, 5)
     assert plan.notes == ()
@@ -467,7 +467,7 @@ def test_a_load_without_feed_warns(tables: Tables) -> None:
 def test_from_a_version(tables: Tables, given: dict[str, Any]) -> None:
     plan = tables.apply(**given)
     load, changes = spec_of(plan).steps
-    assert (load.kind, load.ending_version, load.seal_number, load.empty) == ("load", 2, NOW, False)
+    assert (load.kind, load.ending_version, load.seal_number, load.is_empty) == ("load", 2, NOW, False)
     assert load.source_commit_hash == tables.source.sha256(2)
     assert (changes.kind, changes.starting_version, changes.ending_version) == ("apply", 3, 5)
     assert (changes.seal_number, changes.planned_on) == (NOW + 1, None)
@@ -476,7 +476,7 @@ def test_from_a_version(tables: Tables, given: dict[str, Any]) -> None:
 
 def test_from_version_0(tables: Tables) -> None:
     load, changes = spec_of(tables.apply(starting_version=0)).steps
-    assert (load.empty, load.ending_version, load.source_columns) == (True, -1, ("id", "name"))
+    assert (load.is_empty, load.ending_version, load.source_columns) == (True, -1, ("id", "name"))
     assert (changes.starting_version, changes.ending_version) == (0, 5)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from delta_cdc.errors import RangeNotContiguous, VersionsExpired
+from delta_cdc.errors import InvalidConfiguration, RangeNotContiguous, VersionsExpired
 from delta_cdc.log.actions import Commit
 from delta_cdc.plan.ranges import milestones
 from delta_cdc.versions import VersionRange
@@ -52,7 +52,23 @@ def test_a_start_time_between_two_versions_may_leave_a_hole(tables: Tables) -> N
 
 def test_a_start_time_after_the_newest_version_is_nothing_yet(tables: Tables) -> None:
     tables.sealed(2)
-    assert tables.apply(starting_timestamp=iso(60)).spec is None
+    plan = tables.apply(starting_timestamp=iso(60))
+    assert plan.spec is None
+    assert "No version of" in plan.notes[-1]
+
+
+@pytest.mark.parametrize("start", [4, 6, 1000])
+def test_a_start_version_beyond_the_watermark_is_a_hole_wherever_it_lies(tables: Tables, start: int) -> None:
+    tables.sealed(2)
+    with pytest.raises(RangeNotContiguous):
+        tables.apply(starting_version=start)
+
+
+@pytest.mark.parametrize("bound", ["starting_version", "ending_version", "max_versions", "milestone_bytes"])
+def test_a_staged_batch_has_its_own_bounds(tables: Tables, bound: str) -> None:
+    tables.sealed(2)
+    with pytest.raises(InvalidConfiguration, match=bound):
+        tables.apply(staging=tables.staging.uri, **{bound: 3})
 
 
 def test_an_end_time_before_the_log_begins(tables: Tables) -> None:
@@ -211,6 +227,17 @@ def test_change_files_are_what_is_looked_for(tables: Tables) -> None:
     for part in tables.source.path.glob("part-*"):
         part.unlink()
     assert tables.apply().steps[0].segments[0].size == 7
+    tables.source.path.joinpath("_change_data/cdc-1.parquet").unlink()
+    with pytest.raises(VersionsExpired, match=r"cdc-1\.parquet"):
+        tables.apply()
+
+
+def test_the_oldest_change_files_of_the_range_are_looked_for(tables: Tables) -> None:
+    """VACUUM leaves what the newest version needs, so an append that stands tells nothing of them."""
+    tables.sealed(4)
+    file = {"path": "_change_data/cdc-1.parquet", "partitionValues": {}, "size": 7, "dataChange": False}
+    tables.source.commit("MERGE", tables.source.add(), {"cdc": file})
+    assert tables.apply().versions == VersionRange(5, 6)
     tables.source.path.joinpath("_change_data/cdc-1.parquet").unlink()
     with pytest.raises(VersionsExpired, match=r"cdc-1\.parquet"):
         tables.apply()

@@ -12,13 +12,15 @@ from delta_cdc.errors import (
     PipelineAdopted,
     ProofExpired,
     RangeNotContiguous,
+    SchemaChangeInRange,
+    SealUnreadable,
     TargetWithoutProof,
 )
 from delta_cdc.log import DeltaLog
 from delta_cdc.reconcile import Mirror, reconcile
 from delta_cdc.versions import VersionRange
 from delta_cdc.watermark import PlannedOn
-from tests.support.logs import EPOCH, FEED, SECOND, seal
+from tests.support.logs import EPOCH, FEED, SECOND, field_of, seal
 from tests.support.tables import NOW
 
 if TYPE_CHECKING:
@@ -72,6 +74,30 @@ def test_resealing_moves_the_watermark_over_maintenance(tables: Tables) -> None:
     assert step.source_commit_hash == tables.source.sha256(7)
 
 
+def test_resealing_does_not_carry_the_watermark_over_a_lost_column(tables: Tables) -> None:
+    """The gate looks at the schema from the watermark on: behind it, nobody would see the change."""
+    tables.sealed(5)
+    tables.source.alter(field_of("id"), field_of("renamed"))
+    assert tables.apply().spec is None
+    with pytest.raises(SchemaChangeInRange, match="version 6"):
+        tables.apply(now=EPOCH + 4 * DAY)
+
+
+def test_a_pipeline_fed_by_staging_seals_anew_too(tables: Tables) -> None:
+    tables.sealed(5)
+    tables.source.optimize()
+    staged = {"staging": tables.staging.uri}
+    assert tables.apply(**staged).spec is None
+    (step,) = tables.apply(now=EPOCH + 4 * DAY, **staged).steps
+    assert (step.kind, step.ending_version) == ("reseal", 6)
+
+
+def test_staging_that_waits_for_its_read_seals_the_watermark_as_it_is(tables: Tables) -> None:
+    tables.sealed(4)
+    (step,) = tables.apply(now=EPOCH + 4 * DAY, staging=tables.staging.uri).steps
+    assert (step.kind, step.starting_version, step.ending_version) == ("reseal", 4, 4)
+
+
 def test_work_comes_before_a_seal_that_is_due(tables: Tables) -> None:
     tables.sealed(4)
     assert [step.kind for step in tables.apply(now=EPOCH + 4 * DAY).steps] == ["apply"]
@@ -82,18 +108,19 @@ def mirror_of(tables: Tables) -> dict[str, Any]:
     proof = reconcile(DeltaLog(tables.target.uri), "p")
     assert proof is not None
     assert proof.seal is not None
-    return Mirror(proof.seal, proof.target.table_id).to_dict()
+    assert proof.commit is not None
+    return Mirror(proof.seal, proof.target.table_id, proof.commit.version).to_dict()
 
 
-def clean(tables: Tables) -> None:
-    """Clean the target's log behind its seal."""
+def clean(tables: Tables, more: int = 0) -> None:
+    """Clean the target's log up to its seal, and ``more`` commits after it."""
     from deltalake import DeltaTable
 
     sealed = tables.target.version
     tables.target.append()
     DeltaTable(tables.target.uri).create_checkpoint()
     tables.target.append()
-    for version in range(sealed + 2):
+    for version in range(sealed + 1 + more):
         tables.target.file(version).unlink()
 
 
@@ -107,6 +134,15 @@ def test_a_mirror_of_the_newest_seal_is_as_good_as_the_seal(tables: Tables) -> N
     assert plan.versions == VersionRange(4, 5)
     assert plan.steps[0].seal_number == 101
     assert "copy" in plan.notes[0]
+
+
+def test_a_mirror_needs_every_commit_after_its_seal(tables: Tables) -> None:
+    """A RESTORE among those that are gone would leave no trace: not even in the transaction."""
+    tables.sealed(3)
+    kept = mirror_of(tables)
+    clean(tables, more=1)
+    with pytest.raises(ProofExpired, match="copy outside says watermark 3 for version 0"):
+        tables.apply(mirror=lambda: kept)
 
 
 def test_a_proof_by_mirror_is_sealed_at_once(tables: Tables) -> None:
@@ -126,7 +162,7 @@ def test_a_proof_by_mirror_is_sealed_at_once(tables: Tables) -> None:
 )
 def test_a_mirror_of_another_seal_proves_nothing(tables: Tables, lie: dict[str, Any]) -> None:
     tables.sealed(3)
-    other = Mirror(replace(seal(100, 3, source=tables.source), **lie), "id-1").to_dict()
+    other = Mirror(replace(seal(100, 3, source=tables.source), **lie), "id-1", 0).to_dict()
     clean(tables)
     with pytest.raises(ProofExpired):
         tables.apply(mirror=lambda: other)
@@ -166,6 +202,20 @@ def test_the_mirror_is_not_asked_where_the_log_proves(tables: Tables) -> None:
     assert tables.apply(mirror=never).versions == VersionRange(4, 5)
 
 
+# -- seals that this release cannot read ---------------------------------------------------------
+@pytest.mark.parametrize(
+    "metadata",
+    [None, '{"delta_cdc": 1}', '{"delta_cdc": 2, "pipeline": "p"}', '{"delta_cdc": 1, "step": 7}', "{"],
+)
+def test_a_commit_of_ours_without_a_readable_seal_stops(tables: Tables, metadata: str | None) -> None:
+    """To pass over it would take the watermark back to the one before."""
+    tables.sealed(2)
+    txn = {"txn": {"appId": "delta-cdc/p", "version": 101, "lastUpdated": EPOCH}}
+    tables.target.commit("MERGE", txn, tables.target.add(), user_metadata=metadata)
+    with pytest.raises(SealUnreadable, match="Version 1 of the target"):
+        tables.apply()
+
+
 # -- declared state -----------------------------------------------------------------------------
 def made_by_hand(tables: Tables) -> None:
     tables.target.create()
@@ -178,7 +228,7 @@ def test_a_target_made_by_hand_is_declared(tables: Tables) -> None:
         tables.apply()
     plan = tables.apply(initial_load={"none_at": 3})
     load, apply = plan.steps
-    assert (load.kind, load.empty, load.ending_version) == ("load", True, 3)
+    assert (load.kind, load.ending_version) == ("declare", 3)
     assert load.planned_on == PlannedOn("id-1", 1)
     assert load.source_commit_hash == tables.source.sha256(3)
     assert (apply.kind, apply.starting_version, apply.ending_version) == ("apply", 4, 5)
@@ -190,13 +240,13 @@ def test_a_target_made_by_hand_is_declared(tables: Tables) -> None:
 def test_declared_at_the_newest_version(tables: Tables, load: Any) -> None:
     made_by_hand(tables)
     plan = tables.apply(initial_load=load)
-    assert [(s.kind, s.empty, s.ending_version) for s in plan.steps] == [("load", True, 5)]
+    assert [(s.kind, s.ending_version) for s in plan.steps] == [("declare", 5)]
     assert plan.versions is None
 
 
 def test_declared_without_a_target(tables: Tables) -> None:
     (step,) = tables.apply(initial_load="none").steps
-    assert (step.kind, step.empty, step.planned_on) == ("load", True, None)
+    assert (step.kind, step.planned_on) == ("declare", None)
 
 
 def test_declared_beyond_the_newest_version(tables: Tables) -> None:
@@ -216,6 +266,24 @@ def test_a_declaration_does_not_bring_back_an_expired_proof(tables: Tables) -> N
     clean(tables)
     with pytest.raises(ProofExpired):
         tables.apply(initial_load={"none_at": 1})
+
+
+@pytest.mark.parametrize("load", ["none", {"none_at": 1}])
+@pytest.mark.parametrize("back_to", [0, 1], ids=["empty", "made by hand"])
+def test_a_declaration_is_for_once(tables: Tables, load: Any, back_to: int) -> None:
+    """After a RESTORE to before the first seal it would speak of other rows, or of none."""
+    made_by_hand(tables)
+    tables.sealed(1, kind="declare")
+    tables.sealed(3, number=101)
+    tables.target.restore(back_to)
+    with pytest.raises(TargetWithoutProof, match="restored to before the first seal"):
+        tables.apply(initial_load=load)
+
+
+def test_a_declared_start_and_an_explicit_one(tables: Tables) -> None:
+    made_by_hand(tables)
+    with pytest.raises(InvalidConfiguration, match="both given"):
+        tables.apply(initial_load={"none_at": 1}, starting_version=4)
 
 
 # -- adoption -----------------------------------------------------------------------------------
@@ -281,6 +349,25 @@ def test_the_target_can_be_taken_back(tables: Tables) -> None:
     tables.target.write_seal(seal(102, 5, source=tables.source, pipeline="q"))
     plan = tables.apply(adopt_from="q")
     assert steps(plan) == [("adopt", "q", 5, 5, 103), ("adopt", None, 5, 5, 104)]
+
+
+def test_a_pipeline_that_was_adopted_does_not_come_back_by_its_own_adoption(tables: Tables) -> None:
+    """p adopted from x, and adopt_from stays in its DAG; then q adopted from p."""
+    tables.sealed(2)
+    tables.target.write_seal(seal(101, 2, source=tables.source, kind="adopt", pipeline="x"), rows=False)
+    made = seal(102, 2, source=tables.source, kind="adopt", pipeline="x")
+    tables.target.write_seal(replace(made, successor="p"), rows=False)
+    tables.target.write_seal(seal(103, 2, source=tables.source, kind="adopt"), rows=False)
+    closed(tables, number=104)
+    tables.target.write_seal(seal(105, 5, source=tables.source, pipeline="q"))
+    with pytest.raises(PipelineAdopted, match="taken over by pipeline q"):
+        tables.apply(adopt_from="x")
+
+
+def test_staging_and_adoption_do_not_go_together(tables: Tables) -> None:
+    tables.sealed(3)
+    with pytest.raises(InvalidConfiguration, match="run once without staging"):
+        adopt(tables, staging=tables.staging.uri)
 
 
 def test_adopted_by_somebody_else(tables: Tables) -> None:
