@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import re
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from airflow.sdk import Asset, AssetAlias
 
+from airflow_delta_cdc.arguments import expand, is_template
 from delta_cdc.errors import InvalidConfiguration, TableNameUnresolved
 
 if TYPE_CHECKING:
     from typing import Any
-
-_VARIABLE = re.compile(r"\$\{?[A-Za-z_]")
 
 
 def delta_asset(table: str) -> Asset:
@@ -72,30 +69,6 @@ def watched_asset(table: str, **arguments: Any) -> Asset:
 def pipeline_alias(pipeline: str) -> AssetAlias:
     """Return the alias under which a pipeline announces what it applied: ``delta_cdc:<pipeline>``."""
     return AssetAlias(f"delta_cdc:{pipeline}")
-
-
-def is_template(value: Any) -> bool:
-    """Return whether a value still has to be rendered by Jinja (or isn't known yet at parse time)."""
-    return not isinstance(value, str) or "{{" in value or "{%" in value
-
-
-def is_literal(value: Any) -> bool:
-    """Return whether a table is known when the DAG file is parsed."""
-    return not is_template(value) and bool(value) and not _VARIABLE.search(os.path.expandvars(value))
-
-
-def expand(table: str) -> str:
-    """Fill ``${ENV}`` into a table's path or URI.
-
-    :raises InvalidConfiguration: where a variable is not set
-    """
-    expanded = os.path.expandvars(table)
-    if _VARIABLE.search(expanded):
-        raise InvalidConfiguration(
-            f"The table {table!r} names an environment variable that is not set here.",
-            remedy="set it for the scheduler, the workers and the triggerer, or write the table literally.",
-        )
-    return expanded
 
 
 def _uri(table: str) -> str:

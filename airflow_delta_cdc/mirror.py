@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from airflow_delta_cdc.assets import delta_asset, is_literal
+from airflow_delta_cdc.arguments import is_literal
+from airflow_delta_cdc.assets import delta_asset
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

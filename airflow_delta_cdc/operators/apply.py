@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_delta_cdc.assets import delta_asset, expand, is_literal, is_template, pipeline_alias
+from airflow_delta_cdc.arguments import expand, is_literal, is_template
+from airflow_delta_cdc.assets import delta_asset, pipeline_alias
 from airflow_delta_cdc.mirror import keep, kept
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from airflow_delta_cdc.operators.pins import TaskPins

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from airflow_delta_cdc.assets import expand
+from airflow_delta_cdc.arguments import expand
 from airflow_delta_cdc.operators.base import DeltaCdcOperator, raise_if_failed
 from delta_cdc import arguments
 from delta_cdc.errors import InvalidConfiguration

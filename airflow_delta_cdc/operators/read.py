@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from airflow_delta_cdc.assets import delta_asset, expand, is_literal
+from airflow_delta_cdc.arguments import expand, is_literal
+from airflow_delta_cdc.assets import delta_asset
 from airflow_delta_cdc.mirror import kept
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from airflow_delta_cdc.operators.pins import TaskPins

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
 from airflow.sdk.exceptions import AirflowSkipException
 
-from airflow_delta_cdc.assets import delta_asset, expand, is_literal
+from airflow_delta_cdc.arguments import expand, is_literal
+from airflow_delta_cdc.assets import delta_asset
 from airflow_delta_cdc.mirror import kept
 from airflow_delta_cdc.triggers.base import configured_interval
 from airflow_delta_cdc.triggers.patience import is_final, message_of

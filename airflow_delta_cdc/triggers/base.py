@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.common.compat.sdk import conf
 from airflow.triggers.base import BaseTrigger
 
-from airflow_delta_cdc.assets import expand
+from airflow_delta_cdc.arguments import expand
 from delta_cdc.errors import InvalidConfiguration
 
 if TYPE_CHECKING:

@@ -11,23 +11,22 @@ from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
-
-    from delta_cdc.log.table import TableState
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 Bound = Literal["start", "end"]
 _ENABLED = "delta.enableInCommitTimestamps"
 _SINCE = "delta.inCommitTimestampEnablementVersion"
 
 
-def in_commit_since(state: TableState) -> int | None:
+def in_commit_since(configuration: Mapping[str, str]) -> int | None:
     """Return the first version with in-commit timestamps; None where the table has none.
 
+    :param configuration: the table's properties
     :raises ValueError: where the property is no number
     """
-    if state.configuration.get(_ENABLED, "").lower() != "true":
+    if configuration.get(_ENABLED, "").lower() != "true":
         return None
-    return int(state.configuration.get(_SINCE, "0"))
+    return int(configuration.get(_SINCE, "0"))
 
 
 def increasing(times: Sequence[int]) -> list[int]:

@@ -8,7 +8,7 @@ version 0 on, can take its place.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 from urllib.parse import unquote
 
 from delta_cdc.errors import CorruptLog
@@ -22,17 +22,32 @@ from delta_cdc.log.checkpoint import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from delta_cdc.log.actions import Commit, MetaData, Protocol
+    from delta_cdc.log import actions
+    from delta_cdc.log.actions import Action, Commit, MetaData
     from delta_cdc.log.listing import Checkpoint, Listing
     from delta_cdc.log.storage import Storage
-    from delta_cdc.log.table import DeltaLog
 
 _FIRST_BATCH = 4
 _LARGEST_BATCH = 128
 #: Commits whose lists of files are held at once.
 _FILES_BATCH = 16
+
+
+class Commits(Protocol):
+    """Where the commits come from; :class:`delta_cdc.log.table.DeltaLog`."""
+
+    uri: str
+
+    def actions(self, version: int) -> AsyncIterator[Action]:
+        """Yield a commit's actions."""
+
+    async def commits(self, versions: range) -> tuple[Commit, ...]:
+        """Return the commits of a range, ascending."""
+
+    async def missing(self, version: int) -> Exception:
+        """Build the error for a commit file that is not there."""
 
 
 class Replay:
@@ -44,7 +59,7 @@ class Replay:
 
     def __init__(
         self,
-        log: DeltaLog,
+        log: Commits,
         storage: Storage,
         *,
         version: int,
@@ -61,7 +76,7 @@ class Replay:
         self._batch = _FIRST_BATCH
         self._over = False
         self._metadata: MetaData | None = None
-        self._protocol: Protocol | None = None
+        self._protocol: actions.Protocol | None = None
         self._txns: dict[str, int] = {}
 
     async def check(self) -> None:
@@ -80,7 +95,7 @@ class Replay:
             raise self._corrupt()
         raise await self._log.missing(self.version if hole is None else hole)
 
-    async def state(self) -> tuple[Protocol, MetaData]:
+    async def state(self) -> tuple[actions.Protocol, MetaData]:
         """Return protocol and metadata.
 
         :raises CorruptLog: where there are none

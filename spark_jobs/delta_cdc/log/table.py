@@ -188,7 +188,7 @@ class DeltaLog:
         """
         state = state or await self.snapshot()
         try:
-            since = clock.in_commit_since(state)
+            since = clock.in_commit_since(state.configuration)
         except ValueError as error:
             raise CorruptLog(
                 f"The version since which {self.uri} has in-commit timestamps is not readable ({error}).",

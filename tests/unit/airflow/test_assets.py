@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_delta_cdc.assets import delta_asset, expand, is_literal, pipeline_alias
+from airflow_delta_cdc.arguments import expand, is_literal
+from airflow_delta_cdc.assets import delta_asset, pipeline_alias
 from delta_cdc.errors import InvalidConfiguration
 
 
