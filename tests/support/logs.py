@@ -85,7 +85,7 @@ class LogTable:
         file = self.file(self.version)
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("".join(json.dumps(a) + "\n" for a in ({"commitInfo": info}, *actions)))
-        os.utime(file, (time / 1000, time / 1000))
+        os.utime(file, ns=(time * 1_000_000, time * 1_000_000))
         return self.version
 
     def _touch(self, path: str) -> None:
