@@ -12,7 +12,7 @@ from delta_cdc.log.table import DeltaLog, run_sync
 from delta_cdc.plan import ranges
 from delta_cdc.plan.request import ApplyRequest, Memory
 from delta_cdc.plan.result import Plan
-from delta_cdc.plan.sight import look
+from delta_cdc.plan.sight import carrying, look
 from delta_cdc.plan.staging import open_batch
 from delta_cdc.properties import CHANGE_FEED, feed_on
 from delta_cdc.retention import reseal_due
@@ -111,17 +111,13 @@ async def _seal_alone(request: ApplyRequest, sight: Sight, seal: Seal, found: No
     if due is None:
         return sight.nothing(found.ending, *found.notes)
     notes = await gates.check_schema(sight.log, found.commits) if found.commits else ()
-    step = Step(
-        kind="reseal",
+    step = replace(
+        carrying(seal, "reseal"),
         starting_version=min(seal.watermark + 1, found.ending),
         ending_version=found.ending,
         seal_number=sight.next_number,
-        applied_from=seal.applied_from,
         source_commit_hash=found.source_commit_hash,
-        source_columns=(),
         planned_on=sight.planned_on,
-        highest_sequence=seal.highest_sequence,
-        configuration=seal.configuration,
     )
     return _planned(request, sight, sight.source, (step,), (*found.notes, *notes, due), None)
 

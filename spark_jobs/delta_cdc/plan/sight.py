@@ -16,6 +16,8 @@ from delta_cdc.spec import Step
 from delta_cdc.watermark import PlannedOn
 
 if TYPE_CHECKING:
+    from typing import Literal
+
     from delta_cdc.log.table import TableState
     from delta_cdc.plan.request import Memory, Request
     from delta_cdc.watermark import Seal
@@ -161,6 +163,21 @@ async def _end(request: Request, log: DeltaLog, source: TableState) -> int | Non
     return found
 
 
+def carrying(seal: Seal, kind: Literal["reseal", "adopt"]) -> Step:
+    """Return a step without rows that repeats the state of a seal; number and target are the caller's."""
+    return Step(
+        kind=kind,
+        starting_version=seal.watermark,
+        ending_version=seal.watermark,
+        seal_number=seal.number,
+        applied_from=seal.applied_from,
+        source_commit_hash=seal.source_commit_hash,
+        source_columns=(),
+        highest_sequence=seal.highest_sequence,
+        configuration=seal.configuration,
+    )
+
+
 # -- adoption -----------------------------------------------------------------------------------
 async def _adopted(sight: Sight, target: DeltaLog, name: str) -> Sight:
     """Take over what another pipeline proves, unless this one has a proof of its own.
@@ -183,23 +200,13 @@ async def _adopted(sight: Sight, target: DeltaLog, name: str) -> Sight:
             f"The target {proof.target.uri} was already adopted from {name} by {seal.successor}.",
             remedy=f"set adopt_from to {seal.successor}.",
         )
-    carried = Step(
-        kind="adopt",
-        starting_version=seal.watermark,
-        ending_version=seal.watermark,
-        seal_number=seal.number,
-        applied_from=seal.applied_from,
-        source_commit_hash=seal.source_commit_hash,
-        source_columns=(),
-        highest_sequence=seal.highest_sequence,
-        configuration=seal.configuration,
-    )
+    step = carrying(seal, "adopt")
     steps, closing = [], seal.number
     if seal.successor is None:
         closing = old.next_number
-        steps.append(replace(carried, seal_number=closing, pipeline=name, successor=pipeline))
+        steps.append(replace(step, seal_number=closing, pipeline=name, successor=pipeline))
     number = max(closing + 1, proof.next_number)
-    steps.append(replace(carried, seal_number=number))
+    steps.append(replace(step, seal_number=number))
     steps[0] = replace(steps[0], planned_on=sight.planned_on)
     taken = replace(seal, pipeline=pipeline, number=number, successor=None)
     return replace(
