@@ -124,6 +124,14 @@ class RangeNotContiguous(DeltaCdcError):
     """An explicit start would leave versions unapplied, or an explicit end is not there yet."""
 
 
+class RangeTooLong(DeltaCdcError):
+    """The range has more versions than one lazy DataFrame can hold."""
+
+
+class CaptureUnavailable(DeltaCdcError):
+    """The changes of a version cannot be read the way that was asked for, or in any way."""
+
+
 class ColumnNotFound(DeltaCdcError):
     """A key, tracked, partition or clustering column does not exist in the source."""
 

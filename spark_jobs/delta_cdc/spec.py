@@ -23,6 +23,13 @@ SPEC_VERSION = 1
 JobStatus = Literal["committed", "skipped", "conflict", "stale", "failed"]
 
 
+#: The change queries, as J. Vanlightly's comparison of table formats names them.
+Query = Literal["append_only", "upsert", "min_delta", "full_delta"]
+#: Where changes are read from: Delta's change data feed; files that were added or removed, rows matched by
+#: their row ids; the same, matched by key; files of commits that only add.
+Capture = Literal["auto", "change_files", "row_tracking", "snapshot_diff", "added_files"]
+
+
 @dataclass(frozen=True)
 class ApplyOptions:
     """What the user said about the rows of the target. Names follow Databricks AUTO CDC.
@@ -67,19 +74,58 @@ class Staging:
 
 
 @dataclass(frozen=True)
+class QueryOptions:
+    """What is asked of the changes of a range.
+
+    :param query: which of the four change queries
+    :param keys: columns that identify a row; the net queries need them
+    :param capture: how the changes are read; ``auto`` decides per segment from the log
+    :param raw: ``full_delta``: exactly what the change feed holds
+    :param where: Spark SQL predicate on states: a row that leaves it is a delete, one that enters an insert
+    :param select: Spark SQL projections of states
+    :param on_change_commit: ``added_files``: what to do about a commit that removes rows
+    """
+
+    query: Query = "full_delta"
+    keys: tuple[str, ...] = ()
+    capture: Capture = "auto"
+    raw: bool = False
+    where: str | None = None
+    select: tuple[str, ...] = ()
+    on_change_commit: Literal["fail", "skip"] = "fail"
+
+    @property
+    def is_net(self) -> bool:
+        """Return whether only the net effect of a range counts, not what happened between its ends."""
+        return self.query in ("upsert", "min_delta")
+
+
+@dataclass(frozen=True)
 class Segment:
     """Versions of a range (both ends inclusive) that are read in one way.
 
-    :param capture: how the changes are read; ``change_files`` is Delta's change data feed
+    :param capture: how the changes are read; see :data:`Capture`
     :param reason: why this way, for people
     :param size: bytes that reading it takes, by the log
+    :param net: only the two ends of the segment are read: its rows are the net effect
+    :param compare: a row that left and came back unchanged in one version is no change, and is looked for
+    :param timestamps: captures that read files: (version, epoch milliseconds) of every commit of the segment
+        that changes data, ascending
     """
 
     starting_version: int
     ending_version: int
-    capture: Literal["change_files"]
+    capture: Literal["change_files", "row_tracking", "snapshot_diff", "added_files"]
     reason: str
     size: int
+    net: bool = False
+    compare: bool = False
+    timestamps: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def needs_slice(self) -> bool:
+        """Return whether the rows are read through a slice (:mod:`delta_cdc.log.slices`)."""
+        return self.capture != "change_files"
 
 
 @dataclass(frozen=True)
@@ -133,6 +179,7 @@ class ApplySpec:
 
     :param single_driver: the user vouches that only one Spark driver at a time writes to the tables; needed
         on S3 without a log store for several writers
+    :param slices_uri: folder of the slices that segments are read through; says nothing about the work
     """
 
     pipeline: str
@@ -143,6 +190,7 @@ class ApplySpec:
     options: ApplyOptions
     steps: tuple[Step, ...]
     single_driver: bool = False
+    slices_uri: str = ""
     job: str = "apply"
 
 
@@ -158,6 +206,8 @@ class ReadSpec:
     step: Step
     kind: Literal["changes", "snapshot"]
     single_driver: bool = False
+    slices_uri: str = ""
+    options: QueryOptions = QueryOptions()
     job: str = "read"
 
 
@@ -224,7 +274,7 @@ def sha256(text: str) -> str:
 
 def fingerprint(spec: ApplySpec | ReadSpec) -> str:
     """Identify a plan: the same in every attempt at it, different for any other work."""
-    return sha256(json.dumps(asdict(spec), sort_keys=True))
+    return sha256(json.dumps(asdict(replace(spec, slices_uri="")), sort_keys=True))
 
 
 def step_fingerprint(spec: ApplySpec | ReadSpec, seal_number: int) -> str:
@@ -284,8 +334,13 @@ def _step(data: dict[str, Any]) -> Step:
         step,
         planned_on=PlannedOn(**planned) if planned else None,
         staging=Staging(**staging) if staging else None,
-        segments=tuple(Segment(**segment) for segment in data.get("segments", ())),
+        segments=tuple(_segment(segment) for segment in data.get("segments", ())),
     )
+
+
+def _segment(data: dict[str, Any]) -> Segment:
+    times = tuple((version, moment) for version, moment in data.get("timestamps", ()))
+    return replace(Segment(**_tupled(Segment, data)), timestamps=times)
 
 
 def _apply(data: dict[str, Any]) -> ApplySpec:
@@ -295,7 +350,8 @@ def _apply(data: dict[str, Any]) -> ApplySpec:
 
 
 def _read(data: dict[str, Any]) -> ReadSpec:
-    return replace(ReadSpec(**_tupled(ReadSpec, data)), step=_step(data["step"]))
+    options = QueryOptions(**_tupled(QueryOptions, data.get("options", {})))
+    return replace(ReadSpec(**_tupled(ReadSpec, data)), step=_step(data["step"]), options=options)
 
 
 _BUILDERS: dict[str, Any] = {
