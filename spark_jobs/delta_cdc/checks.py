@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from delta_cdc.changes.feed import COMMIT_TIMESTAMP, COMMIT_VERSION, METADATA_COLUMNS
 from delta_cdc.errors import (
@@ -13,7 +13,7 @@ from delta_cdc.errors import (
     InvalidConfiguration,
     ReservedColumnName,
 )
-from delta_cdc.spec import ApplyOptions
+from delta_cdc.spec import ApplyOptions, Capture, Query, QueryOptions
 from delta_cdc.sql import PLAN_PREFIX
 
 if TYPE_CHECKING:
@@ -122,15 +122,60 @@ def _check_layout(options: ApplyOptions) -> None:
             "Delta takes at most four.",
         )
     _refuse_repeated("cluster_by", options.cluster_by or ())
-    if options.where is not None and not options.where.strip():
-        raise _invalid("where is empty", "leave it out, or give a predicate.")
-    if any(not projection.strip() for projection in options.select):
-        raise _invalid("select has an empty projection", "leave it out, or give an expression.")
+    _check_projection(options.where, options.select)
     if "delta.setTransactionRetentionDuration" in options.target_properties:
         raise _invalid(
             "target_properties sets delta.setTransactionRetentionDuration",
             "leave it out: the target would forget which commits it holds.",
         )
+
+
+def check_query(options: QueryOptions) -> None:
+    """Refuse a change query that cannot be meant, whatever the table.
+
+    ``min_delta`` without keys is left to the planner: where row tracking reads the whole range, row ids stand
+    in for them.
+
+    :raises InvalidConfiguration: names the arguments
+    """
+    for name, value, known in (
+        ("query", options.query, get_args(Query)),
+        ("capture", options.capture, get_args(Capture)),
+        ("on_change_commit", options.on_change_commit, ("fail", "skip")),
+    ):
+        if value not in known:
+            raise _invalid(f"{name} is {value!r}", f"use one of {', '.join(known)}.")
+    _refuse_repeated("keys", options.keys)
+    _check_projection(options.where, options.select)
+    if options.raw:
+        _check_raw(options)
+    if options.query == "upsert" and not options.keys:
+        raise _invalid("query='upsert' is given without keys", "name the key columns.")
+    if options.where is not None and not options.keys:
+        raise _invalid(
+            "where is given without keys",
+            "name the key columns: they tell a row that leaves the filter from one that never was in it.",
+        )
+
+
+def _check_raw(options: QueryOptions) -> None:
+    if options.query != "full_delta":
+        raise _invalid(f"raw is given with query={options.query!r}", "it only has a meaning for full_delta.")
+    if options.where is not None or options.select:
+        raise _invalid(
+            "raw is given with where or select", "raw rows are those of the change feed; filter the result."
+        )
+    if options.capture not in ("auto", "change_files"):
+        raise _invalid(
+            f"raw is given with capture={options.capture!r}", "raw rows only exist in the change feed."
+        )
+
+
+def _check_projection(where: str | None, select: tuple[str, ...]) -> None:
+    if where is not None and not where.strip():
+        raise _invalid("where is empty", "leave it out, or give a predicate.")
+    if any(not projection.strip() for projection in select):
+        raise _invalid("select has an empty projection", "leave it out, or give an expression.")
 
 
 def check_columns(options: ApplyOptions, columns: tuple[str, ...], table: str, version: int) -> None:

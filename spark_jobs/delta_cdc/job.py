@@ -9,6 +9,7 @@ from delta_cdc import phases
 from delta_cdc.apply import engine
 from delta_cdc.apply.batch import DUPLICATE_MARK
 from delta_cdc.apply.commit import first_line
+from delta_cdc.changes.queries import named_in_plan
 from delta_cdc.errors import (
     ChangeFeedDisabled,
     DeltaCdcError,
@@ -21,7 +22,7 @@ from delta_cdc.errors import (
     TargetSchemaClash,
     VersionsExpired,
 )
-from delta_cdc.spec import ApplySpec, EnableSpec, JobResult, ReadSpec, ResolveSpec
+from delta_cdc.spec import ApplySpec, CommitSpec, EnableSpec, JobResult, ReadSpec, ResolveSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -93,12 +94,14 @@ def run(spark: SparkSession, spec: Spec) -> JobResult:
 
 
 def _dispatch(spark: SparkSession, spec: Spec) -> JobResult:
-    from delta_cdc import features, names, staging
+    from delta_cdc import features, names, sink, staging
 
     if isinstance(spec, ApplySpec):
         return engine.run(spark, spec)
     if isinstance(spec, ReadSpec):
         return staging.run(spark, spec)
+    if isinstance(spec, CommitSpec):
+        return sink.run(spark, spec)
     if isinstance(spec, ResolveSpec):
         return names.run(spark, spec)
     assert isinstance(spec, EnableSpec)
@@ -111,7 +114,7 @@ def _place(spec: Spec) -> str:
         return ", ".join(spec.tables)
     if isinstance(spec, EnableSpec):
         return ", ".join(spec.tables) or f"schema {spec.schema}"
-    steps = spec.steps if isinstance(spec, ApplySpec) else (spec.step,)
+    steps = (spec.step,) if isinstance(spec, CommitSpec) else spec.steps
     versions = f"versions {steps[0].starting_version}-{steps[-1].ending_version}"
     into = spec.target_uri if isinstance(spec, ApplySpec) else spec.staging_uri
     return f"{spec.source_uri}, {versions}, into {into}"
@@ -124,6 +127,9 @@ def named(error: Exception, place: str) -> DeltaCdcError:
     """
     if isinstance(error, DeltaCdcError):
         return error
+    raised = named_in_plan(error)
+    if raised is not None:
+        return raised
     text = str(error)
     if DUPLICATE_MARK in text:
         key = text.split(DUPLICATE_MARK, 1)[1].split(" SQLSTATE")[0].strip()

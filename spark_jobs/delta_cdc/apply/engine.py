@@ -19,7 +19,7 @@ from delta_cdc.apply.commit import (
     private_session,
     refuse_unsafe_log_store,
 )
-from delta_cdc.changes import feed
+from delta_cdc.changes import feed, states
 from delta_cdc.errors import NotInsertOnly
 from delta_cdc.spec import JobResult, step_fingerprint
 from delta_cdc.sql import PLAN_PREFIX, quote, table
@@ -256,14 +256,14 @@ def _load(session: SparkSession, spec: ApplySpec, step: Step) -> _Work:
         moment = F.lit(None).cast("timestamp")
     stamped = stamped.withColumn(feed.COMMIT_TIMESTAMP, moment)
     sequenced = rows.with_sequence(stamped, options)
-    found = rows.projected(sequenced, options, (*feed.METADATA_COLUMNS, feed.SEQUENCE))
+    found = rows.projected(sequenced, options, (*feed.METADATA_COLUMNS, states.SEQUENCE))
     shape = rows.shape_of(found, source_rows, options, spec.source_uri)
     counts, highest = _checked_snapshot(found, shape, spec, version)
     target_rows = found.select(*[quote(name) for name in shape.values])
     if shape.sequence_type is not None:
         target_rows = found.select(
             *[quote(name) for name in shape.values],
-            F.col(feed.SEQUENCE).alias(options.start_column),
+            F.col(states.SEQUENCE).alias(options.start_column),
             F.lit(None).cast(shape.sequence_type).alias(options.end_column),
         )
     if step.planned_on is not None:
@@ -305,8 +305,8 @@ def _checked_snapshot(
     keys = [F.col(quote(key)) for key in shape.keys]
     per_key = found.groupBy(*keys).agg(
         F.count("*").alias(_ROWS),
-        F.count_if(F.col(feed.SEQUENCE).isNull()).alias(_NULL_SEQUENCES),
-        F.max(feed.SEQUENCE).alias(_HIGHEST),
+        F.count_if(F.col(states.SEQUENCE).isNull()).alias(_NULL_SEQUENCES),
+        F.max(states.SEQUENCE).alias(_HIGHEST),
     )
     totals = per_key.agg(
         F.coalesce(F.sum(_ROWS), F.lit(0)).alias("rows"),
@@ -331,6 +331,8 @@ def _checked_snapshot(
 
 # -- changes ------------------------------------------------------------------------------------
 def _change_rows(session: SparkSession, spec: ApplySpec, step: Step) -> tuple[DataFrame, Shape]:
+    from pyspark.sql import functions as F
+
     source_rows = feed.change_rows(
         session,
         spec.source_uri,
@@ -339,8 +341,9 @@ def _change_rows(session: SparkSession, spec: ApplySpec, step: Step) -> tuple[Da
         step.source_columns,
         step.staging,
     )
-    sequenced = rows.with_sequence(source_rows, spec.options)
-    found = rows.projected(sequenced, spec.options, (*feed.METADATA_COLUMNS, feed.SEQUENCE))
+    ordered = source_rows.withColumn(feed.ORDER, F.col(feed.COMMIT_VERSION))
+    sequenced = rows.with_sequence(ordered, spec.options)
+    found = rows.projected(sequenced, spec.options, (*feed.METADATA_COLUMNS, feed.ORDER, states.SEQUENCE))
     return found, rows.shape_of(found, source_rows, spec.options, spec.source_uri)
 
 
@@ -352,15 +355,15 @@ def _merge(session: SparkSession, spec: ApplySpec, step: Step) -> _Work:
     options, source, versions = spec.options, spec.source_uri, _versions(step)
     found, shape = _change_rows(session, spec, step)
     evolve = schema.check_target(session, spec, schema.target_schema(shape, options))
-    states = feed.version_states(found, shape.keys, shape.values)
+    events = states.version_states(found, shape.keys, shape.values)
     highest = step.highest_sequence
     if options.stored_as_scd_type == 1:
-        batch = scd1.validated(scd1.net_changes(states, shape), shape, source, versions)
+        batch = scd1.validated(scd1.net_changes(events, shape), shape, source, versions)
         view = scd1.changed(batch)
         statement = scd1.merge_sql(spec.target_uri, _VIEW, shape, batch, evolve=evolve)
         kept = ["changes", "suppressed", "events"]
     else:
-        cut = scd2.segments(scd2.classified(states, shape), shape)
+        cut = scd2.segments(scd2.classified(events, shape), shape)
         batch = scd2.validated(cut, shape, options, source, versions)
         scd2.refuse_not_above_history(
             session, spec.target_uri, batch, shape, options, highest, source, versions

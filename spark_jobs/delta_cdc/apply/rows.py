@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from delta_cdc.changes.feed import COMMIT_TIMESTAMP, COMMIT_VERSION, METADATA_COLUMNS, SEQUENCE, is_before
-from delta_cdc.errors import ColumnNotFound, InvalidExpression, ReservedColumnName
+from delta_cdc.changes import states
+from delta_cdc.changes.feed import COMMIT_TIMESTAMP, COMMIT_VERSION, METADATA_COLUMNS, ORDER, is_before
+from delta_cdc.changes.states import SEQUENCE
+from delta_cdc.errors import InvalidExpression, ReservedColumnName
 from delta_cdc.sql import PLAN_PREFIX, quote
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType, StructType
@@ -40,49 +41,6 @@ class Shape:
     sequence_type: DataType | None
 
 
-def resolve(rows: DataFrame, argument: str, expressions: Sequence[str]) -> DataFrame:
-    """Project ``rows`` by SQL expressions of the argument ``argument``.
-
-    :raises InvalidExpression: where Spark cannot parse or resolve one
-    """
-    from pyspark.errors import AnalysisException, ParseException
-
-    try:
-        return rows.selectExpr(*expressions)
-    except (AnalysisException, ParseException) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise InvalidExpression(
-            f"{argument} = {list(expressions)!r} does not resolve against the source: {reason}",
-            remedy=f"correct {argument}; it is Spark SQL over the source's columns.",
-        ) from error
-
-
-def _match(names: Iterable[str], wanted: Sequence[str], argument: str, where: str) -> tuple[str, ...]:
-    """Return ``wanted`` as ``names`` spell them; Spark resolves columns without case."""
-    by_lower = {name.lower(): name for name in names}
-    missing = [name for name in wanted if name.lower() not in by_lower]
-    if missing:
-        raise ColumnNotFound(
-            f"{argument}: column {', '.join(map(repr, missing))} does not exist in {where} "
-            f"(it has {', '.join(by_lower.values())}).",
-            remedy=f"name existing columns in {argument}.",
-        )
-    return tuple(by_lower[name.lower()] for name in wanted)
-
-
-def refuse_metadata_names(columns: Iterable[str], where: str) -> None:
-    """Refuse columns that the feed's own would hide.
-
-    :raises ReservedColumnName: naming them
-    """
-    bad = [name for name in columns if name.lower() in METADATA_COLUMNS]
-    if bad:
-        raise ReservedColumnName(
-            f"{where} has the column {', '.join(map(repr, bad))}, a name that the feed needs for itself.",
-            remedy="rename the column.",
-        )
-
-
 def _refuse_reserved(columns: Sequence[str], options: ApplyOptions, source: str) -> None:
     reserved = {name.lower() for name in METADATA_COLUMNS}
     if options.stored_as_scd_type == 2:
@@ -105,7 +63,7 @@ def _sequence(rows: DataFrame, options: ApplyOptions) -> Column:
         ("delete_sequence", options.delete_sequence),
     ):
         if text is not None:
-            resolve(rows, argument, [text])
+            states.resolve(rows, argument, [text])
     upsert = F.expr(options.sequence_by)
     if options.delete_sequence is None:
         return upsert
@@ -151,75 +109,19 @@ def sequence_columns(rows: DataFrame, options: ApplyOptions) -> set[str]:
     return read
 
 
-#: Functions whose value is not the state's own: another one with every look.
-_MOVING = re.compile(
-    r"(?<![\w.`])(rand|randn|random|uuid|shuffle|monotonically_increasing_id|spark_partition_id|input_file_name"
-    r"|now|curdate|current_date|current_timestamp|localtimestamp|current_time|unix_timestamp)\s*\(",
-    re.IGNORECASE,
-)
-_MOVING_WORDS = re.compile(
-    r"(?<![\w.`])(current_date|current_timestamp|localtimestamp|current_time)(?![\w`])", re.IGNORECASE
-)
-_QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`")
-
-
-def refuse_moving(argument: str, expressions: Sequence[str], columns: Sequence[str]) -> None:
-    """Refuse expressions that give another value with every look (chance, the clock, the file).
-
-    They act on states, before and after a commit, which are read at different times: a row that left such a
-    filter silently would never be deleted.
-
-    :raises InvalidExpression: naming the function
-    """
-    known = {name.lower() for name in columns}
-    for text in expressions:
-        bare = _QUOTED.sub("''", text)
-        found = _MOVING.search(bare) or next(
-            (match for match in _MOVING_WORDS.finditer(bare) if match[1].lower() not in known), None
-        )
-        if found:
-            raise InvalidExpression(
-                f"{argument} = {text!r} uses {found[1]}, whose value changes from one look to the next.",
-                remedy=f"make {argument} a function of the row alone.",
-            )
-
-
 def projected(rows: DataFrame, options: ApplyOptions, keep: Sequence[str]) -> DataFrame:
     """Filter and project rows of the source, and add the partition columns that are expressions.
 
     :param keep: columns that pass through beside the projection (the feed's metadata, the sequence)
     """
-    from pyspark.sql import functions as F
-
-    partitioning = [text for text in options.partition_by.values() if text is not None]
-    for argument, texts in (
-        ("where", [options.where] if options.where else []),
-        ("select", options.select),
-        ("partition_by", partitioning),
-    ):
-        refuse_moving(argument, texts, rows.columns)
-    if options.where:
-        resolve(rows.drop(*keep), "where", [options.where])
-        rows = rows.where(F.expr(options.where))
-    if options.select:
-        every = [quote(name) for name in rows.columns if name not in keep]
-        chosen = [text for item in options.select for text in (every if item.strip() == "*" else [item])]
-        rows = _beside(rows, "select", chosen, keep)
     derived = {name: text for name, text in options.partition_by.items() if text is not None}
+    states.refuse_moving("partition_by", list(derived.values()), rows.columns)
+    rows = states.projected(rows, options.where, options.select, keep)
     if derived:
         every = [quote(name) for name in rows.columns if name not in keep]
         partitions = [f"{text} AS {quote(name)}" for name, text in derived.items()]
-        rows = _beside(rows, "partition_by", [*every, *partitions], keep)
+        rows = states.beside(rows, "partition_by", [*every, *partitions], keep)
     return rows
-
-
-def _beside(rows: DataFrame, argument: str, expressions: Sequence[str], keep: Sequence[str]) -> DataFrame:
-    """Project beside the columns ``keep``, which the expressions must not read.
-
-    They act on states: a value made of the commit's version or time would differ with every cut of the range.
-    """
-    refuse_metadata_names(resolve(rows.drop(*keep), argument, expressions).columns, argument)
-    return rows.selectExpr(*expressions, *[quote(name) for name in keep])
 
 
 def shape_of(rows: DataFrame, source_rows: DataFrame, options: ApplyOptions, source: str) -> Shape:
@@ -230,23 +132,18 @@ def shape_of(rows: DataFrame, source_rows: DataFrame, options: ApplyOptions, sou
     :raises ColumnNotFound: for a key, tracked or partition column that is not there
     :raises ReservedColumnName: for a column whose name the feed or the target needs
     """
-    plan = {SEQUENCE, *METADATA_COLUMNS}
+    plan = {SEQUENCE, ORDER, *METADATA_COLUMNS}
     values = [name for name in rows.columns if name not in plan]
     _refuse_reserved(values, options, source)
-    doubled = {name for name in values if [v.lower() for v in values].count(name.lower()) > 1}
-    if doubled:
-        raise InvalidExpression(
-            f"select and partition_by give {', '.join(sorted(map(repr, doubled)))} more than once.",
-            remedy="name each column of the target once.",
-        )
-    keys = _match(values, options.keys, "keys", source)
-    partitions = _match(values, list(options.partition_by), "partition_by", source)
+    states.refuse_doubled(values, "select or partition_by")
+    keys = states.match(values, options.keys, "keys", source)
+    partitions = states.match(values, list(options.partition_by), "partition_by", source)
     sequence_type, added = None, []
     if options.stored_as_scd_type == 2:
         added = [options.start_column, options.end_column]
         sequence_type = rows.schema[SEQUENCE].dataType
         _check_orderable(sequence_type, options)
-    _match([*values, *added], options.cluster_by or (), "cluster_by", source)
+    states.match([*values, *added], options.cluster_by or (), "cluster_by", source)
     return Shape(
         keys=keys,
         values=tuple(values),
@@ -263,8 +160,8 @@ def _tracked(
     if options.stored_as_scd_type != 2:
         return ()
     if options.track_history_column_list is not None:
-        return _match(values, options.track_history_column_list, "track_history_column_list", source)
-    excluded = set(_match(values, options.track_history_except_column_list or (),
+        return states.match(values, options.track_history_column_list, "track_history_column_list", source)
+    excluded = set(states.match(values, options.track_history_except_column_list or (),
                           "track_history_except_column_list", source))  # fmt: skip
     if options.track_history_except_column_list is None:
         sequences = sequence_columns(source_rows, options)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from delta_cdc import sql
 from delta_cdc.apply import batch as b
 from delta_cdc.changes import feed
+from delta_cdc.changes import states as st
 from delta_cdc.changes.equality import same
 from delta_cdc.sql import PLAN_PREFIX, quote
 
@@ -32,22 +33,22 @@ def net_changes(states: DataFrame, shape: Shape) -> DataFrame:
     """
     from pyspark.sql import functions as F
 
-    exists = {name: F.col(name).isNotNull().cast("int") for name in (feed.BEFORE, feed.AFTER)}
+    exists = {name: F.col(name).isNotNull().cast("int") for name in (st.BEFORE, st.AFTER)}
     net = states.groupBy(*[F.col(quote(key)) for key in shape.keys]).agg(
-        F.min_by(feed.BEFORE, feed.VERSION).alias(feed.BEFORE),
-        F.max_by(feed.AFTER, feed.VERSION).alias(feed.AFTER),
-        F.max(F.greatest(feed.N_BEFORE, feed.N_AFTER)).alias(_MOST),
-        F.sum(F.col(feed.N_AFTER) - F.col(feed.N_BEFORE)).alias(_BALANCE),
-        F.sum(feed.UNKNOWN).alias(feed.UNKNOWN),
-        F.count("*").alias(feed.EVENTS),
+        F.min_by(st.BEFORE, feed.ORDER).alias(st.BEFORE),
+        F.max_by(st.AFTER, feed.ORDER).alias(st.AFTER),
+        F.max(F.greatest(st.N_BEFORE, st.N_AFTER)).alias(_MOST),
+        F.sum(F.col(st.N_AFTER) - F.col(st.N_BEFORE)).alias(_BALANCE),
+        F.sum(st.UNKNOWN).alias(st.UNKNOWN),
+        F.count("*").alias(st.EVENTS),
     )
-    duplicate = (F.col(_MOST) > 1) | (F.col(_BALANCE) != exists[feed.AFTER] - exists[feed.BEFORE])
+    duplicate = (F.col(_MOST) > 1) | (F.col(_BALANCE) != exists[st.AFTER] - exists[st.BEFORE])
     unchanged = (
-        F.col(feed.BEFORE).isNotNull()
-        & F.col(feed.AFTER).isNotNull()
-        & same(feed.BEFORE, feed.AFTER, shape.schema, shape.values)
-    ) | (F.col(feed.BEFORE).isNull() & F.col(feed.AFTER).isNull())
-    operation = F.when(unchanged, "none").when(F.col(feed.AFTER).isNull(), "delete").otherwise("upsert")
+        F.col(st.BEFORE).isNotNull()
+        & F.col(st.AFTER).isNotNull()
+        & same(st.BEFORE, st.AFTER, shape.schema, shape.values)
+    ) | (F.col(st.BEFORE).isNull() & F.col(st.AFTER).isNull())
+    operation = F.when(unchanged, "none").when(F.col(st.AFTER).isNull(), "delete").otherwise("upsert")
     return net.withColumn(_DUPLICATE, duplicate).withColumn(OPERATION, operation)
 
 
@@ -58,12 +59,12 @@ def validated(net: DataFrame, shape: Shape, source: str, versions: str) -> b.Bat
     flat = net.select(
         *[F.col(quote(key)) for key in shape.keys],
         *[
-            F.col(f"{feed.AFTER}.{quote(name)}").alias(name)
+            F.col(f"{st.AFTER}.{quote(name)}").alias(name)
             for name in shape.values
             if name not in shape.keys
         ],
-        F.col(feed.BEFORE).isNotNull().alias(_EXISTED),
-        OPERATION, _DUPLICATE, feed.UNKNOWN, feed.EVENTS,
+        F.col(st.BEFORE).isNotNull().alias(_EXISTED),
+        OPERATION, _DUPLICATE, st.UNKNOWN, st.EVENTS,
     )  # fmt: skip
     batch = b.materialise(
         flat,
@@ -71,10 +72,10 @@ def validated(net: DataFrame, shape: Shape, source: str, versions: str) -> b.Bat
         {
             "changes": F.count_if(F.col(OPERATION) != "none"),
             "suppressed": F.count_if(F.col(OPERATION) == "none"),
-            "events": F.coalesce(F.sum(feed.EVENTS), F.lit(0)),
+            "events": F.coalesce(F.sum(st.EVENTS), F.lit(0)),
             "null_keys": F.count_if(b.null_key(shape)),
             "duplicates": F.count_if(_DUPLICATE),
-            "unknown": F.coalesce(F.sum(feed.UNKNOWN), F.lit(0)),
+            "unknown": F.coalesce(F.sum(st.UNKNOWN), F.lit(0)),
         },
         only=F.col(OPERATION) != "none",
     )

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 from delta_cdc import sql
 from delta_cdc.apply import batch as b
 from delta_cdc.changes import feed
+from delta_cdc.changes import states as st
 from delta_cdc.changes.equality import same
 from delta_cdc.errors import SequenceNotIncreasing
 from delta_cdc.sql import PLAN_PREFIX, quote
@@ -48,13 +49,13 @@ def classified(states: DataFrame, shape: Shape) -> DataFrame:
     """Say what each event is: ``open``, ``touch``, ``close`` or ``none`` (nothing changed)."""
     from pyspark.sql import functions as F
 
-    before, after = F.col(feed.BEFORE), F.col(feed.AFTER)
+    before, after = F.col(st.BEFORE), F.col(st.AFTER)
     both = before.isNotNull() & after.isNotNull()
     kind = (
         F.when(before.isNull() & after.isNull(), "none")
-        .when(both & same(feed.BEFORE, feed.AFTER, shape.schema, shape.values), "none")
+        .when(both & same(st.BEFORE, st.AFTER, shape.schema, shape.values), "none")
         .when(after.isNull(), "close")
-        .when(both & same(feed.BEFORE, feed.AFTER, shape.schema, shape.tracked), "touch")
+        .when(both & same(st.BEFORE, st.AFTER, shape.schema, shape.tracked), "touch")
         .otherwise("open")
     )
     return states.withColumn(KIND, kind)
@@ -71,24 +72,24 @@ def segments(events: DataFrame, shape: Shape) -> DataFrame:
     from pyspark.sql import functions as F
 
     keys = [F.col(quote(key)) for key in shape.keys]
-    order = Window.partitionBy(*keys).orderBy(feed.VERSION)
-    previous_after = F.lag(F.col(feed.AFTER).isNotNull()).over(order)
-    two = F.greatest(feed.N_BEFORE, feed.N_AFTER) > 1
+    order = Window.partitionBy(*keys).orderBy(feed.ORDER)
+    previous_after = F.lag(F.col(st.AFTER).isNotNull()).over(order)
+    two = F.greatest(st.N_BEFORE, st.N_AFTER) > 1
     # A state that nobody wrote, or a second row beside a living one: two rows share the key.
-    broken = previous_after.isNotNull() & (previous_after != F.col(feed.BEFORE).isNotNull())
+    broken = previous_after.isNotNull() & (previous_after != F.col(st.BEFORE).isNotNull())
     boundary = F.col(KIND).isin("open", "close").cast("int")
     numbered = events.withColumn(_DUPLICATE, two | F.coalesce(broken, F.lit(False)))
-    numbered = numbered.where((F.col(KIND) != "none") | F.col(_DUPLICATE) | (F.col(feed.UNKNOWN) > 0))
+    numbered = numbered.where((F.col(KIND) != "none") | F.col(_DUPLICATE) | (F.col(st.UNKNOWN) > 0))
     numbered = numbered.withColumn(SEGMENT, F.sum(boundary).over(order))
     cut = numbered.groupBy(*keys, SEGMENT).agg(
-        F.min_by(KIND, feed.VERSION).alias(KIND),
-        F.min_by(feed.SEQUENCE, feed.VERSION).alias(START),
-        F.max_by(feed.AFTER, feed.VERSION).alias(feed.AFTER),
-        F.min_by(F.col(feed.BEFORE).isNotNull(), feed.VERSION).alias(_EXISTED),
+        F.min_by(KIND, feed.ORDER).alias(KIND),
+        F.min_by(st.SEQUENCE, feed.ORDER).alias(START),
+        F.max_by(st.AFTER, feed.ORDER).alias(st.AFTER),
+        F.min_by(F.col(st.BEFORE).isNotNull(), feed.ORDER).alias(_EXISTED),
         F.max(_DUPLICATE).alias(_DUPLICATE),
-        F.max(F.col(feed.SEQUENCE).isNull()).alias(_NULL_SEQUENCE),
-        F.sum(feed.UNKNOWN).alias(feed.UNKNOWN),
-        F.count("*").alias(feed.EVENTS),
+        F.max(F.col(st.SEQUENCE).isNull()).alias(_NULL_SEQUENCE),
+        F.sum(st.UNKNOWN).alias(st.UNKNOWN),
+        F.count("*").alias(st.EVENTS),
     )
     along = Window.partitionBy(*keys).orderBy(SEGMENT)
     next_start = F.lead(START).over(along)
@@ -108,7 +109,7 @@ def validated(cut: DataFrame, shape: Shape, options: ApplyOptions, source: str, 
         cut,
         shape.keys,
         {
-            "events": F.coalesce(F.sum(feed.EVENTS), F.lit(0)),
+            "events": F.coalesce(F.sum(st.EVENTS), F.lit(0)),
             "changes": F.count("*"),
             "opened": F.count_if(F.col(KIND) == "open"),
             "closed": F.count_if(
@@ -116,7 +117,7 @@ def validated(cut: DataFrame, shape: Shape, options: ApplyOptions, source: str, 
                 | ((F.col(KIND) == "touch") & F.col(END).isNotNull())
             ),
             "updated": F.count_if((F.col(KIND) == "touch") & F.col(END).isNull()),
-            "unknown": F.coalesce(F.sum(feed.UNKNOWN), F.lit(0)),
+            "unknown": F.coalesce(F.sum(st.UNKNOWN), F.lit(0)),
             "null_keys": F.count_if(b.null_key(shape)),
             "duplicates": F.count_if(_DUPLICATE),
             "null_sequences": F.count_if(_NULL_SEQUENCE),
@@ -211,11 +212,11 @@ def plan_rows(batch: b.Batch, shape: Shape) -> DataFrame:
         .when(kind == "open", F.array(adding))
     )
     return batch.rows.select(
-        *[F.col(quote(key)) for key in shape.keys], F.col(feed.AFTER), F.inline(what)
+        *[F.col(quote(key)) for key in shape.keys], F.col(st.AFTER), F.inline(what)
     ).select(
         *[F.col(quote(key)) for key in shape.keys],
         *[
-            F.col(f"{feed.AFTER}.{quote(name)}").alias(name)
+            F.col(f"{st.AFTER}.{quote(name)}").alias(name)
             for name in shape.values
             if name not in shape.keys
         ],

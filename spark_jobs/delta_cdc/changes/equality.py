@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
 
-def _plain(data_type: DataType) -> bool:
-    """Whether ``<=>`` compares the type as it is."""
+def has_equality(data_type: DataType) -> bool:
+    """Tell whether ``<=>`` compares the type as it is, and Spark groups by it."""
     from pyspark.sql import types as T
 
     if isinstance(data_type, T.ArrayType):
-        return _plain(data_type.elementType)
+        return has_equality(data_type.elementType)
     if isinstance(data_type, T.StructType):
-        return all(_plain(f.dataType) for f in data_type.fields)
+        return all(has_equality(f.dataType) for f in data_type.fields)
     return not isinstance(data_type, T.MapType | T.VariantType)
 
 
@@ -32,7 +32,7 @@ def comparable(value: Column, data_type: DataType) -> Column:
     from pyspark.sql import functions as F
     from pyspark.sql import types as T
 
-    if _plain(data_type):
+    if has_equality(data_type):
         return value
     if isinstance(data_type, T.VariantType):
         return F.to_json(value)

@@ -1,9 +1,7 @@
-"""Rows of the change feed, and their net effect per key.
+"""Rows of the change feed as Delta's reader gives them.
 
 Vocabulary: a feed row is a *state* a row had before (``delete``, ``update_preimage``) or has after
-(``insert``, ``update_postimage``) one commit. Everything here works on states, so a filter or projection of
-states is right by construction: a row that leaves the filter has a state before and none after, which is a
-delete.
+(``insert``, ``update_postimage``) one commit.
 """
 
 from __future__ import annotations
@@ -27,13 +25,11 @@ METADATA_COLUMNS = (CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP)
 BEFORE_TYPES = ("delete", "update_preimage")
 AFTER_TYPES = ("insert", "update_postimage")
 
-#: Columns of :func:`version_states`.
-VERSION, BEFORE, AFTER = f"{PLAN_PREFIX}version", f"{PLAN_PREFIX}before", f"{PLAN_PREFIX}after"
-SEQUENCE = f"{PLAN_PREFIX}sequence"
-#: Count of events; like all columns of a plan it has a name that no source may have.
-EVENTS = f"{PLAN_PREFIX}events"
-N_BEFORE, N_AFTER, UNKNOWN = f"{PLAN_PREFIX}n_before", f"{PLAN_PREFIX}n_after", f"{PLAN_PREFIX}unknown"
-
+#: The version by which the states of a key are ordered: the row's own, but for the rows of a segment of which
+#: only the two ends are read, where it is the segment's last version.
+ORDER = f"{PLAN_PREFIX}order"
+#: The table's own id of a row, where the changes are read by row tracking.
+ROW_ID = f"{PLAN_PREFIX}row_id"
 
 #: Under these, missing files or unreadable schemas give fewer rows instead of an error.
 FORBIDDEN_CONFS = (
@@ -160,36 +156,3 @@ def is_after() -> Column:
     from pyspark.sql import functions as F
 
     return F.col(CHANGE_TYPE).isin(*AFTER_TYPES)
-
-
-def version_states(rows: DataFrame, keys: Sequence[str], values: Sequence[str]) -> DataFrame:
-    """Bring feed rows to one row per key and version: the state before and the state after it.
-
-    Inside one version Delta promises no order of rows; {delete, pre-image} come before {insert, post-image},
-    so one state of each kind says all. More than one (``n_before``, ``n_after`` > 1) means that the key is
-    not unique, which the caller must refuse, never pick.
-
-    :param rows: key and value columns, the feed's metadata columns and :data:`SEQUENCE` (may be NULL)
-    :return: keys, version, before and after (structs of ``values``, NULL = no state), sequence (of the
-        after state, or of the before state of a delete), n_before, n_after, unknown (rows of unknown type)
-    """
-    from pyspark.sql import functions as F
-
-    state = F.struct(*[F.col(quote(name)) for name in values])
-    before, after = F.when(is_before(), state), F.when(is_after(), state)
-    sequence = F.col(SEQUENCE)
-    # Clustered by key alone, the aggregation below and every later one by key need no second shuffle.
-    return (
-        rows.repartition(*[F.col(quote(key)) for key in keys])
-        .groupBy(*[F.col(quote(key)) for key in keys], F.col(COMMIT_VERSION).alias(VERSION))
-        .agg(
-            F.first(before, ignorenulls=True).alias(BEFORE),
-            F.first(after, ignorenulls=True).alias(AFTER),
-            F.when(F.count_if(is_after()) > 0, F.first(F.when(is_after(), sequence), ignorenulls=True))
-            .otherwise(F.first(F.when(is_before(), sequence), ignorenulls=True))
-            .alias(SEQUENCE),
-            F.count_if(is_before()).alias(N_BEFORE),
-            F.count_if(is_after()).alias(N_AFTER),
-            F.count_if(~(is_before() | is_after())).alias(UNKNOWN),
-        )
-    )

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from delta_cdc.apply.rows import refuse_moving
 from delta_cdc.changes.feed import FORBIDDEN_CONFS
+from delta_cdc.changes.states import refuse_moving
 from delta_cdc.errors import InvalidExpression
 from delta_cdc.spec import ApplyOptions
 from tests.support.engine import Flow, columns, newest, staged, versions

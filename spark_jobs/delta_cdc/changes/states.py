@@ -1,0 +1,199 @@
+"""States of rows: what they pass through (filter, projection), and how they pair up per key and version.
+
+A change row is a *state* a row had before (``delete``, ``update_preimage``) or has after (``insert``,
+``update_postimage``) one commit. A filter or projection of states is right by construction: a row that leaves
+the filter has a state before and none after, which is a delete.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from delta_cdc.changes.feed import METADATA_COLUMNS, ORDER, is_after, is_before
+from delta_cdc.errors import ColumnNotFound, InvalidExpression, ReservedColumnName
+from delta_cdc.sql import PLAN_PREFIX, quote
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pyspark.sql import DataFrame
+
+#: Columns of :func:`version_states`.
+BEFORE, AFTER = f"{PLAN_PREFIX}before", f"{PLAN_PREFIX}after"
+SEQUENCE = f"{PLAN_PREFIX}sequence"
+#: Count of events; like all columns of a plan it has a name that no source may have.
+EVENTS = f"{PLAN_PREFIX}events"
+N_BEFORE, N_AFTER, UNKNOWN = f"{PLAN_PREFIX}n_before", f"{PLAN_PREFIX}n_after", f"{PLAN_PREFIX}unknown"
+
+
+def resolve(rows: DataFrame, argument: str, expressions: Sequence[str]) -> DataFrame:
+    """Project ``rows`` by SQL expressions of the argument ``argument``.
+
+    :raises InvalidExpression: where Spark cannot parse or resolve one
+    """
+    from pyspark.errors import AnalysisException, ParseException
+
+    try:
+        return rows.selectExpr(*expressions)
+    except (AnalysisException, ParseException) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise InvalidExpression(
+            f"{argument} = {list(expressions)!r} does not resolve against the source: {reason}",
+            remedy=f"correct {argument}; it is Spark SQL over the source's columns.",
+        ) from error
+
+
+def match(names: Iterable[str], wanted: Sequence[str], argument: str, where: str) -> tuple[str, ...]:
+    """Return ``wanted`` as ``names`` spell them; Spark resolves columns without case."""
+    by_lower = {name.lower(): name for name in names}
+    missing = [name for name in wanted if name.lower() not in by_lower]
+    if missing:
+        raise ColumnNotFound(
+            f"{argument}: column {', '.join(map(repr, missing))} does not exist in {where} "
+            f"(it has {', '.join(by_lower.values())}).",
+            remedy=f"name existing columns in {argument}.",
+        )
+    return tuple(by_lower[name.lower()] for name in wanted)
+
+
+def refuse_metadata_names(columns: Iterable[str], where: str) -> None:
+    """Refuse columns that the feed's own would hide.
+
+    :raises ReservedColumnName: naming them
+    """
+    bad = [name for name in columns if name.lower() in METADATA_COLUMNS]
+    if bad:
+        raise ReservedColumnName(
+            f"{where} has the column {', '.join(map(repr, bad))}, a name that the feed needs for itself.",
+            remedy="rename the column.",
+        )
+
+
+#: Functions whose value is not the state's own: another one with every look.
+_MOVING = re.compile(
+    r"(?<![\w.`])(rand|randn|random|uuid|shuffle|monotonically_increasing_id|spark_partition_id|input_file_name"
+    r"|now|curdate|current_date|current_timestamp|localtimestamp|current_time|unix_timestamp)\s*\(",
+    re.IGNORECASE,
+)
+_MOVING_WORDS = re.compile(
+    r"(?<![\w.`])(current_date|current_timestamp|localtimestamp|current_time)(?![\w`])", re.IGNORECASE
+)
+_QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`")
+
+
+def refuse_moving(argument: str, expressions: Sequence[str], columns: Sequence[str]) -> None:
+    """Refuse expressions that give another value with every look (chance, the clock, the file).
+
+    They act on states, before and after a commit, which are read at different times: a row that left such a
+    filter silently would never be deleted.
+
+    :raises InvalidExpression: naming the function
+    """
+    known = {name.lower() for name in columns}
+    for text in expressions:
+        bare = _QUOTED.sub("''", text)
+        found = _MOVING.search(bare) or next(
+            (match for match in _MOVING_WORDS.finditer(bare) if match[1].lower() not in known), None
+        )
+        if found:
+            raise InvalidExpression(
+                f"{argument} = {text!r} uses {found[1]}, whose value changes from one look to the next.",
+                remedy=f"make {argument} a function of the row alone.",
+            )
+
+
+def projected(rows: DataFrame, where: str | None, select: Sequence[str], keep: Sequence[str]) -> DataFrame:
+    """Filter and project states.
+
+    :param where: Spark SQL predicate
+    :param select: Spark SQL projections; ``*`` stands for all columns, none for no projection
+    :param keep: columns that pass through beside the projection, and that the expressions must not read
+    :raises InvalidExpression: where one does not resolve, or is no function of the row alone
+    :raises ReservedColumnName: where a projection is called like a column of the change feed
+    """
+    from pyspark.sql import functions as F
+
+    for argument, texts in (("where", [where] if where else []), ("select", select)):
+        refuse_moving(argument, texts, rows.columns)
+    if where:
+        resolve(rows.drop(*keep), "where", [where])
+        rows = rows.where(F.expr(where))
+    if select:
+        every = [quote(name) for name in rows.columns if name not in keep]
+        chosen = [text for item in select for text in (every if item.strip() == "*" else [item])]
+        rows = beside(rows, "select", chosen, keep)
+    return rows
+
+
+def beside(rows: DataFrame, argument: str, expressions: Sequence[str], keep: Sequence[str]) -> DataFrame:
+    """Project beside the columns ``keep``, which the expressions must not read.
+
+    They act on states: a value made of the commit's version or time would differ with every cut of the range.
+    """
+    refuse_metadata_names(resolve(rows.drop(*keep), argument, expressions).columns, argument)
+    return rows.selectExpr(*expressions, *[quote(name) for name in keep])
+
+
+def refuse_unusable(values: Sequence[str], source: str) -> None:
+    """Refuse names of projected columns that could not be told apart, from each other or from ours.
+
+    :raises InvalidExpression: for a name that stands for two columns
+    :raises ReservedColumnName: for a name that begins like those of our plans, or is one of the feed's
+    """
+    refuse_metadata_names(values, source)
+    reserved = [name for name in values if name.lower().startswith(PLAN_PREFIX)]
+    if reserved:
+        raise ReservedColumnName(
+            f"{source} has the column {', '.join(map(repr, reserved))}, a name that our plans need.",
+            remedy="rename it with select.",
+        )
+    refuse_doubled(values, "select")
+
+
+def refuse_doubled(values: Sequence[str], arguments: str) -> None:
+    """Refuse two columns of one name; Spark resolves names without case.
+
+    :raises InvalidExpression: naming them
+    """
+    lowered = [name.lower() for name in values]
+    doubled = {name for name in values if lowered.count(name.lower()) > 1}
+    if doubled:
+        raise InvalidExpression(
+            f"{arguments} gives {', '.join(sorted(map(repr, doubled)))} more than once.",
+            remedy="name each column once.",
+        )
+
+
+def version_states(rows: DataFrame, keys: Sequence[str], values: Sequence[str]) -> DataFrame:
+    """Bring change rows to one row per key and version: the state before and the state after it.
+
+    Inside one version Delta promises no order of rows; {delete, pre-image} come before {insert, post-image},
+    so one state of each kind says all. More than one (``n_before``, ``n_after`` > 1) means that the key is
+    not unique, which the caller must refuse, never pick.
+
+    :param rows: key and value columns, ``_change_type``, :data:`~delta_cdc.changes.feed.ORDER` and
+        :data:`SEQUENCE` (may be NULL)
+    :return: keys, order, before and after (structs of ``values``, NULL = no state), sequence (of the after
+        state, or of the before state of a delete), n_before, n_after, unknown (rows of unknown type)
+    """
+    from pyspark.sql import functions as F
+
+    state = F.struct(*[F.col(quote(name)) for name in values])
+    before, after = F.when(is_before(), state), F.when(is_after(), state)
+    sequence = F.col(SEQUENCE)
+    # Clustered by key alone, the aggregation below and every later one by key need no second shuffle.
+    return (
+        rows.repartition(*[F.col(quote(key)) for key in keys])
+        .groupBy(*[F.col(quote(key)) for key in keys], ORDER)
+        .agg(
+            F.first(before, ignorenulls=True).alias(BEFORE),
+            F.first(after, ignorenulls=True).alias(AFTER),
+            F.when(F.count_if(is_after()) > 0, F.first(F.when(is_after(), sequence), ignorenulls=True))
+            .otherwise(F.first(F.when(is_before(), sequence), ignorenulls=True))
+            .alias(SEQUENCE),
+            F.count_if(is_before()).alias(N_BEFORE),
+            F.count_if(is_after()).alias(N_AFTER),
+            F.count_if(~(is_before() | is_after())).alias(UNKNOWN),
+        )
+    )
