@@ -11,18 +11,28 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from delta_cdc import errors
-    from delta_cdc.api import apply_changes
+    from delta_cdc.api import apply_changes, plan_changes, read_changes
     from delta_cdc.flow import ApplyResult
     from delta_cdc.versions import VersionRange
     from delta_cdc.watermark import Watermark
 
-__all__ = ["ApplyResult", "VersionRange", "Watermark", "apply_changes", "errors"]
+__all__ = [
+    "ApplyResult",
+    "VersionRange",
+    "Watermark",
+    "apply_changes",
+    "errors",
+    "plan_changes",
+    "read_changes",
+]
 
 _HOME = {
     "ApplyResult": "delta_cdc.flow",
     "VersionRange": "delta_cdc.versions",
     "Watermark": "delta_cdc.watermark",
     "apply_changes": "delta_cdc.api",
+    "plan_changes": "delta_cdc.api",
+    "read_changes": "delta_cdc.api",
 }
 
 

@@ -9,14 +9,19 @@ from typing import TYPE_CHECKING, Any
 from delta_cdc import arguments
 from delta_cdc.errors import TableNotFound
 from delta_cdc.flow import run_apply
-from delta_cdc.plan import ApplyRequest
+from delta_cdc.log.slices import prepared, write_slices
+from delta_cdc.log.store import spark_uri
+from delta_cdc.plan import ApplyRequest, ChangesRequest
+from delta_cdc.plan import plan_changes as planned_changes
+from delta_cdc.scratch import folder_for
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from delta_cdc.flow import ApplyResult
+    from delta_cdc.plan import ChangesPlan
     from delta_cdc.spec import ApplySpec, JobResult
 
 log = logging.getLogger(__name__)
@@ -55,6 +60,7 @@ def apply_changes(
     schema_evolution: str = "additive",
     adopt_from: str | None = None,
     single_driver: bool = False,
+    scratch: str | None = None,
     storage_options: Mapping[str, str] | None = None,
     run_id: str = "",
 ) -> ApplyResult:
@@ -99,6 +105,8 @@ def apply_changes(
         the old name fail from then on
     :param single_driver: nothing but this driver ever writes to the target; needed on S3 without a log store
         for several writers, and without effect elsewhere
+    :param scratch: path or URI of a folder that this process and Spark's executors reach; needed where the
+        source has no change data feed and Spark does not run on this machine alone
     :param storage_options: options of the object store for reading the logs without Spark
     :param run_id: who did it, for the target's log
     :return: what was applied, the watermark, counts and the target's version
@@ -140,13 +148,178 @@ def apply_changes(
         run_id=run_id,
         storage_options=dict(storage_options) if storage_options else None,
     )
-    return run_apply(request, execute=partial(_run, spark), say=log.info)
+    return run_apply(request, execute=partial(_run, spark, scratch, request.storage_options), say=log.info)
 
 
-def _run(spark: SparkSession, spec: ApplySpec) -> JobResult:
+def read_changes(
+    spark: SparkSession,
+    table: str,
+    *,
+    starting_version: int | None = None,
+    ending_version: int | None = None,
+    starting_timestamp: str | None = None,
+    ending_timestamp: str | None = None,
+    query: str = "full_delta",
+    keys: Sequence[str] | str | None = None,
+    capture: str = "auto",
+    raw: bool = False,
+    where: str | None = None,
+    select: Sequence[str] | str | None = None,
+    on_change_commit: str = "fail",
+    scratch: str | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """Return what changed in a Delta table between two versions, as one lazy DataFrame.
+
+    How the changes are read is decided here, from the log; rows are read when the DataFrame is. What only
+    the rows can show is raised then, by Spark, with our error's name and text in its message:
+    :func:`delta_cdc.errors.named` gives the error itself.
+
+    :param spark: a session with Delta's extension and catalog; left as it is
+    :param table: path, URI or catalog name
+    :param starting_version: first version, inclusive; this or ``starting_timestamp`` is needed. The version
+        after the newest one gives no rows
+    :param ending_version: last version, inclusive; None is the newest one now
+    :param starting_timestamp: the start as a time, ISO 8601 with offset: the first version at or after it
+    :param ending_timestamp: the end as a time: the last version at or before it
+    :param query: ``full_delta``: every change of every commit, with pre-images; ``append_only``: every row
+        inserted, as it was inserted; ``min_delta``: the net effect per key: insert, delete, or pre-image and
+        post-image; ``upsert``: the last row of every key that net changed and lives at the end
+    :param keys: columns that identify a row; needed by ``upsert`` and with ``where``, and by ``min_delta``
+        unless the table tracks rows
+    :param capture: ``change_files`` (Delta's change data feed), ``row_tracking``, ``snapshot_diff`` (both
+        ends compared by key), ``added_files`` (commits that only add), or ``auto``: per segment of the range,
+        from the log; :func:`plan_changes` says which and why
+    :param raw: ``full_delta``: exactly what the feed holds, rows that a commit wrote back unchanged included
+    :param where: Spark SQL predicate on rows: one that leaves it is a delete, one that enters it an insert
+    :param select: Spark SQL projections of rows; ``*`` stands for all columns
+    :param on_change_commit: ``added_files``: ``fail`` at a commit that removes rows, or ``skip`` it
+    :param scratch: path or URI of a folder that this process and Spark's executors reach; needed by all
+        captures but ``change_files`` where Spark does not run on this machine alone. A few kilobytes stay
+        there until the caller removes them
+    :param storage_options: options of the object store for reading the log without Spark
+    :return: the table's columns as of the end (or those of ``select``), ``_change_type`` (string: insert,
+        update_preimage, update_postimage, delete), ``_commit_version`` (long), ``_commit_timestamp``
+        (timestamp). A net row has those of its last change; where only the two ends are compared, the
+        version of a delete is the segment's end
+    :raises RangeTooLong: too many versions for one DataFrame
+    :raises DeltaCdcError: a named error with its remedy; nothing is ever written to the table
+    """
+    from delta_cdc.changes import feed, queries, rows
+
+    request = _changes_request(
+        located(spark, table),
+        starting_version=starting_version,
+        ending_version=ending_version,
+        starting_timestamp=starting_timestamp,
+        ending_timestamp=ending_timestamp,
+        query=query,
+        keys=keys,
+        capture=capture,
+        raw=raw,
+        where=where,
+        select=select,
+        on_change_commit=on_change_commit,
+        storage_options=storage_options,
+    )
+    feed.refuse_forbidden_confs(spark)
+    plan = planned_changes(request)
+    for note in plan.notes:
+        log.info(note)
+    folder = folder_for(spark, plan.segments, scratch)
+    write_slices(request.table, plan.segments, folder, at=plan.at, storage_options=request.storage_options)
+    source, options = spark_uri(request.table), request.options
+    by_row_id = options.is_net and not options.keys
+    found = rows.change_rows(
+        spark,
+        source,
+        plan.segments,
+        plan.columns,
+        at=plan.at,
+        slices_uri=folder,
+        with_row_id=by_row_id,
+    )
+    return queries.answer(
+        found,
+        options,
+        source=plan.uri,
+        versions=f"versions {plan.versions}",
+        columns=plan.columns,
+        by_row_id=by_row_id,
+    )
+
+
+def plan_changes(
+    table: str,
+    *,
+    starting_version: int | None = None,
+    ending_version: int | None = None,
+    starting_timestamp: str | None = None,
+    ending_timestamp: str | None = None,
+    query: str = "full_delta",
+    keys: Sequence[str] | str | None = None,
+    capture: str = "auto",
+    raw: bool = False,
+    where: str | None = None,
+    select: Sequence[str] | str | None = None,
+    on_change_commit: str = "fail",
+    storage_options: Mapping[str, str] | None = None,
+) -> ChangesPlan:
+    """Say how :func:`read_changes` would read a range, from the log alone: starts no process.
+
+    The parameters and errors are those of :func:`read_changes`; ``table`` is a path or URI.
+
+    :return: the range and its segments, each with its capture, the reason and its size in bytes; ``print``
+        shows it
+    """
+    return planned_changes(
+        _changes_request(
+            table,
+            starting_version=starting_version,
+            ending_version=ending_version,
+            starting_timestamp=starting_timestamp,
+            ending_timestamp=ending_timestamp,
+            query=query,
+            keys=keys,
+            capture=capture,
+            raw=raw,
+            where=where,
+            select=select,
+            on_change_commit=on_change_commit,
+            storage_options=storage_options,
+        )
+    )
+
+
+def _changes_request(
+    table: str,
+    *,
+    starting_version: int | None,
+    ending_version: int | None,
+    starting_timestamp: str | None,
+    ending_timestamp: str | None,
+    storage_options: Mapping[str, str] | None,
+    **asked: Any,
+) -> ChangesRequest:
+    return ChangesRequest(
+        table=table,
+        starting_version=starting_version,
+        ending_version=ending_version,
+        starting_timestamp=starting_timestamp,
+        ending_timestamp=ending_timestamp,
+        options=arguments.query_options(**asked),
+        storage_options=dict(storage_options) if storage_options else None,
+    )
+
+
+def _run(
+    spark: SparkSession, scratch: str | None, storage_options: dict[str, str] | None, spec: ApplySpec
+) -> JobResult:
     from delta_cdc import job
 
-    return job.run(spark, spec)
+    segments = [segment for step in spec.steps for segment in step.segments]
+    folder = folder_for(spark, segments, scratch)
+    return job.run(spark, prepared(spec, folder, storage_options) if folder else spec)
 
 
 def located(spark: SparkSession, table: str) -> str:

@@ -6,10 +6,11 @@ Values may come from Python, from a rendered template or from a form, where ``""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 from delta_cdc.errors import InvalidConfiguration
-from delta_cdc.spec import ApplyOptions
+from delta_cdc.spec import ApplyOptions, Capture, Query, QueryOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -154,3 +155,32 @@ def apply_options(
         publish_changes=publish_changes,
         schema_evolution=schema_evolution,
     )
+
+
+def query_options(
+    *, query: Any, keys: Any, capture: Any, raw: Any, where: Any, select: Any, on_change_commit: Any
+) -> QueryOptions:
+    """Read the arguments of a change query; see :class:`delta_cdc.spec.QueryOptions`.
+
+    :raises InvalidConfiguration: for a value of the wrong kind
+    """
+    return QueryOptions(
+        query=_one_of("query", query, get_args(Query), QueryOptions.query),
+        keys=names("keys", keys) or (),
+        capture=_one_of("capture", capture, get_args(Capture), QueryOptions.capture),
+        raw=bool(raw),
+        where=text(where),
+        select=names("select", select) or (),
+        on_change_commit=_one_of(
+            "on_change_commit", on_change_commit, ("fail", "skip"), QueryOptions.on_change_commit
+        ),
+    )
+
+
+def _one_of(name: str, value: Any, known: tuple[str, ...], default: str) -> Any:
+    given = text(value) or default
+    if given not in known:
+        nearest = get_close_matches(given, known, n=1)
+        hint = f" (did you mean {nearest[0]!r}?)" if nearest else ""
+        raise InvalidConfiguration(f"{name} is {value!r}.", remedy=f"use one of {', '.join(known)}{hint}.")
+    return given

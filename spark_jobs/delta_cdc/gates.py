@@ -203,19 +203,20 @@ async def check_start(log: DeltaLog, version: int) -> None:
         await log.snapshot(version)
 
 
-async def check_files(log: DeltaLog, commit: Commit) -> None:
+async def check_files(log: DeltaLog, commit: Commit, *, feed: bool = True) -> None:
     """Refuse a range of which a commit's changes are no longer on storage.
 
     Nothing in the log tells what VACUUM deleted. Of a large commit a sample does.
 
     :param commit: one that changes data
+    :param feed: change files are read where there are some; else the files added and removed alone
     :raises VersionsExpired: names a file that is gone
     """
     wanted = [
         action.path
         async for action in log.actions(commit.version)
-        if isinstance(action, Cdc)
-        or (isinstance(action, Add | Remove) and action.data_change and not commit.has_cdc)
+        if (isinstance(action, Cdc) and feed)
+        or (isinstance(action, Add | Remove) and action.data_change and not (feed and commit.has_cdc))
     ]
     sample = wanted[:: max(1, -(-len(wanted) // _SAMPLE))]
     there = await asyncio.gather(*[log.has_file(path) for path in sample])

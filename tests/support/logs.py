@@ -54,11 +54,13 @@ class LogTable:
         user_metadata: str | None = None,
         at: int | None = None,
         stamp: int | None = None,
+        tags: dict[str, str] | None = None,
     ) -> int:
         """Write the next commit.
 
         :param at: when, as the file's modification time and ``commitInfo.timestamp`` tell it
         :param stamp: in-commit timestamp
+        :param tags: of ``commitInfo``
         """
         self.version += 1
         active = set(self.files.get(self.version - 1, frozenset()))
@@ -82,6 +84,8 @@ class LogTable:
             info["userMetadata"] = user_metadata
         if stamp is not None:
             info["inCommitTimestamp"] = stamp
+        if tags is not None:
+            info["tags"] = tags
         file = self.file(self.version)
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("".join(json.dumps(a) + "\n" for a in ({"commitInfo": info}, *actions)))

@@ -16,7 +16,7 @@ from delta_cdc.plan.sight import carrying, look
 from delta_cdc.plan.staging import open_batch
 from delta_cdc.properties import CHANGE_FEED, feed_on
 from delta_cdc.retention import reseal_due
-from delta_cdc.spec import ApplySpec, Staging, Step
+from delta_cdc.spec import ApplySpec, QueryOptions, Staging, Step
 from delta_cdc.versions import VersionRange
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from delta_cdc.log.table import TableState
     from delta_cdc.plan.ranges import Nothing
     from delta_cdc.plan.sight import Sight
+    from delta_cdc.spec import ApplyOptions
     from delta_cdc.watermark import Seal
 
 
@@ -54,24 +55,33 @@ async def _from_watermark(request: ApplyRequest, sight: Sight, seal: Seal) -> Pl
     chosen = await ranges.choose(sight, seal)
     if not isinstance(chosen, ranges.Chosen):
         return await _seal_alone(request, sight, seal, chosen)
-    made = await _steps(request, sight, chosen, sight.next_number, seal.applied_from)
+    made, said = await _steps(request, sight, chosen, sight.next_number, seal.applied_from)
     first = replace(made[0], planned_on=sight.planned_on, highest_sequence=seal.highest_sequence)
-    return _planned(request, sight, chosen.at_end, (first, *made[1:]), chosen.notes, chosen.versions)
+    notes = (*chosen.notes, *said)
+    return _planned(request, sight, chosen.at_end, (first, *made[1:]), notes, chosen.versions)
 
 
 async def _steps(
     request: ApplyRequest, sight: Sight, chosen: ranges.Chosen, number: int, applied_from: int
-) -> tuple[Step, ...]:
+) -> tuple[tuple[Step, ...], tuple[str, ...]]:
     columns, ending = chosen.at_end.schema_columns, chosen.versions.ending_version
     checks.check_columns(request.options, columns, sight.source.uri, ending)
     return await ranges.steps(
         sight,
         chosen,
+        _asked(request.options),
         number=number,
         applied_from=applied_from,
         versions=request.milestone_versions,
         size=request.milestone_bytes,
     )
+
+
+def _asked(options: ApplyOptions) -> QueryOptions:
+    """Return what of the changes matters: to type 1 their net effect by key, to all else each of them."""
+    if options.keys and not options.insert_only and options.stored_as_scd_type == 1:
+        return QueryOptions("min_delta", keys=options.keys)
+    return QueryOptions("full_delta")
 
 
 def _planned(
@@ -143,8 +153,8 @@ async def _load(request: ApplyRequest, sight: Sight) -> Plan:
     found = await ranges.choose_after(sight, first - 1, ending, ()) if first <= ending else None
     if not isinstance(found, ranges.Chosen):
         return _load_alone(request, sight, load, at)
-    made = await _steps(request, sight, found, load.seal_number + 1, 0)
-    return _planned(request, sight, found.at_end, (load, *made), found.notes, found.versions)
+    made, said = await _steps(request, sight, found, load.seal_number + 1, 0)
+    return _planned(request, sight, found.at_end, (load, *made), (*found.notes, *said), found.versions)
 
 
 def _load_alone(request: ApplyRequest, sight: Sight, load: Step, at: TableState) -> Plan:
@@ -225,8 +235,9 @@ def feed_warning(state: TableState) -> tuple[str, ...]:
     if feed_on(state.configuration):
         return ()
     warning = (
-        f"The change data feed of {state.uri} is off in version {state.version}: this load needs none, but "
-        "the next run will fail unless it is turned on first (DeltaEnableChangeDataFeedOperator, "
+        f"The change data feed of {state.uri} is off in version {state.version}. This load needs none; the "
+        "next run reads changes at greater cost (row ids, or both ends compared by key), or fails where "
+        "nothing else can serve, unless it is turned on first (DeltaEnableChangeDataFeedOperator, "
         f"{CHANGE_FEED})."
     )
     return (warning,)

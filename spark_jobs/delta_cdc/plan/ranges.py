@@ -1,4 +1,4 @@
-"""Which versions of the source: bounds, milestones, segments, and the gates they have to pass."""
+"""Which versions of the source: bounds, the gates of the whole range, milestones and their steps."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING
 
 from delta_cdc import gates
 from delta_cdc.errors import ChangeFeedDisabled, RangeNotContiguous
-from delta_cdc.properties import CHANGE_FEED
-from delta_cdc.spec import Segment, Step
+from delta_cdc.plan import captures
+from delta_cdc.spec import Step
 from delta_cdc.versions import VersionRange
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from delta_cdc.log.actions import Commit
     from delta_cdc.log.table import TableState
     from delta_cdc.plan.sight import Sight
+    from delta_cdc.spec import QueryOptions
     from delta_cdc.watermark import Seal
 
 _CHUNK = 64
@@ -52,13 +55,10 @@ class Chosen:
         return VersionRange(self.commits[0].version, self.commits[-1].version)
 
     @property
-    def first_change(self) -> Commit:
-        """Return the first commit that changes data."""
-        return _first_change(self.commits)
-
-
-def _first_change(commits: tuple[Commit, ...]) -> Commit:
-    return next(commit for commit in commits if commit.changes_data)
+    def read(self) -> tuple[Commit, ...]:
+        """Return the commits from the first one on that changes data."""
+        first = next(at for at, commit in enumerate(self.commits) if commit.changes_data)
+        return self.commits[first:]
 
 
 async def choose(sight: Sight, seal: Seal) -> Chosen | Nothing:
@@ -73,12 +73,14 @@ async def choose(sight: Sight, seal: Seal) -> Chosen | Nothing:
     notes += said
     if ending <= seal.watermark:
         return Nothing(seal.watermark, seal.source_commit_hash, notes)
-    try:
-        return await choose_after(sight, seal.watermark, ending, notes)
-    except ChangeFeedDisabled as error:
-        if identity.replaced:
+    found = await choose_after(sight, seal.watermark, ending, notes)
+    if identity.replaced and isinstance(found, Chosen):
+        # Only the feed shows what a REPLACE did to rows that were applied from the table before it.
+        try:
+            await gates.check_feed(sight.log, found.read, found.at_end)
+        except ChangeFeedDisabled as error:
             raise gates.replaced(sight.source, seal) from error
-        raise
+    return found
 
 
 async def choose_after(sight: Sight, watermark: int, ending: int, notes: tuple[str, ...]) -> Chosen | Nothing:
@@ -97,33 +99,8 @@ async def choose_after(sight: Sight, watermark: int, ending: int, notes: tuple[s
     if not any(commit.changes_data for commit in commits):
         text = f"No commit in versions {commits[0].version}-{last.version} of {uri} changes data."
         return Nothing(last.version, last.sha256, (*notes, text), commits)
-    chosen = Chosen(commits, await sight.at(last.version), notes)
-    return replace(chosen, notes=(*notes, *await _pass_gates(sight, chosen)))
-
-
-async def _pass_gates(sight: Sight, chosen: Chosen) -> tuple[str, ...]:
-    first = chosen.first_change
-    reading = tuple(commit for commit in chosen.commits if commit.version >= first.version)
-    await gates.check_feed(sight.log, reading, chosen.at_end)
-    notes = await gates.check_schema(sight.log, chosen.commits)
-    gates.check_retention(first, sight.source, sight.now_ms)
-    await gates.check_start(sight.log, first.version)
-    for commit in _told_by_vacuum(reading):
-        await gates.check_files(sight.log, commit)
-    return notes
-
-
-def _told_by_vacuum(commits: tuple[Commit, ...]) -> tuple[Commit, ...]:
-    """Return the commits whose files tell best whether VACUUM was faster.
-
-    It deletes by age what the newest version does not need: so the oldest change, the oldest change files,
-    and the oldest removed files.
-    """
-    changing = [commit for commit in commits if commit.changes_data]
-    with_files = [commit for commit in changing if commit.has_cdc]
-    removing = [commit for commit in changing if commit.n_removes and not commit.has_cdc]
-    chosen = {found[0].version: found[0] for found in (changing, with_files, removing) if found}
-    return tuple(chosen.values())
+    said = await gates.check_schema(sight.log, commits)
+    return Chosen(commits, await sight.at(last.version), (*notes, *said))
 
 
 def _ending(sight: Sight, committed: int) -> tuple[int, tuple[str, ...]]:
@@ -222,43 +199,67 @@ async def _up_to(
 
 # -- steps --------------------------------------------------------------------------------------
 async def steps(
-    sight: Sight, chosen: Chosen, *, number: int, applied_from: int, versions: int | None, size: int | None
-) -> tuple[Step, ...]:
-    """Return one step per milestone.
+    sight: Sight,
+    chosen: Chosen,
+    options: QueryOptions,
+    *,
+    number: int,
+    applied_from: int,
+    versions: int | None,
+    size: int | None,
+) -> tuple[tuple[Step, ...], tuple[str, ...]]:
+    """Return one step per milestone, and what is to be said about how they are read.
 
+    :param options: what is asked of the changes
     :param number: the seal number of the first one
     :param versions: the milestones' limit, see :func:`milestones`
     :param size: bytes, likewise
     """
     made: list[Step] = []
+    notes: list[str] = []
     for part in milestones(chosen.commits, versions, size):
-        last = part[-1]
-        made.append(
-            Step(
-                kind="apply",
-                starting_version=part[0].version,
-                ending_version=last.version,
-                seal_number=number + len(made),
-                applied_from=applied_from,
-                source_commit_hash=last.sha256,
-                source_columns=await _columns_at(sight, chosen, last.version),
-                planned_on=None,
-                segments=_segments(part),
+        async for commits, captured in _within_limits(sight, chosen, part, options):
+            last = commits[-1]
+            notes += captured.notes
+            made.append(
+                Step(
+                    kind="apply",
+                    starting_version=commits[0].version,
+                    ending_version=last.version,
+                    seal_number=number + len(made),
+                    applied_from=applied_from,
+                    source_commit_hash=last.sha256,
+                    source_columns=await _columns_at(sight, chosen, last.version),
+                    planned_on=None,
+                    segments=captured.segments,
+                )
             )
-        )
-    return tuple(made)
+    return tuple(made), tuple(notes)
+
+
+async def _within_limits(
+    sight: Sight, chosen: Chosen, commits: tuple[Commit, ...], options: QueryOptions
+) -> AsyncIterator[tuple[tuple[Commit, ...], captures.Captured]]:
+    """Yield a milestone, cut where reading it would take a plan that no driver should hold."""
+    while commits:
+        at_end = await _state_at(sight, chosen, commits[-1].version)
+        table = captures.Table(sight.log, at_end, sight.source, sight.now_ms)
+        captured = await captures.capture(table, commits, options)
+        too_much = captures.beyond_limits(captured.segments, commits)
+        if too_much is None:
+            yield commits, captured
+            return
+        rest = next(at for at, commit in enumerate(commits) if commit.version == too_much)
+        table = replace(table, at_end=await _state_at(sight, chosen, too_much - 1))
+        yield commits[:rest], await captures.capture(table, commits[:rest], options)
+        commits = commits[rest:]
+
+
+async def _state_at(sight: Sight, chosen: Chosen, version: int) -> TableState:
+    if all(commit.metadata is None for commit in chosen.commits if commit.version > version):
+        return chosen.at_end
+    return await sight.at(version)
 
 
 async def _columns_at(sight: Sight, chosen: Chosen, version: int) -> tuple[str, ...]:
-    if all(commit.metadata is None for commit in chosen.commits if commit.version > version):
-        return chosen.at_end.schema_columns
-    return (await sight.at(version)).schema_columns
-
-
-def _segments(part: tuple[Commit, ...]) -> tuple[Segment, ...]:
-    """Return what is read: change files from the first change on, one capture so far."""
-    first = _first_change(part)
-    size = sum(commit.bytes_to_read for commit in part if commit.changes_data)
-    return (
-        Segment(first.version, part[-1].version, "change_files", f"{CHANGE_FEED} is on throughout", size),
-    )
+    return (await _state_at(sight, chosen, version)).schema_columns

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from delta_cdc import checks
 from delta_cdc.errors import InvalidConfiguration
 from delta_cdc.log.store import canonical_uri
+from delta_cdc.spec import QueryOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,7 +35,7 @@ class Request:
     """What apply and read have in common.
 
     :param source: path or URI of the source
-    :param target: path or URI of the target, whose watermark counts
+    :param target: path or URI of the target, whose watermark counts; None only for a read
     :param starting_version: explicit start (inclusive); without a target: the first version whose changes
         are applied, on top of the snapshot before it
     :param ending_version: explicit end (inclusive)
@@ -49,7 +50,7 @@ class Request:
 
     pipeline: str
     source: str
-    target: str
+    target: str | None = None
     starting_version: int | None = None
     ending_version: int | None = None
     starting_timestamp: str | None = None
@@ -66,17 +67,8 @@ class Request:
         :raises InvalidConfiguration: names the arguments
         """
         checks.check_pipeline(self.pipeline)
-        for bound in ("starting", "ending"):
-            version, time = getattr(self, f"{bound}_version"), getattr(self, f"{bound}_timestamp")
-            if version is not None and time is not None:
-                raise InvalidConfiguration(
-                    f"{bound}_version {version} and {bound}_timestamp {time} are both given.",
-                    remedy="give one of the two.",
-                )
-            if time is not None:
-                epoch_ms(f"{bound}_timestamp", time)
-        checks.check_versions(self.starting_version, self.ending_version, self.max_versions)
-        _check_sizes(max_bytes=self.max_bytes)
+        check_bounds(self)
+        _check_sizes(max_versions=self.max_versions, max_bytes=self.max_bytes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +84,7 @@ class ApplyRequest(Request):
     :param staging: location of a staging table whose open batch is applied instead of the source
     """
 
+    target: str
     options: ApplyOptions
     milestone_versions: int | None = None
     milestone_bytes: int | None = None
@@ -158,12 +151,26 @@ class ApplyRequest(Request):
 
 @dataclass(frozen=True, kw_only=True)
 class ReadRequest(Request):
-    """What one read into staging is asked to do; the baseline is the target's watermark.
+    """What one read into staging is asked to do.
+
+    The baseline is the target's watermark. Without a target it is what was committed last in staging itself
+    (:class:`CommitRequest`).
 
     :param staging: location of the staging table
+    :param options: what is asked of the changes, and how they are to be read
+    :param milestone_versions: stage at most so many versions (from the first that changes data) per commit, all
+        in the same application; None is as many as one plan can hold
+    :param milestone_bytes: the same by bytes to read
+    :param output_path: folder under which the batch is written as files, too, in a folder of its own
+    :param output_format: of those files, ``parquet`` or ``json``
     """
 
     staging: str
+    options: QueryOptions = field(default_factory=QueryOptions)
+    milestone_versions: int | None = None
+    milestone_bytes: int | None = None
+    output_path: str | None = None
+    output_format: str = "parquet"
 
     def check(self) -> None:
         """Refuse what cannot be meant.
@@ -171,7 +178,42 @@ class ReadRequest(Request):
         :raises InvalidConfiguration: names the arguments
         """
         super().check()
-        refuse_same(source=self.source, target=self.target, staging=self.staging)
+        checks.check_query(self.options)
+        _check_sizes(milestone_versions=self.milestone_versions, milestone_bytes=self.milestone_bytes)
+        refuse_same(
+            source=self.source, target=self.target, staging=self.staging, output_path=self.output_path
+        )
+        if self.output_format not in ("parquet", "json"):
+            raise InvalidConfiguration(
+                f"output_format is {self.output_format!r}.", remedy="use 'parquet' or 'json'."
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommitRequest:
+    """What one commit of a batch is asked to do.
+
+    :param staging: location of the staging table
+    :param ending_version: the last version of the batch that has arrived; None is the open batch's, whichever
+        that is
+    :param single_driver: see :class:`Request`
+    :param storage_options: see :class:`Request`
+    """
+
+    pipeline: str
+    staging: str
+    ending_version: int | None = None
+    single_driver: bool = False
+    run_id: str = ""
+    storage_options: dict[str, str] | None = field(default=None, repr=False)
+
+    def check(self) -> None:
+        """Refuse what cannot be meant.
+
+        :raises InvalidConfiguration: names the arguments
+        """
+        checks.check_pipeline(self.pipeline)
+        checks.check_versions(None, self.ending_version, None)
 
 
 def _nothing(_: str) -> int | None:
@@ -211,6 +253,38 @@ def epoch_ms(name: str, text: str) -> int:
             remedy="write it as ISO 8601 with an offset, for instance 2026-01-31T18:00:00+00:00.",
         )
     return (moment - _EPOCH) // timedelta(milliseconds=1)
+
+
+class Bounds(Protocol):
+    """What names a range of versions."""
+
+    @property
+    def starting_version(self) -> int | None: ...
+    @property
+    def ending_version(self) -> int | None: ...
+    @property
+    def starting_timestamp(self) -> str | None: ...
+    @property
+    def ending_timestamp(self) -> str | None: ...
+
+
+def check_bounds(bounds: Bounds) -> None:
+    """Refuse bounds that contradict each other, or are none.
+
+    Delta does not always refuse a version and a time for the same bound.
+
+    :raises InvalidConfiguration: names the arguments
+    """
+    for bound in ("starting", "ending"):
+        version, time = getattr(bounds, f"{bound}_version"), getattr(bounds, f"{bound}_timestamp")
+        if version is not None and time is not None:
+            raise InvalidConfiguration(
+                f"{bound}_version {version} and {bound}_timestamp {time} are both given.",
+                remedy="give one of the two.",
+            )
+        if time is not None:
+            epoch_ms(f"{bound}_timestamp", time)
+    checks.check_versions(bounds.starting_version, bounds.ending_version, None)
 
 
 def refuse_same(**tables: str | None) -> None:

@@ -5,15 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from delta_cdc.spec import ApplySpec
-
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from delta_cdc.log.actions import Commit
     from delta_cdc.log.table import TableState
     from delta_cdc.reconcile import Proof
-    from delta_cdc.spec import ReadSpec, Step
+    from delta_cdc.spec import ApplySpec, ReadSpec, Segment, Step
     from delta_cdc.versions import VersionRange
     from delta_cdc.watermark import Seal
 
@@ -42,9 +40,7 @@ class Plan:
     @property
     def steps(self) -> tuple[Step, ...]:
         """Return the sealed commits that the job makes, in order."""
-        if self.spec is None:
-            return ()
-        return self.spec.steps if isinstance(self.spec, ApplySpec) else (self.spec.step,)
+        return self.spec.steps if self.spec is not None else ()
 
     def __str__(self) -> str:
         return "\n".join(f"{name:<10} {text}".rstrip() for name, text in self._lines())
@@ -56,9 +52,7 @@ class Plan:
             yield "to do", "nothing: no process is started and nothing is written"
         for step in self.steps:
             yield step.kind, _told(step)
-            for segment in step.segments:
-                versions = f"{segment.starting_version}-{segment.ending_version}"
-                yield "", f"{versions} by {segment.capture}, {readable(segment.size)}: {segment.reason}"
+            yield from segment_lines("", step.segments)
         for note in self.notes:
             yield "note", note
 
@@ -78,12 +72,22 @@ def _told(step: Step) -> str:
         "declare": f"no rows: what is there counts as version {step.ending_version}",
         "reseal": f"no rows: the watermark {step.ending_version} under a new seal",
         "adopt": f"no rows: the watermark {step.ending_version} of the pipeline that built the target",
+        "answer": f"the query over all that is staged, {versions}",
+        "complete": f"no rows: the batch, {versions}, is complete",
+        "commit": f"no rows: the batch, {versions}, has arrived",
     }[step.kind]
     if step.kind == "load" and step.is_empty:
         what = "no rows: a table without rows, before version 0"
     if step.successor is not None:
         what = f"no rows: the last seal of {step.pipeline}, which {step.successor} goes on from"
     return f"{what}, seal {step.seal_number}"
+
+
+def segment_lines(name: str, segments: Iterable[Segment]) -> Iterator[tuple[str, str]]:
+    """Yield a line per segment, each under ``name``."""
+    for segment in segments:
+        versions = f"{segment.starting_version}-{segment.ending_version}"
+        yield name, f"{versions} by {segment.capture}, {readable(segment.size)}: {segment.reason}"
 
 
 def readable(size: int) -> str:

@@ -1,0 +1,98 @@
+"""The change rows of a range: its segments, each read by its capture, as one DataFrame shape.
+
+Every capture yields the table's columns, the feed's metadata columns and :data:`ORDER`, the version by which
+the states of a key are ordered. It is the commit's version, but for a segment of which only the two ends are
+known: there it is the segment's end for every row. A row of such a segment is a transition from one state to
+another like any other, so segments compose by union, and the queries net over all of them at once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from delta_cdc.changes import feed, slices
+from delta_cdc.changes.feed import METADATA_COLUMNS, ORDER
+from delta_cdc.changes.queries import drop_carry_over
+from delta_cdc.sql import quote
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from delta_cdc.spec import Segment
+
+
+def change_rows(
+    session: SparkSession,
+    source: str,
+    segments: Sequence[Segment],
+    columns: Sequence[str],
+    *,
+    at: int,
+    slices_uri: str = "",
+    with_row_id: bool = False,
+) -> DataFrame:
+    """Read the changes of a range.
+
+    :param source: location of the table
+    :param segments: what is read, in order; none gives no rows
+    :param columns: the table's columns as of version ``at``
+    :param at: the version whose columns are wanted, the range's end
+    :param slices_uri: folder of the segments' slices; see :mod:`delta_cdc.log.slices`
+    :param with_row_id: keep the row id beside the columns; every segment must be read by row tracking
+    :return: ``columns``, ``_change_type`` (string), ``_commit_version`` (long), ``_commit_timestamp``
+        (timestamp), :data:`ORDER` (long), and :data:`ROW_ID` (long) where asked for
+    """
+    parts = [
+        _segment_rows(session, source, segment, columns, at, slices_uri, with_row_id) for segment in segments
+    ]
+    if not parts:
+        return no_rows(session, source, columns, at)
+    whole = parts[0]
+    for part in parts[1:]:
+        whole = whole.union(part)
+    return whole
+
+
+def no_rows(session: SparkSession, source: str, columns: Sequence[str], at: int) -> DataFrame:
+    """Return change rows of the shape of :func:`change_rows`, none of them."""
+    from pyspark.sql import functions as F
+
+    nothing = feed.snapshot_rows(session, source, at, columns).limit(0)
+    return nothing.select(
+        "*",
+        F.lit(None).cast("string").alias(METADATA_COLUMNS[0]),
+        F.lit(None).cast("bigint").alias(METADATA_COLUMNS[1]),
+        F.lit(None).cast("timestamp").alias(METADATA_COLUMNS[2]),
+        F.lit(None).cast("bigint").alias(ORDER),
+    )
+
+
+def _segment_rows(
+    session: SparkSession,
+    source: str,
+    segment: Segment,
+    columns: Sequence[str],
+    at: int,
+    slices_uri: str,
+    with_row_id: bool,
+) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    if segment.needs_slice:
+        rows = slices.change_rows(session, segment, slices_uri, columns, with_row_id=with_row_id)
+    else:
+        rows = feed.change_rows(
+            session, source, segment.starting_version, segment.ending_version, columns, at=at
+        ).withColumn(ORDER, F.col(METADATA_COLUMNS[1]))
+    if segment.compare:
+        rows = drop_carry_over(rows, columns)
+    return rows
+
+
+def of_staging(rows: DataFrame) -> DataFrame:
+    """Give staged change rows, which are told per commit, the column :data:`ORDER`."""
+    from pyspark.sql import functions as F
+
+    return rows if ORDER in rows.columns else rows.withColumn(ORDER, F.col(quote(METADATA_COLUMNS[1])))

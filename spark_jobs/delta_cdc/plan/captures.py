@@ -1,0 +1,388 @@
+"""Chooses how the changes of each part of a range are read, from the log alone.
+
+A range is cut into *segments*: consecutive commits that one capture reads. Where the change data feed is on,
+it is what is read, unless the two ends of the segment are cheaper to compare. Where it is off, rows are
+matched by their row ids if the table tracks rows; commits that only add files need neither; and a net query
+by key can always compare the two ends. A commit never lies in two segments.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from delta_cdc import gates
+from delta_cdc.errors import CaptureUnavailable, ChangeFeedDisabled, LogGap, NotInsertOnly, VersionsExpired
+from delta_cdc.properties import CHANGE_FEED, ROW_TRACKING, feed_on, tracks_rows
+from delta_cdc.spec import Segment
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from delta_cdc.log.actions import Commit
+    from delta_cdc.log.table import DeltaLog, TableState
+    from delta_cdc.spec import QueryOptions
+
+#: Of one byte that is read through row tracking, so many bytes of the change feed take the same time:
+#: benchmarks/changes.py, docs/benchmarks.md.
+CROSSOVER = 1.0
+#: Below so many bytes of changes it is not worth while to look for the cheaper way.
+WORTHWHILE = 16 * 1024 * 1024
+#: Tag of a commit that promises to have kept the ids of the rows it copied.
+IDS_KEPT = "delta.rowTracking.preserved"
+#: One scan of Delta's feed holds so many versions; each one that is read by comparing deletion vectors adds a
+#: scan or two of its own, and the driver plans them all.
+MOST_VERSIONS, MOST_COMPARED = 500, 100
+
+
+@dataclass(frozen=True)
+class Table:
+    """What choosing looks at: the table's log, its state at the end of the range, and the time.
+
+    :param newest: the newest state: retention is what the table says now
+    :param now_ms: epoch milliseconds
+    """
+
+    log: DeltaLog
+    at_end: TableState
+    newest: TableState
+    now_ms: int
+
+
+@dataclass(frozen=True)
+class Captured:
+    """The segments of a range, in order, and what people should know about them."""
+
+    segments: tuple[Segment, ...] = ()
+    notes: tuple[str, ...] = field(default=())
+
+
+@dataclass(frozen=True)
+class _Version:
+    """A commit, and what its version of the table allows.
+
+    :param feed: the change data feed was on
+    :param tracked: rows had ids before and after it, and kept them
+    """
+
+    commit: Commit
+    feed: bool
+    tracked: bool
+
+    @property
+    def only_adds(self) -> bool:
+        return not self.commit.changes_data or (not self.commit.n_data_removes and not self.commit.has_cdc)
+
+    @property
+    def may_carry_over(self) -> bool:
+        """Rows can leave and come back unchanged: files were exchanged, and no change file says for what."""
+        commit = self.commit
+        exchanged = bool(commit.n_data_adds and commit.n_data_removes)
+        return commit.changes_data and not commit.has_cdc and exchanged and not commit.paired
+
+    @property
+    def may_carry_over_with_new_ids(self) -> bool:
+        """Rows can come back as others by their row ids."""
+        return self.may_carry_over and self.commit.info.tags.get(IDS_KEPT) != "true"
+
+
+async def capture(table: Table, commits: Sequence[Commit], options: QueryOptions) -> Captured:
+    """Choose the segments of a range, and pass the gates of each.
+
+    :param commits: of the range, ascending and gap-free
+    :raises ChangeFeedDisabled: the feed is off in a version, and nothing else can serve
+    :raises CaptureUnavailable: the capture that was asked for cannot read a version
+    :raises NotInsertOnly: ``added_files`` was asked for, and a commit removes rows
+    :raises VersionsExpired: a gate that failed
+    """
+    versions = _trimmed(await _versions(table, commits))
+    if not versions:
+        return Captured()
+    skipped: list[_Version] = []
+    if options.capture == "added_files" and options.on_change_commit == "skip":
+        skipped = [version for version in versions if not version.only_adds]
+    found: list[Segment] = []
+    for part in _around(versions, skipped):
+        for segment in await _segments(table, part, options):
+            inside = [v.commit for v in part if _holds(segment, v.commit.version)]
+            await _pass_gates(table, segment, inside)
+            found.append(segment)
+    notes: tuple[str, ...] = ()
+    if skipped:
+        named = ", ".join(str(version.commit.version) for version in skipped[:10])
+        more = ", …" if len(skipped) > 10 else ""
+        text = f"{len(skipped)} commit(s) of {table.log.uri} that remove rows are left out, as asked for"
+        notes = (f"{text} (on_change_commit is skip): versions {named}{more}.",)
+    return Captured(tuple(found), notes)
+
+
+def beyond_limits(segments: Iterable[Segment], commits: Sequence[Commit]) -> int | None:
+    """Return the version at which the feed's segments get too long for one plan; None where they don't."""
+    counted = compared = 0
+    for segment in segments:
+        if segment.needs_slice:
+            continue
+        for commit in commits:
+            if not commit.changes_data or not _holds(segment, commit.version):
+                continue
+            counted += 1
+            compared += commit.compares_vectors
+            if counted > MOST_VERSIONS or compared > MOST_COMPARED:
+                return commit.version
+    return None
+
+
+# -- what each version allows -------------------------------------------------------------------
+async def _versions(table: Table, commits: Sequence[Commit]) -> list[_Version]:
+    first = commits[0].version
+    before: dict[str, str] | None = table.at_end.configuration
+    if any(commit.metadata is not None for commit in commits):
+        before = await _configuration_at(table.log, first - 1)
+    # Before version 0 there are no rows that could lack an id.
+    tracked_before = first == 0 or tracks_rows(before or {})
+    found = []
+    current = before
+    for commit in commits:
+        if commit.metadata is not None:
+            current = commit.metadata.configuration
+        if current is None:
+            current = (await table.log.snapshot(commit.version)).configuration
+        tracked = tracks_rows(current)
+        found.append(_Version(commit, feed_on(current), tracked and tracked_before and commit.keeps_row_ids))
+        tracked_before = tracked
+    return found
+
+
+async def _configuration_at(log: DeltaLog, version: int) -> dict[str, str] | None:
+    if version < 0:
+        return None
+    try:
+        return (await log.snapshot(version)).configuration
+    except (VersionsExpired, LogGap):
+        return None
+
+
+def _trimmed(versions: list[_Version]) -> list[_Version]:
+    """Leave out what lies before the first change of data, and after the last one."""
+    changing = [at for at, version in enumerate(versions) if version.commit.changes_data]
+    return versions[changing[0] : changing[-1] + 1] if changing else []
+
+
+def _around(versions: list[_Version], skipped: list[_Version]) -> list[list[_Version]]:
+    left_out = {version.commit.version for version in skipped}
+    groups = groupby(versions, key=lambda version: version.commit.version in left_out)
+    parts = [_trimmed(list(group)) for out, group in groups if not out]
+    return [part for part in parts if part]
+
+
+# -- which capture ------------------------------------------------------------------------------
+async def _segments(table: Table, part: list[_Version], options: QueryOptions) -> list[Segment]:
+    if options.capture == "change_files" or options.raw:
+        off = next((version for version in part if not version.feed), None)
+        if off is not None:
+            raise gates.feed_disabled(table.log.uri, off.commit.version)
+        return _by_feed(part, options, f"asked for, and {CHANGE_FEED} is on throughout")
+    if options.capture == "row_tracking" or (options.is_net and not options.keys):
+        why = "asked for" if options.capture == "row_tracking" else "there are no keys, so row ids stand in"
+        _refuse_untracked(table, part)
+        return await _by_row_ids(table, part, options, why)
+    if options.capture == "snapshot_diff":
+        return [await _by_ends(table, part, "snapshot_diff", "asked for")]
+    if options.capture == "added_files":
+        _refuse_removing(table, part)
+        return [await _by_added_files(table, part, "asked for, and every commit only adds files")]
+    found: list[Segment] = []
+    for with_feed, group in _runs(part, lambda version: version.feed):
+        found += await (_with_feed if with_feed else _without_feed)(table, group, options)
+    return found
+
+
+def _runs(part: list[_Version], tells: Callable[[_Version], bool]) -> list[tuple[bool, list[_Version]]]:
+    """Cut where the answer changes; commits without change of data go with those before them."""
+    runs: list[tuple[bool, list[_Version]]] = []
+    for version in part:
+        if runs and (not version.commit.changes_data or runs[-1][0] == tells(version)):
+            runs[-1][1].append(version)
+        else:
+            runs.append((tells(version), [version]))
+    return [(told, _trimmed(group)) for told, group in runs]
+
+
+async def _with_feed(table: Table, part: list[_Version], options: QueryOptions) -> list[Segment]:
+    feed_size = sum(version.commit.bytes_to_read for version in part)
+    # A feed of one commit is never longer than the files that the commit exchanged.
+    if options.is_net and len(part) > 1 and feed_size >= WORTHWHILE and _all_tracked(part):
+        size = await _size_of_ends(table, part)
+        if size is not None and size * CROSSOVER < feed_size:
+            reason = f"{ROW_TRACKING} is on, and the two ends are smaller than {feed_size} bytes of changes"
+            return [await _by_ends(table, part, "row_tracking", reason, size)]
+    return _by_feed(part, options, f"{CHANGE_FEED} is on throughout")
+
+
+async def _without_feed(table: Table, part: list[_Version], options: QueryOptions) -> list[Segment]:
+    off = f"{CHANGE_FEED} is off"
+    if _all_tracked(part):
+        return await _by_row_ids(table, part, options, f"{off}, {ROW_TRACKING} is on")
+    removing = [at for at, version in enumerate(part) if not version.only_adds]
+    only_adds = f"{off}, and every commit only adds files"
+    if not removing:
+        return [await _by_added_files(table, part, only_adds)]
+    if not options.is_net:
+        raise _nothing_serves(table, part[removing[0]], options)
+    found = []
+    head, tail = _trimmed(part[: removing[0]]), _trimmed(part[removing[-1] + 1 :])
+    if head:
+        found.append(await _by_added_files(table, head, only_adds))
+    middle = part[removing[0] : removing[-1] + 1]
+    reason = f"{off}, {ROW_TRACKING} too: the two ends are compared by key"
+    found.append(await _by_ends(table, middle, "snapshot_diff", reason))
+    if tail:
+        found.append(await _by_added_files(table, tail, only_adds))
+    return found
+
+
+def _nothing_serves(table: Table, version: _Version, options: QueryOptions) -> ChangeFeedDisabled:
+    commit = version.commit
+    return ChangeFeedDisabled(
+        f"The change data feed of {table.log.uri} is off in version {commit.version} ({CHANGE_FEED} is not "
+        f"true), which removes rows ({commit.info.operation or 'unknown operation'}); without row tracking "
+        f"nothing else can tell {options.query} there.",
+        remedy="turn the feed on with DeltaEnableChangeDataFeedOperator, or ALTER TABLE … SET TBLPROPERTIES "
+        f"('{CHANGE_FEED}' = 'true'); what lies before can only be read as its net effect (min_delta or "
+        "upsert by key, SCD type 1), or a target of type 2 loaded anew.",
+    )
+
+
+def _all_tracked(part: list[_Version]) -> bool:
+    return all(version.tracked for version in part)
+
+
+def _refuse_untracked(table: Table, part: list[_Version]) -> None:
+    bad = next((version for version in part if not version.tracked), None)
+    if bad is None:
+        return
+    commit = bad.commit
+    why = f"{ROW_TRACKING} is not on in it and in the version before"
+    if not commit.keeps_row_ids:
+        why = f"{commit.info.operation or 'an unknown operation'} did not promise to keep the rows' ids"
+    raise CaptureUnavailable(
+        f"Version {commit.version} of {table.log.uri} cannot be read by row_tracking: {why}.",
+        remedy="leave capture at auto and give keys, or start after that version.",
+    )
+
+
+def _refuse_removing(table: Table, part: list[_Version]) -> None:
+    bad = next((version for version in part if not version.only_adds), None)
+    if bad is not None:
+        commit = bad.commit
+        raise NotInsertOnly(
+            f"Version {commit.version} of {table.log.uri} ({commit.info.operation or 'unknown operation'}) "
+            "removes rows, and added_files reads added ones only.",
+            remedy="leave capture at auto, or leave such commits out by on_change_commit='skip'.",
+        )
+
+
+# -- segments -----------------------------------------------------------------------------------
+def _by_feed(part: list[_Version], options: QueryOptions, reason: str) -> list[Segment]:
+    found = []
+    for compare, group in _compared(part, options, lambda version: version.may_carry_over):
+        size = sum(version.commit.bytes_to_read for version in group)
+        why = reason
+        if compare:
+            why += "; files were exchanged, so rows that come back unchanged are left out"
+        found.append(Segment(*_ends(group), "change_files", why, size, compare=compare))
+    return found
+
+
+async def _by_row_ids(
+    table: Table, part: list[_Version], options: QueryOptions, reason: str
+) -> list[Segment]:
+    if options.is_net:
+        return [await _by_ends(table, part, "row_tracking", reason)]
+    found = []
+    for compare, group in _compared(part, options, lambda version: version.may_carry_over_with_new_ids):
+        size = sum(v.commit.bytes_added + v.commit.bytes_removed for v in group if v.commit.changes_data)
+        times = await _timestamps(table.log, group)
+        segment = Segment(*_ends(group), "row_tracking", reason, size, compare=compare, timestamps=times)
+        found.append(segment)
+    return found
+
+
+async def _by_ends(
+    table: Table, part: list[_Version], capture: str, reason: str, size: int | None = None
+) -> Segment:
+    if size is None:
+        size = await _size_of_ends(table, part) or 0
+    return Segment(
+        *_ends(part),
+        "row_tracking" if capture == "row_tracking" else "snapshot_diff",
+        reason,
+        size,
+        net=True,
+        timestamps=await _timestamps(table.log, part),
+    )
+
+
+async def _by_added_files(table: Table, part: list[_Version], reason: str) -> Segment:
+    size = sum(version.commit.bytes_added for version in part if version.commit.changes_data)
+    times = await _timestamps(table.log, part)
+    return Segment(*_ends(part), "added_files", reason, size, timestamps=times)
+
+
+async def _size_of_ends(table: Table, part: list[_Version]) -> int | None:
+    from delta_cdc.log.slices import net_bytes
+
+    return await net_bytes(table.log, tuple(version.commit for version in part))
+
+
+def _compared(
+    part: list[_Version], options: QueryOptions, carries: Callable[[_Version], bool]
+) -> list[tuple[bool, list[_Version]]]:
+    """Cut so that only the commits that may carry rows over pay for looking; a net effect has none."""
+    return [(False, part)] if options.is_net or options.raw else _runs(part, carries)
+
+
+def _ends(part: list[_Version]) -> tuple[int, int]:
+    return part[0].commit.version, part[-1].commit.version
+
+
+def _holds(segment: Segment, version: int) -> bool:
+    return segment.starting_version <= version <= segment.ending_version
+
+
+async def _timestamps(log: DeltaLog, part: list[_Version]) -> tuple[tuple[int, int], ...]:
+    changing = [version.commit.version for version in part if version.commit.changes_data]
+    times = await log.timestamps(range(changing[0], changing[-1] + 1))
+    return tuple((version, times[version]) for version in changing)
+
+
+# -- gates --------------------------------------------------------------------------------------
+async def _pass_gates(table: Table, segment: Segment, commits: list[Commit]) -> None:
+    """Refuse a segment whose files may be gone; the feed's reader starts from a snapshot as well."""
+    changing = [commit for commit in commits if commit.changes_data]
+    if not segment.needs_slice:
+        gates.check_retention(changing[0], table.newest, table.now_ms)
+        await gates.check_start(table.log, changing[0].version)
+        for commit in _told_by_vacuum(changing, feed=True):
+            await gates.check_files(table.log, commit)
+        return
+    # Between two ends also the files count that were only rewritten.
+    removing = [commit for commit in commits if (commit.n_removes if segment.net else commit.n_data_removes)]
+    if removing:
+        # What was removed is gone so long after it; what is still there is kept.
+        gates.check_retention(removing[0], table.newest, table.now_ms)
+    for commit in _told_by_vacuum(changing, feed=False):
+        await gates.check_files(table.log, commit, feed=False)
+
+
+def _told_by_vacuum(changing: list[Commit], *, feed: bool) -> tuple[Commit, ...]:
+    """Return the commits whose files tell best whether VACUUM was faster.
+
+    It deletes by age what the newest version does not need: so the oldest change, the oldest change files,
+    and the oldest removed files.
+    """
+    with_files = [commit for commit in changing if feed and commit.has_cdc]
+    removing = [commit for commit in changing if commit.n_removes and not (feed and commit.has_cdc)]
+    chosen = {found[0].version: found[0] for found in (changing, with_files, removing) if found}
+    return tuple(chosen.values())

@@ -1,0 +1,358 @@
+"""Which capture reads which part of a range, decided from the log alone."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from delta_cdc.errors import (
+    CaptureUnavailable,
+    ChangeFeedDisabled,
+    NotInsertOnly,
+    RangeNotContiguous,
+    RangeTooLong,
+    VersionsExpired,
+)
+from delta_cdc.log.table import run_sync
+from delta_cdc.plan import ChangesPlan, ChangesRequest, captures, plan_changes_async
+from delta_cdc.spec import (
+    ApplyOptions,
+    ApplySpec,
+    QueryOptions,
+    Segment,
+    Step,
+    fingerprint,
+    from_json,
+    to_json,
+)
+from delta_cdc.versions import VersionRange
+from tests.support.logs import EPOCH, FEED, SECOND, LogTable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TRACKED = {
+    "delta.enableRowTracking": "true",
+    "delta.rowTracking.materializedRowIdColumnName": "_row-id-col",
+    "delta.rowTracking.materializedRowCommitVersionColumnName": "_row-commit-version-col",
+}
+NET = QueryOptions("min_delta", keys=("id",))
+FULL = QueryOptions("full_delta")
+APPENDS = QueryOptions("append_only")
+
+
+def table(folder: Path, **configuration: str) -> LogTable:
+    """Return a table without rows; ``delta.`` goes without saying."""
+    properties = {name.replace("__", "."): value for name, value in configuration.items()}
+    return LogTable(folder / "table", configuration=properties).create()
+
+
+def plan(
+    source: LogTable, start: int, end: int | None = None, options: QueryOptions = FULL, **given: Any
+) -> ChangesPlan:
+    request = ChangesRequest(
+        table=source.uri, starting_version=start, ending_version=end, options=options, **given
+    )
+    return run_sync(plan_changes_async(request, now_ms=EPOCH + 3_600 * SECOND))
+
+
+def told(found: ChangesPlan) -> list[tuple[int, int, str]]:
+    return [(s.starting_version, s.ending_version, s.capture) for s in found.segments]
+
+
+def tracked_add(source: LogTable, *, part: int = 0) -> dict[str, Any]:
+    action = source.add(part=part)
+    action["add"] |= {"baseRowId": 10 * source.version, "defaultRowCommitVersion": source.version + 1}
+    return action
+
+
+def tracked_removes(source: LogTable) -> list[dict[str, Any]]:
+    found = source.removes()
+    for action in found:
+        action["remove"] |= {
+            "partitionValues": {},
+            "baseRowId": 0,
+            "defaultRowCommitVersion": 1,
+            "extendedFileMetadata": True,
+        }
+    return found
+
+
+def update(source: LogTable, *, cdc: bool = False) -> int:
+    """Rewrite every file, as UPDATE does without deletion vectors."""
+    path = f"_change_data/{source.version}"
+    change = {"cdc": {"path": path, "partitionValues": {}, "size": 7, "dataChange": False}}
+    kept = {"delta.rowTracking.preserved": "true"}
+    actions = [tracked_add(source), *tracked_removes(source), *([change] if cdc else [])]
+    return source.commit("UPDATE", *actions, tags=kept)
+
+
+# -- the feed -----------------------------------------------------------------------------------
+@pytest.mark.parametrize("options", [FULL, APPENDS, NET])
+def test_the_feed_is_read_where_it_is_on(tmp_path: Path, options: QueryOptions) -> None:
+    source = table(tmp_path, **FEED)
+    source.append()
+    source.optimize()
+    update(source, cdc=True)
+    source.optimize()
+    found = plan(source, 0, options=options)
+    assert told(found) == [(1, 3, "change_files")], "commits without changes at both ends are not read"
+    assert found.versions == VersionRange(0, 4)
+    assert not found.segments[0].net
+    assert not found.segments[0].compare
+
+
+def test_only_commits_that_exchange_files_are_compared(tmp_path: Path) -> None:
+    """Rows can only come back unchanged where files were exchanged without change files."""
+    source = table(tmp_path, **FEED)
+    source.append()
+    source.overwrite()
+    source.append()
+    update(source, cdc=True)
+    found = plan(source, 1)
+    assert [(s.starting_version, s.ending_version, s.compare) for s in found.segments] == [
+        (1, 1, False),
+        (2, 2, True),
+        (3, 4, False),
+    ]
+    for options in (QueryOptions("full_delta", raw=True), NET):
+        assert told(plan(source, 1, options=options)) == [(1, 4, "change_files")]
+
+
+def test_no_commit_with_changes_is_nothing_to_read(tmp_path: Path) -> None:
+    source = table(tmp_path, **FEED)
+    source.append()
+    source.optimize()
+    found = plan(source, 2)
+    assert found.segments == ()
+    assert "nothing: no commit of the range changes data" in str(found)
+
+
+def test_the_plan_says_why(tmp_path: Path) -> None:
+    source = table(tmp_path, **FEED)
+    source.append()
+    assert re.search(
+        r"read +1-1 by change_files, 100 B: delta.enableChangeDataFeed is on", str(plan(source, 1))
+    )
+
+
+# -- holes in the feed --------------------------------------------------------------------------
+def test_commits_that_only_add_need_no_feed(tmp_path: Path) -> None:
+    source = table(tmp_path)
+    source.append()
+    source.append()
+    for options in (FULL, APPENDS, NET):
+        found = plan(source, 1, options=options)
+        assert told(found) == [(1, 2, "added_files")]
+        assert found.segments[0].timestamps == ((1, EPOCH + SECOND), (2, EPOCH + 2 * SECOND))
+
+
+def test_a_hole_is_bridged_by_its_two_ends_where_only_the_net_effect_counts(tmp_path: Path) -> None:
+    source = table(tmp_path, **FEED)
+    source.append()
+    source.set_properties()
+    source.append()
+    source.overwrite()
+    source.append()
+    source.set_properties(delta__enableChangeDataFeed="true")
+    source.append()
+    found = plan(source, 1, options=NET)
+    assert told(found) == [
+        (1, 1, "change_files"),
+        (3, 3, "added_files"),
+        (4, 4, "snapshot_diff"),
+        (5, 5, "added_files"),
+        (7, 7, "change_files"),
+    ]
+    assert [s.net for s in found.segments] == [False, False, True, False, False]
+    assert found.segments[2].size == 300, "two files left, one came"
+    with pytest.raises(ChangeFeedDisabled, match=r"in version 4 .*removes rows.*full_delta") as failed:
+        plan(source, 1)
+    assert "net effect" in failed.value.remedy
+
+
+def test_row_ids_serve_where_the_feed_is_off(tmp_path: Path) -> None:
+    source = table(tmp_path, **TRACKED)
+    source.commit("WRITE", tracked_add(source))
+    update(source)
+    update(source)
+    found = plan(source, 1)
+    assert told(found) == [(1, 3, "row_tracking")]
+    assert not found.segments[0].net
+    net = plan(source, 1, options=NET)
+    assert [(s.capture, s.net) for s in net.segments] == [("row_tracking", True)]
+
+
+def test_a_commit_that_kept_no_ids_is_not_read_by_them(tmp_path: Path) -> None:
+    source = table(tmp_path, **TRACKED)
+    source.commit("WRITE", tracked_add(source))
+    source.commit("UPDATE", tracked_add(source), *tracked_removes(source))
+    with pytest.raises(CaptureUnavailable, match=r"Version 2 .*UPDATE did not promise to keep"):
+        plan(source, 1, options=QueryOptions(capture="row_tracking"))
+    with pytest.raises(ChangeFeedDisabled, match="version 2"):
+        plan(source, 1)
+    assert told(plan(source, 2, options=NET)) == [(2, 2, "snapshot_diff")]
+
+
+def test_rows_need_ids_on_both_sides(tmp_path: Path) -> None:
+    """The version that turned row tracking on has ids; the one before it has none."""
+    source = table(tmp_path)
+    source.append()
+    source.configuration = dict(TRACKED)
+    source.commit("SET TBLPROPERTIES", source.metadata(), tracked_add(source))
+    update(source)
+    with pytest.raises(CaptureUnavailable, match=r"Version 2 .*not on in it and in the version before"):
+        plan(source, 2, options=QueryOptions(capture="row_tracking"))
+    assert told(plan(source, 3)) == [(3, 3, "row_tracking")]
+
+
+def test_row_ids_stand_in_for_keys(tmp_path: Path) -> None:
+    source = table(tmp_path, **TRACKED, **FEED)
+    source.commit("WRITE", tracked_add(source))
+    update(source, cdc=True)
+    assert told(plan(source, 1, options=QueryOptions("min_delta"))) == [(1, 2, "row_tracking")]
+    plain = table(tmp_path / "plain", **FEED)
+    plain.append()
+    with pytest.raises(CaptureUnavailable, match="row_tracking"):
+        plan(plain, 1, options=QueryOptions("min_delta"))
+
+
+def test_the_two_ends_are_read_where_they_are_smaller(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The feed of a table that is overwritten again and again holds every row of every commit."""
+    source = table(tmp_path, **TRACKED, **FEED)
+    source.commit("WRITE", tracked_add(source))
+    for _ in range(5):
+        source.commit(
+            "WRITE", tracked_add(source), *tracked_removes(source), parameters={"mode": "Overwrite"}
+        )
+    assert told(plan(source, 2, options=NET)) == [(2, 6, "change_files")], "too small to look"
+    monkeypatch.setattr(captures, "WORTHWHILE", 0)
+    found = plan(source, 2, options=NET)
+    assert told(found) == [(2, 6, "row_tracking")]
+    assert found.segments[0].size == 200
+    assert told(plan(source, 2, options=APPENDS)) != told(found), "what happened in between counts there"
+    assert told(plan(source, 6, options=NET)) == [(6, 6, "change_files")]
+
+
+# -- what is asked for --------------------------------------------------------------------------
+def test_the_capture_that_is_asked_for_is_taken_or_refused(tmp_path: Path) -> None:
+    source = table(tmp_path)
+    source.append()
+    source.overwrite()
+    with pytest.raises(ChangeFeedDisabled, match="version 1"):
+        plan(source, 1, options=QueryOptions(capture="change_files"))
+    with pytest.raises(ChangeFeedDisabled, match="version 1"):
+        plan(source, 1, options=QueryOptions(raw=True))
+    asked = QueryOptions("min_delta", keys=("id",), capture="snapshot_diff")
+    assert told(plan(source, 1, options=asked)) == [(1, 2, "snapshot_diff")]
+
+
+def test_added_files_fail_at_a_commit_that_removes_or_leave_it_out(tmp_path: Path) -> None:
+    source = table(tmp_path)
+    source.append()
+    source.overwrite()
+    source.append()
+    with pytest.raises(NotInsertOnly, match=r"Version 2 .*\(WRITE\) removes rows"):
+        plan(source, 1, options=QueryOptions("append_only", capture="added_files"))
+    skip = QueryOptions("append_only", capture="added_files", on_change_commit="skip")
+    found = plan(source, 1, options=skip)
+    assert told(found) == [(1, 1, "added_files"), (3, 3, "added_files")]
+    assert found.notes[0].startswith("1 commit(s) of ")
+    assert found.notes[0].endswith("versions 2.")
+
+
+# -- bounds -------------------------------------------------------------------------------------
+def test_an_end_that_is_not_there_is_never_clipped(tmp_path: Path) -> None:
+    source = table(tmp_path, **FEED)
+    source.append()
+    with pytest.raises(
+        RangeNotContiguous, match=r"ending_version 2 does not exist yet.*newest version .* is 1"
+    ):
+        plan(source, 1, 2)
+    with pytest.raises(RangeNotContiguous, match="starting_version 3"):
+        plan(source, 3)
+    assert plan(source, 2).versions is None, "the next version is nothing yet"
+
+
+def test_times_between_two_commits_hold_nothing(tmp_path: Path) -> None:
+    from tests.unit.plan.test_ranges import iso
+
+    source = table(tmp_path, **FEED)
+    source.append()
+    found = run_sync(
+        plan_changes_async(
+            ChangesRequest(table=source.uri, starting_timestamp=iso(0.2), ending_timestamp=iso(0.7)),
+            now_ms=EPOCH + 9 * SECOND,
+        )
+    )
+    assert found.versions is None
+    assert found.segments == ()
+
+
+def test_a_range_is_cut_where_one_plan_would_hold_too_much(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(captures, "MOST_VERSIONS", 3)
+    source = table(tmp_path, **FEED)
+    for _ in range(5):
+        source.append()
+    with pytest.raises(RangeTooLong, match=r"Versions 1-5 .*") as failed:
+        plan(source, 1)
+    assert "read versions 1-3 first, and go on at 4" in failed.value.remedy
+    assert told(plan(source, 1, 3)) == [(1, 3, "change_files")]
+
+
+def test_versions_that_compare_vectors_count_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(captures, "MOST_COMPARED", 1)
+    source = table(tmp_path, **FEED)
+    source.append()
+    for masked in (1, 2):
+        old = source.removes()
+        new = source.add()
+        new["add"]["path"] = old[0]["remove"]["path"]
+        new["add"]["deletionVector"] = {"storageType": "i", "pathOrInlineDv": f"x{masked}", "sizeInBytes": 4,
+                                        "cardinality": masked}  # fmt: skip
+        if masked > 1:
+            old[0]["remove"]["deletionVector"] = {"storageType": "i", "pathOrInlineDv": "x1",
+                                                  "sizeInBytes": 4, "cardinality": 1}  # fmt: skip
+        source.commit("DELETE", *old, new)
+    with pytest.raises(RangeTooLong, match="deletion vectors to compare"):
+        plan(source, 1)
+    found = plan(source, 1, 2)
+    assert [s.compare for s in found.segments] == [False], "masking rows of a file carries none over"
+
+
+# -- gates --------------------------------------------------------------------------------------
+def test_files_that_are_gone_are_named(tmp_path: Path) -> None:
+    source = table(tmp_path)
+    source.append()
+    source.overwrite()
+    (source.path / "part-00001-0.parquet").unlink()
+    with pytest.raises(VersionsExpired, match=r"part-00001-0\.parquet"):
+        plan(source, 2, options=NET)
+
+
+def test_what_was_removed_long_ago_may_be_gone(tmp_path: Path) -> None:
+    source = table(tmp_path, delta__deletedFileRetentionDuration="interval 1 day")
+    source.append()
+    source.overwrite()
+    request = ChangesRequest(table=source.uri, starting_version=1, options=NET)
+    late = EPOCH + 2 * 86_400 * SECOND
+    with pytest.raises(VersionsExpired, match="Version 2"):
+        run_sync(plan_changes_async(request, now_ms=late))
+    append = ChangesRequest(table=source.uri, starting_version=1, ending_version=1, options=FULL)
+    found = run_sync(plan_changes_async(append, now_ms=late))
+    assert told(found) == [(1, 1, "added_files")], "what was only added is still needed, whatever its age"
+
+
+def test_a_segment_travels() -> None:
+    segment = Segment(1, 3, "row_tracking", "why", 9, net=True, timestamps=((1, 5), (3, 8)))
+    step = Step("apply", 1, 3, 7, 0, "hash", ("id",), segments=(segment,))
+    spec = ApplySpec("p", "r", "/s", "i", "/t", ApplyOptions(keys=("id",)), (step,))
+    assert from_json(to_json(spec)) == spec
+    assert fingerprint(replace(spec, slices_uri="/tmp/somewhere")) == fingerprint(spec)
