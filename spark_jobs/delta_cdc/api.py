@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from delta_cdc import arguments
 from delta_cdc.errors import TableNotFound
 from delta_cdc.flow import run_apply
-from delta_cdc.log.slices import prepared, write_slices
+from delta_cdc.log.slices import prepared
 from delta_cdc.log.store import spark_uri
 from delta_cdc.plan import ApplyRequest, ChangesRequest
 from delta_cdc.plan import plan_changes as planned_changes
-from delta_cdc.scratch import folder_for
+from delta_cdc.scratch import folder_for, write_slices
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

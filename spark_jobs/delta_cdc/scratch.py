@@ -42,6 +42,29 @@ def folder_for(spark: SparkSession, segments: Iterable[Segment], scratch: str | 
     return folder
 
 
+def write_slices(
+    table: str, segments: Iterable[Segment], root: str, *, at: int, storage_options: dict[str, str] | None
+) -> None:
+    """Write the slices of those segments that need one.
+
+    :param table: location of the table
+    :param root: folder of the slices
+    :param at: the version whose columns the slices have, the end of the range
+    """
+    from delta_cdc.changes.slices import location
+    from delta_cdc.log.slices import write_slice
+    from delta_cdc.log.table import DeltaLog, run_sync
+
+    async def write() -> None:
+        log = DeltaLog(table, storage_options)
+        for segment in segments:
+            if segment.needs_slice:
+                folder = location(root, segment)
+                await write_slice(log, segment, folder, storage_options, schema_version=at)
+
+    run_sync(write())
+
+
 def _is_local(spark: SparkSession) -> bool:
     """Tell whether driver and executors are in this very process's machine; a Connect server may not be."""
     if type(spark).__module__.startswith("pyspark.sql.connect"):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc import job
-from delta_cdc.spec import ApplyOptions, ApplySpec, JobResult, ReadSpec, Staging, Step
+from delta_cdc.spec import ApplyOptions, ApplySpec, JobResult, ReadSpec, Segment, Staging, Step
 from delta_cdc.watermark import PlannedOn, Seal
 
 if TYPE_CHECKING:
@@ -106,6 +106,7 @@ class Flow:
             source_columns=columns(self.source, end),
             planned_on=looked_at(self.target),
             highest_sequence=None if last is None else last.highest_sequence,
+            segments=(Segment(start, end, "change_files", "", 0),) if kind == "apply" else (),
         )
         return replace(planned, **changes)
 

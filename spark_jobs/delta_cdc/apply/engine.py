@@ -20,6 +20,7 @@ from delta_cdc.apply.commit import (
     refuse_unsafe_log_store,
 )
 from delta_cdc.changes import feed, states
+from delta_cdc.changes import rows as captured
 from delta_cdc.errors import NotInsertOnly
 from delta_cdc.spec import JobResult, step_fingerprint
 from delta_cdc.sql import PLAN_PREFIX, quote, table
@@ -331,18 +332,19 @@ def _checked_snapshot(
 
 # -- changes ------------------------------------------------------------------------------------
 def _change_rows(session: SparkSession, spec: ApplySpec, step: Step) -> tuple[DataFrame, Shape]:
-    from pyspark.sql import functions as F
-
-    source_rows = feed.change_rows(
-        session,
-        spec.source_uri,
-        step.first_read,
-        step.ending_version,
-        step.source_columns,
-        step.staging,
-    )
-    ordered = source_rows.withColumn(feed.ORDER, F.col(feed.COMMIT_VERSION))
-    sequenced = rows.with_sequence(ordered, spec.options)
+    columns = step.source_columns
+    if step.staging is not None:
+        source_rows = captured.staged_rows(session, step.staging, columns)
+    else:
+        source_rows = captured.change_rows(
+            session,
+            spec.source_uri,
+            step.segments,
+            columns,
+            at=step.ending_version,
+            slices_uri=spec.slices_uri,
+        )
+    sequenced = rows.with_sequence(source_rows, spec.options)
     found = rows.projected(sequenced, spec.options, (*feed.METADATA_COLUMNS, feed.ORDER, states.SEQUENCE))
     return found, rows.shape_of(found, source_rows, spec.options, spec.source_uri)
 

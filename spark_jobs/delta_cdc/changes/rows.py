@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from delta_cdc.spec import Segment
+    from delta_cdc.spec import Segment, Staging
 
 
 def change_rows(
@@ -84,15 +84,20 @@ def _segment_rows(
         rows = slices.change_rows(session, segment, slices_uri, columns, with_row_id=with_row_id)
     else:
         rows = feed.change_rows(
-            session, source, segment.starting_version, segment.ending_version, columns, at=at
+            session, source, segment.starting_version, segment.ending_version, columns
         ).withColumn(ORDER, F.col(METADATA_COLUMNS[1]))
     if segment.compare:
         rows = drop_carry_over(rows, columns)
     return rows
 
 
-def of_staging(rows: DataFrame) -> DataFrame:
-    """Give staged change rows, which are told per commit, the column :data:`ORDER`."""
+def staged_rows(session: SparkSession, staging: Staging, columns: Sequence[str]) -> DataFrame:
+    """Return the change rows of a staged batch, in the shape of :func:`change_rows`.
+
+    :param columns: the source's columns as of the batch's end
+    """
     from pyspark.sql import functions as F
 
-    return rows if ORDER in rows.columns else rows.withColumn(ORDER, F.col(quote(METADATA_COLUMNS[1])))
+    rows = session.read.format("delta").option("versionAsOf", staging.version).load(staging.uri)
+    order = F.col(ORDER) if ORDER in rows.columns else F.col(METADATA_COLUMNS[1])
+    return rows.select(*[quote(name) for name in (*columns, *METADATA_COLUMNS)], order.alias(ORDER))
