@@ -21,6 +21,22 @@ _METADATA_ONLY_MERGE = (
     "numTargetRowsUpdated",
     "numTargetRowsDeleted",
 )
+#: Operations that write rows anew or bring files back: nothing of theirs is a copy of a row that was there.
+_WRITES_ANEW = frozenset(
+    {
+        "WRITE",
+        "STREAMING UPDATE",
+        "RESTORE",
+        "CREATE TABLE",
+        "CREATE TABLE AS SELECT",
+        "CREATE OR REPLACE TABLE",
+        "CREATE OR REPLACE TABLE AS SELECT",
+        "REPLACE TABLE",
+        "REPLACE TABLE AS SELECT",
+    }
+)
+#: What a commit says of itself that kept the row ids of the rows it copied.
+_PRESERVED = "delta.rowTracking.preserved"
 
 #: Distinct partition values of a file: (column, value) pairs, sorted by column.
 Partition = tuple[tuple[str, str | None], ...]
@@ -70,10 +86,18 @@ class DeletionVector:
 
     :param unique_id: tells two vectors of one file apart
     :param cardinality: how many rows are masked
+    :param storage_type: ``u`` (a file of the table), ``p`` (a file by its URI) or ``i`` (inline)
+    :param path_or_inline: which file, or the vector itself
+    :param offset: where the vector begins in its file
+    :param size_in_bytes: of the vector
     """
 
     unique_id: str
     cardinality: int
+    storage_type: str | None = None
+    path_or_inline: str | None = None
+    offset: int | None = None
+    size_in_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -112,6 +136,7 @@ class Remove:
     :param size: bytes; None where the writer left it out
     :param partition_values: per partition column, None is NULL; None where the writer left them out
     :param deletion_time: epoch milliseconds
+    :param stats: JSON text
     """
 
     path: str
@@ -120,7 +145,10 @@ class Remove:
     partition_values: dict[str, str | None] | None = None
     deletion_time: int | None = None
     deletion_vector: DeletionVector | None = None
+    base_row_id: int | None = None
+    default_row_commit_version: int | None = None
     tags: dict[str, str | None] = field(default_factory=dict)
+    stats: str | None = field(default=None, repr=False)
 
     @property
     def has_dv(self) -> bool:
@@ -172,6 +200,17 @@ class Commit:
     :param partitions: the distinct partition values of the files added or removed as data and of the change
         files; of an unpartitioned table the one empty value
     :param partitions_complete: whether every such file told its partition values
+    :param n_data_adds: how many of the files added are data; the others were only rewritten
+    :param n_data_removes: likewise of the files removed
+    :param paired: it adds and removes data, and every file added as data is one that it also removes, and
+        the other way round: only which rows of them are masked has changed
+    :param compares_vectors: it has no change files, and adds and removes one file as data: Delta's feed
+        compares the file's two deletion vectors, for which it needs a scan or two of their own
+    :param keeps_row_ids: no row that was only copied has another row id afterwards. So it is where files were
+        only added, or only removed, or where both are the same files (those that were only rewritten
+        count, too); where the commit says that it preserved the ids; and for operations that write all
+        their rows anew, or bring files back (``WRITE``, ``RESTORE``, ``CREATE`` and ``REPLACE TABLE``)
+    :param rows_identified: every file added has a base row id
     """
 
     version: int
@@ -191,6 +230,12 @@ class Commit:
     partitions: frozenset[Partition] = frozenset()
     partitions_complete: bool = True
     domain_metadata: tuple[DomainMetadata, ...] = ()
+    n_data_adds: int = 0
+    n_data_removes: int = 0
+    paired: bool = False
+    compares_vectors: bool = False
+    keeps_row_ids: bool = True
+    rows_identified: bool = True
 
     @property
     def has_cdc(self) -> bool:
@@ -226,13 +271,16 @@ class CommitFold:
         self._bytes = {Add: 0, Remove: 0, Cdc: 0}
         self._partitions: set[Partition] = set()
         self._told = True
+        self._identified = True
+        #: Paths: of all files added and removed, and of those that are data.
+        self._paths: dict[type, set[str]] = {Add: set(), Remove: set()}
+        self._data_paths: dict[type, set[str]] = {Add: set(), Remove: set()}
+        self._data_files = {Add: 0, Remove: 0}
 
     def add(self, action: Action) -> None:
         """Take one action."""
         if isinstance(action, Add | Remove | Cdc):
-            self._files[type(action)] += 1
-            if isinstance(action, Cdc) or action.data_change:
-                self._data(action)
+            self._file(action)
         elif isinstance(action, Txn):
             self._txns.append(action)
         elif isinstance(action, CommitInfo):
@@ -265,7 +313,34 @@ class CommitFold:
             partitions=frozenset(self._partitions),
             partitions_complete=self._told,
             domain_metadata=tuple(self._domains),
+            n_data_adds=self._data_files[Add],
+            n_data_removes=self._data_files[Remove],
+            paired=bool(self._data_paths[Add]) and self._data_paths[Add] == self._data_paths[Remove],
+            compares_vectors=not self._files[Cdc]
+            and not self._data_paths[Add].isdisjoint(self._data_paths[Remove]),
+            keeps_row_ids=self._keeps_row_ids(),
+            rows_identified=self._identified,
         )
+
+    def _keeps_row_ids(self) -> bool:
+        added, removed = self._paths[Add], self._paths[Remove]
+        if not added or not removed or added == removed:
+            return True
+        return self._info.tags.get(_PRESERVED) == "true" or self._info.operation in _WRITES_ANEW
+
+    def _file(self, action: Add | Remove | Cdc) -> None:
+        kind = type(action)
+        self._files[kind] += 1
+        if isinstance(action, Cdc):
+            self._data(action)
+            return
+        if isinstance(action, Add) and action.base_row_id is None:
+            self._identified = False
+        self._paths[kind].add(action.path)
+        if action.data_change:
+            self._data_paths[kind].add(action.path)
+            self._data_files[kind] += 1
+            self._data(action)
 
     def _data(self, action: Add | Remove | Cdc) -> None:
         self._bytes[type(action)] += action.size or 0
@@ -464,7 +539,14 @@ class _Fields:
         kind, place = fields.text_or_none("storageType"), fields.text_or_none("pathOrInlineDv")
         offset = fields.integer_or_none("offset")
         at = "" if offset is None else f"@{offset}"
-        return DeletionVector(f"{kind}{place}{at}", fields.integer_or_none("cardinality") or 0)
+        return DeletionVector(
+            f"{kind}{place}{at}",
+            fields.integer_or_none("cardinality") or 0,
+            storage_type=kind,
+            path_or_inline=place,
+            offset=offset,
+            size_in_bytes=fields.integer_or_none("sizeInBytes"),
+        )
 
     def free(self, name: str, kind: type) -> Any:
         """Return a field of ``commitInfo``; None where it has another type."""
@@ -538,7 +620,10 @@ def _remove(fields: _Fields) -> Remove:
         partition_values=fields.partition_values(),
         deletion_time=fields.integer_or_none("deletionTimestamp"),
         deletion_vector=fields.deletion_vector(),
+        base_row_id=fields.integer_or_none("baseRowId"),
+        default_row_commit_version=fields.integer_or_none("defaultRowCommitVersion"),
         tags=fields.mapping("tags") or {},
+        stats=fields.text_or_none("stats"),
     )
 
 

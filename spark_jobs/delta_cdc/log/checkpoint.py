@@ -16,6 +16,7 @@ from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from delta_cdc.log.actions import (
+    Add,
     BadActionError,
     DeletionVector,
     MetaData,
@@ -26,8 +27,9 @@ from delta_cdc.log.actions import (
 from delta_cdc.log.storage import LOG
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator, Container, Iterator
 
+    from delta_cdc.log.actions import Remove
     from delta_cdc.log.listing import Checkpoint
     from delta_cdc.log.storage import Storage
 
@@ -40,6 +42,17 @@ _FILES = (
     "sidecar.path",
     "sidecar.sizeInBytes",
 )
+#: Of a file all that reading it takes.
+_DETAILS = (
+    "add.path",
+    "add.deletionVector",
+    "add.partitionValues",
+    "add.size",
+    "add.baseRowId",
+    "add.defaultRowCommitVersion",
+    "sidecar.path",
+    "sidecar.sizeInBytes",
+)
 _COLUMNS = frozenset(
     {*_STATE, "add", "remove", "domainMetadata", "checkpointMetadata", "sidecar", "cdc", "commitInfo"}
 )
@@ -47,7 +60,7 @@ _FIELDS = {
     "protocol": frozenset({"minReaderVersion", "minWriterVersion", "readerFeatures", "writerFeatures"}),
     "metaData": frozenset({"id", "schemaString", "partitionColumns", "configuration", "createdTime"}),
     "txn": frozenset({"appId", "version", "lastUpdated"}),
-    "add": frozenset({"path", "deletionVector", "stats", "stats_parsed"}),
+    "add": frozenset({"path", "deletionVector", "stats", "stats_parsed", "partitionValues", "size"}),
     "sidecar": frozenset({"path", "sizeInBytes"}),
 }
 #: So many other letters, and a name is still the same one, damaged.
@@ -57,6 +70,16 @@ _NUM_RECORDS = re.compile(r'\s*\{\s*"numRecords"\s*:\s*([0-9]+)\s*[,}]')
 #: Up to this size one request for the whole file is cheaper than several for the parts that are needed.
 _WHOLE = 4 * 1024 * 1024
 _BATCH = 16_384
+
+
+#: Path (percent-decoded) and deletion vector: what tells a file apart within a version.
+Key = tuple[str, str]
+
+
+def key_of(action: Add | Remove) -> Key:
+    """Return what tells an action's file apart within a version."""
+    vector = action.deletion_vector
+    return unquote(action.path), vector.unique_id if vector else ""
 
 
 class DamagedCheckpointError(Exception):
@@ -110,17 +133,36 @@ async def read_files(storage: Storage, checkpoint: Checkpoint) -> list[ActiveFil
 
     :raises DamagedCheckpointError: where it cannot be read
     """
-    files, found = [(entry.name, entry.size) for entry in checkpoint.files], []
+    return [_active(name, data) async for name, data in _adds(storage, checkpoint, _FILES)]
+
+
+async def read_adds(storage: Storage, checkpoint: Checkpoint, wanted: Container[Key]) -> dict[Key, Add]:
+    """Read some of the active files, with all that reading them takes.
+
+    :param wanted: keys (:func:`key_of`) of the files
+    :raises DamagedCheckpointError: where it cannot be read
+    """
+    found = {}
+    async for name, data in _adds(storage, checkpoint, _DETAILS):
+        add: Add = _built(name, "add", {"dataChange": False, **data})
+        if (key := key_of(add)) in wanted:
+            found[key] = add
+    return found
+
+
+async def _adds(
+    storage: Storage, checkpoint: Checkpoint, columns: tuple[str, ...]
+) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+    files = [(entry.name, entry.size) for entry in checkpoint.files]
     for name, size in files:
-        for kind, data in await _rows(storage, name, size, _FILES):
+        for kind, data in await _rows(storage, name, size, columns):
             if kind == "add":
-                found.append(_active(name, data))
+                yield name, data
             elif kind == "sidecar":
                 # Sidecars lie in one folder, whatever else their path says.
                 sidecar = unquote(str(data.get("path"))).rpartition("/")[2]
                 told = data.get("sizeInBytes")
                 files.append((f"{LOG}/_sidecars/{sidecar}", told if isinstance(told, int) else 0))
-    return found
 
 
 def num_records(stats: str | None) -> int | None:

@@ -16,16 +16,19 @@ from delta_cdc.log.actions import Add, Remove
 from delta_cdc.log.checkpoint import (
     ActiveFile,
     DamagedCheckpointError,
+    key_of,
     num_records,
+    read_adds,
     read_files,
     read_state,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 
     from delta_cdc.log import actions
     from delta_cdc.log.actions import Action, Commit, MetaData
+    from delta_cdc.log.checkpoint import Key
     from delta_cdc.log.listing import Checkpoint, Listing
     from delta_cdc.log.storage import Storage
 
@@ -116,41 +119,81 @@ class Replay:
                 return None
         return self._txns[app_id]
 
-    async def files(self) -> dict[tuple[str, str], ActiveFile]:
+    async def files(self) -> dict[Key, ActiveFile]:
         """Return the active files by path and deletion vector."""
-        active: dict[tuple[str, str], ActiveFile] = {}
-        gone: set[tuple[str, str]] = set()
+        active: dict[Key, ActiveFile] = {}
+        gone: set[Key] = set()
+
+        def take(action: Add | Remove) -> bool:
+            file = _file(action)
+            if isinstance(action, Add) and file.key not in gone:
+                active.setdefault(file.key, file)
+            gone.add(file.key)
+            return True
+
+        async def finish(base: Checkpoint) -> None:
+            for file in await read_files(self._storage, base):
+                if file.key not in gone:
+                    active.setdefault(file.key, file)
+
+        await self._back(take, finish)
+        return active
+
+    async def find(self, wanted: Collection[Key]) -> dict[Key, Add]:
+        """Return those of some files that are active, with all that their adding said.
+
+        Ends as soon as it is known of each.
+        """
+        active: dict[Key, Add] = {}
+        open_ = set(wanted)
+
+        def take(action: Add | Remove) -> bool:
+            key = key_of(action)
+            if key in open_:
+                open_.discard(key)
+                if isinstance(action, Add):
+                    active[key] = action
+            return bool(open_)
+
+        async def finish(base: Checkpoint) -> None:
+            active.update(await read_adds(self._storage, base, open_))
+
+        if open_:
+            await self._back(take, finish)
+        return active
+
+    async def _back(
+        self, take: Callable[[Add | Remove], bool], finish: Callable[[Checkpoint], Awaitable[None]]
+    ) -> None:
+        """Go backwards through the actions on files, up to a checkpoint.
+
+        :param take: gets each action of the commits, newest commit first; tells whether it wants more
+        :param finish: gets the checkpoint, if it comes to one
+        """
         version = self.version
         while version >= 0:
             base = await self._base(version)
             if base is not None and base.version == version:
                 try:
-                    found = await read_files(self._storage, base)
+                    await finish(base)
                 except DamagedCheckpointError as error:
                     await self._pass_over(base, error)
                     continue
-                for file in found:
-                    if file.key not in gone:
-                        active.setdefault(file.key, file)
-                break
+                return
             floor = -1 if base is None else base.version
             versions = range(version, max(floor, version - _FILES_BATCH), -1)
+            more = True
             for changes in await asyncio.gather(*map(self._changes, versions)):
-                for file, added in changes:
-                    if added and file.key not in gone:
-                        active.setdefault(file.key, file)
-                    gone.add(file.key)
+                for action in changes:
+                    more = take(action)
+            if not more:
+                return
             version = versions[-1] - 1
-        return active
 
     # -- inside -----------------------------------------------------------------------------------
-    async def _changes(self, version: int) -> list[tuple[ActiveFile, bool]]:
-        """Return the files a commit names, and whether it adds them."""
-        return [
-            (_file(action), isinstance(action, Add))
-            async for action in self._log.actions(version)
-            if isinstance(action, Add | Remove)
-        ]
+    async def _changes(self, version: int) -> list[Add | Remove]:
+        """Return what a commit says of files."""
+        return [a async for a in self._log.actions(version) if isinstance(a, Add | Remove)]
 
     async def _further(self) -> bool:
         """Read on; tell whether there was anything left."""

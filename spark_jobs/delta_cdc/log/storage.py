@@ -11,11 +11,13 @@ import io
 import os
 import posixpath
 import re
+import shutil
+import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import IO, TYPE_CHECKING, Any, Literal
 from urllib.parse import unquote, urlsplit
 
 from delta_cdc.errors import DeltaCdcError, StoreUnavailable
@@ -260,6 +262,40 @@ class Storage:
             if _SECRET.search(name) and len(str(value)) >= _SHORTEST_SECRET:
                 line = line.replace(str(value), "***")
         return line.strip()
+
+
+async def put_stream(
+    folder: str, name: str, lines: Iterator[bytes], storage_options: dict[str, str] | None = None
+) -> None:
+    """Write a file whole, over one that is there; where making the lines fails, nothing is written.
+
+    :param folder: path or URI; a local one is made
+    :param name: relative to the folder
+    :param lines: taken one by one
+    """
+    import obstore
+
+    rim = Storage(canonical_uri(folder), storage_options)
+    path = local_path(rim.uri)
+    with tempfile.TemporaryFile() as spool:
+        spool.writelines(lines)
+        spool.seek(0)
+        with rim.named():
+            if path is not None:
+                await asyncio.to_thread(_write_file, Path(path) / name, spool)
+                return
+            bucket, prefix = open_bucket(rim.uri, storage_options)
+            await obstore.put_async(bucket.store, f"{prefix}/{name}" if prefix else name, spool)
+
+
+def _write_file(path: Path, content: IO[bytes]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+        shutil.copyfileobj(content, file)
+    written = Path(file.name)
+    # Unlike other temporary files this one is for somebody else.
+    written.chmod(0o644)
+    written.replace(path)
 
 
 class _Ranges(io.RawIOBase):

@@ -36,10 +36,10 @@ from delta_cdc.log.storage import LOG, Storage
 from delta_cdc.log.store import canonical_uri, local_path
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine
+    from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Sequence
 
-    from delta_cdc.log.actions import Action, Commit, Protocol
-    from delta_cdc.log.checkpoint import ActiveFile
+    from delta_cdc.log.actions import Action, Add, Commit, MetaData, Protocol
+    from delta_cdc.log.checkpoint import ActiveFile, Key
     from delta_cdc.log.listing import Listing
     from delta_cdc.log.storage import Opened
 
@@ -70,6 +70,8 @@ _TOGETHER = 8
 _CONCURRENT = 8
 #: So many hits one after the other, and a listing is cheaper than asking on.
 _WALK = 8
+#: So many commits before the first one that is asked for Delta begins to make file times increase.
+_LOOK_BACK = 100
 _LAST_CHECKPOINT = f"{LOG}/_last_checkpoint"
 
 
@@ -214,6 +216,38 @@ class DeltaLog:
             return plain[at]
         return stamped[0] if stamped and bound == "start" else None
 
+    async def timestamps(self, versions: Sequence[int], commits: Iterable[Commit] = ()) -> dict[int, int]:
+        """Return commit timestamps as Delta's change feed tells them (``_commit_timestamp``).
+
+        That is the in-commit timestamp of a commit that has one, else its file's modification time. Of the
+        latter each that is not later than its predecessor's counts as that plus one millisecond, beginning
+        a hundred commits before the first version: one that is asked for with others of long before may be
+        told differently, as by the feed.
+
+        :param versions: ascending
+        :param commits: those already at hand, which are not read again
+        :return: version -> epoch milliseconds
+        :raises VersionsExpired: where the log was cleaned beyond one of them
+        :raises LogGap: where one is missing between others
+        """
+        if not versions:
+            return {}
+        first = max(versions[0] - _LOOK_BACK, 0)
+        listing = read_names(await self._storage.list_log(f"{first:020d}"))
+        listed = [version for version in listing.commits if version <= versions[-1]]
+        times = clock.increasing([listing.commits[version].modified for version in listed])
+        found = dict(zip(listed, times, strict=True))
+        given = {commit.version: commit for commit in commits}
+        for commit in await self._read(sorted(set(versions) - set(given))):
+            given[commit.version] = commit
+        for version in versions:
+            stamp = given[version].info.in_commit_timestamp
+            if stamp is not None:
+                found[version] = stamp
+            elif version not in found:
+                raise await self.missing(version)
+        return {version: found[version] for version in versions}
+
     # -- commits ----------------------------------------------------------------------------------
     async def actions(self, version: int) -> AsyncIterator[Action]:
         """Yield a commit's actions in the order of the file, which is read piece by piece.
@@ -249,9 +283,12 @@ class DeltaLog:
         :raises VersionsExpired: where the log was cleaned beyond one of them
         :raises LogGap: where one is missing between others
         """
+        return await self._read(versions)
+
+    async def _read(self, versions: Sequence[int]) -> tuple[Commit, ...]:
         gate = asyncio.Semaphore(_CONCURRENT)
 
-        async def some(part: range) -> list[Commit | None]:
+        async def some(part: Sequence[int]) -> list[Commit | None]:
             async with gate:
                 opened = await self._storage.open_all([_path(version) for version in part])
                 return [
@@ -330,6 +367,20 @@ class DeltaLog:
                 (key, file.deletion_vector) for key, file in (await replay.files()).items()
             )
         )
+
+    async def described(self, version: int) -> tuple[Protocol, MetaData]:
+        """Return protocol and metadata as of a version, as the log has them; raises as :meth:`snapshot`."""
+        replay = await self._replay(version)
+        protocol, metadata = await replay.state()
+        self._refuse(protocol)
+        return protocol, metadata
+
+    async def active(self, version: int, wanted: Collection[Key]) -> dict[Key, Add]:
+        """Return those of some files that are part of a version, with all that reading them takes.
+
+        :param wanted: the files' keys (:func:`delta_cdc.log.checkpoint.key_of`)
+        """
+        return await (await self._replay(version)).find(wanted)
 
     # -- presence ---------------------------------------------------------------------------------
     async def has_file(self, path: str) -> bool:

@@ -66,7 +66,7 @@ def test_every_action_is_read() -> None:
     )
     assert list(actions(raw)) == [
         Add("a", data_change=True, size=5),
-        Remove("a", data_change=True, deletion_vector=DeletionVector("uNone", 0)),
+        Remove("a", data_change=True, deletion_vector=DeletionVector("uNone", 0, storage_type="u")),
         Cdc("c", 7),
         Txn("x", 4),
         DomainMetadata("d", "{}", True),
@@ -150,7 +150,7 @@ def test_everything_an_action_says() -> None:
         size=5,
         partition_values={"p": "1"},
         modification_time=8,
-        deletion_vector=DeletionVector("uab@4", 6),
+        deletion_vector=DeletionVector("uab@4", 6, "u", "ab", offset=4, size_in_bytes=9),
         base_row_id=0,
         default_row_commit_version=7,
         tags={"t": "v"},

@@ -1,0 +1,191 @@
+"""Change rows of a segment that is read from data files: through its slice, without Delta's change feed.
+
+A slice (:mod:`delta_cdc.log.slices`) is a Delta table of its own that names files of the source; its
+partition column :data:`SIDES` tells when each file came and went. Everything about reading the files
+(deletion vectors, column mapping, row ids) is Delta's work.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from delta_cdc.changes.feed import COMMIT_TIMESTAMP, COMMIT_VERSION, METADATA_COLUMNS, ORDER, ROW_ID
+from delta_cdc.sql import PLAN_PREFIX, quote
+from delta_cdc.storage import hadoop_uri
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from delta_cdc.spec import Segment
+
+#: Partition column of a slice: the sides of a file, separated by commas. Each is a mark (one of those below),
+#: the version and, after ``@``, the commit's timestamp in epoch milliseconds.
+SIDES = f"{PLAN_PREFIX}sides"
+#: The file's rows are the state before, or after, the commit: rows of both sides are matched by row id.
+BEFORE_MARK, AFTER_MARK = "-", "+"
+#: The file's rows were deleted, or inserted, whatever the other files of the commit hold.
+DELETED_MARK, INSERTED_MARK = "d", "i"
+
+#: Begins the text of the error for two rows that share a row id.
+ROW_ID_MARK = "DELTA_CDC_ROW_ID_NOT_UNIQUE"
+
+_SIDE, _ROW_VERSION = f"{PLAN_PREFIX}side", f"{PLAN_PREFIX}row_version"
+_BEFORE, _AFTER = f"{PLAN_PREFIX}before", f"{PLAN_PREFIX}after"
+_N_BEFORE, _N_AFTER = f"{PLAN_PREFIX}n_before", f"{PLAN_PREFIX}n_after"
+_TIME, _ROW, _TYPE, _STATE = (f"{PLAN_PREFIX}{name}" for name in ("time", "row", "type", "state"))
+
+
+def location(slices_uri: str, segment: Segment) -> str:
+    """Return where the slice of a segment lies.
+
+    :param slices_uri: folder of the slices
+    """
+    return f"{slices_uri.rstrip('/')}/{segment.starting_version:020d}-{segment.ending_version:020d}"
+
+
+def side(mark: str, version: int, timestamp: int) -> str:
+    """Return one side of a file as :data:`SIDES` holds it."""
+    return f"{mark}{version}@{timestamp}"
+
+
+def change_rows(
+    session: SparkSession,
+    segment: Segment,
+    slices_uri: str,
+    columns: Sequence[str],
+    *,
+    with_row_id: bool = False,
+) -> DataFrame:
+    """Read the change rows of a segment from its slice.
+
+    ``row_tracking`` matches the rows before and after each commit (of a net segment: before and after all of
+    them) by row id: a row that is on one side only was inserted or deleted; one on both sides was updated
+    where its row commit version differs, else only carried over. The other captures take the rows of files
+    that came as inserted and those of files that went as deleted.
+
+    The rows of a net segment are ordered by its last version. Their commit is that of the row's last change
+    where row tracking knows it, else the last version.
+
+    :param columns: the table's columns as of the end of the range for which the slice was written
+    :param with_row_id: also :data:`ROW_ID`; only row tracking has it
+    :return: ``columns``, ``_change_type`` (string), ``_commit_version`` (long), ``_commit_timestamp``
+        (timestamp), :data:`ORDER` (long), and :data:`ROW_ID` (long) where asked for
+    """
+    if with_row_id and segment.capture != "row_tracking":
+        raise ValueError(f"{segment.capture} knows no row ids")
+    slice_ = session.read.format("delta").load(hadoop_uri(location(slices_uri, segment)))
+    rows = _matched(slice_, segment, columns) if segment.capture == "row_tracking" else _told(slice_, columns)
+    wanted = (*columns, *METADATA_COLUMNS, ORDER, *((ROW_ID,) if with_row_id else ()))
+    return rows.select(*[quote(name) for name in wanted])
+
+
+def _told(slice_: DataFrame, columns: Sequence[str]) -> DataFrame:
+    """Return the rows of files as what happened to the files."""
+    from pyspark.sql import functions as F
+
+    inserted = F.col(_SIDE).startswith(INSERTED_MARK)
+    return _sides(slice_.select(*[quote(name) for name in (*columns, SIDES)])).select(
+        *[quote(name) for name in columns],
+        F.when(inserted, "insert").otherwise("delete").alias(METADATA_COLUMNS[0]),
+        F.col(ORDER).alias(COMMIT_VERSION),
+        F.timestamp_millis(F.col(_TIME)).alias(COMMIT_TIMESTAMP),
+        F.col(ORDER),
+    )
+
+
+def _sides(rows: DataFrame) -> DataFrame:
+    """Give each row once per side of its file, with the side, its version as ORDER, and the time."""
+    from pyspark.sql import functions as F
+
+    kept = [quote(name) for name in rows.columns if name != SIDES]
+    one = F.col(_SIDE)
+    return rows.select(*kept, F.explode(F.split(SIDES, ",")).alias(_SIDE)).select(
+        *kept,
+        one,
+        F.regexp_extract(one, "[0-9]+", 0).cast("bigint").alias(ORDER),
+        F.substring_index(one, "@", -1).cast("bigint").alias(_TIME),
+    )
+
+
+def _matched(slice_: DataFrame, segment: Segment, columns: Sequence[str]) -> DataFrame:
+    """Return what row ids tell of the rows before and after."""
+    from pyspark.sql import functions as F
+
+    # Not "_metadata.row_id": the table may have a column of the name _metadata.
+    hidden = slice_.metadataColumn("_metadata")
+    state = F.struct(
+        *[F.col(quote(name)).alias(f"{PLAN_PREFIX}{at}") for at, name in enumerate(columns)],
+        F.col(_ROW_VERSION).alias(_ROW_VERSION),
+    )
+    ids = (hidden["row_id"].alias(ROW_ID), hidden["row_commit_version"].alias(_ROW_VERSION))
+    read = _sides(slice_.select(*[quote(name) for name in (*columns, SIDES)], *ids))
+    before, after = F.col(_SIDE).startswith(BEFORE_MARK), F.col(_SIDE).startswith(AFTER_MARK)
+    pairs = read.groupBy(ROW_ID, ORDER).agg(
+        F.first(F.col(_TIME)).alias(_TIME),
+        F.first(F.when(before, state), ignorenulls=True).alias(_BEFORE),
+        F.first(F.when(after, state), ignorenulls=True).alias(_AFTER),
+        F.count_if(before).alias(_N_BEFORE),
+        F.count_if(after).alias(_N_AFTER),
+    )
+    return _transitions(pairs, segment, columns)
+
+
+def _transitions(pairs: DataFrame, segment: Segment, columns: Sequence[str]) -> DataFrame:
+    """Return the change rows of (row id, state before, state after)."""
+    from pyspark.sql import functions as F
+
+    was, is_ = F.col(_N_BEFORE) > 0, F.col(_N_AFTER) > 0
+    versions = [F.col(f"{which}.{_ROW_VERSION}") for which in (_BEFORE, _AFTER)]
+
+    def row(kind: str, which: str) -> Column:
+        return F.struct(F.lit(kind).alias(_TYPE), F.col(which).alias(_STATE))
+
+    changes = (
+        F.when((F.col(_N_BEFORE) > 1) | (F.col(_N_AFTER) > 1), F.raise_error(_shared(segment)))
+        .when(~was, F.array(row("insert", _AFTER)))
+        .when(~is_, F.array(row("delete", _BEFORE)))
+        .when(
+            ~versions[0].eqNullSafe(versions[1]),
+            F.array(row("update_preimage", _BEFORE), row("update_postimage", _AFTER)),
+        )
+    )
+    version, time = _commit(segment, versions[1])
+    exploded = pairs.select(
+        ROW_ID, ORDER, version.alias(COMMIT_VERSION), time.alias(_TIME), F.explode(changes).alias(_ROW)
+    )
+    row_ = F.col(_ROW)
+    state = row_[_STATE]
+    return exploded.select(
+        *[state[f"{PLAN_PREFIX}{at}"].alias(name) for at, name in enumerate(columns)],
+        row_[_TYPE].alias(METADATA_COLUMNS[0]),
+        F.col(COMMIT_VERSION),
+        F.timestamp_millis(F.col(_TIME)).alias(COMMIT_TIMESTAMP),
+        F.col(ORDER),
+        F.col(ROW_ID),
+    )
+
+
+def _commit(segment: Segment, row_version: Column) -> tuple[Column, Column]:
+    """Return version and time (epoch milliseconds) of a pair's last change."""
+    from pyspark.sql import functions as F
+
+    if not segment.net:
+        return F.col(ORDER), F.col(_TIME)
+    # RESTORE brings rows back whose own version lies before the segment.
+    versions, times = zip(*segment.timestamps, strict=True)
+    told = F.map_from_arrays(F.lit(list(versions)), F.lit(list(times)))
+    time = F.try_element_at(told, row_version)
+    return F.when(time.isNotNull(), row_version).otherwise(F.col(ORDER)), F.coalesce(time, F.col(_TIME))
+
+
+def _shared(segment: Segment) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.concat(
+        F.lit(f"{ROW_ID_MARK} row id "),
+        F.col(ROW_ID).cast("string"),
+        F.lit(f" in versions {segment.starting_version}-{segment.ending_version}, at version "),
+        F.col(ORDER).cast("string"),
+    )
