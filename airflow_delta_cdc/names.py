@@ -72,6 +72,8 @@ def all_located(operator: DeltaCdcOperator, context: Context, tables: Sequence[s
 
 def located_request(operator: DeltaCdcOperator, context: Context, request: R) -> R:
     """Return a request with locations for its source and target; see :func:`all_located`."""
+    if request.target is None:
+        return replace(request, source=located(operator, context, request.source))
     source, target = all_located(operator, context, [request.source, request.target])
     return replace(request, source=source, target=target)
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from delta_cdc import errors
     from delta_cdc.api import apply_changes, plan_changes, read_changes
     from delta_cdc.flow import ApplyResult
+    from delta_cdc.sink import commit_watermark
     from delta_cdc.versions import VersionRange
     from delta_cdc.watermark import Watermark
 
@@ -21,6 +22,7 @@ __all__ = [
     "VersionRange",
     "Watermark",
     "apply_changes",
+    "commit_watermark",
     "errors",
     "plan_changes",
     "read_changes",
@@ -31,6 +33,7 @@ _HOME = {
     "VersionRange": "delta_cdc.versions",
     "Watermark": "delta_cdc.watermark",
     "apply_changes": "delta_cdc.api",
+    "commit_watermark": "delta_cdc.sink",
     "plan_changes": "delta_cdc.api",
     "read_changes": "delta_cdc.api",
 }

@@ -180,6 +180,19 @@ class WrongReader(DeltaCdcError):
     """What answered is not a change data feed (a reader that ignores ``readChangeFeed``)."""
 
 
+# -- staging ------------------------------------------------------------------------------------
+class BatchNotApplicable(DeltaCdcError):
+    """The staged batch is not complete, or not every change of its range, so no apply can take it."""
+
+
+class NoOpenBatch(DeltaCdcError):
+    """There is no complete batch in staging that could be committed."""
+
+
+class OtherBatchOpen(DeltaCdcError):
+    """The open batch in staging is not the one that is to be committed."""
+
+
 # -- running ------------------------------------------------------------------------------------
 class SparkConnectionNotFound(DeltaCdcError):
     """``spark_conn_id`` names a connection that does not exist."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
@@ -19,13 +19,24 @@ from delta_cdc.errors import (
 )
 from delta_cdc.log.store import canonical_uri
 from delta_cdc.log.table import DeltaLog, run_sync
-from delta_cdc.plan import ApplyRequest, Memory, Plan, ReadRequest, plan_apply, plan_read
+from delta_cdc.plan import (
+    ApplyRequest,
+    CommitRequest,
+    Memory,
+    Plan,
+    ReadRequest,
+    plan_apply,
+    plan_commit,
+    plan_read,
+)
+from delta_cdc.plan.staging import sink
 from delta_cdc.reconcile import Mirror, own_commits, reconcile
-from delta_cdc.spec import ApplySpec, JobResult, ReadSpec, fingerprint, step_fingerprint
+from delta_cdc.spec import ApplySpec, CommitSpec, JobResult, ReadSpec, fingerprint, step_fingerprint
 from delta_cdc.versions import VersionRange
 
 if TYPE_CHECKING:
     from delta_cdc.log.actions import Commit
+    from delta_cdc.plan import CommitPlan
     from delta_cdc.reconcile import Proof
     from delta_cdc.watermark import Seal, Watermark
 
@@ -155,7 +166,7 @@ class ApplyResult:
     pipeline: str
     seal: int | None
     source_table: str
-    target_table: str
+    target_table: str | None
     target_table_id: str | None
     timestamp: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="milliseconds"))
     pin_key: str = field(default="", kw_only=True, repr=False, compare=False)
@@ -185,14 +196,20 @@ class ReadResult(ApplyResult):
     """What became of a read: as :class:`ApplyResult` (``applied``: a batch was written by this call), plus
     the open batch.
 
+    ``counts`` holds ``rows`` always, and the change types where they are known: by the job that completed the
+    batch, and in the seal of a batch that was written as files, too. ``target_table`` is None for a custom
+    sink, and ``watermark`` then what was committed last.
+
     :param staging: location of the staging table
     :param staging_version: its version that holds the batch; None where there is none
     :param rows: change rows in the batch
+    :param output: the folder that holds the batch as files; None where none were asked for
     """
 
     staging: str = ""
     staging_version: int | None = None
     rows: int = 0
+    output: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plain JSON form that is published."""
@@ -200,8 +217,46 @@ class ReadResult(ApplyResult):
             "staging": self.staging,
             "staging_version": self.staging_version,
             "rows": self.rows,
+            "output": self.output,
         }
         return {**super().to_dict(), **batch}
+
+
+@dataclass(frozen=True)
+class CommitResult:
+    """What became of a commit, as the staging table's log proves it.
+
+    :param applied: whether this call committed; false where it was committed before
+    :param versions: the batch that was committed; None where it was committed before
+    :param staging_version: version of the staging table
+    :param timestamp: when this was found out, ISO 8601 in UTC
+    """
+
+    applied: bool
+    versions: VersionRange | None
+    watermark: Watermark
+    pipeline: str
+    seal: int
+    source_table: str
+    staging: str
+    staging_version: int
+    timestamp: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="milliseconds"))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plain JSON form that is published."""
+        return {
+            "pipeline": self.pipeline,
+            "seal": self.seal,
+            "source_table": self.source_table,
+            "source_table_id": self.watermark.source_table_id,
+            "version": self.watermark.version,
+            "starting_version": self.versions.starting_version if self.versions else None,
+            "ending_version": self.versions.ending_version if self.versions else None,
+            "applied": self.applied,
+            "staging": self.staging,
+            "staging_version": self.staging_version,
+            "timestamp": self.timestamp,
+        }
 
 
 def run_apply(
@@ -241,12 +296,87 @@ def run_read(
     say: Say = logger.info,
     max_attempts: int = 3,
 ) -> ReadResult:
-    """Write the changes beyond the target's watermark into staging, as the one open batch.
+    """Write the changes beyond the watermark into staging, as the one open batch.
 
-    An open batch that still continues the target is returned as it is. Parameters and errors are those of
+    An open batch that still continues the watermark is returned as it is, and one whose beginning an earlier
+    try staged is gone on with. Parameters and errors are those of
     :func:`run_apply`; what is proved is the staging table's seal.
     """
     return _Read(request, execute, pins or NoPins(), mirror, say, max_attempts).run()
+
+
+def run_commit(
+    request: CommitRequest,
+    *,
+    execute: Callable[[CommitSpec], JobResult],
+    say: Say = logger.info,
+    max_attempts: int = 3,
+) -> CommitResult:
+    """Commit the open batch of a staging table, and prove it from the table's log.
+
+    Where it was committed before, ``execute`` is not called.
+
+    :param execute: runs the spec in Spark
+    :param say: takes one line per step
+    :param max_attempts: how often to plan again after losing a race
+    :raises NoOpenBatch: nothing was read yet, or the batch is not complete
+    :raises OtherBatchOpen: the open batch is not the one that is to be committed
+    :raises ConcurrentModification: every attempt lost
+    """
+    plan = plan_commit(request)
+    if plan.spec is None:
+        done = _committed(request, plan, None)
+        say(f"Nothing to commit: the watermark in {done.staging} is {done.watermark.version} already.")
+        return done
+    # Whatever is read meanwhile: this batch is the one that has arrived.
+    versions = VersionRange(plan.spec.step.starting_version, plan.spec.step.ending_version)
+    request = replace(request, ending_version=versions.ending_version)
+    for attempt in range(1, max_attempts + 1):
+        assert plan.spec is not None
+        say(f"Committing versions {versions} in {canonical_uri(request.staging)} (attempt {attempt}).")
+        result, failure = _tried(execute, plan.spec)
+        plan = plan_commit(request)
+        if plan.spec is None:
+            done = _committed(request, plan, versions)
+            say(
+                f"Committed versions {versions}: the watermark in {done.staging} is {done.watermark.version}."
+            )
+            return done
+        if failure is not None:
+            raise failure
+        assert result is not None
+        if result.status == "failed":
+            raise _named(result, request.pipeline)
+        say(f"Not committed ({result.status}: {result.message or 'no reason'}); planning again.")
+    raise ConcurrentModification(
+        f"Another writer won the race for {canonical_uri(request.staging)} {max_attempts} times in a row "
+        f"(pipeline {request.pipeline}).",
+        remedy="run again; let one run per pipeline be active at a time.",
+    )
+
+
+def _tried(
+    execute: Callable[[CommitSpec], JobResult], spec: CommitSpec
+) -> tuple[JobResult | None, Exception | None]:
+    try:
+        return execute(spec), None
+    except Exception as error:  # noqa: BLE001 - whatever ended the job, the log decides
+        return None, error
+
+
+def _committed(request: CommitRequest, plan: CommitPlan, versions: VersionRange | None) -> CommitResult:
+    seal = plan.seal
+    assert seal is not None
+    return CommitResult(
+        applied=versions is not None,
+        versions=versions,
+        watermark=seal.mark,
+        pipeline=request.pipeline,
+        seal=seal.number,
+        source_table=canonical_uri(seal.source_uri),
+        staging=canonical_uri(request.staging),
+        staging_version=plan.staging_version,
+    )
 
 
 def published(result: ApplyResult, pins: Pins) -> None:
@@ -260,6 +390,10 @@ def published(result: ApplyResult, pins: Pins) -> None:
 
 def committed(request: ApplyRequest | ReadRequest) -> Watermark | None:
     """Return the watermark that the target proves now; None where there is none. For display."""
+    if request.target is None:
+        assert isinstance(request, ReadRequest)
+        found = run_sync(sink(DeltaLog(request.staging, request.storage_options), request.pipeline))
+        return found.proof.seal.mark if found is not None and found.proof.seal is not None else None
     proof = reconcile(DeltaLog(request.target, request.storage_options), request.pipeline)
     return proof.seal.mark if proof is not None and proof.seal is not None else None
 
@@ -397,12 +531,7 @@ class _Run(ABC, Generic[_Request, _Spec, _Result]):
                 f"The job failed after it had committed version {commit.version} of {self.written_table()}, "
                 f"seal {seal.number}."
             )
-        if result.error is not None:
-            return DeltaCdcError.from_dict(result.error)
-        return JobFailed(
-            f"The job of pipeline {self.request.pipeline} failed: {result.message or 'no reason given'}",
-            remedy="look into Spark's log; the next try finds out what was committed.",
-        )
+        return _named(result, self.request.pipeline)
 
     def _own(self, plan: Plan, spec: _Spec) -> _Own:
         found = self._commits(fingerprint(spec), after=self.planned_version(spec))
@@ -415,7 +544,7 @@ class _Run(ABC, Generic[_Request, _Spec, _Result]):
     def described(self, plan: Plan) -> str:
         if plan.versions is None:
             return f"a seal for version {plan.ending_version} of {plan.source.uri} in {self.written_table()}"
-        commits = len([step for step in plan.steps if step.kind == "apply"])
+        commits = len([step for step in plan.steps if step.kind not in ("load", "adopt")])
         milestones = f" in {commits} commits" if commits > 1 else ""
         return f"versions {plan.versions} of {plan.source.uri} into {self.written_table()}{milestones}"
 
@@ -439,6 +568,15 @@ async def _find_own(
         if await log.left_over():
             return ()
         raise
+
+
+def _named(result: JobResult, pipeline: str) -> DeltaCdcError:
+    if result.error is not None:
+        return DeltaCdcError.from_dict(result.error)
+    return JobFailed(
+        f"The job of pipeline {pipeline} failed: {result.message or 'no reason given'}",
+        remedy="look into Spark's log; the next try finds out what was committed.",
+    )
 
 
 def _first_line(error: BaseException) -> str:
@@ -583,10 +721,11 @@ class _Read(_Run[ReadRequest, ReadSpec, ReadResult]):
         return canonical_uri(self.request.staging)
 
     def planned_version(self, spec: ReadSpec) -> int:
-        return spec.step.planned_on.version if spec.step.planned_on is not None else -1
+        planned = spec.steps[0].planned_on
+        return planned.version if planned is not None else -1
 
     def seal_number(self, spec: ReadSpec) -> int:
-        return spec.step.seal_number
+        return spec.steps[0].seal_number
 
     def covered(self, plan: Plan) -> bool:
         # Only our own commit is a proof here: a batch of somebody else is found by planning again.
@@ -595,38 +734,63 @@ class _Read(_Run[ReadRequest, ReadSpec, ReadResult]):
     def publish_nothing(self, plan: Plan) -> ReadResult:
         if plan.batch is None:
             self.say(
-                f"Nothing to read: {plan.source.uri} is at version {plan.source.version}, and the target has "
-                "it all."
+                f"Nothing to read: {plan.source.uri} is at version {plan.source.version}, and "
+                f"{'the target has' if self.request.target is not None else 'committed is'} it all."
             )
             return self._result(plan, applied=False, batch=None)
-        ours = plan.batch[0].step.fingerprint in self.pinned(plan.pin_key).fingerprints
+        made_by = plan.batch[0].step.fingerprint.rpartition(":")[0]
+        ours = made_by in self.pinned(plan.pin_key).fingerprints
         return self._result(plan, applied=ours, batch=plan.batch)
 
     def publish(self, plan: Plan, own: _Own, result: JobResult | None) -> ReadResult:
-        done = self._result(plan, applied=True, batch=own.found[-1])
-        self.say(f"Staged {self.described(plan)}: {done.rows} rows in version {done.staging_version}.")
+        done = self._result(
+            plan, applied=True, batch=own.found[-1], counts=result.counts if result is not None else None
+        )
+        self.say(
+            f"Staged {self.described(plan)}: {_counted(done.counts)} in version {done.staging_version}"
+            f"{f', and in {done.output}' if done.output is not None else ''}."
+        )
         return done
 
-    def _result(self, plan: Plan, *, applied: bool, batch: tuple[Seal, Commit] | None) -> ReadResult:
+    def _result(
+        self,
+        plan: Plan,
+        *,
+        applied: bool,
+        batch: tuple[Seal, Commit] | None,
+        counts: dict[str, int] | None = None,
+    ) -> ReadResult:
         proof = plan.proof
         seal = proof.seal if proof is not None else None
-        rows = int(batch[1].info.operation_metrics.get("numOutputRows", 0)) if batch else 0
+        known = _staged_counts(*batch) if batch is not None else {}
+        target = self.request.target
         return ReadResult(
             applied=applied,
             versions=plan.versions,
             watermark=seal.mark if seal is not None else None,
-            counts={"rows": rows} if batch else {},
-            target_version=proof.target.version if proof is not None else None,
+            counts=counts or known,
+            target_version=proof.target.version if proof is not None and target is not None else None,
             pipeline=self.request.pipeline,
             seal=batch[0].number if batch else None,
             source_table=canonical_uri(self.request.source),
-            target_table=canonical_uri(self.request.target),
-            target_table_id=proof.target.table_id if proof is not None else None,
+            target_table=canonical_uri(target) if target is not None else None,
+            target_table_id=proof.target.table_id if proof is not None and target is not None else None,
             staging=self.written_table(),
             staging_version=batch[1].version if batch else None,
-            rows=rows,
+            rows=known.get("rows", 0),
+            output=(batch[0].configuration.get("output") or {}).get("path") if batch else None,
             pin_key=plan.pin_key,
         )
+
+
+def _staged_counts(seal: Seal, commit: Commit) -> dict[str, int]:
+    """Return what the log tells of a batch's rows: those before its last commit, and those of that one.
+
+    The change types of the last commit's own rows were not known when it was sealed.
+    """
+    added = int(commit.info.operation_metrics.get("numOutputRows", 0))
+    before = seal.step.counts
+    return dict(before) if not added and before else {"rows": before.get("rows", 0) + added}
 
 
 def _proves(proof: Proof | None, plan: Plan) -> bool:

@@ -136,18 +136,20 @@ class Step:
         what the target holds counts as that snapshot; makes an empty target where there is none), ``apply``
         (the changes of the range), ``reseal`` (no rows: the same state under a new seal) or ``adopt`` (no
         rows: the state of another pipeline of this target under a seal of this one; with ``successor`` the
-        closing seal of that other pipeline)
+        closing seal of that other pipeline). In staging also: ``answer`` (the query, computed over the change
+        rows that are staged, takes their place), ``complete`` (no rows: what is staged is the batch) and
+        ``commit`` (no rows: the batch has arrived where it was to go)
     :param applied_from: what the seal will say; see :class:`delta_cdc.watermark.Seal`
     :param planned_on: the target as planned; None = no table yet, or made by the step before
     :param source_columns: the source's columns as of ``ending_version``
     :param segments: ``apply``: what is read, in order. It begins with the first version that changes data:
         commits before it may lie outside retention, or before the feed was turned on
-    :param configuration: ``reseal`` and ``adopt``: what the new seal says of the configuration
+    :param configuration: steps without rows: what the new seal says of the configuration
     :param pipeline: under which name the seal stands; None is the spec's
     :param successor: the pipeline that goes on where this seal ends the other one
     """
 
-    kind: Literal["load", "declare", "apply", "reseal", "adopt"]
+    kind: Literal["load", "declare", "apply", "reseal", "adopt", "answer", "complete", "commit"]
     starting_version: int
     ending_version: int
     seal_number: int
@@ -196,7 +198,39 @@ class ApplySpec:
 
 @dataclass(frozen=True)
 class ReadSpec:
-    """Write the changes of a range (or a snapshot) into a staging table, in one sealed commit."""
+    """Write one batch, the changes of a range or a snapshot, into a staging table: a sealed commit per step.
+
+    The last step completes the batch.
+
+    :param starting_version: of the batch; an earlier try may have staged its beginning
+    :param continues: the first step adds to what is staged; else it takes its place
+    :param plain: change rows are staged as they are read, for a step that computes the query over all of them
+    :param configuration: what every seal of the batch says of it
+    :param output_uri: the batch's own folder, to which it is written as files, too; "" is none
+    """
+
+    pipeline: str
+    run_id: str
+    source_uri: str
+    source_table_id: str
+    staging_uri: str
+    steps: tuple[Step, ...]
+    kind: Literal["changes", "snapshot"]
+    starting_version: int
+    continues: bool = False
+    plain: bool = False
+    single_driver: bool = False
+    slices_uri: str = ""
+    options: QueryOptions = QueryOptions()
+    configuration: dict[str, Any] = field(default_factory=dict)
+    output_uri: str = ""
+    output_format: Literal["parquet", "json"] = "parquet"
+    job: str = "read"
+
+
+@dataclass(frozen=True)
+class CommitSpec:
+    """Seal the staging table: its batch has arrived where it was to go."""
 
     pipeline: str
     run_id: str
@@ -204,11 +238,8 @@ class ReadSpec:
     source_table_id: str
     staging_uri: str
     step: Step
-    kind: Literal["changes", "snapshot"]
     single_driver: bool = False
-    slices_uri: str = ""
-    options: QueryOptions = QueryOptions()
-    job: str = "read"
+    job: str = "commit"
 
 
 @dataclass(frozen=True)
@@ -231,7 +262,7 @@ class ResolveSpec:
     job: str = "resolve"
 
 
-Spec = ApplySpec | ReadSpec | EnableSpec | ResolveSpec
+Spec = ApplySpec | ReadSpec | CommitSpec | EnableSpec | ResolveSpec
 
 
 @dataclass(frozen=True)
@@ -272,12 +303,13 @@ def sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def fingerprint(spec: ApplySpec | ReadSpec) -> str:
+def fingerprint(spec: ApplySpec | ReadSpec | CommitSpec) -> str:
     """Identify a plan: the same in every attempt at it, different for any other work."""
-    return sha256(json.dumps(asdict(replace(spec, slices_uri="")), sort_keys=True))
+    work = spec if isinstance(spec, CommitSpec) else replace(spec, slices_uri="")
+    return sha256(json.dumps(asdict(work), sort_keys=True))
 
 
-def step_fingerprint(spec: ApplySpec | ReadSpec, seal_number: int) -> str:
+def step_fingerprint(spec: ApplySpec | ReadSpec | CommitSpec, seal_number: int) -> str:
     """Identify one step of a plan, by the number of its seal; it begins with the plan's fingerprint."""
     return f"{fingerprint(spec)}:{seal_number}"
 
@@ -351,12 +383,18 @@ def _apply(data: dict[str, Any]) -> ApplySpec:
 
 def _read(data: dict[str, Any]) -> ReadSpec:
     options = QueryOptions(**_tupled(QueryOptions, data.get("options", {})))
-    return replace(ReadSpec(**_tupled(ReadSpec, data)), step=_step(data["step"]), options=options)
+    steps = tuple(_step(step) for step in data["steps"])
+    return replace(ReadSpec(**_tupled(ReadSpec, data)), steps=steps, options=options)
+
+
+def _commit(data: dict[str, Any]) -> CommitSpec:
+    return replace(CommitSpec(**_tupled(CommitSpec, data)), step=_step(data["step"]))
 
 
 _BUILDERS: dict[str, Any] = {
     "apply": _apply,
     "read": _read,
+    "commit": _commit,
     "enable": lambda data: EnableSpec(**_tupled(EnableSpec, data)),
     "resolve": lambda data: ResolveSpec(**_tupled(ResolveSpec, data)),
 }

@@ -1,46 +1,125 @@
-"""Staging: the changes of a range, kept in a table of their own in one sealed commit."""
+"""Staging: the changes of a range, kept in a table of their own, one sealed commit per milestone."""
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from delta_cdc import phases
 from delta_cdc.apply import layout
-from delta_cdc.apply.commit import commit, look, overtaken, private_session, refuse_unsafe_log_store
-from delta_cdc.changes import feed
+from delta_cdc.apply.commit import (
+    Outcome,
+    commit,
+    first_line,
+    look,
+    overtaken,
+    private_session,
+    refuse_unsafe_log_store,
+)
+from delta_cdc.changes import feed, queries
+from delta_cdc.changes import rows as change
 from delta_cdc.spec import JobResult, step_fingerprint
-from delta_cdc.watermark import Seal, SealStep
+from delta_cdc.sql import quote
+from delta_cdc.watermark import PlannedOn, Seal, SealStep
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from pyspark.sql import DataFrame, SparkSession
 
-    from delta_cdc.spec import ReadSpec
+    from delta_cdc.spec import QueryOptions, ReadSpec, Step
 
 log = logging.getLogger(__name__)
 
+#: What a batch is counted by, beside ``rows``.
+CHANGE_TYPES = ("insert", "update_preimage", "update_postimage", "delete")
+
 
 def run(spark: SparkSession, spec: ReadSpec) -> JobResult:
-    """Write one batch; it replaces the one before, in the same commit.
+    """Write one batch, or what is missing of it; the first commit of a batch replaces the batch before.
 
-    The table holds the source's columns and the feed's metadata columns. Its own change data feed stays off,
-    also where the session's default turns it on: the columns would clash.
+    The table holds the source's columns (or the projection) and the feed's metadata columns. Its own change
+    data feed stays off, also where the session's default turns it on: the columns would clash.
+
+    :return: ``committed`` when every step was, with the batch's rows counted by change type; otherwise the
+        status of the step that was not
     """
     feed.refuse_forbidden_confs(spark)
     refuse_unsafe_log_store(spark, spec.staging_uri, single_driver=spec.single_driver)
     session = private_session(spark)
-    step = spec.step
-    log.info("reading %s of %s", _what(spec), spec.source_uri)
-    rows = _rows(session, spec)
+    counts: dict[str, int] = {}
+    first = spec.steps[0]
+    if spec.continues and first.planned_on is not None:
+        counts = _counted(staged(session, spec.staging_uri, first.planned_on.version))
+    version: int | None = None
+    for step in spec.steps:
+        if version is not None:
+            followed = _following(session, spec, step, version)
+            if isinstance(followed, str):
+                return JobResult("stale", counts=counts, message=followed)
+            step = followed
+        if step.kind in ("load", "answer"):
+            counts = {}
+        outcome = _run_step(session, spec, step, counts)
+        if outcome.status != "committed":
+            return JobResult(outcome.status, counts=counts, message=outcome.message)
+        version = outcome.version
+        counts = _summed(counts, _counts_of(session, spec, step, outcome))
+    return JobResult(status="committed", counts=counts)
+
+
+def _following(session: SparkSession, spec: ReadSpec, step: Step, version: int) -> Step | str:
+    """Return the step as planned on what the one before it committed; a text where that was undone since."""
+    seen = look(session, spec.staging_uri)
+    planned_on = PlannedOn(seen.table_id, version)
+    return overtaken(session, spec.staging_uri, planned_on, seen) or replace(step, planned_on=planned_on)
+
+
+def _run_step(session: SparkSession, spec: ReadSpec, step: Step, counts: dict[str, int]) -> Outcome:
+    what = _told(spec, step)
+    log.info("reading %s of %s", what, spec.source_uri)
+    write = _prepared(session, spec, step)
     phases.reached("planned")
-    other = feed.changed_source(session, spec.source_uri, step)
+    other = feed.changed_source(session, spec.source_uri, step) if _reads_source(step) else None
     if other is not None:
-        return JobResult(status="stale", message=other)
+        return Outcome("stale", message=other)
     if step.planned_on is not None:
         reason = overtaken(session, spec.staging_uri, step.planned_on, look(session, spec.staging_uri))
         if reason is not None:
-            return JobResult(status="stale", message=reason)
-    seal = Seal(
+            return Outcome("stale", message=reason)
+    is_last = step.seal_number == spec.steps[-1].seal_number
+    if step.kind == "complete" and spec.output_uri:
+        _export(session, spec, step)
+    outcome = commit(session, _seal(spec, step, counts, complete=is_last), write)
+    if outcome.status == "committed":
+        log.info("staged %s in version %s of %s", what, outcome.version, spec.staging_uri)
+    return outcome
+
+
+def _reads_source(step: Step) -> bool:
+    return step.kind in ("load", "apply")
+
+
+def _told(spec: ReadSpec, step: Step) -> str:
+    if step.kind == "load":
+        return f"the snapshot of version {step.ending_version}"
+    versions = f"versions {step.starting_version}-{step.ending_version}"
+    if step.kind == "answer":
+        return f"the {spec.options.query} of {versions}"
+    return f"the end of {versions}" if step.kind == "complete" else versions
+
+
+def _seal(spec: ReadSpec, step: Step, counts: Mapping[str, int], *, complete: bool) -> Seal:
+    """Return the seal of a step: what staging holds after it, from the batch's first version on."""
+    configuration: dict[str, Any] = {
+        **spec.configuration,
+        "complete": complete,
+        "plain": spec.plain and step.kind == "apply",
+    }
+    if spec.output_uri and complete:
+        configuration["output"] = {"path": spec.output_uri, "format": spec.output_format}
+    return Seal(
         pipeline=spec.pipeline,
         number=step.seal_number,
         source_table_id=spec.source_table_id,
@@ -48,42 +127,150 @@ def run(spark: SparkSession, spec: ReadSpec) -> JobResult:
         applied_from=step.applied_from,
         watermark=step.ending_version,
         source_commit_hash=step.source_commit_hash,
-        configuration={"batch": spec.kind},
+        configuration=configuration,
         step=SealStep(
             kind="read",
-            starting_version=step.starting_version,
+            starting_version=spec.starting_version,
             ending_version=step.ending_version,
             fingerprint=step_fingerprint(spec, step.seal_number),
             run_id=spec.run_id,
             planned_on=step.planned_on,
+            counts=dict(counts),
         ),
     )
+
+
+# -- rows ---------------------------------------------------------------------------------------
+def _prepared(session: SparkSession, spec: ReadSpec, step: Step) -> Callable[[], object]:
+    """Return the write of a step."""
+    if step.kind == "complete":
+        return nothing_added(session, spec.staging_uri)
+    rows = _rows(session, spec, step)
+    writer = rows.write.format("delta")
+    adds = step.kind == "apply" and (spec.continues or step.starting_version > spec.starting_version)
+    if adds:
+        return lambda: writer.mode("append").option("mergeSchema", "true").save(spec.staging_uri)
     options = {"overwriteSchema": "true", "delta.enableChangeDataFeed": "false"}
-    writer = rows.write.format("delta").mode("overwrite").options(**options, **layout.mapping(rows.columns))
-    outcome = commit(session, seal, lambda: writer.save(spec.staging_uri))
-    if outcome.status == "committed":
-        log.info("staged %s in version %s of %s", _what(spec), outcome.version, spec.staging_uri)
-    return JobResult(status=outcome.status, message=outcome.message)
+    writer = writer.mode("overwrite").options(**options, **layout.mapping(rows.columns))
+    return lambda: writer.save(spec.staging_uri)
 
 
-def _what(spec: ReadSpec) -> str:
-    if spec.kind == "snapshot":
-        return f"the snapshot of version {spec.step.ending_version}"
-    return f"versions {spec.step.starting_version}-{spec.step.ending_version}"
+def nothing_added(session: SparkSession, staging: str) -> Callable[[], object]:
+    """Return an append of no rows: it records the transaction, and the seal beside it."""
+
+    def write() -> None:
+        nothing = session.read.format("delta").load(staging).limit(0)
+        nothing.write.format("delta").mode("append").save(staging)
+
+    return write
 
 
-def _rows(session: SparkSession, spec: ReadSpec) -> DataFrame:
+def staged(session: SparkSession, staging: str, version: int) -> DataFrame:
+    """Return what a version of a staging table holds."""
+    return session.read.format("delta").option("versionAsOf", version).load(staging)
+
+
+def _rows(session: SparkSession, spec: ReadSpec, step: Step) -> DataFrame:
+    if step.kind == "load":
+        return _answered(_snapshot(session, spec, step), spec, step, _for_snapshot(spec.options))
+    if step.kind == "answer":
+        assert step.planned_on is not None
+        held = staged(session, spec.staging_uri, step.planned_on.version)
+        return _answered(held, spec, step, spec.options)
+    # Without keys, row ids stand in for them.
+    by_row_id = spec.options.is_net and not spec.options.keys
+    found = change.change_rows(
+        session,
+        spec.source_uri,
+        step.segments,
+        step.source_columns,
+        at=step.ending_version,
+        slices_uri=spec.slices_uri,
+        with_row_id=by_row_id,
+    )
+    return found if spec.plain else _answered(found, spec, step, spec.options, by_row_id=by_row_id)
+
+
+def _for_snapshot(options: QueryOptions) -> QueryOptions:
+    """A snapshot is inserts, whatever is asked; without keys there is nothing to net them by."""
+    return options if options.keys or not options.is_net else replace(options, query="full_delta")
+
+
+def _snapshot(session: SparkSession, spec: ReadSpec, step: Step) -> DataFrame:
     from pyspark.sql import functions as F
 
-    step = spec.step
-    if spec.kind == "changes":
-        return feed.change_rows(
-            session, spec.source_uri, step.first_read, step.ending_version, step.source_columns
-        )
-    rows = feed.snapshot_rows(session, spec.source_uri, step.ending_version, step.source_columns)
-    moment = feed.commit_timestamp(session, spec.source_uri, step.ending_version)
+    version = F.lit(step.ending_version).cast("bigint")
     return (
-        rows.withColumn(feed.CHANGE_TYPE, F.lit("insert"))
-        .withColumn(feed.COMMIT_VERSION, F.lit(step.ending_version).cast("bigint"))
-        .withColumn(feed.COMMIT_TIMESTAMP, moment)
+        feed.snapshot_rows(session, spec.source_uri, step.ending_version, step.source_columns)
+        .withColumn(feed.CHANGE_TYPE, F.lit("insert"))
+        .withColumn(feed.COMMIT_VERSION, version)
+        .withColumn(
+            feed.COMMIT_TIMESTAMP, feed.commit_timestamp(session, spec.source_uri, step.ending_version)
+        )
+        .withColumn(feed.ORDER, version)
     )
+
+
+def _answered(
+    rows: DataFrame, spec: ReadSpec, step: Step, options: QueryOptions, *, by_row_id: bool = False
+) -> DataFrame:
+    return queries.answer(
+        rows,
+        options,
+        source=spec.source_uri,
+        versions=f"versions {step.starting_version}-{step.ending_version}",
+        columns=step.source_columns,
+        by_row_id=by_row_id,
+    )
+
+
+# -- files --------------------------------------------------------------------------------------
+def _export(session: SparkSession, spec: ReadSpec, step: Step) -> None:
+    """Write the batch as files, in the place of what an earlier try left there.
+
+    Before the seal that says that they are there, so that they are there whenever it is.
+    """
+    assert step.planned_on is not None
+    rows = staged(session, spec.staging_uri, step.planned_on.version)
+    writer = rows.write.format(spec.output_format).mode("overwrite")
+    if spec.output_format == "json":
+        # A column that is NULL throughout is a column all the same.
+        writer = writer.option("ignoreNullFields", "false")
+    writer.save(spec.output_uri)
+    log.info("wrote the batch to %s", spec.output_uri)
+    phases.reached("exported")
+
+
+# -- counts -------------------------------------------------------------------------------------
+def _counts_of(session: SparkSession, spec: ReadSpec, step: Step, outcome: Outcome) -> dict[str, int]:
+    """Count what a step staged. The step stands, so failing is a warning."""
+    from pyspark.sql import functions as F
+
+    if step.kind == "complete" or outcome.version is None:
+        return {}
+    try:
+        rows = staged(session, spec.staging_uri, outcome.version)
+        if step.kind == "apply":
+            # The files of other milestones are skipped by their statistics.
+            inside = F.col(quote(feed.COMMIT_VERSION)).between(step.starting_version, step.ending_version)
+            rows = rows.where(inside)
+        return _counted(rows)
+    except Exception as error:  # noqa: BLE001 - optional work after a commit must not fail the commit
+        log.warning("the rows in %s could not be counted: %s", spec.staging_uri, first_line(error))
+        return {}
+
+
+def _counted(rows: DataFrame) -> dict[str, int]:
+    """Count staged rows by change type. One narrow column is read.
+
+    (An observation of the write itself would cost no read, but where Delta skips the write it never comes,
+    and whoever asks for it waits for ever.)
+    """
+    found = {
+        row[feed.CHANGE_TYPE]: int(row["count"]) for row in rows.groupBy(feed.CHANGE_TYPE).count().collect()
+    }
+    return {"rows": sum(found.values()), **{name: found.get(name, 0) for name in CHANGE_TYPES}}
+
+
+def _summed(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    return {name: one.get(name, 0) + other.get(name, 0) for name in {**one, **other}}

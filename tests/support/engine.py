@@ -162,8 +162,9 @@ class Flow:
             source_uri=self.source,
             source_table_id=metadata(self.source)["id"],
             staging_uri=staging,
-            step=replace(step, **changes),
+            steps=(replace(step, **changes),),
             kind=kind,  # type: ignore[arg-type]
+            starting_version=start,
         )
         return job.run(self.spark, spec)
 

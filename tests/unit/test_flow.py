@@ -22,6 +22,7 @@ from delta_cdc.reconcile import Mirror
 from delta_cdc.spec import (
     ApplyOptions,
     ApplySpec,
+    CommitSpec,
     JobResult,
     ReadSpec,
     Step,
@@ -53,7 +54,8 @@ class World:
     target: LogTable
     staging: LogTable
     said: list[str] = field(default_factory=list)
-    ran: list[ApplySpec | ReadSpec] = field(default_factory=list)
+    ran: list[ApplySpec | ReadSpec | CommitSpec] = field(default_factory=list)
+    rows: int = 0
     pins: NoPins = field(default_factory=NoPins)
 
     @property
@@ -104,7 +106,44 @@ class World:
             self.target.write_seal(made, **given)
         return DONE
 
-    def reader(self, spec: ReadSpec) -> JobResult:
+    def reader(self, spec: ReadSpec, steps: int | None = None) -> JobResult:
+        """Do what a read does to the staging table's log, its first ``steps`` steps."""
+        self.ran.append(spec)
+        for step in spec.steps[:steps]:
+            complete = step is spec.steps[-1]
+            output = {"output": {"path": spec.output_uri, "format": "json"}} if spec.output_uri else {}
+            made = Seal(
+                pipeline=spec.pipeline,
+                number=step.seal_number,
+                source_table_id=spec.source_table_id,
+                source_uri=spec.source_uri,
+                applied_from=step.applied_from,
+                watermark=step.ending_version,
+                source_commit_hash=step.source_commit_hash,
+                configuration={
+                    **spec.configuration,
+                    "complete": complete,
+                    "plain": spec.plain and step.kind == "apply",
+                    **(output if complete else {}),
+                },
+                step=SealStep(
+                    kind="read",
+                    starting_version=spec.starting_version,
+                    ending_version=step.ending_version,
+                    fingerprint=step_fingerprint(spec, step.seal_number),
+                    run_id=spec.run_id,
+                    planned_on=step.planned_on,
+                    counts={} if step.kind in ("load", "answer") else {"rows": self.rows},
+                ),
+            )
+            added = 0 if step.kind == "complete" else 12
+            self.rows = added if step.kind in ("load", "answer") else self.rows + added
+            metrics = {"numOutputRows": str(added)}
+            self.staging.write_seal(made, operation="WRITE", metrics=metrics, rows=bool(added))
+        return DONE
+
+    def committer(self, spec: CommitSpec) -> JobResult:
+        """Do what a commit does to the staging table's log."""
         self.ran.append(spec)
         step = spec.step
         made = Seal(
@@ -115,9 +154,9 @@ class World:
             applied_from=step.applied_from,
             watermark=step.ending_version,
             source_commit_hash=step.source_commit_hash,
-            configuration={"batch": spec.kind},
+            configuration=step.configuration,
             step=SealStep(
-                kind="read",
+                kind="commit",
                 starting_version=step.starting_version,
                 ending_version=step.ending_version,
                 fingerprint=step_fingerprint(spec, step.seal_number),
@@ -125,7 +164,7 @@ class World:
                 planned_on=step.planned_on,
             ),
         )
-        self.staging.write_seal(made, operation="WRITE", metrics={"numOutputRows": "12"})
+        self.staging.write_seal(made, operation="WRITE", rows=False)
         return DONE
 
     def apply(self, execute: Callable[[ApplySpec], JobResult] | None = None, **changes: Any) -> ApplyResult:

@@ -41,13 +41,25 @@ READ = specs.ReadSpec(
     source_uri="s3://lake/orders",
     source_table_id="a-source",
     staging_uri="s3://lake/staging",
-    step=STEP,
+    steps=(STEP, replace(STEP, kind="complete")),
     kind="changes",
+    starting_version=5,
+    options=specs.QueryOptions("min_delta", keys=("id",), select=("id",)),
+    configuration={"batch": "changes", "committed": None},
+    output_uri="s3a://lake/files/1",
+)
+COMMIT = specs.CommitSpec(
+    pipeline="orders",
+    run_id="run",
+    source_uri="s3://lake/orders",
+    source_table_id="a-source",
+    staging_uri="s3://lake/staging",
+    step=replace(STEP, kind="commit"),
 )
 ENABLE = specs.EnableSpec(run_id="run", tables=("s3://lake/orders",), properties={"a": "b"})
 
 
-@pytest.mark.parametrize("spec", [APPLY, READ, ENABLE], ids=lambda spec: spec.job)
+@pytest.mark.parametrize("spec", [APPLY, READ, COMMIT, ENABLE], ids=lambda spec: spec.job)
 def test_a_spec_reads_back_whole(spec: specs.Spec) -> None:
     assert specs.from_json(specs.to_json(spec)) == spec
 
@@ -88,6 +100,8 @@ def test_a_fingerprint_names_one_plan_and_one_step_of_it() -> None:
     again = specs.from_json(specs.to_json(APPLY))
     assert isinstance(again, specs.ApplySpec)
     assert specs.fingerprint(again) == specs.fingerprint(APPLY)
+    assert specs.fingerprint(replace(READ, slices_uri="s3a://lake/slices")) == specs.fingerprint(READ)
+    assert specs.fingerprint(COMMIT) != specs.fingerprint(replace(COMMIT, pipeline="another"))
     for other in (
         replace(APPLY, steps=(replace(STEP, ending_version=21),)),
         replace(APPLY, pipeline="another"),

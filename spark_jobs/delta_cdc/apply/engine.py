@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from delta_cdc import phases
 from delta_cdc.apply import batch as b
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from delta_cdc.apply.rows import Shape
     from delta_cdc.spec import ApplyOptions, ApplySpec, Step
+    from delta_cdc.watermark import StepKind
 
 log = logging.getLogger(__name__)
 
@@ -201,7 +202,8 @@ def _seal(spec: ApplySpec, step: Step, work: _Work) -> Seal:
         configuration=step.configuration if work.shape is None else _configuration(spec.options, work.shape),
         successor=step.successor,
         step=SealStep(
-            kind=step.kind,
+            # The kinds that only staging has are in no apply.
+            kind=cast("StepKind", step.kind),
             starting_version=step.starting_version,
             ending_version=step.ending_version,
             fingerprint=step_fingerprint(spec, step.seal_number),

@@ -158,8 +158,8 @@ class ReadRequest(Request):
 
     :param staging: location of the staging table
     :param options: what is asked of the changes, and how they are to be read
-    :param milestone_versions: stage at most so many versions (from the first that changes data) per commit, all
-        in the same application; None is as many as one plan can hold
+    :param milestone_versions: stage at most so many versions (from the first that changes data) per commit,
+        all in the same application; None is as many as one plan can hold
     :param milestone_bytes: the same by bytes to read
     :param output_path: folder under which the batch is written as files, too, in a folder of its own
     :param output_format: of those files, ``parquet`` or ``json``

@@ -16,6 +16,7 @@ from delta_cdc.spec import Step
 from delta_cdc.watermark import PlannedOn
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
     from typing import Literal
 
     from delta_cdc.log.table import TableState
@@ -83,18 +84,17 @@ class Sight:
         return self.source if version == self.source.version else await self.log.snapshot(version)
 
 
-async def look(request: Request, memory: Memory) -> Sight:
+async def look(
+    request: Request, memory: Memory, prove: Callable[[], Awaitable[Proof | None]] | None = None
+) -> Sight:
     """Identify source and target, reconcile, and resolve the explicit bounds to versions.
 
+    :param prove: says what is proved where that is not for a target to say
     :raises DeltaCdcError: see :func:`delta_cdc.reconcile.reconcile_async`
     """
     log = DeltaLog(request.source, request.storage_options)
-    target = DeltaLog(request.target, request.storage_options)
-    adopts = isinstance(request, ApplyRequest) and request.adopt_from is not None
-    declared = adopts or (isinstance(request, ApplyRequest) and request.declares_state)
     source, proof = await asyncio.gather(
-        log.snapshot(),
-        reconcile_async(target, request.pipeline, mirror=memory.mirror, declared=declared, closed=adopts),
+        log.snapshot(), _proved_by_target(request, memory) if prove is None else prove()
     )
     _refuse_declared_again(request, proof)
     now = time.time_ns() // 1_000_000 if memory.now_ms is None else memory.now_ms
@@ -111,8 +111,19 @@ async def look(request: Request, memory: Memory) -> Sight:
         pinned_end=memory.end(key),
     )
     if isinstance(request, ApplyRequest) and request.adopt_from is not None:
+        target = DeltaLog(request.target, request.storage_options)
         return await _adopted(sight, target, request.adopt_from)
     return sight
+
+
+async def _proved_by_target(request: Request, memory: Memory) -> Proof | None:
+    assert request.target is not None
+    target = DeltaLog(request.target, request.storage_options)
+    adopts = isinstance(request, ApplyRequest) and request.adopt_from is not None
+    declared = adopts or (isinstance(request, ApplyRequest) and request.declares_state)
+    return await reconcile_async(
+        target, request.pipeline, mirror=memory.mirror, declared=declared, closed=adopts
+    )
 
 
 def _refuse_declared_again(request: Request, proof: Proof | None) -> None:
