@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import hashlib
 import re
+import threading
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from delta_cdc.errors import ForbiddenConf, VersionsExpired, WrongReader
+from delta_cdc.errors import ForbiddenConf, SchemaChangeInRange, VersionsExpired, WrongReader
 from delta_cdc.sql import PLAN_PREFIX, quote, table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 
     from delta_cdc.spec import Staging, Step
 
@@ -52,30 +54,43 @@ def refuse_forbidden_confs(session: SparkSession) -> None:
             )
 
 
+#: With the first, Delta takes ``versionAsOf`` beside ``readChangeFeed`` as "the schema as of"; with the
+#: second also on tables with column mapping, which otherwise have that of ``endingVersion``.
+_SCHEMA_AS_OF = (
+    {"spark.databricks.delta.changeDataFeed.allowTimeTravelOptionsForSchema": "true"},
+    {"spark.databricks.delta.changeDataFeed.defaultSchemaModeForColumnMappingTable": "legacy"},
+)
+#: The confs belong to the user's session, so two threads of it must not restore each other's.
+_CONFS = threading.Lock()
+
+
 def change_rows(
     session: SparkSession,
     source: str,
     starting_version: int,
     ending_version: int,
     columns: Sequence[str],
-    staging: Staging | None = None,
+    *,
+    at: int,
 ) -> DataFrame:
-    """Read the change feed of ``[starting_version, ending_version]``, or the staged copy of it.
+    """Read the change feed of ``[starting_version, ending_version]``.
 
-    :param columns: the table's columns as of ``ending_version``; Delta's reader gives the newest schema
+    :param columns: the table's columns as of version ``at``
+    :param at: the version whose columns and types the rows have, not before ``ending_version``. Of its own
+        accord Delta's reader takes the newest ones, and cannot read what is older than a type that was
+        widened or a table that was replaced
     :return: ``columns`` + ``_change_type`` (string), ``_commit_version`` (long), ``_commit_timestamp``
     :raises WrongReader: where the reader ignored ``readChangeFeed`` and returned the table itself
+    :raises SchemaChangeInRange: over Spark Connect, where the schema cannot be chosen and is another one now
     """
-    reader = session.read.format("delta")
-    if staging is not None:
-        rows = reader.option("versionAsOf", staging.version).load(staging.uri)
-    else:
-        rows = (
-            reader.option("readChangeFeed", "true")
-            .option("startingVersion", starting_version)
-            .option("endingVersion", ending_version)
-            .load(source)
-        )
+    reader = (
+        session.read.format("delta")
+        .option("readChangeFeed", "true")
+        .option("startingVersion", starting_version)
+        .option("endingVersion", ending_version)
+    )
+    connect = type(session).__module__.startswith("pyspark.sql.connect")
+    rows = reader.load(source) if connect else _loaded_as_of(session, reader, source, at)
     missing = [name for name in METADATA_COLUMNS if name not in rows.columns]
     if missing:
         raise WrongReader(
@@ -83,7 +98,54 @@ def change_rows(
             "readChangeFeed.",
             remedy="run on Spark with Delta Lake's own reader; other engines return the whole table here.",
         )
+    if connect:
+        _refuse_other_schema(session, rows, source, columns, at)
     return rows.select(*[quote(name) for name in (*columns, *METADATA_COLUMNS)])
+
+
+def _loaded_as_of(session: SparkSession, reader: DataFrameReader, source: str, at: int) -> DataFrame:
+    """Load with the schema as of a version. Delta fixes it here, so the confs are needed no longer."""
+    confs: dict[str, str] = {}
+    for more in _SCHEMA_AS_OF:
+        confs |= more
+        try:
+            with _CONFS, _conf(session, confs):
+                return reader.option("versionAsOf", at).load(source)
+        except Exception as error:
+            # Column mapping: only then the second conf is touched.
+            if "DELTA_ILLEGAL_OPTION" not in str(error) or more is _SCHEMA_AS_OF[-1]:
+                raise
+    raise AssertionError("every attempt returns or raises")
+
+
+@contextmanager
+def _conf(session: SparkSession, confs: Mapping[str, str]) -> Iterator[None]:
+    before = {name: session.conf.get(name, None) for name in confs}
+    for name, value in confs.items():
+        session.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, old in before.items():
+            if old is None:
+                session.conf.unset(name)
+            else:
+                session.conf.set(name, old)
+
+
+def _refuse_other_schema(
+    session: SparkSession, rows: DataFrame, source: str, columns: Sequence[str], at: int
+) -> None:
+    """Over Connect a plan is analysed with every use, so no conf can be set around that."""
+    then = {field.name: field.dataType for field in snapshot_rows(session, source, at, columns).schema}
+    now = {field.name: field.dataType for field in rows.schema}
+    other = [name for name in columns if now.get(name) != then[name]]
+    if other:
+        raise SchemaChangeInRange(
+            f"The change feed of {source} can only be read with a schema newer than that of version {at}: "
+            f"{', '.join(other)} changed since.",
+            remedy="read it with a Spark session that is not remote, or with a later ending_version.",
+        )
 
 
 def snapshot_rows(

@@ -84,7 +84,7 @@ def _segment_rows(
         rows = slices.change_rows(session, segment, slices_uri, columns, with_row_id=with_row_id)
     else:
         rows = feed.change_rows(
-            session, source, segment.starting_version, segment.ending_version, columns
+            session, source, segment.starting_version, segment.ending_version, columns, at=at
         ).withColumn(ORDER, F.col(METADATA_COLUMNS[1]))
     if segment.compare:
         rows = drop_carry_over(rows, columns)
