@@ -179,10 +179,11 @@ def _around(versions: list[_Version], skipped: list[_Version]) -> list[list[_Ver
 # -- which capture ------------------------------------------------------------------------------
 async def _segments(table: Table, part: list[_Version], options: QueryOptions) -> list[Segment]:
     if options.capture == "change_files" or options.raw:
-        off = next((version for version in part if not version.feed), None)
+        off = next((v for v in part if v.commit.changes_data and not v.feed), None)
         if off is not None:
             raise gates.feed_disabled(table.log.uri, off.commit.version)
-        return _by_feed(part, options, f"asked for, and {CHANGE_FEED} is on throughout")
+        why = f"asked for, and {CHANGE_FEED} is on throughout"
+        return [one for _, group in _by_flag(part) for one in _by_feed(group, options, why)]
     if options.capture == "row_tracking" or (options.is_net and not options.keys):
         why = "asked for" if options.capture == "row_tracking" else "there are no keys, so row ids stand in"
         _refuse_untracked(table, part)
@@ -193,19 +194,28 @@ async def _segments(table: Table, part: list[_Version], options: QueryOptions) -
         _refuse_removing(table, part)
         return [await _by_added_files(table, part, "asked for, and every commit only adds files")]
     found: list[Segment] = []
-    for with_feed, group in _runs(part, lambda version: version.feed):
+    for with_feed, group in _by_flag(part):
         found += await (_with_feed if with_feed else _without_feed)(table, group, options)
     return found
 
 
-def _runs(part: list[_Version], tells: Callable[[_Version], bool]) -> list[tuple[bool, list[_Version]]]:
-    """Cut where the answer changes; commits without change of data go with those before them."""
+def _by_flag(part: list[_Version]) -> list[tuple[bool, list[_Version]]]:
+    """Cut where the feed is turned on or off: Delta refuses a range in which it is off in any version."""
+    runs = groupby(part, key=lambda version: version.feed)
+    found = [(feed, _trimmed(list(group))) for feed, group in runs]
+    return [(feed, group) for feed, group in found if group]
+
+
+def _by_carrying(
+    part: list[_Version], carries: Callable[[_Version], bool]
+) -> list[tuple[bool, list[_Version]]]:
+    """Cut where commits begin or cease to carry rows over; those without changes go with the ones before."""
     runs: list[tuple[bool, list[_Version]]] = []
     for version in part:
-        if runs and (not version.commit.changes_data or runs[-1][0] == tells(version)):
+        if runs and (not version.commit.changes_data or runs[-1][0] == carries(version)):
             runs[-1][1].append(version)
         else:
-            runs.append((tells(version), [version]))
+            runs.append((carries(version), [version]))
     return [(told, _trimmed(group)) for told, group in runs]
 
 
@@ -340,7 +350,7 @@ def _compared(
     part: list[_Version], options: QueryOptions, carries: Callable[[_Version], bool]
 ) -> list[tuple[bool, list[_Version]]]:
     """Cut so that only the commits that may carry rows over pay for looking; a net effect has none."""
-    return [(False, part)] if options.is_net or options.raw else _runs(part, carries)
+    return [(False, part)] if options.is_net or options.raw else _by_carrying(part, carries)
 
 
 def _ends(part: list[_Version]) -> tuple[int, int]:

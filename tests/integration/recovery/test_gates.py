@@ -54,35 +54,39 @@ def commit_file(table: str, version: int) -> Path:
 
 
 # -- the feed -------------------------------------------------------------------------------------
-def test_feed_off_in_the_middle(
-    spark: SparkSession,
-    source: Source,
-    target: str,
-    apply: Apply,
-    refused: Callable[..., errors.DeltaCdcError],
-) -> None:
-    apply()
+def hole(spark: SparkSession, source: Source) -> None:
+    """Change rows with the feed on, off and on again; version 33 is the first one in the dark."""
     source.grow(spark, random.Random(3), 1)
     properties(spark, source.path, **{FEED: "false"})
     source.states.append(dict(source.states[-1]))
+    source.update(spark, {min(source.states[-1]): ("in the dark", 1)})
     source.grow(spark, random.Random(1), 2)
     properties(spark, source.path, **{FEED: "true"})
     source.states.append(dict(source.states[-1]))
     source.grow(spark, random.Random(2), 1)
-    found = refused(errors.ChangeFeedDisabled, says="is off in version 32")
-    assert "DeltaEnableChangeDataFeedOperator" in found.remedy
 
 
-def test_feed_turned_off_last(
+def test_type_1_goes_on_over_a_hole_in_the_feed(
+    spark: SparkSession, source: Source, target: str, apply: Apply
+) -> None:
+    """The net effect of the versions in the dark is what their two ends differ in."""
+    apply()
+    hole(spark, source)
+    assert apply().applied
+    assert held(spark, target) == expected(source, 1, 30)
+
+
+def test_type_2_ends_at_a_hole_in_the_feed(
     through: Callable[..., None],
     spark: SparkSession,
     source: Source,
     apply: Apply,
     refused: Callable[..., errors.DeltaCdcError],
 ) -> None:
-    through(1, 20)
-    properties(spark, source.path, **{FEED: "false"})
-    refused(errors.ChangeFeedDisabled, says="is off in version 31")
+    through(2, 30)
+    hole(spark, source)
+    found = refused(errors.ChangeFeedDisabled, says="is off in version 33 ", scd=2)
+    assert "DeltaEnableChangeDataFeedOperator" in found.remedy
 
 
 def test_feed_off_before_the_range_does_not_matter(

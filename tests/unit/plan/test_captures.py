@@ -139,6 +139,17 @@ def test_the_plan_says_why(tmp_path: Path) -> None:
     )
 
 
+def test_no_segment_of_the_feed_holds_a_version_without_it(tmp_path: Path) -> None:
+    """Delta refuses such a range, even where nothing changed while the feed was off."""
+    source = table(tmp_path, **FEED)
+    source.append()
+    source.set_properties()
+    source.set_properties(delta__enableChangeDataFeed="true")
+    source.append()
+    for options in (FULL, NET, QueryOptions(capture="change_files"), QueryOptions(raw=True)):
+        assert told(plan(source, 1, options=options)) == [(1, 1, "change_files"), (4, 4, "change_files")]
+
+
 # -- holes in the feed --------------------------------------------------------------------------
 def test_commits_that_only_add_need_no_feed(tmp_path: Path) -> None:
     source = table(tmp_path)
