@@ -275,11 +275,13 @@ class ChangeHistories:
             row[1] for identity, row in own.items() if identity not in deletes and identity not in updates
         }
         after |= {row[1] for row in updates.values()}
-        # A key that a delete or a move has left free may be taken again in the same statement.
+        # A key that a delete or a move has left free may be taken again in the same statement; but not by an
+        # equal row, which the feed tells and row ids don't.
         inserts = [
             self._row(draw, number, key) for key in range(IDS) if key not in after and draw.random() < 0.2
         ]
-        return inserts, updates, deletes
+        gone = {own[identity] for identity in deletes}
+        return [row for row in inserts if row not in gone], updates, deletes
 
     # -- statements that exchange rows ----------------------------------------------------------
     def _drawn_exchange(self, number: int, old: Iterable[Row], taken: set[int]) -> list[Row]:
