@@ -22,7 +22,8 @@ def feed_on(properties: Mapping[str, str]) -> bool:
     return any(properties.get(name, "").lower() == "true" for name in _CHANGE_FEED_NAMES)
 
 
-def tracks_rows(properties: Mapping[str, str]) -> bool:
-    """Tell from a table's properties whether its rows have ids, those that were there before included."""
+def row_id_column(properties: Mapping[str, str]) -> str | None:
+    """Return where a table's files keep row ids; None where not all of its rows have one."""
     on = properties.get(ROW_TRACKING, "").lower() == "true"
-    return on and _ROW_IDS in properties and properties.get(_SUSPENDED, "").lower() != "true"
+    suspended = properties.get(_SUSPENDED, "").lower() == "true"
+    return properties.get(_ROW_IDS) if on and not suspended else None

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from delta_cdc.changes import feed, slices
-from delta_cdc.changes.feed import METADATA_COLUMNS, ORDER
+from delta_cdc.changes.feed import METADATA_COLUMNS, ORDER, ROW_ID
 from delta_cdc.changes.queries import drop_carry_over
 from delta_cdc.sql import quote
 
@@ -48,14 +48,16 @@ def change_rows(
         _segment_rows(session, source, segment, columns, at, slices_uri, with_row_id) for segment in segments
     ]
     if not parts:
-        return no_rows(session, source, columns, at)
+        return no_rows(session, source, columns, at, with_row_id=with_row_id)
     whole = parts[0]
     for part in parts[1:]:
         whole = whole.union(part)
     return whole
 
 
-def no_rows(session: SparkSession, source: str, columns: Sequence[str], at: int) -> DataFrame:
+def no_rows(
+    session: SparkSession, source: str, columns: Sequence[str], at: int, *, with_row_id: bool = False
+) -> DataFrame:
     """Return change rows of the shape of :func:`change_rows`, none of them."""
     from pyspark.sql import functions as F
 
@@ -66,6 +68,7 @@ def no_rows(session: SparkSession, source: str, columns: Sequence[str], at: int)
         F.lit(None).cast("bigint").alias(METADATA_COLUMNS[1]),
         F.lit(None).cast("timestamp").alias(METADATA_COLUMNS[2]),
         F.lit(None).cast("bigint").alias(ORDER),
+        *([F.lit(None).cast("bigint").alias(ROW_ID)] if with_row_id else []),
     )
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from delta_cdc import gates
 from delta_cdc.errors import CaptureUnavailable, ChangeFeedDisabled, LogGap, NotInsertOnly, VersionsExpired
-from delta_cdc.properties import CHANGE_FEED, ROW_TRACKING, feed_on, tracks_rows
+from delta_cdc.properties import CHANGE_FEED, ROW_TRACKING, feed_on, row_id_column
 from delta_cdc.spec import Segment
 
 if TYPE_CHECKING:
@@ -139,18 +139,20 @@ async def _versions(table: Table, commits: Sequence[Commit]) -> list[_Version]:
     before: dict[str, str] | None = table.at_end.configuration
     if any(commit.metadata is not None for commit in commits):
         before = await _configuration_at(table.log, first - 1)
-    # Before version 0 there are no rows that could lack an id.
-    tracked_before = first == 0 or tracks_rows(before or {})
     found = []
     current = before
+    # Before version 0 there are no rows that could lack an id.
+    had_ids = None if first == 0 else row_id_column(before or {})
     for commit in commits:
         if commit.metadata is not None:
             current = commit.metadata.configuration
         if current is None:
             current = (await table.log.snapshot(commit.version)).configuration
-        tracked = tracks_rows(current)
-        found.append(_Version(commit, feed_on(current), tracked and tracked_before and commit.keeps_row_ids))
-        tracked_before = tracked
+        ids = row_id_column(current)
+        # A REPLACE keeps ids in another column, where those of the rows before it are not found.
+        tracked = ids is not None and commit.keeps_row_ids and (commit.version == 0 or had_ids == ids)
+        found.append(_Version(commit, feed_on(current), tracked))
+        had_ids = ids
     return found
 
 
@@ -273,7 +275,7 @@ def _refuse_untracked(table: Table, part: list[_Version]) -> None:
     if bad is None:
         return
     commit = bad.commit
-    why = f"{ROW_TRACKING} is not on in it and in the version before"
+    why = f"{ROW_TRACKING} is not on in it and in the version before, or began anew"
     if not commit.keeps_row_ids:
         why = f"{commit.info.operation or 'an unknown operation'} did not promise to keep the rows' ids"
     raise CaptureUnavailable(
