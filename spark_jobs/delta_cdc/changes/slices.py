@@ -7,6 +7,7 @@ partition column :data:`SIDES` tells when each file came and went. Everything ab
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from delta_cdc.changes.feed import COMMIT_TIMESTAMP, COMMIT_VERSION, METADATA_COLUMNS, ORDER, ROW_ID
@@ -28,8 +29,8 @@ BEFORE_MARK, AFTER_MARK = "-", "+"
 #: The file's rows were deleted, or inserted, whatever the other files of the commit hold.
 DELETED_MARK, INSERTED_MARK = "d", "i"
 
-#: Begins the text of the error for two rows that share a row id.
-ROW_ID_MARK = "DELTA_CDC_ROW_ID_NOT_UNIQUE"
+#: Where the schema of a slice tells which marks it has: metadata of the field :data:`SIDES`.
+MARKS = "delta_cdc.marks"
 
 _SIDE, _ROW_VERSION = f"{PLAN_PREFIX}side", f"{PLAN_PREFIX}row_version"
 _BEFORE, _AFTER = f"{PLAN_PREFIX}before", f"{PLAN_PREFIX}after"
@@ -76,32 +77,46 @@ def change_rows(
     if with_row_id and segment.capture != "row_tracking":
         raise ValueError(f"{segment.capture} knows no row ids")
     slice_ = session.read.format("delta").load(hadoop_uri(location(slices_uri, segment)))
-    rows = _matched(slice_, segment, columns) if segment.capture == "row_tracking" else _told(slice_, columns)
-    wanted = (*columns, *METADATA_COLUMNS, ORDER, *((ROW_ID,) if with_row_id else ()))
-    return rows.select(*[quote(name) for name in wanted])
+    read = _read(slice_, segment, columns)
+    marks = str(slice_.schema[SIDES].metadata.get(MARKS, ""))
+    told = marks.strip(BEFORE_MARK + AFTER_MARK) != "" or not marks
+    parts = [_told(_part(read, "[id]", marks), segment, columns)] if told else []
+    if BEFORE_MARK in marks:
+        parts.append(_matched(_part(read, "[+-]", marks), segment, columns))
+    wanted = [quote(name) for name in (*columns, *METADATA_COLUMNS, ORDER)] + [ROW_ID] * with_row_id
+    rows = parts[0].select(*wanted)
+    return rows.union(parts[1].select(*wanted)) if len(parts) > 1 else rows
 
 
-def _told(slice_: DataFrame, columns: Sequence[str]) -> DataFrame:
-    """Return the rows of files as what happened to the files."""
+def _read(slice_: DataFrame, segment: Segment, columns: Sequence[str]) -> DataFrame:
     from pyspark.sql import functions as F
 
-    inserted = F.col(_SIDE).startswith(INSERTED_MARK)
-    return _sides(slice_.select(*[quote(name) for name in (*columns, SIDES)])).select(
-        *[quote(name) for name in columns],
-        F.when(inserted, "insert").otherwise("delete").alias(METADATA_COLUMNS[0]),
-        F.col(ORDER).alias(COMMIT_VERSION),
-        F.timestamp_millis(F.col(_TIME)).alias(COMMIT_TIMESTAMP),
-        F.col(ORDER),
-    )
+    names = [quote(name) for name in (*columns, SIDES)]
+    if segment.capture != "row_tracking":
+        nothing = F.lit(None).cast("bigint")
+        return slice_.select(*names, nothing.alias(ROW_ID), nothing.alias(_ROW_VERSION))
+    # Not "_metadata.row_id": the table may have a column of the name _metadata.
+    hidden = slice_.metadataColumn("_metadata")
+    row_version = hidden["row_commit_version"].alias(_ROW_VERSION)
+    return slice_.select(*names, hidden["row_id"].alias(ROW_ID), row_version)
 
 
-def _sides(rows: DataFrame) -> DataFrame:
-    """Give each row once per side of its file, with the side, its version as ORDER, and the time."""
+def _part(read: DataFrame, marks: str, present: str) -> DataFrame:
+    """Give each row once per side of its file that has one of some marks: the side, its version as ORDER, and
+    its time.
+
+    :param marks: as a regular expression
+    :param present: all marks of the slice
+    """
     from pyspark.sql import functions as F
 
-    kept = [quote(name) for name in rows.columns if name != SIDES]
+    kept = [quote(name) for name in read.columns if name != SIDES]
     one = F.col(_SIDE)
-    return rows.select(*kept, F.explode(F.split(SIDES, ",")).alias(_SIDE)).select(
+    is_all = not re.sub(marks, "", present)
+    # The partition column is asked first: files without such a side are not read.
+    rows = read if is_all else read.where(F.col(SIDES).rlike(marks))
+    rows = rows.select(*kept, F.explode(F.split(SIDES, ",")).alias(_SIDE))
+    return (rows if is_all else rows.where(one.rlike(f"^{marks}"))).select(
         *kept,
         one,
         F.regexp_extract(one, "[0-9]+", 0).cast("bigint").alias(ORDER),
@@ -109,18 +124,30 @@ def _sides(rows: DataFrame) -> DataFrame:
     )
 
 
-def _matched(slice_: DataFrame, segment: Segment, columns: Sequence[str]) -> DataFrame:
+def _told(read: DataFrame, segment: Segment, columns: Sequence[str]) -> DataFrame:
+    """Return the rows of files as what happened to the files."""
+    from pyspark.sql import functions as F
+
+    inserted = F.col(_SIDE).startswith(INSERTED_MARK)
+    version, time = _commit(segment, F.when(inserted, F.col(_ROW_VERSION)))
+    return read.select(
+        *[quote(name) for name in columns],
+        F.when(inserted, "insert").otherwise("delete").alias(METADATA_COLUMNS[0]),
+        version.alias(COMMIT_VERSION),
+        F.timestamp_millis(time).alias(COMMIT_TIMESTAMP),
+        F.col(ORDER),
+        F.col(ROW_ID),
+    )
+
+
+def _matched(read: DataFrame, segment: Segment, columns: Sequence[str]) -> DataFrame:
     """Return what row ids tell of the rows before and after."""
     from pyspark.sql import functions as F
 
-    # Not "_metadata.row_id": the table may have a column of the name _metadata.
-    hidden = slice_.metadataColumn("_metadata")
     state = F.struct(
         *[F.col(quote(name)).alias(f"{PLAN_PREFIX}{at}") for at, name in enumerate(columns)],
         F.col(_ROW_VERSION).alias(_ROW_VERSION),
     )
-    ids = (hidden["row_id"].alias(ROW_ID), hidden["row_commit_version"].alias(_ROW_VERSION))
-    read = _sides(slice_.select(*[quote(name) for name in (*columns, SIDES)], *ids))
     before, after = F.col(_SIDE).startswith(BEFORE_MARK), F.col(_SIDE).startswith(AFTER_MARK)
     pairs = read.groupBy(ROW_ID, ORDER).agg(
         F.first(F.col(_TIME)).alias(_TIME),
@@ -171,7 +198,7 @@ def _commit(segment: Segment, row_version: Column) -> tuple[Column, Column]:
     """Return version and time (epoch milliseconds) of a pair's last change."""
     from pyspark.sql import functions as F
 
-    if not segment.net:
+    if not segment.net or segment.capture != "row_tracking":
         return F.col(ORDER), F.col(_TIME)
     # RESTORE brings rows back whose own version lies before the segment.
     versions, times = zip(*segment.timestamps, strict=True)
@@ -184,8 +211,14 @@ def _shared(segment: Segment) -> Column:
     from pyspark.sql import functions as F
 
     return F.concat(
-        F.lit(f"{ROW_ID_MARK} row id "),
-        F.col(ROW_ID).cast("string"),
-        F.lit(f" in versions {segment.starting_version}-{segment.ending_version}, at version "),
+        F.lit(
+            f"CaptureUnavailable: Versions {segment.starting_version}-{segment.ending_version} cannot be "
+            "read by row_tracking: the row id "
+        ),
+        F.coalesce(F.col(ROW_ID).cast("string"), F.lit("NULL")),
+        F.lit(" stands for several rows at version "),
         F.col(ORDER).cast("string"),
+        F.lit(
+            ". Remedy: read them with another capture; where it stays, turn row tracking off and on again."
+        ),
     )

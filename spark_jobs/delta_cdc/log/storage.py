@@ -143,16 +143,27 @@ class Storage:
         :param path: percent-encoded; relative, or an absolute URI. One that cannot be looked up counts as
             being there
         """
-        if path.startswith("/"):
-            return await asyncio.to_thread(os.path.exists, unquote(path))
-        if not _SCHEME.match(path):
-            return await self._has(_joined(self.uri, unquote(path)))
-        parts = urlsplit(path)
-        if parts.scheme.lower() == "file":
-            return await asyncio.to_thread(os.path.exists, unquote(parts.path))
-        if parts.scheme.lower() not in KNOWN_SCHEMES:
-            return True
-        return await self._has(canonical_uri(f"{parts.scheme}://{parts.netloc}{unquote(parts.path)}"))
+        uri = self._uri_of(path)
+        return True if uri is None else await self._has(uri)
+
+    async def read_range(self, path: str, start: int, length: int) -> bytes:
+        """Return a part of a file named by an action: one request.
+
+        :param path: as in :meth:`has`
+        :return: less than ``length`` bytes where the file ends before
+        :raises FileNotFoundError: where it is not there, or its place cannot be looked up
+        """
+        import obstore
+
+        uri = self._uri_of(path)
+        if uri is None:
+            raise FileNotFoundError(path)
+        local = local_path(uri)
+        with self._named():
+            if local is not None:
+                return await asyncio.to_thread(_read_part, Path(local), start, length)
+            bucket, name = open_bucket(uri, self._options)
+            return bytes(await obstore.get_range_async(bucket.store, name, start=start, length=length))
 
     def reader(self, name: str) -> io.RawIOBase:
         """Return a blocking file, read by ranges, for use in a thread and inside :meth:`named`.
@@ -173,6 +184,19 @@ class Storage:
             yield
 
     # -- inside -----------------------------------------------------------------------------------
+    def _uri_of(self, path: str) -> str | None:
+        """Return the canonical URI of a file named by an action; None where it cannot be looked up."""
+        if path.startswith("/"):
+            return unquote(path)
+        if not _SCHEME.match(path):
+            return _joined(self.uri, unquote(path))
+        parts = urlsplit(path)
+        if parts.scheme.lower() == "file":
+            return unquote(parts.path)
+        if parts.scheme.lower() not in KNOWN_SCHEMES:
+            return None
+        return canonical_uri(f"{parts.scheme}://{parts.netloc}{unquote(parts.path)}")
+
     async def _has(self, uri: str) -> bool:
         path = local_path(uri)
         if path is not None:
@@ -343,6 +367,12 @@ def _read_one(path: Path, name: str) -> Opened | Literal["large"] | None:
             return Entry(name, stat.st_size, stat.st_mtime_ns // 1_000_000), _once(file.read())
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return None
+
+
+def _read_part(path: Path, start: int, length: int) -> bytes:
+    with path.open("rb") as file:
+        file.seek(start)
+        return file.read(length)
 
 
 async def _once(content: bytes) -> AsyncIterator[bytes]:

@@ -19,7 +19,7 @@ from delta_cdc.errors import (
     UnsupportedTable,
     VersionsExpired,
 )
-from delta_cdc.log import clock
+from delta_cdc.log import clock, vectors
 from delta_cdc.log.actions import (
     NO_ACTION,
     BadActionError,
@@ -38,7 +38,7 @@ from delta_cdc.log.store import canonical_uri, local_path
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Sequence
 
-    from delta_cdc.log.actions import Action, Add, Commit, MetaData, Protocol
+    from delta_cdc.log.actions import Action, Add, Commit, DeletionVector, MetaData, Protocol
     from delta_cdc.log.checkpoint import ActiveFile, Key
     from delta_cdc.log.listing import Listing
     from delta_cdc.log.storage import Opened
@@ -381,6 +381,20 @@ class DeltaLog:
         :param wanted: the files' keys (:func:`delta_cdc.log.checkpoint.key_of`)
         """
         return await (await self._replay(version)).find(wanted)
+
+    async def vector(self, vector: DeletionVector) -> bytes:
+        """Return the bytes of a deletion vector.
+
+        :raises UnreadableVectorError: where they aren't what the log says
+        :raises FileNotFoundError: where its file is not there
+        """
+        kind, place, size = vector.storage_type, vector.path_or_inline, vector.size_in_bytes
+        if place is None or size is None or (kind != "i" and vector.offset is None):
+            raise vectors.UnreadableVectorError("the log does not tell where it is")
+        if kind == "i":
+            return vectors.decode(place)[:size]
+        path = vectors.file_of(place) if kind == "u" else place
+        return vectors.checked(await self._storage.read_range(path, vector.offset or 0, size + 8))
 
     # -- presence ---------------------------------------------------------------------------------
     async def has_file(self, path: str) -> bool:

@@ -1,0 +1,332 @@
+"""What a slice says: the actions of its one commit, made from those of the source's log."""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote
+
+from delta_cdc.changes.slices import MARKS, SIDES
+from delta_cdc.errors import CaptureUnavailable, CorruptLog, ReservedColumnName
+from delta_cdc.log import vectors
+from delta_cdc.log.checkpoint import num_records
+from delta_cdc.log.store import local_path, spark_uri
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from delta_cdc.log.actions import Add, DeletionVector, MetaData, Protocol, Remove
+    from delta_cdc.log.checkpoint import Key
+    from delta_cdc.spec import Segment
+
+_MAPPING_MODE, _MAX_COLUMN_ID = "delta.columnMapping.mode", "delta.columnMapping.maxColumnId"
+_COLUMN_ID, _PHYSICAL_NAME = "delta.columnMapping.id", "delta.columnMapping.physicalName"
+#: Under which names row ids and row commit versions are kept in the files.
+_MATERIALIZED = (
+    "delta.rowTracking.materializedRowIdColumnName",
+    "delta.rowTracking.materializedRowCommitVersionColumnName",
+)
+_TRACKED = "delta.enableRowTracking"
+#: What a reader needs to know. The rest (in-commit timestamps, the feed, how to checkpoint) speaks of commits
+#: that the slice does not have.
+_READ_PROPERTIES = frozenset(
+    {
+        _MAPPING_MODE,
+        _MAX_COLUMN_ID,
+        _TRACKED,
+        *_MATERIALIZED,
+        "delta.enableDeletionVectors",
+        "delta.enableTypeWidening",
+    }
+)
+_ABSOLUTE = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*:|/)")
+_NAMESPACE = uuid.UUID("6f0d0c6e-6a55-5d51-9a3c-1c1f1f7c1a01")
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file with a deletion vector, as far as the log told of it; None is not told.
+
+    :param path: as the log has it
+    :param version: of the commit that told of it
+    :param rows: before masking; looked for only where rows are masked
+    :param stats: JSON text
+    """
+
+    path: str
+    version: int
+    size: int | None
+    partition_values: dict[str, str | None] | None
+    base_row_id: int | None
+    row_commit_version: int | None
+    vector: DeletionVector | None
+    rows: int | None = None
+    stats: str | None = None
+
+    @classmethod
+    def of(cls, version: int, action: Add | Remove, *, stats: bool = False) -> File:
+        """Return what an action tells.
+
+        :param version: of its commit
+        :param stats: keep the statistics
+        """
+        return cls(
+            action.path,
+            version,
+            action.size,
+            action.partition_values,
+            action.base_row_id,
+            action.default_row_commit_version,
+            action.deletion_vector,
+            num_records(action.stats) if action.deletion_vector is not None else None,
+            action.stats if stats else None,
+        )
+
+    @property
+    def key(self) -> Key:
+        """Return what tells the file apart; as :func:`~delta_cdc.log.checkpoint.key_of`."""
+        return unquote(self.path), self.vector.unique_id if self.vector else ""
+
+    def filled(self, other: File) -> File:
+        """Return the file with what ``other`` tells and this one doesn't."""
+        if self.is_told and self.base_row_id is not None:
+            return self
+        return replace(
+            self,
+            size=other.size if self.size is None else self.size,
+            partition_values=other.partition_values
+            if self.partition_values is None
+            else self.partition_values,
+            base_row_id=other.base_row_id if self.base_row_id is None else self.base_row_id,
+            row_commit_version=(
+                other.row_commit_version if self.base_row_id is None else self.row_commit_version
+            ),
+        )
+
+    @property
+    def is_told(self) -> bool:
+        """Return whether all is known that every capture needs."""
+        return self.size is not None and self.partition_values is not None
+
+
+@dataclass(slots=True)
+class Listed:
+    """A file of a slice, and its sides."""
+
+    file: File
+    sides: list[str] = field(default_factory=list)
+
+
+class Table:
+    """The source as a slice tells of it.
+
+    :param uri: canonical
+    """
+
+    def __init__(self, uri: str, protocol: Protocol, metadata: MetaData) -> None:
+        self.uri = uri
+        self.protocol = protocol
+        self.metadata = metadata
+        self.schema = self._schema()
+        self.is_mapped = metadata.configuration.get(_MAPPING_MODE, "none") != "none"
+        self.partition_names = frozenset(self._partition_names())
+        remote = spark_uri(uri)
+        if local_path(uri) is not None:
+            self.base = "file://" + quote(remote).rstrip("/") + "/"
+        else:
+            scheme, rest = remote.split("://", 1)
+            bucket, slash, path = rest.partition("/")
+            self.base = f"{scheme}://{bucket}{slash}{quote(path)}".rstrip("/") + "/"
+
+    def check(self, segment: Segment) -> None:
+        """Refuse a table whose columns leave no room for the slice's own, or that does not track rows."""
+        for entry in self.schema["fields"]:
+            if str(entry["name"]).lower() == SIDES:
+                raise ReservedColumnName(
+                    f"The table {self.uri} has a column {entry['name']}, a name that reading its changes "
+                    "needs.",
+                    remedy="rename the column.",
+                )
+        configuration = self.metadata.configuration
+        tracked = configuration.get(_TRACKED, "").lower() == "true" and all(
+            map(configuration.get, _MATERIALIZED)
+        )
+        if segment.capture == "row_tracking" and not tracked:
+            raise CaptureUnavailable(
+                f"{self.uri} does not track rows ({_TRACKED} is not true), so its changes cannot be read by "
+                "row_tracking.",
+                remedy="leave capture at auto, or turn row tracking on.",
+            )
+
+    def check_names(self, segment: Segment, version: int, metadata: MetaData) -> None:
+        """Refuse metadata under which row ids lie in other columns of the files."""
+        if segment.capture != "row_tracking":
+            return
+        for name in _MATERIALIZED:
+            given = metadata.configuration.get(name)
+            if given is not None and given != self.metadata.configuration.get(name):
+                raise CaptureUnavailable(
+                    f"Version {version} of {self.uri} changed {name}: row ids before and after it cannot be "
+                    "read together.",
+                    remedy="leave capture at auto, or read up to that version and from it on.",
+                )
+
+    def lacks(self, segment: Segment, file: File) -> bool:
+        """Tell whether something must be known of a file that the log has not told so far."""
+        return not file.is_told or (segment.capture == "row_tracking" and file.base_row_id is None)
+
+    def header(self, segment: Segment, marks: str) -> Iterator[dict[str, Any]]:
+        """Yield the actions that are not files.
+
+        :param marks: the marks of all sides of the slice
+        """
+        protocol: dict[str, Any] = {
+            "minReaderVersion": self.protocol.min_reader_version,
+            "minWriterVersion": self.protocol.min_writer_version,
+        }
+        if self.protocol.min_reader_version >= 3:
+            protocol["readerFeatures"] = list(self.protocol.reader_features)
+        if self.protocol.min_writer_version >= 7:
+            protocol["writerFeatures"] = list(self.protocol.writer_features)
+        yield {"protocol": protocol}
+        configuration = {
+            name: value for name, value in self.metadata.configuration.items() if name in _READ_PROPERTIES
+        }
+        extra: dict[str, Any] = {
+            "name": SIDES,
+            "type": "string",
+            "nullable": True,
+            "metadata": {MARKS: marks},
+        }
+        if self.is_mapped:
+            column_id = self._max_column_id() + 1
+            extra["metadata"] |= {_COLUMN_ID: column_id, _PHYSICAL_NAME: SIDES}
+            configuration[_MAX_COLUMN_ID] = str(column_id)
+        schema = {**self.schema, "fields": [*self.schema["fields"], extra]}
+        text = json.dumps(schema)
+        name = (
+            f"{self.metadata.id} {segment.capture} {segment.starting_version} {segment.ending_version} {text}"
+        )
+        yield {
+            "metaData": {
+                "id": str(uuid.uuid5(_NAMESPACE, name)),
+                "format": {"provider": "parquet", "options": {}},
+                "schemaString": text,
+                "partitionColumns": [*self.metadata.partition_columns, SIDES],
+                "configuration": configuration,
+                "createdTime": 0,
+            }
+        }
+
+    def add(self, segment: Segment, listed: Listed) -> dict[str, Any]:
+        """Return a file as the slice names it.
+
+        :raises CaptureUnavailable: where what the log says of it does not do
+        """
+        file = listed.file
+        if self.lacks(segment, file):
+            raise self._untold(segment, file)
+        assert file.partition_values is not None
+        # Spark leaves columns out that are NULL.
+        if not file.partition_values.keys() <= self.partition_names:
+            raise CaptureUnavailable(
+                f"The file {file.path} of {self.uri} (version {file.version}) is partitioned by "
+                f"{sorted(file.partition_values)}, the table by {sorted(self.partition_names)}.",
+                remedy="read up to the version that changed the partitioning, and from it on.",
+            )
+        add: dict[str, Any] = {
+            "path": self.absolute(file.path),
+            "partitionValues": {**file.partition_values, SIDES: ",".join(listed.sides)},
+            "size": file.size,
+            "modificationTime": 0,
+            "dataChange": True,
+        }
+        if file.stats is not None:
+            add["stats"] = file.stats
+        if file.vector is not None:
+            add["deletionVector"] = self._vector(file)
+        if file.base_row_id is not None:
+            add["baseRowId"] = file.base_row_id
+            add["defaultRowCommitVersion"] = file.row_commit_version
+        return add
+
+    def absolute(self, path: str) -> str:
+        """Return a path of the log (percent-encoded) as an absolute URI."""
+        return path if _ABSOLUTE.match(path) else self.base + path
+
+    def _vector(self, file: File) -> dict[str, Any]:
+        vector = file.vector
+        assert vector is not None
+        place = vector.path_or_inline
+        kind = vector.storage_type
+        try:
+            if kind == "u" and place is not None:
+                kind, place = "p", self.absolute(vectors.file_of(place))
+        except vectors.UnreadableVectorError:
+            place = None
+        if place is None or kind not in ("p", "i") or vector.size_in_bytes is None:
+            raise CorruptLog(
+                f"The deletion vector of {file.path} in {self.uri} (version {file.version}) is not readable.",
+                remedy="bring the commit file back from a backup.",
+            )
+        found: dict[str, Any] = {
+            "storageType": kind,
+            "pathOrInlineDv": place,
+            "sizeInBytes": vector.size_in_bytes,
+            "cardinality": vector.cardinality,
+        }
+        if vector.offset is not None:
+            found["offset"] = vector.offset
+        return found
+
+    def _untold(self, segment: Segment, file: File) -> CaptureUnavailable:
+        if file.is_told:
+            return CaptureUnavailable(
+                f"The file {file.path} of {self.uri} (version {file.version}) has no row ids (baseRowId), so "
+                "its rows cannot be matched by row_tracking.",
+                remedy="leave capture at auto, or start after the version that turned row tracking on.",
+            )
+        return CaptureUnavailable(
+            f"Version {file.version} of {self.uri} removes the file {file.path} without its size or "
+            f"partition values, and nothing else in the log tells them: {segment.capture} cannot read it.",
+            remedy="leave capture at auto, or load the target anew from a later version.",
+        )
+
+    def _schema(self) -> dict[str, Any]:
+        try:
+            schema: dict[str, Any] = json.loads(self.metadata.schema_string)
+            for entry in schema["fields"]:
+                entry["name"], entry.get("metadata", {}).get(_PHYSICAL_NAME)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CorruptLog(
+                f"The schema of {self.uri} is not readable ({error!r}).",
+                remedy="bring the log back from a backup.",
+            ) from error
+        return schema
+
+    def _partition_names(self) -> Iterator[str]:
+        by_name = {str(entry["name"]): entry for entry in self.schema["fields"]}
+        for name in self.metadata.partition_columns:
+            metadata = by_name.get(name, {}).get("metadata") or {}
+            yield str(metadata.get(_PHYSICAL_NAME, name)) if self.is_mapped else name
+
+    def _max_column_id(self) -> int:
+        try:
+            return int(self.metadata.configuration[_MAX_COLUMN_ID])
+        except (KeyError, ValueError) as error:
+            raise CorruptLog(
+                f"{self.uri} maps its columns, but {_MAX_COLUMN_ID} is not readable ({error!r}).",
+                remedy="set the table property right.",
+            ) from error
+
+
+def lines(table: Table, segment: Segment, listed: Collection[Listed]) -> Iterator[bytes]:
+    """Yield the commit file of a slice, line by line."""
+    marks = {one[0] for listing in listed for one in listing.sides}
+    for action in table.header(segment, "".join(sorted(marks))):
+        yield json.dumps(action).encode() + b"\n"
+    for file in listed:
+        yield json.dumps({"add": table.add(segment, file)}).encode() + b"\n"
