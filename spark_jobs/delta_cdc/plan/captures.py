@@ -96,6 +96,7 @@ async def capture(table: Table, commits: Sequence[Commit], options: QueryOptions
     :raises NotInsertOnly: ``added_files`` was asked for, and a commit removes rows
     :raises VersionsExpired: a gate that failed
     """
+    _refuse_unfit(table, options)
     versions = _trimmed(await _versions(table, commits))
     if not versions:
         return Captured()
@@ -179,6 +180,20 @@ def _around(versions: list[_Version], skipped: list[_Version]) -> list[list[_Ver
 
 
 # -- which capture ------------------------------------------------------------------------------
+def _refuse_unfit(table: Table, options: QueryOptions) -> None:
+    """Refuse a capture that can never answer the query."""
+    why = None
+    if options.capture == "snapshot_diff" and not options.is_net:
+        why = "two ends do not tell what happened between them"
+    elif options.is_net and not options.keys and options.capture not in ("auto", "row_tracking"):
+        why = "without keys only row ids tell which rows belong together"
+    if why is not None:
+        raise CaptureUnavailable(
+            f"{options.query} of {table.log.uri} cannot be answered by {options.capture}: {why}.",
+            remedy="give keys and ask for min_delta or upsert, or leave capture at auto.",
+        )
+
+
 async def _segments(table: Table, part: list[_Version], options: QueryOptions) -> list[Segment]:
     if options.capture == "change_files" or options.raw:
         off = next((v for v in part if v.commit.changes_data and not v.feed), None)

@@ -277,6 +277,23 @@ def test_the_capture_that_is_asked_for_is_taken_or_refused(tmp_path: Path) -> No
     assert told(plan(source, 1, options=asked)) == [(1, 2, "snapshot_diff")]
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        QueryOptions("full_delta", capture="snapshot_diff"),
+        QueryOptions("append_only", capture="snapshot_diff"),
+        QueryOptions("min_delta", capture="snapshot_diff"),
+        QueryOptions("min_delta", capture="change_files"),
+        QueryOptions("min_delta", capture="added_files"),
+    ],
+)
+def test_a_capture_that_cannot_answer_is_refused_by_name(tmp_path: Path, options: QueryOptions) -> None:
+    source = table(tmp_path, **FEED, **TRACKED)
+    source.append()
+    with pytest.raises(CaptureUnavailable, match=f"{options.query} of .* by {options.capture}"):
+        plan(source, 1, options=options)
+
+
 def test_added_files_fail_at_a_commit_that_removes_or_leave_it_out(tmp_path: Path) -> None:
     source = table(tmp_path)
     source.append()
