@@ -62,9 +62,16 @@ def get_provider_info() -> dict[str, Any]:
                 "integration-name": _INTEGRATION,
                 "python-modules": [
                     "airflow_delta_cdc.operators.apply",
+                    "airflow_delta_cdc.operators.commit",
                     "airflow_delta_cdc.operators.enable",
                     "airflow_delta_cdc.operators.read",
                 ],
+            }
+        ],
+        "task-decorators": [
+            {
+                "name": "delta_changes",
+                "class-name": "airflow_delta_cdc.decorators.changes.delta_changes_task",
             }
         ],
         "sensors": [
@@ -117,7 +124,8 @@ def get_provider_info() -> dict[str, Any]:
                     },
                     "results_uri": {
                         "description": "Folder of an object store through which an application in deploy "
-                        "mode cluster gets its spec and leaves its result. Needed for that mode only.",
+                        "mode cluster gets its spec and leaves its result. Needed for that mode, and where "
+                        "a cluster reads changes of a table without a change data feed.",
                         "version_added": __version__,
                         "type": "string",
                         "example": "s3://lake/airflow/delta-cdc",

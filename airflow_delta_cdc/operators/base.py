@@ -21,7 +21,7 @@ from airflow.providers.common.compat.sdk import conf
 
 from airflow_delta_cdc.hooks.submit import DeltaCdcSubmitHook
 from delta_cdc.errors import DeltaCdcError, InvalidConfiguration, JobFailed
-from delta_cdc.spec import JobResult, sha256, to_json
+from delta_cdc.spec import ApplySpec, JobResult, ReadSpec, fingerprint, sha256, to_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -147,10 +147,11 @@ class DeltaCdcOperator(SparkSubmitOperator):
         """
         from airflow_delta_cdc.operators.storage import tell_storage
 
-        text = to_json(spec)
         with self._private_directory() as directory:
             self._run_directory = directory
             hook = self._hook = self._get_hook()
+            spec = self.with_slices(spec, hook.master, directory)
+            text = to_json(spec)
             self._exchange = self._prepare(hook, directory, spec_text=text)
             self._fill_in(hook, self._exchange, sha256(text))
             tell_storage(hook, self.options_of_storage(), spec=spec, directory=directory, log=self.log)
@@ -161,6 +162,31 @@ class DeltaCdcOperator(SparkSubmitOperator):
             if self._keep_log:
                 self.log.error("The whole log of Spark is in %s", _spark_log(directory))
             return result
+
+    def with_slices(self, spec: Spec, master: str, directory: Path) -> Spec:
+        """Write the small logs through which Spark reads files without a change feed, where some are needed.
+
+        :param master: of the Spark that will read them
+        :param directory: the run's private directory, which goes away with all that is in it
+        :raises InvalidConfiguration: the cluster cannot see this machine, and nothing else is configured
+        """
+        if not isinstance(spec, ApplySpec | ReadSpec):
+            return spec
+        wanted = [segment for step in spec.steps for segment in step.segments if segment.needs_slice]
+        if not wanted:
+            return spec
+        from delta_cdc.log.slices import prepared
+        from delta_cdc.storage import hadoop_uri
+
+        if master.startswith("local"):
+            root = str(directory / "slices")
+        else:
+            reason = f"The changes are read by {wanted[0].capture} on {master}, by a list of their files"
+            root = hadoop_uri(f"{self._results_uri(reason)}/{fingerprint(spec)}/slices")
+        options = self.options_of_storage()
+        if isinstance(spec, ReadSpec):
+            return prepared(spec, root, options)
+        return prepared(spec, root, options)
 
     def _start(self, context: Context, hook: DeltaCdcSubmitHook, fingerprint: str) -> None:
         if self._killed:
@@ -259,7 +285,8 @@ class DeltaCdcOperator(SparkSubmitOperator):
         spec = write_private(directory / f"spec-{sha256(spec_text)[:16]}.json", spec_text)
         if not hook.is_cluster:
             return Exchange(str(application), str(engine), str(spec), str(directory / "result.json"))
-        folder = f"{self._results_uri()}/{sha256(spec_text)}"
+        reason = f"The connection {self.spark_conn_id!r} runs applications in deploy mode cluster"
+        folder = f"{self._results_uri(reason)}/{sha256(spec_text)}"
         result = f"{folder}/result"
         if not hook.is_kubernetes:
             return Exchange(str(application), str(engine), spec.name, result, files=str(spec))
@@ -274,12 +301,12 @@ class DeltaCdcOperator(SparkSubmitOperator):
             files=f"{remote}/{spec.name}",
         )
 
-    def _results_uri(self) -> str:
+    @staticmethod
+    def _results_uri(reason: str) -> str:
         uri = (conf.get(_SECTION, "results_uri", fallback="") or "").strip().rstrip("/")
         if not uri:
             raise InvalidConfiguration(
-                f"The connection {self.spark_conn_id!r} runs applications in deploy mode cluster, and there "
-                "is no place through which their results come back.",
+                f"{reason}, and there is no place that both the worker and the cluster reach.",
                 remedy=f"set [{_SECTION}] results_uri to a folder of an object store that the worker and "
                 "the driver can both reach.",
             )

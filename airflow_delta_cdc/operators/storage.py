@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from delta_cdc.spec import ApplySpec, EnableSpec, ReadSpec
+from delta_cdc.spec import ApplySpec, CommitSpec, EnableSpec, ReadSpec
 from delta_cdc.storage import google_key_confs, properties_text, spark_storage
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def tell_storage(
     :param options: storage options as delta-rs names them
     :param directory: the run's private directory
     """
-    storage = spark_storage(options, _locations(spec))
+    storage = spark_storage(options, locations_of(spec))
     hook._conf = {**storage.confs, **hook._conf}
     if hook.is_cluster and hook.is_kubernetes:
         if storage.credentials or storage.google_key:
@@ -73,13 +73,15 @@ def _google(hook: DeltaCdcSubmitHook, storage: SparkStorage, directory: Path, lo
     return {}
 
 
-def _locations(spec: Spec) -> list[str]:
+def locations_of(spec: Spec) -> list[str]:
     """Return the locations that a job reads and writes."""
     if isinstance(spec, ApplySpec):
         staged = [step.staging.uri for step in spec.steps if step.staging is not None]
         return [spec.source_uri, spec.target_uri, *staged]
     if isinstance(spec, ReadSpec):
-        return [spec.source_uri, spec.staging_uri]
+        return [spec.source_uri, spec.staging_uri, *([spec.output_uri] if spec.output_uri else [])]
+    if isinstance(spec, CommitSpec):
+        return [spec.staging_uri]
     return list(spec.tables) if isinstance(spec, EnableSpec) else []
 
 

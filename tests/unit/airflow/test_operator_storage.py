@@ -227,7 +227,7 @@ def test_pods_get_no_credential(records: Records, tmp_path: Path) -> None:
     assert records.at("info") == [said], "without credentials there is nothing to say"
 
 
-@pytest.mark.parametrize("kind", ["apply", "read", "enable"])
+@pytest.mark.parametrize("kind", ["apply", "read", "commit", "enable"])
 def test_azures_confs_name_the_host_of_every_table(kind: str, records: Records, tmp_path: Path) -> None:
     class Here(_Pods):
         is_cluster = False
@@ -251,7 +251,8 @@ def test_azures_confs_name_the_host_of_every_table(kind: str, records: Records, 
     )
     works: dict[str, Any] = {
         "apply": ApplySpec("p", "r", uris[0], "id", uris[1], ApplyOptions(), (step,)),
-        "read": ReadSpec("p", "r", uris[0], "id", uris[1], step, "changes"),
+        "read": ReadSpec("p", "r", uris[0], "id", uris[1], (step,), "changes", 1, output_uri=uris[2]),
+        "commit": specs.CommitSpec("p", "r", uris[0], "id", uris[1], step),
         "enable": specs.EnableSpec(run_id="r", tables=tuple(uris)),
     }
     hook: Any = Here()
@@ -259,7 +260,7 @@ def test_azures_confs_name_the_host_of_every_table(kind: str, records: Records, 
     options = {"azure_storage_account_key": SECRET}
     tell_storage(hook, options, spec=works[kind], directory=tmp_path, log=log)
     hosts = {line.split("account.key.")[1].split(".")[0] for line in hook.text.splitlines() if "key." in line}
-    assert hosts == ({"one", "two"} if kind == "read" else {"one", "two", "three"})
+    assert hosts == ({"two"} if kind == "commit" else {"one", "two", "three"})
 
 
 # -- nobody sees them -----------------------------------------------------------------------------

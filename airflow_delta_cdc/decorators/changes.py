@@ -1,0 +1,188 @@
+"""``@task.delta_changes``: a function of the user's gets the changes, and what it has taken is committed."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow.providers.common.compat.sdk import (
+    AirflowSkipException,
+    DecoratedOperator,
+    task_decorator_factory,
+)
+
+from airflow_delta_cdc.arguments import expand
+from airflow_delta_cdc.operators.pins import TaskPins
+from airflow_delta_cdc.operators.read import DeltaReadChangesOperator
+from airflow_delta_cdc.operators.session import WorkerSession
+from airflow_delta_cdc.operators.storage import locations_of
+from delta_cdc import arguments
+from delta_cdc.errors import InvalidConfiguration
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from airflow.providers.common.compat.sdk import TaskDecorator
+    from airflow.sdk import Context
+    from pyspark.sql import DataFrame
+
+    from delta_cdc.flow import CommitResult, ReadResult
+    from delta_cdc.spec import JobResult, Spec
+
+#: A parameter of this name gets what the read says of the batch: range, counts, and where it is staged.
+BATCH = "batch"
+
+
+class _DeltaChangesDecoratedOperator(DecoratedOperator, DeltaReadChangesOperator):
+    """Stage the open batch, call the function with its rows, then commit the batch's watermark.
+
+    All three happen in the worker's process, in one Spark session. Where the function raises, nothing is
+    committed, and the next try gets the same batch. With nothing new it is not called, no Spark is started,
+    and the task is skipped: whatever needs the function's result has nothing to do either.
+
+    :param python_callable: the function. Its first parameter is the DataFrame of the changes; one called
+        ``batch`` gets what the read says of them; others are those of any TaskFlow function
+    :param op_args: positional arguments of the call, after the DataFrame (templated)
+    :param op_kwargs: keyword arguments of the call (templated)
+    :param kwargs: those of :class:`DeltaReadChangesOperator`, but for ``target``
+    """
+
+    custom_operator_name = "@task.delta_changes"
+    template_fields = (*DecoratedOperator.template_fields, *DeltaReadChangesOperator.template_fields)
+    template_fields_renderers: ClassVar[dict[str, str]] = {
+        **DecoratedOperator.template_fields_renderers,
+        **DeltaReadChangesOperator.template_fields_renderers,
+    }
+
+    def __init__(
+        self,
+        *,
+        python_callable: Callable[..., Any],
+        op_args: Sequence[Any] | None = None,
+        op_kwargs: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if kwargs.get("target") is not None:
+            raise InvalidConfiguration(
+                "@task.delta_changes was given a target.",
+                remedy="leave it out: the watermark stands in staging; for a Delta target there is "
+                "DeltaApplyChangesOperator.",
+            )
+        _refuse_signature(python_callable)
+        super().__init__(
+            python_callable=_with_batch(python_callable),
+            # Airflow checks that the function can be called so: the first argument is not known yet.
+            op_args=[None, *(op_args or ())],
+            op_kwargs=op_kwargs,
+            **kwargs,
+        )
+
+    def execute(self, context: Context) -> Any:
+        """Stage or find the batch, call the function, commit; return what the function returned."""
+        pins = TaskPins(context)
+        with self._private_directory() as directory:
+            session = WorkerSession(self, directory)
+            try:
+                returned = self._processed(context, session, directory, pins)
+                self._keep_log = False
+            finally:
+                session.stop()
+        return self._handle_output(returned)
+
+    def _processed(self, context: Context, session: WorkerSession, directory: Path, pins: TaskPins) -> Any:
+        from delta_cdc.flow import published
+
+        def run(spec: Spec) -> JobResult:
+            from delta_cdc import job
+
+            ready = self.with_slices(spec, session.master, directory)
+            return job.run(session.get(locations_of(spec)), ready)
+
+        batch = self.staged(context, run, pins)
+        if batch.versions is None:
+            published(batch, pins)
+            self._tell(context, {**batch.to_dict(), "applied": False})
+            raise AirflowSkipException(f"{batch.source_table} has no changes beyond the watermark.")
+        returned = self._called(context, batch, self._changes(session, batch))
+        done = self._commit(context, batch, run)
+        published(batch, pins)
+        self._tell(context, {**done.to_dict(), "rows": batch.rows, "counts": batch.counts})
+        return returned
+
+    def _changes(self, session: WorkerSession, batch: ReadResult) -> DataFrame:
+        from delta_cdc.log.store import spark_uri
+
+        spark = session.get([spark_uri(batch.source_table), spark_uri(batch.staging)])
+        reader = spark.read.format("delta").option("versionAsOf", batch.staging_version or 0)
+        return reader.load(spark_uri(batch.staging))
+
+    def _called(self, context: Context, batch: ReadResult, changes: DataFrame) -> Any:
+        from airflow.sdk.bases.decorator import determine_kwargs
+
+        args = [changes, *list(self.op_args)[1:]]
+        given: dict[str, Any] = {**context, BATCH: batch.to_dict(), **self.op_kwargs}
+        return self.python_callable(*args, **determine_kwargs(self.python_callable, args, given))
+
+    def _commit(self, context: Context, batch: ReadResult, run: Callable[[Spec], JobResult]) -> CommitResult:
+        from delta_cdc.flow import run_commit
+        from delta_cdc.plan import CommitRequest
+
+        assert batch.versions is not None
+        request = CommitRequest(
+            pipeline=batch.pipeline,
+            staging=expand(arguments.required("staging", self.staging)),
+            ending_version=batch.versions.ending_version,
+            single_driver=self.single_driver,
+            run_id=context["run_id"],
+            storage_options=self.options_of_storage(),
+        )
+        return run_commit(request, execute=run, say=self.log.info)
+
+    @staticmethod
+    def _tell(context: Context, watermark: dict[str, Any]) -> None:
+        context["ti"].xcom_push(key="watermark", value=watermark)
+
+
+def _refuse_signature(function: Callable[..., Any]) -> None:
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    first = next(iter(inspect.signature(function).parameters.values()), None)
+    if first is None or first.kind not in (*kinds, inspect.Parameter.VAR_POSITIONAL):
+        raise InvalidConfiguration(
+            f"The function {getattr(function, '__name__', function)} takes no positional argument.",
+            remedy="let its first parameter take the DataFrame of the changes: def load(changes): ...",
+        )
+
+
+def _with_batch(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Let Airflow's check of the arguments pass without the one that is known at run time only."""
+    signature = inspect.signature(function)
+    if BATCH in signature.parameters:
+        parameters = [
+            one.replace(default=None) if one.name == BATCH else one for one in signature.parameters.values()
+        ]
+        function.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return function
+
+
+def delta_changes_task(
+    python_callable: Callable[..., Any] | None = None, multiple_outputs: bool | None = None, **kwargs: Any
+) -> TaskDecorator:
+    """Decorate a function that takes the changes of a Delta table to a sink of its own.
+
+    .. code-block:: python
+
+        @task.delta_changes(pipeline="orders_out", table=SOURCE, staging=STAGING, query="upsert", keys=["id"])
+        def send(changes, batch=None): ...
+
+    The arguments are those of :class:`DeltaReadChangesOperator`, but for ``target``. The function's value is
+    the XCom ``return_value``; the key ``watermark`` holds what was committed, with the batch's counts.
+
+    :param multiple_outputs: unroll a returned dict to one XCom per key
+    """
+    return task_decorator_factory(
+        python_callable=python_callable,
+        multiple_outputs=multiple_outputs,
+        decorated_operator_class=_DeltaChangesDecoratedOperator,
+        **kwargs,
+    )

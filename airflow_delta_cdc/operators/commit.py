@@ -1,0 +1,99 @@
+"""Commit the watermark of a custom sink."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from airflow_delta_cdc.arguments import expand
+from airflow_delta_cdc.operators.base import DeltaCdcOperator
+from delta_cdc import arguments
+from delta_cdc.errors import DeltaCdcError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow.sdk import Context
+
+    from delta_cdc.plan import CommitRequest
+
+
+class DeltaCommitWatermarkOperator(DeltaCdcOperator):
+    """Say that the batch in a staging table has arrived where it was to go.
+
+    It comes after the step of yours that brings the batch of a ``DeltaReadChangesOperator`` without a target
+    into your sink. Until it has succeeded, reading again returns the same batch; after it, the next batch
+    starts right behind. So each batch is offered at least once, and none is passed over. Committing again
+    does nothing, and starts no process.
+
+    The XCom ``return_value`` and the key ``watermark`` hold the same dict: pipeline, seal, source_table,
+    source_table_id, version, starting_version, ending_version, applied, staging, staging_version, timestamp.
+
+    :param pipeline: the flow's name, as the read was given it (templated)
+    :param staging: path or URI of the staging table, ``${ENV}`` allowed (templated)
+    :param ending_version: last version of the batch that has arrived, from the read's XCom
+        (``"{{ ti.xcom_pull('read')['ending_version'] }}"``); None is the open batch's, whichever that is when
+        the task runs (templated)
+    :param single_driver: nothing but one Spark driver at a time ever writes to staging; needed on S3 without
+        a log store for several writers, and without effect elsewhere
+    :param storage_options: options of the object store, winning over those of ``delta_conn_id``; no secrets:
+        they stand in the DAG (templated)
+    :param kwargs: ``spark_conn_id``, ``delta_conn_id``, ``deploy_mode``, all of :class:`SparkSubmitOperator`
+    :raises NoOpenBatch: nothing was read yet, or the batch is not complete
+    :raises OtherBatchOpen: the open batch is not the one that ends at ``ending_version``
+    :raises DeltaCdcError: a named error, with its remedy
+    """
+
+    template_fields = (
+        "pipeline",
+        "staging",
+        "ending_version",
+        "storage_options",
+        *DeltaCdcOperator.template_fields,
+    )
+    ui_color = "#e3f2d9"
+
+    def __init__(
+        self,
+        *,
+        pipeline: str,
+        staging: str,
+        ending_version: int | str | None = None,
+        single_driver: bool = False,
+        storage_options: Mapping[str, str] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.pipeline = pipeline
+        self.staging = staging
+        self.ending_version = ending_version
+        self.single_driver = single_driver
+        self.storage_options = storage_options
+
+    def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]
+        """Plan, run at most one Spark application per attempt, confirm from the staging table's log."""
+        from delta_cdc.flow import run_commit
+
+        try:
+            result = run_commit(
+                self._request(context), execute=partial(self.run_job, context), say=self.log.info
+            )
+        except DeltaCdcError:
+            self.forget_job(context)
+            raise
+        self.forget_job(context)
+        answer = result.to_dict()
+        context["ti"].xcom_push(key="watermark", value=answer)
+        return answer
+
+    def _request(self, context: Context) -> CommitRequest:
+        from delta_cdc.plan import CommitRequest
+
+        return CommitRequest(
+            pipeline=arguments.required("pipeline", self.pipeline),
+            staging=expand(arguments.required("staging", self.staging)),
+            ending_version=arguments.whole_number("ending_version", self.ending_version),
+            single_driver=self.single_driver,
+            run_id=context["run_id"],
+            storage_options=self.options_of_storage(),
+        )

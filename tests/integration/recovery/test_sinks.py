@@ -1,0 +1,216 @@
+"""Custom sinks: staged by milestones, a batch is offered until it is committed, whatever dies in between."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from delta_cdc import job
+from delta_cdc.flow import run_commit, run_read
+from delta_cdc.plan import CommitRequest, ReadRequest
+from delta_cdc.spec import QueryOptions
+from delta_cdc.versions import VersionRange
+from tests.support.holding import hooked
+from tests.support.world import listing, seals
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from delta_cdc.flow import CommitResult, ReadResult
+    from tests.support.world import Source, State
+
+BEFORE, AFTER = ("delete", "update_preimage"), ("insert", "update_postimage")
+
+
+class Died(BaseException):
+    """The end of a process, for a thread: nothing catches it on the way."""
+
+
+def dying(point: str, nth: int = 1) -> Callable[[str], None]:
+    """Return a hook that ends the job when it comes to a point for the nth time."""
+    came = 0
+
+    def hook(reached: str) -> None:
+        nonlocal came
+        came += reached == point
+        if reached == point and came == nth:
+            raise Died
+
+    return hook
+
+
+class Sink:
+    """A store that knows nothing of Delta: rows by key, and the batches it was offered."""
+
+    def __init__(self, spark: SparkSession, source: Source, folder: Path, **asked: Any) -> None:
+        self._spark = spark
+        self._execute: Any = partial(job.run, spark)
+        self._source = source
+        self.folder = folder
+        self.staging = str(folder / "staging")
+        self._asked = {"options": QueryOptions("min_delta", keys=("id",)), **asked}
+        self.rows: State = {}
+        self.offered: list[tuple[int, int]] = []
+        self.said: list[str] = []
+
+    def read(self, end: int | None = None, **changes: Any) -> ReadResult:
+        request = ReadRequest(
+            pipeline="flow",
+            source=self._source.path,
+            staging=self.staging,
+            ending_version=end,
+            **{**self._asked, **changes},
+        )
+        return run_read(request, execute=self._execute, say=self.said.append)
+
+    def take(self, batch: ReadResult) -> None:
+        """Bring the batch in, as a step of the user's does: by key, so that twice is as good as once."""
+        assert batch.versions is not None
+        assert batch.staging_version is not None
+        self.offered.append((batch.versions.starting_version, batch.versions.ending_version))
+        found = self._spark.read.format("delta").option("versionAsOf", batch.staging_version)
+        rows = found.load(self.staging).select("id", "name", "amount", "_change_type").collect()
+        assert batch.counts["rows"] == batch.rows == len(rows)
+        for wanted in (BEFORE, AFTER):
+            for row in rows:
+                if row["_change_type"] not in wanted:
+                    continue
+                if wanted is BEFORE:
+                    self.rows.pop(row["id"], None)
+                else:
+                    self.rows[row["id"]] = (row["name"], row["amount"])
+
+    def commit(self, ending: int | None = None) -> CommitResult:
+        request = CommitRequest(pipeline="flow", staging=self.staging, ending_version=ending)
+        return run_commit(request, execute=self._execute, say=self.said.append)
+
+    def dies(self, step: Callable[[], object], point: str, nth: int = 1) -> None:
+        with hooked(dying(point, nth)), pytest.raises(Died):
+            step()
+
+    def heard(self, text: str) -> bool:
+        return any(text in line for line in self.said)
+
+    def batches(self) -> list[tuple[str, int, int, bool | None]]:
+        """Return kind, range and completeness of every seal in staging."""
+        found = []
+        for seal in seals(self.staging):
+            step = seal["step"]
+            complete = seal["configuration"].get("complete")
+            found.append((step["kind"], step["starting_version"], step["ending_version"], complete))
+        return found
+
+
+@pytest.fixture
+def sink(spark: SparkSession, source: Source, tmp_path: Path) -> Sink:
+    return Sink(spark, source, tmp_path)
+
+
+def test_a_batch_is_staged_in_milestones_and_offered_until_it_is_committed(
+    sink: Sink, source: Source
+) -> None:
+    first = sink.read(10)
+    assert (first.versions, first.watermark) == (VersionRange(10, 10), None)
+    rows = len(source.states[10])
+    none = dict.fromkeys(("update_preimage", "update_postimage", "delete"), 0)
+    assert first.counts == {"rows": rows, "insert": rows, **none}
+    sink.take(first)
+    assert sink.rows == source.states[10]
+    sink.dies(sink.commit, "before_commit")
+    again = sink.read()
+    assert (again.versions, again.staging_version) == (first.versions, first.staging_version)
+    sink.dies(sink.commit, "committed")
+    assert not sink.commit().applied, "what was committed stays committed"
+
+    # Three milestones of four versions at most, and the query over all of them.
+    output = {"output_path": str(sink.folder / "files"), "output_format": "json", "milestone_versions": 4}
+    read = partial(sink.read, 20, **output)
+    sink.dies(read, "committed", 2)
+    assert sink.batches()[-1] == ("read", 11, 18, False)
+    sink.dies(read, "exported")
+    assert sink.heard("holds versions 11-18: the read goes on behind them")
+    assert sink.batches()[-2:] == [("read", 11, 20, False), ("read", 11, 20, False)]
+    batch = read()
+    assert sink.batches()[-1] == ("read", 11, 20, True)
+    assert (batch.versions, batch.watermark) == (VersionRange(11, 20), first_mark(source, 10))
+    folder = sink.folder / "files" / "00000000000000000011-00000000000000000020"
+    assert batch.output == str(folder)
+    lines = [
+        json.loads(line) for file in folder.glob("part-*.json") for line in file.read_text().splitlines()
+    ]
+    assert len(lines) == batch.rows
+    assert {"id", "name", "amount", "_change_type", "_commit_version", "_commit_timestamp"} == set(lines[0])
+    at = listing(sink.staging)
+    found = sink.read(20, **output)
+    assert listing(sink.staging) == at
+    assert found.counts == batch.counts, "its seal tells the counts of a batch with files"
+    sink.take(batch)
+    assert sink.rows == source.states[20]
+    sink.commit(20)
+    rest = sink.read()
+    assert rest.versions == VersionRange(21, 30)
+    sink.take(rest)
+    assert not sink.commit(20).applied, "of an older batch: nothing is committed that has not arrived"
+    assert sink.commit(30).versions == VersionRange(21, 30)
+    assert sink.rows == source.states[30]
+    assert sink.read().versions is None
+    assert sink.offered == [(10, 10), (11, 20), (21, 30)]
+
+
+def first_mark(source: Source, version: int) -> object:
+    from deltalake import DeltaTable
+
+    from delta_cdc.watermark import Watermark
+
+    return Watermark(str(DeltaTable(source.path).metadata().id), version)
+
+
+@pytest.mark.parametrize("query", ["full_delta", "append_only", "upsert", "min_delta"])
+@pytest.mark.parametrize("output", [None, "parquet"])
+def test_dying_anywhere(
+    spark: SparkSession, source: Source, tmp_path: Path, query: Any, output: str | None
+) -> None:
+    """Every point of every step, one after the other; the batch is the same as without any accident."""
+    files = {"output_path": str(tmp_path / "files"), "output_format": output} if output else {}
+    options = QueryOptions(query, keys=("id",) if query in ("upsert", "min_delta") else ())
+    asked = {"options": options, "milestone_versions": 4, **files}
+    sink = Sink(spark, source, tmp_path / "one", **asked)
+    calm = Sink(spark, source, tmp_path / "other", **asked)
+    for made in (sink, calm):
+        made.read(10)
+        made.commit(10)
+    read = partial(sink.read, 20)
+    for point in ("planned", "before_commit", "committed", "exported"):
+        for nth in (1, 2):
+            with hooked(dying(point, nth)):
+                try:
+                    read()
+                except Died:
+                    continue
+    batch = read()
+    assert batch.versions == VersionRange(11, 20)
+    assert rows_of(spark, batch) == rows_of(spark, calm.read(20))
+    if batch.output is not None:
+        count = spark.read.parquet(batch.output).count()
+        assert count == batch.rows
+    for point in ("planned", "before_commit", "committed"):
+        with hooked(dying(point)):
+            try:
+                sink.commit(20)
+            except Died:
+                continue
+    assert not sink.commit(20).applied
+    commits = [(start, end) for kind, start, end, _ in sink.batches() if kind == "commit"]
+    assert commits == [(10, 10), (11, 20)]
+
+
+def rows_of(spark: SparkSession, batch: ReadResult) -> list[tuple[Any, ...]]:
+    found = spark.read.format("delta").option("versionAsOf", batch.staging_version or 0).load(batch.staging)
+    columns = ("id", "name", "amount", "_change_type", "_commit_version")
+    return sorted((tuple(row) for row in found.select(*columns).collect()), key=repr)

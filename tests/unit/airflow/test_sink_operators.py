@@ -1,0 +1,327 @@
+"""Reading for a sink of one's own, committing, and ``@task.delta_changes``: what they ask for and publish."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowSkipException
+from airflow.sdk import DAG, task
+
+from airflow_delta_cdc.decorators.changes import delta_changes_task
+from airflow_delta_cdc.operators import DeltaCommitWatermarkOperator, DeltaReadChangesOperator
+from airflow_delta_cdc.operators.base import DeltaCdcOperator
+from airflow_delta_cdc.operators.session import WorkerSession
+from delta_cdc.errors import DeployModeUnsupported, InvalidConfiguration, SparkConnectionNotFound
+from delta_cdc.flow import CommitResult, ReadResult
+from delta_cdc.spec import ApplyOptions, ApplySpec, QueryOptions, Segment, Step
+from delta_cdc.versions import VersionRange
+from delta_cdc.watermark import Watermark
+from tests.unit.airflow.test_apply_operator import Ti
+from tests.unit.airflow.test_base_operator import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.unit.airflow.conftest import Connect
+
+
+# -- read and commit ------------------------------------------------------------------------------
+def test_rendered_arguments_become_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAKE", "/lake")
+    operator = DeltaReadChangesOperator(
+        task_id="read",
+        pipeline="{{ params.name }}",
+        table="/lake/source",
+        staging="${LAKE}/staging",
+        query="{{ params.query }}",
+        keys=["{{ params.key }}"],
+        where="id > {{ params.low }}",
+        select=["id", "{{ params.key }} AS k"],
+        on_change_commit="{{ none }}",
+        output_path="${LAKE}/files",
+        output_format="{{ params.format }}",
+        milestone_versions="{{ params.cut }}",
+        milestone_bytes="",
+    )
+    params = {"name": "p", "query": "upsert", "key": "id", "low": 3, "format": "json", "cut": 10}
+    operator.render_template_fields({"params": params})  # type: ignore[arg-type]
+    request = operator._request({"run_id": "r"})  # type: ignore[typeddict-item]
+    assert (request.pipeline, request.staging, request.target) == ("p", "/lake/staging", None)
+    assert request.options == QueryOptions(
+        "upsert", keys=("id",), where="id > 3", select=("id", "id AS k"), on_change_commit="fail"
+    )
+    assert (request.output_path, request.output_format) == ("/lake/files", "json")
+    assert (request.milestone_versions, request.milestone_bytes) == (10, None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [({"query": "mindelta"}, "min_delta"), ({"capture": "cdf"}, "capture"), ({"query": "upsert"}, "keys")],
+)
+def test_mistakes_are_seen_before_anything_is_looked_at(arguments: dict[str, Any], named: str) -> None:
+    operator = DeltaReadChangesOperator(
+        task_id="read", pipeline="p", table="/absent", staging="/staging", **arguments
+    )
+    context: Any = {"run_id": "r", "task_state_store": Store()}
+    with pytest.raises(InvalidConfiguration) as refused:
+        operator.execute(context)
+    assert named in str(refused.value)
+
+
+COMMITTED = CommitResult(
+    applied=True,
+    versions=VersionRange(3, 5),
+    watermark=Watermark("source-id", 5),
+    pipeline="p",
+    seal=9,
+    source_table="/lake/source",
+    staging="/lake/staging",
+    staging_version=4,
+)
+
+
+def test_commit_publishes_what_was_committed(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def run_commit(request: Any, **_: Any) -> CommitResult:
+        asked.append(request)
+        return COMMITTED
+
+    monkeypatch.setattr("delta_cdc.flow.run_commit", run_commit)
+    operator = DeltaCommitWatermarkOperator(
+        task_id="commit", pipeline="p", staging="/lake/staging", ending_version="{{ params.end }}"
+    )
+    operator.render_template_fields({"params": {"end": 5}})  # type: ignore[arg-type]
+    context: Any = {"run_id": "r", "ti": Ti(), "task_state_store": Store()}
+    published = operator.execute(context)
+    assert context["ti"].pushed == {"watermark": published}
+    assert set(published) == {
+        "pipeline",
+        "seal",
+        "source_table",
+        "source_table_id",
+        "version",
+        "starting_version",
+        "ending_version",
+        "applied",
+        "staging",
+        "staging_version",
+        "timestamp",
+    }
+    assert (published["version"], published["starting_version"], published["applied"]) == (5, 3, True)
+    (request,) = asked
+    assert (request.pipeline, request.staging, request.ending_version) == ("p", "/lake/staging", 5)
+
+
+# -- @task.delta_changes --------------------------------------------------------------------------
+class Changes:
+    """What the session would give."""
+
+
+class Steps:
+    """Stands in for the flows, and notes what was called in which order."""
+
+    def __init__(self) -> None:
+        self.versions: VersionRange | None = VersionRange(3, 5)
+        self.called: list[str] = []
+
+    def read(self, request: Any, **_: Any) -> ReadResult:
+        self.called.append(f"read {request.options.query}")
+        return ReadResult(
+            applied=True,
+            versions=self.versions,
+            watermark=Watermark("source-id", 2),
+            counts={"rows": 7, "insert": 7},
+            target_version=None,
+            pipeline="p",
+            seal=8,
+            source_table="/lake/source",
+            target_table=None,
+            target_table_id=None,
+            staging="/lake/staging",
+            staging_version=3,
+            rows=7,
+            pin_key="pin:p:source-id",
+        )
+
+    def commit(self, request: Any, **_: Any) -> CommitResult:
+        self.called.append(f"commit {request.ending_version}")
+        return COMMITTED
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
+    made = Steps()
+    monkeypatch.setattr("delta_cdc.flow.run_read", made.read)
+    monkeypatch.setattr("delta_cdc.flow.run_commit", made.commit)
+    return made
+
+
+def decorated(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Return the operator of a decorated function, called with some arguments."""
+    with DAG("d", schedule=None) as dag:
+        made = delta_changes_task(
+            function, pipeline="p", table="/lake/source", staging="/lake/staging", query="append_only"
+        )
+        made(*args, **kwargs)
+    (operator,) = dag.tasks
+    return operator
+
+
+def run(operator: Any, monkeypatch: pytest.MonkeyPatch, **more: Any) -> tuple[Any, Any, Store]:
+    changes = Changes()
+    monkeypatch.setattr(type(operator), "_changes", lambda *_: changes)
+    store = Store(**{"pin:p:source-id": {"ending_version": 5}})
+    context: Any = {"run_id": "r", "ti": Ti(), "task_state_store": store, "ds": "2026-01-01", **more}
+    returned = operator.execute(context)
+    return returned, context["ti"].pushed, store
+
+
+def test_the_decorator_is_registered() -> None:
+    with DAG("d", schedule=None) as dag:
+
+        @task.delta_changes(pipeline="p", table="/lake/source", staging="/lake/staging")
+        def send(changes: Any) -> None:
+            """Stay empty."""
+
+        send()
+    (operator,) = dag.tasks
+    assert isinstance(operator, DeltaReadChangesOperator)
+    assert (operator.task_id, operator.custom_operator_name) == ("send", "@task.delta_changes")
+
+
+def test_the_function_gets_the_changes_and_its_own_arguments(
+    steps: Steps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    got: list[Any] = []
+
+    def send(changes: Any, bucket: str, *, batch: dict[str, Any], ds: str | None = None, n: int = 0) -> int:
+        got.extend([changes, bucket, batch["starting_version"], batch["rows"], ds, n])
+        steps.called.append("send")
+        return 42
+
+    operator = decorated(send, "s3://out", n=3)
+    returned, pushed, store = run(operator, monkeypatch)
+    assert isinstance(got[0], Changes)
+    assert got[1:] == ["s3://out", 3, 7, "2026-01-01", 3]
+    assert steps.called == ["read append_only", "send", "commit 5"]
+    assert returned == 42
+    assert (pushed["watermark"]["version"], pushed["watermark"]["counts"]["insert"]) == (5, 7)
+    assert store.kept == {}, "the pin is forgotten once all is published"
+
+
+def test_a_function_that_raises_commits_nothing(steps: Steps, monkeypatch: pytest.MonkeyPatch) -> None:
+    def send(changes: Any) -> None:
+        raise RuntimeError("the sink is away")
+
+    operator = decorated(send)
+    with pytest.raises(RuntimeError, match="the sink is away"):
+        run(operator, monkeypatch)
+    assert steps.called == ["read append_only"]
+
+
+def test_with_nothing_new_the_task_is_skipped(steps: Steps, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps.versions = None
+    monkeypatch.setattr(WorkerSession, "get", None)
+
+    def send(changes: Any) -> None:
+        raise AssertionError
+
+    pushed: list[Any] = []
+    monkeypatch.setattr(Ti, "xcom_push", lambda _, **given: pushed.append(given))
+    with pytest.raises(AirflowSkipException, match="no changes beyond"):
+        run(decorated(send), monkeypatch)
+    assert steps.called == ["read append_only"]
+    assert [(one["key"], one["value"]["version"]) for one in pushed] == [("watermark", 2)]
+
+
+def test_what_cannot_be_decorated() -> None:
+    def nothing() -> None:
+        """Take no changes."""
+
+    def keywords(*, changes: Any) -> None:
+        """Take them by name."""
+
+    for function in (nothing, keywords):
+        with pytest.raises(InvalidConfiguration, match="no positional argument"):
+            decorated(function)
+    with pytest.raises(InvalidConfiguration, match="target"), DAG("d", schedule=None):
+        delta_changes_task(
+            lambda changes: None, pipeline="p", table="/s", staging="/t", target="/u", task_id="send"
+        )()
+
+
+# -- the session in the worker --------------------------------------------------------------------
+def worker(tmp_path: Path, conn_id: str | None = None) -> WorkerSession:
+    operator = DeltaReadChangesOperator(
+        task_id="read", pipeline="p", table="/s", staging="/t", spark_conn_id=conn_id
+    )
+    return WorkerSession(operator, tmp_path)
+
+
+def test_where_the_session_runs(connect: Connect, tmp_path: Path) -> None:
+    assert worker(tmp_path).master == "local[*]"
+    assert worker(tmp_path, connect(host="spark://master:7077")).master == "spark://master:7077"
+    remote = connect("spark_remote", conn_type="spark_connect", host="sc://spark", port=15002)
+    assert worker(tmp_path, remote).master.startswith("sc://spark")
+    with pytest.raises(SparkConnectionNotFound):
+        _ = worker(tmp_path, "absent").master
+
+
+def test_a_driver_elsewhere_has_no_place_for_the_function(connect: Connect, tmp_path: Path) -> None:
+    yarn = connect(host="yarn", **{"deploy-mode": "cluster"})
+    with pytest.raises(DeployModeUnsupported, match="runs in the worker"):
+        worker(tmp_path, yarn).get(["/s"])
+
+
+# -- slices ---------------------------------------------------------------------------------------
+def spec_with(capture: Any) -> ApplySpec:
+    step = Step(
+        kind="apply",
+        starting_version=1,
+        ending_version=2,
+        seal_number=1,
+        applied_from=0,
+        source_commit_hash="",
+        source_columns=("id",),
+        segments=(Segment(1, 2, capture, "said so", 10),),
+    )
+    return ApplySpec("p", "r", "/lake/source", "id", "/lake/target", ApplyOptions(), (step,))
+
+
+@pytest.mark.parametrize(
+    ("master", "results", "root"),
+    [
+        ("local[*]", "", "{tmp}/slices"),
+        ("spark://master:7077", "s3://lake/results/", "s3a://lake/results/{fingerprint}/slices"),
+    ],
+)
+def test_slices_lie_where_spark_finds_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, master: str, results: str, root: str
+) -> None:
+    from delta_cdc.spec import fingerprint
+
+    written: list[Any] = []
+
+    def prepared(spec: Any, root: str, options: Any) -> Any:
+        written.append(root)
+        return spec
+
+    monkeypatch.setenv("AIRFLOW__DELTA_CDC__RESULTS_URI", results)
+    monkeypatch.setattr("delta_cdc.log.slices.prepared", prepared)
+    operator = DeltaCdcOperator(task_id="any")
+    spec = spec_with("row_tracking")
+    operator.with_slices(spec, master, tmp_path)
+    assert written == [root.format(tmp=tmp_path, fingerprint=fingerprint(spec))]
+    operator.with_slices(spec_with("change_files"), master, tmp_path)
+    assert len(written) == 1
+
+
+def test_a_cluster_needs_a_place_for_slices(tmp_path: Path) -> None:
+    operator = DeltaCdcOperator(task_id="any")
+    with pytest.raises(InvalidConfiguration, match=r"row_tracking on yarn") as refused:
+        operator.with_slices(spec_with("row_tracking"), "yarn", tmp_path)
+    assert "results_uri" in refused.value.remedy
+    assert operator.with_slices(spec_with("change_files"), "yarn", tmp_path).slices_uri == ""  # type: ignore[union-attr]

@@ -1,0 +1,405 @@
+"""Batches in staging: milestones, what a retry goes on with, sinks without a target, what an apply takes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from delta_cdc.errors import (
+    BatchNotApplicable,
+    InvalidConfiguration,
+    NoOpenBatch,
+    OtherBatchOpen,
+    ProofExpired,
+    RangeNotContiguous,
+    TargetWithoutProof,
+    TransactionRetentionSet,
+)
+from delta_cdc.plan import CommitPlan, CommitRequest, Plan, plan_commit
+from delta_cdc.spec import QueryOptions, ReadSpec
+from delta_cdc.versions import VersionRange
+from delta_cdc.watermark import PlannedOn
+from tests.support.logs import seal
+
+if TYPE_CHECKING:
+    from tests.support.tables import Tables
+
+NET = QueryOptions("min_delta", keys=("id",))
+FULL: dict[str, Any] = {
+    "query": "full_delta",
+    "keys": [],
+    "capture": "auto",
+    "raw": False,
+    "where": None,
+    "select": [],
+    "on_change_commit": "fail",
+}
+MINIMAL = {**FULL, "query": "min_delta", "keys": ["id"]}
+
+
+def spec_of(plan: Plan) -> ReadSpec:
+    assert isinstance(plan.spec, ReadSpec)
+    return plan.spec
+
+
+def told(plan: Plan) -> list[tuple[str, int, int]]:
+    return [(step.kind, step.starting_version, step.ending_version) for step in plan.steps]
+
+
+def said(plan: Plan, text: str) -> bool:
+    return any(text in note for note in plan.notes)
+
+
+def staged(tables: Tables, number: int, start: int, end: int, **configuration: Any) -> int:
+    """Seal a batch, or its beginning, as the job does; without ``committed`` it is for a target."""
+    made = seal(number, end, source=tables.source, start=start, kind="read")
+    given = {"batch": "changes", "complete": True, "options": FULL, "ending": end, **configuration}
+    return tables.staging.write_seal(replace(made, configuration=given), operation="WRITE")
+
+
+def committed(tables: Tables, number: int, end: int) -> int:
+    made = seal(number, end, source=tables.source, kind="commit")
+    return tables.staging.write_seal(replace(made, configuration={}), operation="WRITE", rows=False)
+
+
+def mark(tables: Tables, version: int) -> dict[str, Any]:
+    return {
+        "source_table_id": tables.source.table_id,
+        "version": version,
+        "source_commit_hash": tables.source.sha256(version),
+    }
+
+
+def commit(tables: Tables, ending: int | None = None) -> CommitPlan:
+    return plan_commit(CommitRequest(pipeline="p", staging=tables.staging.uri, ending_version=ending))
+
+
+# -- milestones ---------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("options", "output", "steps", "plain"),
+    [
+        (QueryOptions(), None, [("apply", 3, 4), ("apply", 5, 5)], False),
+        (NET, None, [("apply", 3, 4), ("apply", 5, 5), ("answer", 3, 5)], True),
+        (QueryOptions(), "/files", [("apply", 3, 4), ("apply", 5, 5), ("complete", 3, 5)], False),
+        (
+            NET,
+            "s3://lake/files/",
+            [("apply", 3, 4), ("apply", 5, 5), ("answer", 3, 5), ("complete", 3, 5)],
+            True,
+        ),
+    ],
+)
+def test_milestones(
+    tables: Tables, options: QueryOptions, output: str | None, steps: list[Any], plain: bool
+) -> None:
+    tables.sealed(2)
+    plan = tables.read(options=options, milestone_versions=2, output_path=output)
+    spec = spec_of(plan)
+    assert told(plan) == steps
+    assert [step.seal_number for step in spec.steps] == list(range(101, 101 + len(steps)))
+    assert all(bool(step.segments) == (step.kind == "apply") for step in spec.steps)
+    assert (spec.starting_version, plan.versions, spec.plain) == (3, VersionRange(3, 5), plain)
+    assert (spec.continues, spec.configuration["ending"]) == (False, 5)
+    folder = "00000000000000000003-00000000000000000005"
+    assert spec.output_uri == (
+        "" if output is None else f"{output.replace('s3:', 's3a:').rstrip('/')}/{folder}"
+    )
+
+
+def test_one_milestone_needs_no_second_look(tables: Tables) -> None:
+    tables.sealed(2)
+    plan = tables.read(options=NET)
+    assert (told(plan), spec_of(plan).plain) == ([("apply", 3, 5)], False)
+    assert told(tables.read(options=NET, milestone_bytes=100, ending_version=4)) == [
+        ("apply", 3, 3),
+        ("apply", 4, 4),
+        ("answer", 3, 4),
+    ]
+
+
+def test_what_row_ids_match_is_read_at_once(tables: Tables) -> None:
+    tables.sealed(2)
+    tables.source.set_properties(
+        delta__enableChangeDataFeed="true",
+        delta__enableRowTracking="true",
+        delta__rowTracking__materializedRowIdColumnName="_row_id",
+    )
+    tables.sealed(6, 101)
+    for _ in range(3):
+        tables.source.append()
+    plan = tables.read(options=QueryOptions("min_delta"), milestone_versions=1)
+    assert told(plan) == [("apply", 7, 9)]
+
+
+# -- going on -----------------------------------------------------------------------------------
+def test_the_beginning_of_a_batch_is_gone_on_with(tables: Tables) -> None:
+    tables.sealed(2)
+    staged(tables, 101, 3, 3, complete=False, ending=5)
+    tables.source.append()
+    plan = tables.read(milestone_versions=1)
+    spec = spec_of(plan)
+    assert told(plan) == [("apply", 4, 4), ("apply", 5, 5)], "its range was decided when it began"
+    assert [step.seal_number for step in spec.steps] == [102, 103]
+    assert (spec.continues, spec.starting_version, plan.versions) == (True, 3, VersionRange(3, 5))
+    assert spec.steps[0].planned_on == PlannedOn("st", 0)
+    assert said(plan, "holds versions 3-3: the read goes on behind them")
+    assert told(tables.read(ending_version=4)) == [("apply", 4, 4)]
+    assert told(tables.read(starting_version=3, ending_version=4)) == [("apply", 4, 4)]
+    assert not said(tables.read(starting_version=3), "already applied")
+
+
+@pytest.mark.parametrize(
+    ("held", "steps"),
+    [
+        ({"plain": True, "end": 4}, [("apply", 5, 5), ("answer", 3, 5)]),
+        ({"plain": True, "end": 5}, [("answer", 3, 5)]),
+        # The query was computed, and the process died before the files were written.
+        ({"plain": False, "end": 5}, [("complete", 3, 5)]),
+    ],
+)
+def test_what_is_missing_of_a_net_query(tables: Tables, held: dict[str, Any], steps: list[Any]) -> None:
+    tables.sealed(2)
+    staged(tables, 101, 3, held["end"], complete=False, ending=5, options=MINIMAL, plain=held["plain"])
+    plan = tables.read(options=NET)
+    assert told(plan) == steps
+    assert spec_of(plan).plain is held["plain"]
+    last = spec_of(plan).steps[-1]
+    assert (last.ending_version, last.source_commit_hash) == (5, tables.source.sha256(5))
+    if held["plain"]:
+        assert last.source_columns == ("id", "name")
+
+
+def test_all_versions_staged_and_not_the_word(tables: Tables) -> None:
+    tables.sealed(2)
+    staged(tables, 101, 3, 5, complete=False)
+    assert told(tables.read()) == [("complete", 3, 5)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "note"),
+    [
+        ({"options": QueryOptions(where="id > 1", keys=("id",))}, "read with other options"),
+        ({"options": QueryOptions(raw=True)}, "read with other options"),
+        ({"ending_version": 3}, "goes beyond version 3"),
+    ],
+)
+def test_the_beginning_of_another_batch_is_given_up(
+    tables: Tables, changes: dict[str, Any], note: str
+) -> None:
+    tables.sealed(2)
+    staged(tables, 101, 3, 4, complete=False, ending=5)
+    plan = tables.read(**changes)
+    assert said(plan, f"The unfinished batch 3-4 in staging {tables.staging.uri} ")
+    assert said(plan, note)
+    assert told(plan)[0][1] == 3
+    assert not spec_of(plan).continues
+    assert spec_of(plan).steps[0].seal_number == 102
+
+
+def test_the_beginning_of_a_batch_of_another_history(tables: Tables) -> None:
+    tables.sealed(2)
+    staged(tables, 101, 3, 4, complete=False, ending=5)
+    file = tables.source.file(4)
+    file.write_text(file.read_text().replace("Append", "append"))
+    plan = tables.read()
+    assert said(plan, "was read from another history")
+    assert not spec_of(plan).continues
+
+
+def test_an_open_batch_that_was_asked_for_otherwise_is_replaced(tables: Tables) -> None:
+    tables.sealed(2)
+    staged(tables, 101, 3, 5)
+    assert tables.read().batch is not None
+    plan = tables.read(options=NET)
+    assert said(plan, "The open batch 3-5")
+    assert (told(plan), spec_of(plan).continues) == ([("apply", 3, 5)], False)
+
+
+def test_files_of_an_open_batch(tables: Tables) -> None:
+    """Asked for later, they are written from what is staged; where they are, nothing is done."""
+    tables.sealed(2)
+    staged(tables, 101, 3, 5)
+    plan = tables.read(output_path="/files")
+    assert (told(plan), spec_of(plan).continues) == ([("complete", 3, 5)], True)
+    output = {"path": spec_of(plan).output_uri, "format": "parquet"}
+    staged(tables, 102, 3, 5, output=output)
+    assert tables.read(output_path="/files").spec is None
+    assert tables.read().spec is None
+    assert told(tables.read(output_path="/files", output_format="json")) == [("complete", 3, 5)]
+
+
+def test_a_batch_of_milestones_is_in_turn_until_the_target_moves(tables: Tables) -> None:
+    """Several seals in staging, one in the target: a RESTORE of it must not bring back what was applied."""
+    tables.sealed(2)
+    staged(tables, 105, 3, 4, turn=101)
+    assert tables.apply(staging=tables.staging.uri).versions == VersionRange(3, 4)
+    tables.sealed(4, 101, start=3)
+    tables.target.restore(0)
+    assert tables.apply(staging=tables.staging.uri).spec is None
+    spec = spec_of(tables.read())
+    assert (spec.steps[0].seal_number, spec.configuration["turn"]) == (106, 102)
+
+
+# -- what an apply takes ------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("configuration", "message", "remedy"),
+    [
+        ({"complete": False, "ending": 5}, "never completed", "clear the read"),
+        ({"options": MINIMAL}, "query 'min_delta'", "query='full_delta'"),
+        ({"options": {**FULL, "where": "id > 1", "keys": ["id"]}}, "where 'id > 1'", "another staging table"),
+        ({"options": {**FULL, "select": ["id"]}}, r"select \['id'\]", "another staging table"),
+    ],
+)
+def test_what_an_apply_cannot_take(
+    tables: Tables, configuration: dict[str, Any], message: str, remedy: str
+) -> None:
+    tables.sealed(2)
+    staged(tables, 101, 3, 4, **configuration)
+    with pytest.raises(BatchNotApplicable, match=f"versions 3-4 .*{message}") as refused:
+        tables.apply(staging=tables.staging.uri)
+    assert remedy in refused.value.remedy
+    tables.sealed(4, 101, start=3)
+    assert tables.apply(staging=tables.staging.uri).spec is None, "it no longer continues the target"
+
+
+@pytest.mark.parametrize("options", [FULL, {**FULL, "raw": True, "capture": "change_files"}])
+def test_what_an_apply_can_take(tables: Tables, options: dict[str, Any]) -> None:
+    tables.sealed(2)
+    staged(tables, 101, 3, 4, options=options)
+    assert tables.apply(staging=tables.staging.uri).versions == VersionRange(3, 4)
+
+
+# -- custom sinks -------------------------------------------------------------------------------
+def test_the_first_batch_of_a_sink_is_a_snapshot(tables: Tables) -> None:
+    plan = tables.read(target=None)
+    spec = spec_of(plan)
+    assert (told(plan), spec.kind) == ([("load", 5, 5)], "snapshot")
+    assert spec.configuration["committed"] is None
+    with pytest.raises(InvalidConfiguration, match=r"staging .* has no watermark yet"):
+        tables.read(target=None, starting_version=3)
+
+
+def test_a_sink_goes_on_behind_what_was_committed(tables: Tables) -> None:
+    staged(tables, 7, 2, 2, batch="snapshot", committed=None)
+    assert tables.read(target=None).batch is not None, "open until it is committed"
+    committed(tables, 8, 2)
+    plan = tables.read(target=None, milestone_versions=2)
+    spec = spec_of(plan)
+    assert told(plan) == [("apply", 3, 4), ("apply", 5, 5)]
+    assert spec.configuration["committed"] == mark(tables, 2)
+    assert [step.seal_number for step in spec.steps] == [9, 10]
+    with pytest.raises(RangeNotContiguous):
+        tables.read(target=None, starting_version=4)
+    # Every seal carries what was committed, so the newest one tells.
+    staged(tables, 9, 3, 4, committed=mark(tables, 2), complete=False, ending=5)
+    assert told(tables.read(target=None)) == [("apply", 5, 5)]
+    staged(tables, 10, 3, 5, committed=mark(tables, 2))
+    plan = tables.read(target=None)
+    assert (plan.spec, plan.versions) == (None, VersionRange(3, 5))
+    committed(tables, 11, 5)
+    assert (tables.read(target=None).spec, tables.read(target=None).batch) == (None, None)
+
+
+def test_nothing_that_happens_to_staging_takes_back_what_was_committed(tables: Tables) -> None:
+    staged(tables, 7, 2, 2, batch="snapshot", committed=None)
+    committed(tables, 8, 2)
+    tables.staging.restore(0)
+    assert told(tables.read(target=None)) == [("apply", 3, 5)]
+    staged(tables, 9, 3, 5, committed=mark(tables, 2))
+    tables.staging.optimize()
+    assert tables.read(target=None).batch is not None
+    tables.staging.delete("id = 1")
+    plan = tables.read(target=None)
+    assert (told(plan), spec_of(plan).continues) == ([("apply", 3, 5)], False), "its rows are no longer it"
+    with pytest.raises(NoOpenBatch, match="somebody else changed"):
+        commit(tables)
+
+
+def test_staging_that_proves_nothing(tables: Tables) -> None:
+    with pytest.raises(NoOpenBatch, match="holds no batch"):
+        commit(tables)
+    staged(tables, 7, 5, 5, batch="snapshot")
+    for look in (lambda: tables.read(target=None), lambda: commit(tables)):
+        with pytest.raises(InvalidConfiguration, match="filled for a target"):
+            look()
+
+
+def test_staging_of_somebody_else(tables: Tables) -> None:
+    tables.staging.create()
+    with pytest.raises(NoOpenBatch):
+        commit(tables)
+    assert spec_of(tables.read(target=None)).steps[0].planned_on == PlannedOn("st", 0)
+    tables.staging.append()
+    for look in (lambda: tables.read(target=None), lambda: commit(tables)):
+        with pytest.raises(TargetWithoutProof, match="staging table"):
+            look()
+
+
+def test_staging_that_forgets(tables: Tables) -> None:
+    from deltalake import DeltaTable
+
+    staged(tables, 7, 5, 5, batch="snapshot", committed=None)
+    committed(tables, 8, 5)
+    tables.staging.append()
+    DeltaTable(tables.staging.uri).create_checkpoint()
+    tables.staging.file(1).unlink()
+    with pytest.raises(ProofExpired, match="version 1 was cleaned"):
+        tables.read(target=None)
+    tables.staging.set_properties(delta__setTransactionRetentionDuration="interval 7 days")
+    with pytest.raises(TransactionRetentionSet):
+        tables.read(target=None)
+
+
+def test_a_commit_takes_the_open_batch(tables: Tables) -> None:
+    staged(tables, 7, 3, 3, batch="snapshot", committed=None, complete=False)
+    with pytest.raises(NoOpenBatch, match="the beginning of a batch only, 3-3"):
+        commit(tables)
+    staged(tables, 8, 3, 3, batch="snapshot", committed=None)
+    plan = commit(tables)
+    assert plan.spec is not None
+    step = plan.spec.step
+    assert (step.kind, step.starting_version, step.ending_version, step.seal_number) == ("commit", 3, 3, 9)
+    assert step.source_commit_hash == tables.source.sha256(3)
+    assert plan.spec.source_table_id == tables.source.table_id
+    with pytest.raises(OtherBatchOpen, match=r"Version 5 is to be committed .* is 3-3"):
+        commit(tables, 5)
+    with pytest.raises(OtherBatchOpen):
+        commit(tables, 2)
+    committed(tables, 9, 3)
+    for ending in (None, 3, 2):
+        again = commit(tables, ending)
+        assert again.spec is None
+        assert again.seal is not None
+        assert again.seal.watermark == 3
+    with pytest.raises(NoOpenBatch, match="its watermark is 3"):
+        commit(tables, 4)
+
+
+def test_a_late_commit_of_an_older_batch_leaves_the_new_one_alone(tables: Tables) -> None:
+    staged(tables, 7, 3, 3, batch="snapshot", committed=None)
+    committed(tables, 8, 3)
+    staged(tables, 9, 4, 5, committed=mark(tables, 3))
+    assert commit(tables, 3).spec is None
+    assert commit(tables, 5).spec is not None
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"output_format": "csv"}, "output_format"),
+        ({"milestone_versions": 0}, "milestone_versions"),
+        ({"milestone_bytes": 0}, "milestone_bytes"),
+        ({"options": QueryOptions("upsert")}, "keys"),
+        ({"options": QueryOptions("min_delta", keys=("id",), raw=True)}, "raw"),
+    ],
+)
+def test_what_cannot_be_meant(tables: Tables, changes: dict[str, Any], named: str) -> None:
+    with pytest.raises(InvalidConfiguration, match=named):
+        tables.read(**changes)
+
+
+def test_files_do_not_lie_in_a_table(tables: Tables) -> None:
+    with pytest.raises(InvalidConfiguration, match="staging and output_path"):
+        tables.read(output_path=tables.staging.uri)
