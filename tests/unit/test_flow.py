@@ -10,14 +10,15 @@ import pytest
 
 from delta_cdc.errors import (
     ConcurrentModification,
+    JobFailed,
     KeyNotUnique,
     OutcomeUnknown,
     PipelineAdopted,
     SourceTableReplaced,
     TargetChangedUnderneath,
 )
-from delta_cdc.flow import NoPins, committed, published, run_apply, run_read
-from delta_cdc.plan import ApplyRequest, ReadRequest
+from delta_cdc.flow import NoPins, committed, published, run_apply, run_commit, run_read
+from delta_cdc.plan import ApplyRequest, CommitRequest, ReadRequest
 from delta_cdc.reconcile import Mirror
 from delta_cdc.spec import (
     ApplyOptions,
@@ -746,3 +747,143 @@ def test_no_batch_and_no_target(world: World, tmp_path: Path) -> None:
     world.target = LogTable(tmp_path / "other")
     result = world.apply(never, staging=world.staging.uri)
     assert (result.applied, result.watermark, result.to_dict()["version"]) == (False, None, None)
+
+
+# -- custom sinks -------------------------------------------------------------------------------
+def commit(world: World, execute: Callable[[CommitSpec], JobResult] | None = None, **changes: Any) -> Any:
+    request = CommitRequest(pipeline="p", staging=world.staging.uri)
+    return run_commit(replace(request, **changes), execute=execute or world.committer, say=world.said.append)
+
+
+def test_a_batch_is_offered_until_it_is_committed(world: World) -> None:
+    first = world.read(target=None)
+    published = first.to_dict()
+    assert (first.versions, first.watermark) == (VersionRange(5, 5), None)
+    assert (published["target_table"], published["target_table_id"], published["output"]) == (
+        None,
+        None,
+        None,
+    )
+    world.next_run()
+    world.source.append()
+    again = world.read(never, target=None)
+    assert (again.applied, again.versions, again.rows) == (False, VersionRange(5, 5), 12)
+    done = commit(world)
+    assert (done.applied, done.versions, done.watermark) == (
+        True,
+        VersionRange(5, 5),
+        Watermark("source-id", 5),
+    )
+    assert done.to_dict()["staging_version"] == world.staging.version == 1
+    assert world.heard("Committed versions 5")
+    for ending in (None, 5, 3):
+        idle = commit(world, never, ending_version=ending)
+        assert (idle.applied, idle.versions, idle.watermark.version) == (False, None, 5)
+    assert world.heard("Nothing to commit")
+    assert committed(ReadRequest(pipeline="p", source=world.source.uri, staging=world.staging.uri)) == (
+        Watermark("source-id", 5)
+    )
+    world.next_run()
+    assert world.read(target=None).versions == VersionRange(6, 6)
+    commit(world, ending_version=6)
+    world.next_run()
+    assert (world.read(never, target=None).versions, world.heard("committed is it all")) == (None, True)
+
+
+def test_a_commit_that_died_afterwards_is_found(world: World) -> None:
+    world.read(target=None)
+
+    def dies(spec: CommitSpec) -> JobResult:
+        world.committer(spec)
+        raise Boom
+
+    assert commit(world, dies).applied
+
+
+def test_a_commit_that_died_before_raises(world: World) -> None:
+    world.read(target=None)
+
+    def dies(spec: CommitSpec) -> JobResult:
+        raise Boom
+
+    with pytest.raises(Boom):
+        commit(world, dies)
+    with pytest.raises(KeyNotUnique):
+        commit(world, lambda spec: JobResult("failed", error=KeyNotUnique("x", remedy="y").to_dict()))
+    with pytest.raises(JobFailed):
+        commit(world, lambda spec: JobResult("failed", message="broke"))
+    assert world.read(never, target=None).versions == VersionRange(5, 5)
+
+
+def test_a_commit_names_the_batch_it_saw(world: World) -> None:
+    """While it is on its way, a twin commits and reads on: the new batch has arrived nowhere."""
+    world.read(target=None)
+
+    def overtaken(spec: CommitSpec) -> JobResult:
+        world.committer(spec)
+        world.source.append()
+        world.next_run()
+        world.read(target=None)
+        return JobResult(status="skipped")
+
+    done = commit(world, overtaken)
+    assert (done.applied, done.watermark.version) == (True, 5)
+    assert world.read(never, target=None).versions == VersionRange(6, 6)
+
+
+def test_a_commit_that_always_loses(world: World) -> None:
+    world.read(target=None)
+    tried: list[CommitSpec] = []
+
+    def loses(spec: CommitSpec) -> JobResult:
+        tried.append(spec)
+        return JobResult(status="conflict", message="somebody was faster")
+
+    with pytest.raises(ConcurrentModification, match="3 times"):
+        commit(world, loses)
+    assert len(tried) == 3
+
+
+def test_a_read_that_died_between_milestones_goes_on(world: World) -> None:
+    asked = {"milestone_versions": 1, "output_path": "/files", "output_format": "json"}
+
+    def dies(spec: ReadSpec) -> JobResult:
+        world.reader(spec, 1)
+        raise Boom
+
+    with pytest.raises(Boom):
+        world.read(dies, **asked)
+    assert world.pinned() is not None
+    result = world.read(**asked)
+    assert [step.kind for step in world.ran[-1].steps] == ["apply", "complete"]  # type: ignore[union-attr]
+    assert (result.applied, result.versions) == (True, VersionRange(4, 5))
+    assert (result.rows, result.counts) == (24, {"rows": 24})
+    folder = "/files/00000000000000000004-00000000000000000005"
+    assert (result.output, result.to_dict()["output"]) == (folder, folder)
+    world.next_run()
+    found = world.read(never, **asked)
+    assert (found.applied, found.rows, found.output) == (False, 24, folder)
+
+
+def test_a_batch_found_by_the_try_that_made_it_is_announced(world: World) -> None:
+    """The try before committed it, and died before it said so."""
+
+    def dies(spec: ReadSpec) -> JobResult:
+        world.reader(spec)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        world.read(dies)
+    result = world.read(never)
+    assert (result.applied, result.versions) == (True, VersionRange(4, 5))
+    world.next_run()
+    assert not world.read(never).applied
+
+
+def test_counts_of_the_job_are_published(world: World) -> None:
+    def counts(spec: ReadSpec) -> JobResult:
+        world.reader(spec)
+        return JobResult("committed", counts={"rows": 12, "insert": 5, "delete": 7})
+
+    assert world.read(counts).counts == {"rows": 12, "insert": 5, "delete": 7}
+    assert world.read(never).counts == {"rows": 12}, "the log tells no change types of the last commit"
