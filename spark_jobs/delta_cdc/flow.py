@@ -29,6 +29,7 @@ from delta_cdc.plan import (
     plan_commit,
     plan_read,
 )
+from delta_cdc.plan.result import segment_lines
 from delta_cdc.plan.staging import sink
 from delta_cdc.reconcile import Mirror, own_commits, reconcile
 from delta_cdc.spec import ApplySpec, CommitSpec, JobResult, ReadSpec, fingerprint, step_fingerprint
@@ -488,6 +489,9 @@ class _Run(ABC, Generic[_Request, _Spec, _Result]):
         )
         self.pins.set(plan.pin_key, pin.to_dict())
         self.say(f"Planned: {self.described(plan)} (attempt {attempt}).")
+        for step in plan.steps:
+            for _, text in segment_lines("", step.segments):
+                self.say(f"Reads {text}.")
         try:
             result = self.execute(spec)
         except Exception as error:  # noqa: BLE001 - whatever ended the job, the log decides
