@@ -160,6 +160,7 @@ def test_everything_an_action_says() -> None:
     (gone,) = actions(content({"remove": {**given, "deletionTimestamp": 3}}))
     assert isinstance(gone, Remove)
     assert (gone.partition_values, gone.deletion_time, gone.has_dv) == ({"p": "1"}, 3, True)
+    assert (gone.base_row_id, gone.default_row_commit_version, gone.stats) == (0, 7, "{}")
 
 
 def test_domain_metadata_and_tags_are_kept() -> None:
@@ -172,3 +173,70 @@ def test_domain_metadata_and_tags_are_kept() -> None:
 def test_an_empty_commit_is_damage() -> None:
     with pytest.raises(CorruptLog, match="version 3 is damaged"):
         parse_commit(3, b"")
+
+
+# -- what planning asks of a commit -------------------------------------------------------------------
+def file(kind: str, path: str, *, data: bool = True, base: int | None = 0) -> dict[str, object]:
+    return {kind: {"path": path, "partitionValues": {}, "size": 1, "dataChange": data, "baseRowId": base}}
+
+
+def done(operation: str, *, preserved: str | None = None) -> dict[str, object]:
+    tags = {} if preserved is None else {"delta.rowTracking.preserved": preserved}
+    return {"commitInfo": {"operation": operation, "tags": tags}}
+
+
+ADDED, REMOVED = file("add", "a"), file("remove", "a")
+OTHER_ADDED, OTHER_REMOVED = file("add", "b"), file("remove", "b")
+MOVED_TO, MOVED_FROM = file("add", "c", data=False), file("remove", "d", data=False)
+
+
+@pytest.mark.parametrize(
+    ("lines", "paired", "compares", "adds", "removes"),
+    [
+        ([], False, False, 0, 0),
+        ([ADDED], False, False, 1, 0),
+        ([REMOVED], False, False, 0, 1),
+        ([ADDED, REMOVED], True, True, 1, 1),
+        ([ADDED, REMOVED, OTHER_ADDED], False, True, 2, 1),
+        ([ADDED, REMOVED, OTHER_REMOVED], False, True, 1, 2),
+        ([ADDED, OTHER_REMOVED], False, False, 1, 1),
+        ([ADDED, REMOVED, MOVED_TO, MOVED_FROM], True, True, 1, 1),
+        ([ADDED, REMOVED, CDC], True, False, 1, 1),
+        ([MOVED_TO, file("remove", "c", data=False)], False, False, 0, 0),
+    ],
+)
+def test_which_files_of_a_commit_are_the_same(
+    lines: list[object], paired: bool, compares: bool, adds: int, removes: int
+) -> None:
+    commit = parse_commit(3, content(done("DELETE"), *lines))
+    assert (commit.paired, commit.compares_vectors) == (paired, compares)
+    assert (commit.n_data_adds, commit.n_data_removes) == (adds, removes)
+
+
+@pytest.mark.parametrize(
+    ("lines", "keeps"),
+    [
+        ([done("unheard of"), ADDED], True),
+        ([done("unheard of"), REMOVED], True),
+        ([done("DELETE"), ADDED, REMOVED], True),
+        ([done("DELETE"), OTHER_ADDED, REMOVED], False),
+        ([done("DELETE", preserved="true"), OTHER_ADDED, REMOVED], True),
+        ([OTHER_ADDED, REMOVED, done("DELETE", preserved="true")], True),
+        ([done("DELETE", preserved="false"), OTHER_ADDED, REMOVED], False),
+        ([done("OPTIMIZE"), MOVED_TO, MOVED_FROM], False),
+        ([done("DELETE"), ADDED, REMOVED, MOVED_TO], False),
+        ([done("UPDATE"), ADDED, REMOVED, OTHER_ADDED], False),
+        ([done("WRITE"), OTHER_ADDED, REMOVED], True),
+        ([done("STREAMING UPDATE"), OTHER_ADDED, REMOVED], True),
+        ([done("RESTORE"), OTHER_ADDED, REMOVED], True),
+        ([done("CREATE OR REPLACE TABLE AS SELECT"), OTHER_ADDED, REMOVED], True),
+    ],
+)
+def test_whether_rows_that_were_copied_keep_their_ids(lines: list[object], keeps: bool) -> None:
+    assert parse_commit(3, content(*lines)).keeps_row_ids is keeps
+
+
+def test_whether_every_row_has_an_id() -> None:
+    assert parse_commit(3, content(done("WRITE"), ADDED, file("remove", "x", base=None))).rows_identified
+    assert not parse_commit(3, content(done("WRITE"), ADDED, file("add", "x", base=None))).rows_identified
+    assert not parse_commit(3, content(file("add", "x", base=None, data=False))).rows_identified
