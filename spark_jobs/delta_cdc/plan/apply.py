@@ -6,7 +6,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from delta_cdc import checks, gates
-from delta_cdc.errors import InvalidConfiguration, RangeNotContiguous, SourceHistoryChanged
+from delta_cdc.errors import (
+    ChangeFeedDisabled,
+    InvalidConfiguration,
+    NotInsertOnly,
+    RangeNotContiguous,
+    SourceHistoryChanged,
+)
 from delta_cdc.log.store import canonical_uri, spark_uri
 from delta_cdc.log.table import DeltaLog, run_sync
 from delta_cdc.plan import ranges
@@ -66,20 +72,31 @@ async def _steps(
 ) -> tuple[tuple[Step, ...], tuple[str, ...]]:
     columns, ending = chosen.at_end.schema_columns, chosen.versions.ending_version
     checks.check_columns(request.options, columns, sight.source.uri, ending)
-    return await ranges.steps(
-        sight,
-        chosen,
-        _asked(request.options),
-        number=number,
-        applied_from=applied_from,
-        versions=request.milestone_versions,
-        size=request.milestone_bytes,
-    )
+    try:
+        return await ranges.steps(
+            sight,
+            chosen,
+            _asked(request.options),
+            number=number,
+            applied_from=applied_from,
+            versions=request.milestone_versions,
+            size=request.milestone_bytes,
+        )
+    except ChangeFeedDisabled as error:
+        if not request.options.insert_only:
+            raise
+        # Without the feed a commit that only adds can be read, so this one does more.
+        raise NotInsertOnly(
+            f"{error.message} The pipeline {request.pipeline} is insert_only.",
+            remedy="give keys, drop insert_only and load a new target; or keep to inserts in the source.",
+        ) from error
 
 
 def _asked(options: ApplyOptions) -> QueryOptions:
-    """Return what of the changes matters: to type 1 their net effect by key, to all else each of them."""
-    if options.keys and not options.insert_only and options.stored_as_scd_type == 1:
+    """Return what of the changes matters: to type 1 their net effect by key, to type 2 each of them."""
+    if options.insert_only:
+        return QueryOptions("append_only")
+    if options.stored_as_scd_type == 1:
         return QueryOptions("min_delta", keys=options.keys)
     return QueryOptions("full_delta")
 

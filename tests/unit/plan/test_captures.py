@@ -183,6 +183,8 @@ def test_a_hole_is_bridged_by_its_two_ends_where_only_the_net_effect_counts(tmp_
     with pytest.raises(ChangeFeedDisabled, match=r"in version 4 .*removes rows.*full_delta") as failed:
         plan(source, 1)
     assert "net effect" in failed.value.remedy
+    with pytest.raises(ChangeFeedDisabled, match=r"in version 4 .*append_only"):
+        plan(source, 1, options=APPENDS)
 
 
 def test_row_ids_serve_where_the_feed_is_off(tmp_path: Path) -> None:
