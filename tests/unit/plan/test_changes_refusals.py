@@ -1,0 +1,343 @@
+"""Every range of changes that is refused from the log alone: by name, with a remedy, before Spark starts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from delta_cdc import plan_changes
+from delta_cdc.errors import DeltaCdcError
+from tests.support.logs import EPOCH, FEED, LogTable, field_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+ROWS = {
+    "delta.enableRowTracking": "true",
+    "delta.rowTracking.materializedRowIdColumnName": "_row-id",
+    "delta.rowTracking.materializedRowCommitVersionColumnName": "_row-commit-version",
+}
+MAPPED = {**FEED, "delta.columnMapping.mode": "name"}
+NET = {"query": "min_delta", "keys": ["id"]}
+
+
+def _grown(folder: Path, configuration: dict[str, str], **given: Any) -> LogTable:
+    """Versions 1-3 append a file each."""
+    table = LogTable(folder / "table", configuration=dict(configuration), **given).create()
+    for _ in range(3):
+        table.append()
+    return table
+
+
+def fed(folder: Path) -> LogTable:
+    return _grown(folder, FEED)
+
+
+def plain(folder: Path) -> LogTable:
+    """Neither feed nor row tracking, and version 2 removes rows."""
+    table = LogTable(folder / "table").create()
+    table.append()
+    table.delete("id = 1")
+    table.append()
+    return table
+
+
+def with_hole(folder: Path) -> LogTable:
+    """The feed is off in versions 2 and 3, and version 3 removes rows; on again from version 4."""
+    table = LogTable(folder / "table", configuration=dict(FEED)).create()
+    table.append()
+    table.set_properties(delta__enableChangeDataFeed="false")
+    table.delete("id = 1")
+    table.set_properties(delta__enableChangeDataFeed="true")
+    table.append()
+    return table
+
+
+def broken_identity(folder: Path) -> LogTable:
+    """Rows are tracked, and an UPDATE that did not promise to keep their ids."""
+    table = _grown(folder, {**FEED, **ROWS})
+    table.commit("UPDATE", *table.removes(), table.add())
+    return table
+
+
+def gap(folder: Path) -> LogTable:
+    table = fed(folder)
+    table.file(2).unlink()
+    return table
+
+
+def cleaned(folder: Path) -> LogTable:
+    table = fed(folder)
+    for version in (0, 1):
+        table.file(version).unlink()
+    return table
+
+
+def _columns(*names: str) -> Callable[[Path], LogTable]:
+    return lambda folder: _grown(folder, FEED, columns=("id", *names))
+
+
+def _altered(*fields: dict[str, Any], mapped: bool = False) -> Callable[[Path], LogTable]:
+    """Version 4 alters the columns of a table ``id, name, n``; version 5 appends."""
+
+    def make(folder: Path) -> LogTable:
+        first = [
+            field_of(name, of, mapped=number if mapped else None)
+            for number, (name, of) in enumerate((("id", "string"), ("name", "string"), ("n", "integer")), 1)
+        ]
+        table = _grown(folder, MAPPED if mapped else FEED, fields=first)
+        table.alter(*fields)
+        table.append()
+        return table
+
+    return make
+
+
+def old(folder: Path) -> LogTable:
+    """Version 1 is older than the retention of files, versions 2 and 3 are not."""
+    table = LogTable(folder / "table", configuration=dict(FEED)).create(at=EPOCH // 2)
+    table.append(at=EPOCH // 2 + 1)
+    table.append()
+    table.append()
+    return table
+
+
+def vacuumed(folder: Path) -> LogTable:
+    table = fed(folder)
+    (table.path / "part-00002-0.parquet").unlink()
+    return table
+
+
+def removing_old(folder: Path) -> LogTable:
+    """Rows are tracked, no feed; version 2 removed a file that VACUUM took since."""
+    table = LogTable(folder / "table", configuration=dict(ROWS)).create()
+    table.append()
+    removed = sorted(table.files[1])[0]
+    table.overwrite()
+    (table.path / removed).unlink()
+    return table
+
+
+def long(folder: Path) -> LogTable:
+    table = LogTable(folder / "table", configuration=dict(FEED)).create()
+    for _ in range(501):
+        table.append()
+    return table
+
+
+REFUSED: dict[str, tuple[Callable[[Path], LogTable], dict[str, Any], str, tuple[str, ...]]] = {
+    # -- the range ------------------------------------------------------------------------------
+    "end beyond the newest": (fed, {"ending_version": 4}, "RangeNotContiguous", ("ending_version 4", " 3.")),
+    "start beyond the newest": (fed, {"starting_version": 9}, "RangeNotContiguous", ("starting_version 9",)),
+    "end before start": (fed, {"ending_version": 0}, "InvalidConfiguration", ("0", "1")),
+    "no start": (fed, {"starting_version": None}, "InvalidConfiguration", ("without a start",)),
+    "negative": (fed, {"starting_version": -1}, "InvalidConfiguration", ("-1",)),
+    "version and time of the start": (
+        fed,
+        {"starting_timestamp": "2026-01-01T00:00:00Z"},
+        "InvalidConfiguration",
+        ("starting_version 1", "starting_timestamp"),
+    ),
+    "version and time of the end": (
+        fed,
+        {"ending_version": 2, "ending_timestamp": "2026-01-01T00:00:00Z"},
+        "InvalidConfiguration",
+        ("ending_version 2", "ending_timestamp"),
+    ),
+    "a time that is none": (
+        fed,
+        {"starting_version": None, "starting_timestamp": "yesterday"},
+        "InvalidConfiguration",
+        ("starting_timestamp", "yesterday"),
+    ),
+    "an end before the first commit": (
+        fed,
+        {"ending_timestamp": "1999-01-01T00:00:00Z"},
+        "RangeNotContiguous",
+        ("ending_timestamp",),
+    ),
+    "a gap in the log": (gap, {}, "LogGap", ("2",)),
+    "a cleaned log": (cleaned, {}, "VersionsExpired", ("1",)),
+    "past retention": (old, {}, "VersionsExpired", ("Version 1", "delta.deletedFileRetentionDuration")),
+    "vacuumed": (vacuumed, {"starting_version": 2}, "VersionsExpired", ("part-00002-0", "version 2")),
+    "vacuumed, read by row ids": (
+        removing_old,
+        {"capture": "row_tracking", "query": "full_delta", "starting_version": 2},
+        "VersionsExpired",
+        ("part-00001-0", "version 2"),
+    ),
+    "vacuumed, compared by key": (
+        removing_old,
+        {"capture": "snapshot_diff", "starting_version": 2, **NET},
+        "VersionsExpired",
+        ("part-00001-0", "version 2"),
+    ),
+    "too long": (long, {}, "RangeTooLong", ("1-501", "500")),
+    # -- what can serve -------------------------------------------------------------------------
+    "no feed and rows removed": (plain, {}, "ChangeFeedDisabled", ("version 2", "full_delta")),
+    "no feed and rows removed, append_only": (
+        plain,
+        {"query": "append_only"},
+        "ChangeFeedDisabled",
+        ("version 2", "append_only"),
+    ),
+    "a hole in the feed": (with_hole, {}, "ChangeFeedDisabled", ("version 3",)),
+    "change files where the feed is off": (
+        with_hole,
+        {"capture": "change_files", **NET},
+        "ChangeFeedDisabled",
+        ("version 3",),
+    ),
+    "raw where the feed is off": (with_hole, {"raw": True}, "ChangeFeedDisabled", ("version 3",)),
+    "every change by comparing ends": (
+        fed,
+        {"capture": "snapshot_diff"},
+        "CaptureUnavailable",
+        ("snapshot_diff", "full_delta"),
+    ),
+    "inserts by comparing ends": (
+        fed,
+        {"capture": "snapshot_diff", "query": "append_only"},
+        "CaptureUnavailable",
+        ("snapshot_diff", "append_only"),
+    ),
+    "added files, and one removes": (
+        plain,
+        {"capture": "added_files"},
+        "NotInsertOnly",
+        ("Version 2", "DELETE"),
+    ),
+    "row tracking that is off": (fed, {"capture": "row_tracking"}, "CaptureUnavailable", ("Version 1",)),
+    "row ids that were not kept": (
+        broken_identity,
+        {"capture": "row_tracking"},
+        "CaptureUnavailable",
+        ("Version 4", "UPDATE"),
+    ),
+    "row ids for keys, not kept": (
+        broken_identity,
+        {"query": "min_delta"},
+        "CaptureUnavailable",
+        ("Version 4", "UPDATE"),
+    ),
+    # -- the question ---------------------------------------------------------------------------
+    "an unknown query": (fed, {"query": "max_delta"}, "InvalidConfiguration", ("max_delta",)),
+    "an unknown capture": (fed, {"capture": "cdf"}, "InvalidConfiguration", ("cdf",)),
+    "an unknown choice": (fed, {"on_change_commit": "ignore"}, "InvalidConfiguration", ("ignore",)),
+    "upsert without keys": (fed, {"query": "upsert"}, "InvalidConfiguration", ("keys",)),
+    "net changes without keys": (fed, {"query": "min_delta"}, "CaptureUnavailable", ("row_tracking",)),
+    "a filter without keys": (fed, {"where": "id > 1"}, "InvalidConfiguration", ("where", "keys")),
+    "a key twice": (fed, {**NET, "keys": ["id", "ID"]}, "InvalidConfiguration", ("keys",)),
+    "raw inserts": (fed, {"raw": True, "query": "append_only"}, "InvalidConfiguration", ("raw",)),
+    "raw, filtered": (
+        fed,
+        {"raw": True, "where": "id > 1", "keys": ["id"]},
+        "InvalidConfiguration",
+        ("raw",),
+    ),
+    "raw, projected": (fed, {"raw": True, "select": ["id"]}, "InvalidConfiguration", ("raw",)),
+    "raw by row ids": (fed, {"raw": True, "capture": "row_tracking"}, "InvalidConfiguration", ("raw",)),
+    # -- the table ------------------------------------------------------------------------------
+    "a column _change_type": (_columns("_change_type"), {}, "ReservedColumnName", ("_change_type",)),
+    "a column _commit_version": (_columns("_Commit_Version"), {}, "ReservedColumnName", ("_Commit_Version",)),
+    "a column _commit_timestamp": (
+        _columns("_commit_timestamp"),
+        {},
+        "ReservedColumnName",
+        ("_commit_timestamp",),
+    ),
+    "a column of ours": (_columns("__delta_cdc_x"), {}, "ReservedColumnName", ("__delta_cdc_x",)),
+    "a column dropped": (
+        _altered(field_of("id", mapped=1), field_of("name", mapped=2), mapped=True),
+        {},
+        "SchemaChangeInRange",
+        ("version 4", "n"),
+    ),
+    "a column renamed": (
+        _altered(
+            field_of("id", mapped=1),
+            field_of("title", mapped=2),
+            field_of("n", "integer", mapped=3),
+            mapped=True,
+        ),
+        {},
+        "SchemaChangeInRange",
+        ("version 4", "name"),
+    ),
+    "a column widened": (
+        _altered(field_of("id"), field_of("name"), field_of("n", "long")),
+        {},
+        "SchemaChangeInRange",
+        ("version 4", "n"),
+    ),
+    "a column of another type": (
+        _altered(field_of("id"), field_of("name"), field_of("n", "string")),
+        {"capture": "snapshot_diff", **NET},
+        "SchemaChangeInRange",
+        ("version 4", "n"),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused(tmp_path: Path, case: str) -> None:
+    make, asked, name, words = REFUSED[case]
+    table = make(tmp_path)
+    before = _files(tmp_path)
+    with pytest.raises(DeltaCdcError) as refused:
+        plan_changes(table.uri, **{"starting_version": 1, **asked})
+    assert type(refused.value).__name__ == name, refused.value
+    assert refused.value.remedy
+    for word in words:
+        assert word in refused.value.message
+    assert _files(tmp_path) == before
+
+
+def _files(folder: Path) -> dict[str, int]:
+    return {str(file): file.stat().st_mtime_ns for file in folder.rglob("*")}
+
+
+def test_a_refused_feed_names_every_way_out(tmp_path: Path) -> None:
+    with pytest.raises(DeltaCdcError) as refused:
+        plan_changes(plain(tmp_path).uri, starting_version=1)
+    for way in ("delta.enableChangeDataFeed", "min_delta", "upsert"):
+        assert way in refused.value.remedy
+
+
+def test_commits_that_remove_can_be_left_out_and_are_counted(tmp_path: Path) -> None:
+    found = plan_changes(
+        plain(tmp_path).uri, starting_version=1, capture="added_files", on_change_commit="skip"
+    )
+    assert [(s.starting_version, s.ending_version) for s in found.segments] == [(1, 1), (3, 3)]
+    assert any("1 commit(s)" in note and "versions 2" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("make", "asked"),
+    [
+        (fed, {"ending_version": 3}),
+        (fed, {"starting_version": 4}),
+        (old, {"starting_version": 2}),
+        (vacuumed, {"starting_version": 3}),
+        (with_hole, NET),
+        (with_hole, {"starting_version": 4}),
+        (broken_identity, NET),
+        (broken_identity, {"capture": "row_tracking", "ending_version": 3}),
+        (long, {"starting_version": 2}),
+        (_altered(field_of("id"), field_of("name"), field_of("n", "integer"), field_of("more")), {}),
+        (_altered(field_of("id"), field_of("name"), field_of("n", "long")), {"ending_version": 3}),
+        (_altered(field_of("id"), field_of("name"), field_of("n", "long")), {"starting_version": 5}),
+    ],
+)
+def test_what_lies_right_beside_it_is_read(
+    tmp_path: Path, make: Callable[[Path], LogTable], asked: dict[str, Any]
+) -> None:
+    plan_changes(make(tmp_path).uri, **{"starting_version": 1, **asked})
+
+
+def test_no_table(tmp_path: Path) -> None:
+    with pytest.raises(DeltaCdcError) as refused:
+        plan_changes(str(tmp_path / "nowhere"), starting_version=0)
+    assert type(refused.value).__name__ == "TableNotFound"
