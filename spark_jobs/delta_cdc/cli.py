@@ -1,5 +1,7 @@
 """The command ``delta-cdc``. It needs no Airflow, and no Spark unless a subcommand says so.
 
+``changes`` starts Spark in this process, once it knows that there are rows to read.
+
 Exit codes: 0 all is well, 1 a finding (a named error, no proof), 2 wrong usage.
 """
 
@@ -7,29 +9,47 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import shutil
 import sys
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
 
+from delta_cdc import output
 from delta_cdc.checks import options_of
-from delta_cdc.errors import DeltaCdcError, InvalidConfiguration
+from delta_cdc.errors import DeltaCdcError, InvalidConfiguration, JobFailed
+from delta_cdc.spec import Capture, Query
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from pyspark.sql import DataFrame, SparkSession
+
+    from delta_cdc.plan import ChangesPlan
     from delta_cdc.status import Status
+
+
+_TABLE_LIMIT = 20
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand and return the exit code."""
     arguments = _parser().parse_args(argv)
     try:
-        return int(arguments.run(arguments))
+        code = int(arguments.run(arguments))
+        sys.stdout.flush()
+        return code
     except InvalidConfiguration as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 2
     except DeltaCdcError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1
+    except BrokenPipeError:
+        # The reader, such as head, has had enough; Python would complain again when it flushes at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -62,11 +82,53 @@ def _parser() -> argparse.ArgumentParser:
     for name in ("starting-timestamp", "ending-timestamp"):
         bounds.add_argument(f"--{name}", metavar="TIME")
     plan.set_defaults(run=_plan)
+    _add_changes(commands)
     jars = commands.add_parser(
         "jars", help="print the Delta JARs that Spark needs; resolves them once through Spark's own Ivy"
     )
     jars.set_defaults(run=_jars)
     return parser
+
+
+def _add_changes(commands: Any) -> None:
+    changes = commands.add_parser(
+        "changes",
+        help="show what changed in a table between two versions (starts Spark here, if there is anything)",
+        description="Without --to the range ends at the newest version. Both ends are inclusive. Sorted by "
+        "version, then key (without keys: the first column), the state before ahead of the one after.",
+    )
+    changes.add_argument("table", metavar="TABLE", help="path or URI of the table")
+    start = changes.add_mutually_exclusive_group(required=True)
+    end = changes.add_mutually_exclusive_group()
+    for group, short, long in ((start, "from", "starting"), (end, "to", "ending")):
+        name, which = (f"{long}_version", f"{long}_timestamp"), "first" if long == "starting" else "last"
+        group.add_argument(f"--{short}", f"--{long}-version", dest=name[0], type=int, metavar="N",
+                           help=f"{which} version")  # fmt: skip
+        group.add_argument(f"--{short}-time", f"--{long}-timestamp", dest=name[1], metavar="TIME",
+                           help="the same as a time, ISO 8601 with offset")  # fmt: skip
+    asked = changes.add_argument_group("what is asked, as the parameters of read_changes")
+    asked.add_argument("--query", choices=get_args(Query), default="full_delta", help="default: full_delta")
+    asked.add_argument(
+        "--key", dest="keys", action="append", default=[], metavar="COLUMN",
+        help="column that identifies a row, repeatable; needed by min_delta, upsert and --where",
+    )  # fmt: skip
+    asked.add_argument("--capture", choices=get_args(Capture), default="auto", help="default: auto")
+    asked.add_argument("--raw", action="store_true", help="full_delta: exactly what the change feed holds")
+    asked.add_argument("--where", metavar="SQL", help="predicate on rows: leaving it is a delete")
+    asked.add_argument("--select", action="append", metavar="SQL", help="projection of rows, repeatable")
+    asked.add_argument(
+        "--on-change-commit", choices=("fail", "skip"), default="fail",
+        help="capture added_files: what to do at a commit that removes rows",
+    )  # fmt: skip
+    shown = changes.add_argument_group("how it is shown")
+    shown.add_argument("--plan", action="store_true", help="only say how it would be read; starts no Spark")
+    shown.add_argument("--format", choices=output.FORMATS, default="table", help="default: table")
+    shown.add_argument(
+        "--limit", type=int, metavar="N",
+        help=f"show so many rows; default: {_TABLE_LIMIT} in a table, all in the other formats",
+    )  # fmt: skip
+    shown.add_argument("--output", type=Path, metavar="FILE", help="write csv, json or parquet there")
+    changes.set_defaults(run=_changes)
 
 
 def _status(arguments: argparse.Namespace) -> int:
@@ -148,6 +210,125 @@ def _plan(arguments: argparse.Namespace) -> int:
     )
     print(plan_apply(request))
     return 0
+
+
+def _changes(arguments: argparse.Namespace) -> int:
+    from delta_cdc.api import plan_changes
+
+    output.check(arguments.format, arguments.output, arguments.limit)
+    names = ("query", "keys", "capture", "raw", "where", "select", "on_change_commit")
+    asked = {name: getattr(arguments, name) for name in names}
+    bounds = ("starting_version", "ending_version", "starting_timestamp", "ending_timestamp")
+    plan = plan_changes(arguments.table, **{name: getattr(arguments, name) for name in bounds}, **asked)
+    if arguments.plan:
+        print(plan)
+        return 0
+    for note in plan.notes:
+        print(note, file=sys.stderr)
+    # The columns' names and types are part of what is written; of a projection only Spark knows them.
+    typed = arguments.format == "parquet" or (arguments.format == "csv" and bool(arguments.select))
+    if plan.segments or typed:
+        with _session() as spark, _named(plan):
+            _show(_read(spark, arguments.table, plan, asked), plan, arguments)
+    else:
+        _show_nothing(plan, arguments)
+    return 0
+
+
+def _read(spark: SparkSession, table: str, plan: ChangesPlan, asked: dict[str, Any]) -> DataFrame:
+    """Read what was planned, whatever is committed in the meantime."""
+    from delta_cdc.api import read_changes
+
+    if plan.versions is None:
+        return read_changes(spark, table, starting_version=plan.at + 1, **asked)
+    start, end = plan.versions.starting_version, plan.versions.ending_version
+    return read_changes(spark, table, starting_version=start, ending_version=end, **asked)
+
+
+def _show(rows: DataFrame, plan: ChangesPlan, arguments: argparse.Namespace) -> None:
+    keys, limit, path = arguments.keys, arguments.limit, arguments.output
+    if arguments.format == "table":
+        lines, counts = output.table(rows, keys, limit or _TABLE_LIMIT)
+        print(*lines, "", f"{counts} in {_where(plan)}", sep="\n")
+        return
+    with output.written(rows, keys, arguments.format, limit=limit, beside=path) as (file, counts):
+        if path is not None:
+            output.keep(file, path)
+        else:
+            with file.open(encoding="utf-8", newline="") as text:
+                shutil.copyfileobj(text, sys.stdout)
+    print(f"{counts} in {_where(plan)}", file=sys.stderr)
+
+
+def _show_nothing(plan: ChangesPlan, arguments: argparse.Namespace) -> None:
+    from delta_cdc.changes.feed import METADATA_COLUMNS
+
+    header = output.csv_line([*plan.columns, *METADATA_COLUMNS]) if arguments.format == "csv" else ""
+    if arguments.output is not None:
+        arguments.output.write_text(header, encoding="utf-8")
+    else:
+        sys.stdout.write(header)
+    print(f"0 rows in {_where(plan)}", file=sys.stdout if arguments.format == "table" else sys.stderr)
+
+
+def _where(plan: ChangesPlan) -> str:
+    """Return the range and how it was read, for people."""
+    if plan.versions is None:
+        return f"no version: the newest one is {plan.at}"
+    if not plan.segments:
+        return f"versions {plan.versions}, none of which changes data"
+    return f"versions {plan.versions}, read by {', '.join(dict.fromkeys(s.capture for s in plan.segments))}"
+
+
+@contextmanager
+def _session() -> Iterator[SparkSession]:
+    """Start Spark in this process; use the one that runs here, if there is one."""
+    from pyspark.sql import SparkSession
+
+    from delta_cdc.session import embedded_session
+
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        yield running
+        return
+    confs: dict[str, Any] = {
+        # What fails arrives here as an error; Spark would tell it beforehand, at length.
+        "spark.log.level": "OFF",
+        # Readers of Parquet beside Spark have stopped to understand its older default.
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    }
+    session = embedded_session("delta-cdc changes", quick_start=True, **confs)
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+@contextmanager
+def _named(plan: ChangesPlan) -> Iterator[None]:
+    """Give what Spark raises while it reads its name, once, on one line."""
+    from pyspark.logger import PySparkLogger
+
+    # These write JSON of their own to stderr when an error reaches Python.
+    loggers = [PySparkLogger.getLogger(f"{kind}QueryContextLogger") for kind in ("SQL", "DataFrame")]
+    heard = [logger.disabled for logger in loggers]
+    for logger in loggers:
+        logger.disabled = True
+    try:
+        yield
+    except (DeltaCdcError, BrokenPipeError):
+        raise
+    except Exception as error:
+        from delta_cdc import job
+
+        failure = job.named(error, f"{plan.uri}, {_where(plan)}")
+        if isinstance(failure, JobFailed):
+            remedy = "for Spark's whole story, call read_changes in a session of your own."
+            raise JobFailed(failure.message, remedy=remedy) from error
+        raise failure from error
+    finally:
+        for logger, disabled in zip(loggers, heard, strict=True):
+            logger.disabled = disabled
 
 
 def _jars(arguments: argparse.Namespace) -> int:

@@ -1,0 +1,161 @@
+"""``delta-cdc changes`` as far as it goes without Spark: usage, plans, ranges in which nothing changed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from delta_cdc import output
+from delta_cdc.cli import main
+from tests.support.logs import FEED, LogTable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    Said = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LogTable:
+    """Version 1 appends, version 2 is an OPTIMIZE, version 3 appends; starting Spark is an error."""
+
+    def refused(*_: Any, **__: Any) -> None:
+        raise AssertionError("Spark was started")
+
+    monkeypatch.setattr("delta_cdc.session.embedded_session", refused)
+    made = LogTable(tmp_path / "table", configuration=dict(FEED)).create()
+    made.append()
+    made.optimize()
+    made.append()
+    return made
+
+
+def test_a_plan_is_printed(table: LogTable, capsys: Said) -> None:
+    asked = ["--from", "1", "--query", "min_delta", "--key", "id", "--plan"]
+    assert main(["changes", table.uri, *asked]) == 0
+    said = capsys.readouterr().out
+    assert f"table      {table.uri}\nversions   1-3\n" in said
+    assert "read       1-3 by change_files, 200 B: " in said
+
+
+def test_times_are_bounds_too(table: LogTable, capsys: Said) -> None:
+    """A start rounds up, an end rounds down; commits are a second apart."""
+    bounds = ["--from-time", "2027-01-15T08:00:00.500Z", "--to-time", "2027-01-15T08:00:02.500Z"]
+    assert main(["changes", table.uri, *bounds, "--plan"]) == 0
+    assert "versions   1-2\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("bounds", "told"),
+    [
+        (["--from", "4"], "0 rows in no version: the newest one is 3"),
+        (["--from", "2", "--to", "2"], "0 rows in versions 2-2, none of which changes data"),
+    ],
+    ids=["a range without versions", "OPTIMIZE"],
+)
+def test_nothing_starts_no_spark(table: LogTable, capsys: Said, bounds: list[str], told: str) -> None:
+    assert main(["changes", table.uri, *bounds]) == 0
+    assert capsys.readouterr().out == f"{told}\n"
+    for wanted, text in (("json", ""), ("csv", "id,name,_change_type,_commit_version,_commit_timestamp\n")):
+        assert main(["changes", table.uri, *bounds, "--format", wanted]) == 0
+        said = capsys.readouterr()
+        assert (said.out, said.err) == (text, f"{told}\n")
+
+
+def test_nothing_is_written_to_a_file_as_well(table: LogTable, tmp_path: Path) -> None:
+    file = tmp_path / "rows.csv"
+    assert main(["changes", table.uri, "--from", "4", "--format", "csv", "--output", str(file)]) == 0
+    assert file.read_text() == "id,name,_change_type,_commit_version,_commit_timestamp\n"
+
+
+@pytest.mark.parametrize("asked", [["--format", "parquet"], ["--format", "csv", "--select", "upper(name) n"]])
+def test_names_and_types_that_only_spark_knows(table: LogTable, tmp_path: Path, asked: list[str]) -> None:
+    file = str(tmp_path / "rows")
+    with pytest.raises(AssertionError, match="Spark was started"):
+        main(["changes", table.uri, "--from", "4", *asked, "--output", file])
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        (["--query", "upsert"], "keys"),
+        (["--query", "upsert", "--key", "id", "--raw"], "raw is given"),
+        (["--where", "id > 1"], "where"),
+        (["--limit", "0"], "limit is 0"),
+        (["--format", "parquet"], "--output"),
+        (["--output", "rows.txt"], "--format"),
+        (["--format", "csv", "--output", "{folder}/absent/rows.csv"], "in no folder"),
+        (["--format", "csv", "--output", "s3://bucket/rows.csv"], "in no folder"),
+        (["--format", "csv", "--output", "{folder}/taken"], "exists already"),
+        (["--from-time", "yesterday"], "starting_timestamp"),
+        (["--query", "net"], "invalid choice"),
+        ([], "one of the arguments --from"),
+        (["--from", "1", "--from-time", "2026-01-01T00:00:00Z"], "not allowed with"),
+    ],
+    ids=lambda asked: " ".join(asked)[:40] if isinstance(asked, list) else "",
+)
+def test_wrong_usage(table: LogTable, tmp_path: Path, capsys: Said, asked: list[str], told: str) -> None:
+    """Exit code 2; nothing is read and nothing is written."""
+    (tmp_path / "taken").write_text("mine")
+    given = [text.format(folder=tmp_path) for text in asked]
+    start = [] if "--from" in given or "--from-time" in given or not given else ["--from", "1"]
+    try:
+        code: Any = main(["changes", table.uri, *start, *given])
+    except SystemExit as left:
+        code = left.code
+    assert code == 2
+    said = capsys.readouterr()
+    assert told in said.err
+    assert said.out == ""
+    assert (tmp_path / "taken").read_text() == "mine"
+
+
+def test_named_errors_are_one_line(table: LogTable, capsys: Said) -> None:
+    assert main(["changes", table.uri, "--from", "1", "--to", "9"]) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("RangeNotContiguous: ending_version 9 does not exist yet")
+    assert said.err.count("\n") == 1
+    assert "Remedy: " in said.err
+
+
+def test_a_closed_pipe_is_no_error(table: LogTable) -> None:
+    """As with ``delta-cdc … | head -0``."""
+    command = [sys.executable, "-m", "delta_cdc.cli", "changes", table.uri, "--from", "1", "--plan"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as shown:
+        assert shown.stdout is not None
+        assert shown.stderr is not None
+        shown.stdout.close()
+        said = shown.stderr.read()
+    assert (shown.returncode, said) == (0, b"")
+
+
+def test_counts_tell_what_was_cut() -> None:
+    assert str(output.Counted({"insert": 3, "delete": 0}, 3)) == "3 rows (insert 3)"
+    assert str(output.Counted({"insert": 1, "delete": 0}, 1)) == "1 row (insert 1)"
+    assert str(output.Counted({"insert": 3, "delete": 1}, 2)) == "the first 2 of 4 rows (insert 3, delete 1)"
+    assert str(output.Counted({"insert": 0}, 0)) == "0 rows"
+
+
+def test_columns_are_aligned_as_a_terminal_shows_them() -> None:
+    texts = ["plain", "広い", "e\u0301", "two\nlines\x1b[31m", "x" * 99, "広" * 99, "", "NULL", " a ", None]
+    rows = [[str(number), output.cell(text, True)] for number, text in enumerate(texts, 1)]
+    assert list(output.aligned(["n", "text"], rows, [True, False])) == [
+        " n  text",
+        f"--  {'-' * 40}",
+        " 1  plain",
+        " 2  広い",
+        " 3  e\u0301",
+        " 4  two\\nlines\\x1b[31m",
+        f" 5  {'x' * 39}…",
+        f" 6  {'広' * 19}…",
+        " 7  ''",
+        " 8  'NULL'",
+        " 9  ' a '",
+        "10  NULL",
+    ]
