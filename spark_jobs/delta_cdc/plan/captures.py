@@ -76,10 +76,14 @@ class _Version:
 
     @property
     def may_carry_over(self) -> bool:
-        """Rows can leave and come back unchanged: files were exchanged, and no change file says for what."""
+        """Rows can leave and come back unchanged: files were exchanged, and nothing says for which rows.
+
+        An overwrite deletes what its replaceWhere finds and writes it anew, so its change files say no more.
+        """
         commit = self.commit
         exchanged = bool(commit.n_data_adds and commit.n_data_removes)
-        return commit.changes_data and not commit.has_cdc and exchanged and not commit.paired
+        silent = not commit.has_cdc or commit.info.operation == "WRITE"
+        return commit.changes_data and silent and exchanged and not commit.paired
 
     @property
     def may_carry_over_with_new_ids(self) -> bool:

@@ -122,6 +122,15 @@ def test_only_commits_that_exchange_files_are_compared(tmp_path: Path) -> None:
         assert told(plan(source, 1, options=options)) == [(1, 4, "change_files")]
 
 
+def test_an_overwrite_is_compared_whatever_its_change_files_say(tmp_path: Path) -> None:
+    """A replaceWhere on data deletes rows, with change files for them, and writes them anew."""
+    source = table(tmp_path, **FEED)
+    source.append()
+    change = {"cdc": {"path": "_change_data/1", "partitionValues": {}, "size": 7, "dataChange": False}}
+    source.commit("WRITE", source.add(), *source.removes(), change, parameters={"mode": "Overwrite"})
+    assert [s.compare for s in plan(source, 1).segments] == [False, True]
+
+
 def test_no_commit_with_changes_is_nothing_to_read(tmp_path: Path) -> None:
     source = table(tmp_path, **FEED)
     source.append()
