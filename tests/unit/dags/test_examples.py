@@ -32,7 +32,7 @@ dags = {
         "paused": dag.is_paused_upon_creation,
         "woken_by": [asset.name for asset in woken_by(dag)],
         "watched": [w.trigger.table for asset in woken_by(dag) for w in asset.watchers],
-        "targets": [task.target for task in dag.tasks if hasattr(task, "target")],
+        "targets": [task.target for task in dag.tasks if getattr(task, "target", None)],
     }
     for dag_id, dag in bag.dags.items()
 }

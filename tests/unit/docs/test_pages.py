@@ -76,3 +76,10 @@ def test_links_lead_somewhere(page: Path) -> None:
     for link in re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8")):
         assert "://" not in link
         assert (page.parent / link).exists(), f"{page.name}: {link}"
+
+
+def test_the_code_of_a_page_is_that_of_its_example() -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (_DOCS / "sinks.md").read_text(encoding="utf-8"), re.S)
+    example = (_PROJECT / "dags" / "orders_to_sqlite.py").read_text(encoding="utf-8")
+    assert len(blocks) == 1
+    assert blocks[0] in example
