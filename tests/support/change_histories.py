@@ -2,7 +2,7 @@
 
 Every history has a key space of its own (column ``history``), and one commit is one statement that carries
 out each history's own next operation; overwriting, RESTORE and OPTIMIZE concern all of them at once. What a
-history does in a version is drawn from the seed, its number and the version alone: one that fails can be
+history does in a step is drawn from the seed, its number and the step alone: one that fails can be
 replayed without the others.
 """
 
@@ -65,7 +65,8 @@ def histories_asked_for(count: int) -> list[int]:
 class ChangeHistories:
     """A Delta table and its model, kept in step.
 
-    :param log: name of every step, in order; a step is one commit
+    :param log: what made each version
+    :param steps: statements so far, those that found nothing to do as well
     :param feed: of each version, whether the change feed is on
     """
 
@@ -77,6 +78,7 @@ class ChangeHistories:
     model: Table = field(default_factory=lambda: Table(COLUMNS, KEYS))
     log: list[str] = field(default_factory=list)
     feed: list[bool] = field(default_factory=list)
+    steps: int = 0
 
     @property
     def name(self) -> str:
@@ -85,6 +87,7 @@ class ChangeHistories:
     # -- the table ------------------------------------------------------------------------------
     def create(self) -> None:
         """Write version 0: some rows of most histories; none where Delta cannot do both at once."""
+        self.feed.append(self.layout.feed)
         if self.layout.mapping:
             self._create_empty()
             return
@@ -92,13 +95,13 @@ class ChangeHistories:
         self._frame(rows).createOrReplaceTempView("first_rows")
         self.spark.sql(f"CREATE TABLE {self.name} USING delta {self._clauses()} AS SELECT * FROM first_rows")
         self.model.change(inserts=rows, statement="CREATE TABLE AS SELECT")
-        self._done("create", self.layout.feed)
+        self._done("create")
 
     def _create_empty(self) -> None:
         columns = ", ".join(f"{name} {TYPES[name]}" for name in COLUMNS)
         self.spark.sql(f"CREATE TABLE {self.name} ({columns}) USING delta {self._clauses()}")
         self.model.change(statement="CREATE TABLE")
-        self._done("create", self.layout.feed)
+        self._done("create")
 
     def _clauses(self) -> str:
         by, properties = self.layout.partition_by, self.layout.properties
@@ -108,12 +111,13 @@ class ChangeHistories:
 
     def step(self, name: str) -> None:
         """Make the next version."""
+        self.feed.append({"feed_off": False, "feed_on": True}.get(name, self.feed[-1]))
         getattr(self, f"_{name}")()
-        self._done(name, {"feed_off": False, "feed_on": True}.get(name, self.feed[-1]))
+        self._done(name)
 
-    def _done(self, name: str, feed: bool) -> None:
+    def _done(self, name: str) -> None:
+        self.steps += 1
         self.log.append(name)
-        self.feed.append(feed)
         newest = max(int(file.stem) for file in (Path(self.path) / "_delta_log").glob("*.json"))
         if newest == self.model.newest - 1 and self.model.is_idle:
             # A statement that finds nothing to do need not commit.
@@ -137,7 +141,7 @@ class ChangeHistories:
 
     # -- what each history draws ----------------------------------------------------------------
     def _draw(self, number: int) -> random.Random:
-        return random.Random(f"{self.seed} {number} {len(self.log)}")
+        return random.Random(f"{self.seed} {number} {self.steps}")
 
     def _own(self, number: int) -> dict[int, Row]:
         return {i: kept.row for i, kept in self.model.rows.items() if kept.row[0] == number}
@@ -333,17 +337,15 @@ class ChangeHistories:
         self.model.exchange(gone, rows, "REPLACE WHERE")
 
     def _restore(self) -> None:
-        """Go back to one of the last versions that has the columns and properties of now."""
+        """Go back to one of the last versions that has the columns of now; its properties come back too."""
         now = self.model.newest
         able = [
-            v
-            for v in range(max(0, now - 4), now)
-            if self.model.versions[v].columns == self.model.columns
-            and all(feed == self.feed[now] for feed in self.feed[v:])
+            v for v in range(max(0, now - 4), now) if self.model.versions[v].columns == self.model.columns
         ]
-        back = random.Random(f"{self.seed} restore {now}").choice(able or [now])
+        back = random.Random(f"{self.seed} restore {self.steps}").choice(able or [now])
         self.spark.sql(f"RESTORE TABLE {self.name} TO VERSION AS OF {back}")
         self.model.restore(back)
+        self.feed[-1] = self.feed[back]
 
     # -- statements that change no rows ---------------------------------------------------------
     def _optimize(self) -> None:
