@@ -747,6 +747,13 @@ class _Read(_Run[ReadRequest, ReadSpec, ReadResult]):
         return self._result(plan, applied=ours, batch=plan.batch)
 
     def publish(self, plan: Plan, own: _Own, result: JobResult | None) -> ReadResult:
+        if plan.versions is None:
+            sealed, commit = own.found[-1]
+            self.say(
+                f"Sealed watermark {sealed.watermark} in version {commit.version} of {self.written_table()}; "
+                "nothing was read."
+            )
+            return replace(self._result(plan, applied=False, batch=None), watermark=sealed.mark)
         done = self._result(
             plan, applied=True, batch=own.found[-1], counts=result.counts if result is not None else None
         )

@@ -114,7 +114,7 @@ def _place(spec: Spec) -> str:
         return ", ".join(spec.tables)
     if isinstance(spec, EnableSpec):
         return ", ".join(spec.tables) or f"schema {spec.schema}"
-    steps = (spec.step,) if isinstance(spec, CommitSpec) else spec.steps
+    steps = spec.steps
     versions = f"versions {steps[0].starting_version}-{steps[-1].ending_version}"
     into = spec.target_uri if isinstance(spec, ApplySpec) else spec.staging_uri
     return f"{spec.source_uri}, {versions}, into {into}"

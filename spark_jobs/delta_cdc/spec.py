@@ -11,7 +11,7 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from delta_cdc.errors import SpecUnreadable
 from delta_cdc.watermark import PlannedOn
@@ -111,6 +111,8 @@ class Segment:
     :param compare: a row that left and came back unchanged in one version is no change, and is looked for
     :param timestamps: captures that read files: (version, epoch milliseconds) of every commit of the segment
         that changes data, ascending
+    :param sliced: it is read through its slice (:mod:`delta_cdc.log.slices`), not by Delta's reader of the
+        change feed; set where slices are written, and says nothing about the work
     """
 
     starting_version: int
@@ -121,10 +123,11 @@ class Segment:
     net: bool = False
     compare: bool = False
     timestamps: tuple[tuple[int, int], ...] = ()
+    sliced: bool = False
 
     @property
     def needs_slice(self) -> bool:
-        """Return whether the rows are read through a slice (:mod:`delta_cdc.log.slices`)."""
+        """Return whether the rows can be read through a slice only (:mod:`delta_cdc.log.slices`)."""
         return self.capture != "change_files"
 
 
@@ -230,7 +233,7 @@ class ReadSpec:
 
 @dataclass(frozen=True)
 class CommitSpec:
-    """Seal the staging table: its batch has arrived where it was to go."""
+    """Seal the staging table: everything up to some version has arrived where it was to go."""
 
     pipeline: str
     run_id: str
@@ -240,6 +243,11 @@ class CommitSpec:
     step: Step
     single_driver: bool = False
     job: str = "commit"
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """Return the one step, as other specs have theirs."""
+        return (self.step,)
 
 
 @dataclass(frozen=True)
@@ -263,6 +271,7 @@ class ResolveSpec:
 
 
 Spec = ApplySpec | ReadSpec | CommitSpec | EnableSpec | ResolveSpec
+S = TypeVar("S", ApplySpec, ReadSpec)
 
 
 @dataclass(frozen=True)
@@ -305,8 +314,17 @@ def sha256(text: str) -> str:
 
 def fingerprint(spec: ApplySpec | ReadSpec | CommitSpec) -> str:
     """Identify a plan: the same in every attempt at it, different for any other work."""
-    work = spec if isinstance(spec, CommitSpec) else replace(spec, slices_uri="")
+    work = spec if isinstance(spec, CommitSpec) else _unprepared(spec)
     return sha256(json.dumps(asdict(work), sort_keys=True))
+
+
+def _unprepared(spec: S) -> S:
+    """Return a spec as it was planned, before slices were written."""
+    steps = tuple(
+        replace(step, segments=tuple(replace(one, sliced=False) for one in step.segments))
+        for step in spec.steps
+    )
+    return replace(spec, steps=steps, slices_uri="")
 
 
 def step_fingerprint(spec: ApplySpec | ReadSpec | CommitSpec, seal_number: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -887,3 +888,23 @@ def test_counts_of_the_job_are_published(world: World) -> None:
 
     assert world.read(counts).counts == {"rows": 12, "insert": 5, "delete": 7}
     assert world.read(never).counts == {"rows": 12}, "the log tells no change types of the last commit"
+
+
+def test_an_idle_sink_is_sealed_and_nobody_is_told(world: World) -> None:
+    world.read(target=None)
+    commit(world)
+    world.next_run()
+    world.source.optimize()
+    os.utime(world.staging.file(1), (1, 1))
+    text = world.staging.file(1).read_text()
+    world.staging.file(1).write_text(re.sub(r'"timestamp": \d+', '"timestamp": 1000', text))
+    os.utime(world.staging.file(1), (1, 1))
+
+    def seals_alone(spec: Any) -> JobResult:
+        return world.committer(spec)
+
+    result = world.read(seals_alone, target=None)
+    assert (result.applied, result.versions, result.watermark) == (False, None, Watermark("source-id", 6))
+    assert world.heard("nothing was read")
+    assert world.pinned() is not None
+    assert world.read(never, target=None).watermark == Watermark("source-id", 6)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from delta_cdc import checks
+from delta_cdc import checks, gates
 from delta_cdc.errors import InvalidConfiguration
 from delta_cdc.log.store import canonical_uri, spark_uri
 from delta_cdc.log.table import DeltaLog, run_sync
@@ -25,7 +25,8 @@ from delta_cdc.plan.staging import (
     to_go_on_with,
     turn,
 )
-from delta_cdc.spec import ReadSpec, Step
+from delta_cdc.retention import reseal_due
+from delta_cdc.spec import CommitSpec, ReadSpec, Step
 from delta_cdc.versions import VersionRange
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ async def plan_read_async(request: ReadRequest, memory: Memory | None = None) ->
         return replace(plan, versions=batch.versions, batch=(batch.seal, batch.commit))
     work = await _work(request, sight, batch)
     if isinstance(work, ranges.Nothing):
-        return sight.nothing(work.ending, *given_up, *work.notes)
+        return await _idle(request, sight, work, given_up)
     return await _planned(request, sight, staging, batch, work, given_up)
 
 
@@ -93,6 +94,43 @@ async def _look(request: ReadRequest, memory: Memory, staging: DeltaLog) -> tupl
         return found.proof if found is not None else None
 
     return await look(request, memory, proof), found.batch if found is not None else None
+
+
+async def _idle(request: ReadRequest, sight: Sight, found: ranges.Nothing, notes: tuple[str, ...]) -> Plan:
+    """Plan nothing; or, for a sink that has been idle for long, a seal: nothing on the way has to arrive.
+
+    Else the watermark of a source that is only maintained leaves the source's log some day.
+
+    :raises SchemaChangeInRange: a seal is due, and would carry the watermark over a column that was lost
+    """
+    notes, proof = (*notes, *found.notes), sight.proof
+    if request.target is not None or sight.seal is None or proof is None or proof.commit is None:
+        return sight.nothing(found.ending, *notes)
+    due = reseal_due(sight.source, proof, sight.now_ms)
+    if due is None or found.ending <= sight.seal.watermark:
+        return sight.nothing(found.ending, *notes)
+    step = Step(
+        kind="commit",
+        starting_version=sight.seal.watermark + 1,
+        ending_version=found.ending,
+        seal_number=proof.next_number,
+        applied_from=sight.seal.applied_from,
+        source_commit_hash=found.source_commit_hash,
+        source_columns=(),
+        planned_on=sight.planned_on,
+        configuration=sight.seal.configuration,
+    )
+    spec = CommitSpec(
+        pipeline=request.pipeline,
+        run_id=request.run_id,
+        source_uri=spark_uri(request.source),
+        source_table_id=sight.source.table_id,
+        staging_uri=spark_uri(request.staging),
+        step=step,
+        single_driver=request.single_driver,
+    )
+    said = (*notes, *await gates.check_schema(sight.log, found.commits), due)
+    return Plan(sight.source, proof, sight.pin_key, found.ending, None, spec, notes=(*sight.notes, *said))
 
 
 # -- what is left to do -------------------------------------------------------------------------

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from delta_cdc.log.actions import Commit
     from delta_cdc.log.table import TableState
     from delta_cdc.reconcile import Proof
-    from delta_cdc.spec import ApplySpec, ReadSpec, Segment, Step
+    from delta_cdc.spec import ApplySpec, CommitSpec, ReadSpec, Segment, Step
     from delta_cdc.versions import VersionRange
     from delta_cdc.watermark import Seal
 
@@ -33,7 +33,7 @@ class Plan:
     pin_key: str
     ending_version: int
     versions: VersionRange | None
-    spec: ApplySpec | ReadSpec | None
+    spec: ApplySpec | ReadSpec | CommitSpec | None
     notes: tuple[str, ...] = ()
     batch: tuple[Seal, Commit] | None = None
 
@@ -74,7 +74,7 @@ def _told(step: Step) -> str:
         "adopt": f"no rows: the watermark {step.ending_version} of the pipeline that built the target",
         "answer": f"the query over all that is staged, {versions}",
         "complete": f"no rows: the batch, {versions}, is complete",
-        "commit": f"no rows: the batch, {versions}, has arrived",
+        "commit": f"no rows: everything up to version {step.ending_version} has arrived",
     }[step.kind]
     if step.kind == "load" and step.is_empty:
         what = "no rows: a table without rows, before version 0"

@@ -14,14 +14,15 @@ from delta_cdc.errors import (
     OtherBatchOpen,
     ProofExpired,
     RangeNotContiguous,
+    SchemaChangeInRange,
     TargetWithoutProof,
     TransactionRetentionSet,
 )
-from delta_cdc.plan import CommitPlan, CommitRequest, Plan, plan_commit
-from delta_cdc.spec import QueryOptions, ReadSpec
+from delta_cdc.plan import CommitPlan, CommitRequest, Memory, Plan, ReadRequest, plan_commit, plan_read
+from delta_cdc.spec import CommitSpec, QueryOptions, ReadSpec
 from delta_cdc.versions import VersionRange
 from delta_cdc.watermark import PlannedOn
-from tests.support.logs import seal
+from tests.support.logs import EPOCH, field_of, seal
 
 if TYPE_CHECKING:
     from tests.support.tables import Tables
@@ -403,3 +404,33 @@ def test_what_cannot_be_meant(tables: Tables, changes: dict[str, Any], named: st
 def test_files_do_not_lie_in_a_table(tables: Tables) -> None:
     with pytest.raises(InvalidConfiguration, match="staging and output_path"):
         tables.read(output_path=tables.staging.uri)
+
+
+DAY = 86_400_000
+
+
+def test_a_sink_that_was_idle_for_long_seals_what_needs_not_arrive(tables: Tables) -> None:
+    """Else the watermark of a source that is only optimized leaves the source's log."""
+    staged(tables, 7, 5, 5, batch="snapshot", committed=None)
+    committed(tables, 8, 5)
+    tables.source.optimize()
+
+    def read(days: float, **changes: Any) -> Plan:
+        request = replace(
+            ReadRequest(pipeline="p", source=tables.source.uri, staging=tables.staging.uri), **changes
+        )
+        return plan_read(request, Memory(now_ms=EPOCH + int(days * DAY)))
+
+    assert read(3).spec is None
+    plan = read(4)
+    assert isinstance(plan.spec, CommitSpec)
+    (step,) = plan.steps
+    assert (step.kind, step.starting_version, step.ending_version, step.seal_number) == ("commit", 6, 6, 9)
+    assert step.source_commit_hash == tables.source.sha256(6)
+    assert (plan.versions, said(plan, "it is sealed anew")) == (None, True)
+    assert "everything up to version 6" in str(plan)
+    committed(tables, 9, 6)
+    assert read(4.1).spec is None, "nothing newer, so nothing to seal"
+    tables.source.alter(field_of("id"))
+    with pytest.raises(SchemaChangeInRange):
+        read(40)
