@@ -188,6 +188,9 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self._serve()
 
+    def do_PUT(self) -> None:
+        self._serve()
+
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
         """Keep quiet: the store keeps its own list."""
 
@@ -196,12 +199,23 @@ class _Handler(BaseHTTPRequestHandler):
         query = {k: v[0] for k, v in parse_qs(url.query, keep_blank_values=True).items()}
         key = unquote(url.path).removeprefix(f"/{BUCKET}").removeprefix("/")
         request = Request(self.command, query.get("prefix", "") if "list-type" in query else key, query)
+        # Taken in any case: what is left of a body would be read as the next request.
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         fault = self.store.decide(request)
         self.store.wait(self.store.latency)
+        if fault is None and self.command == "PUT":
+            self._put(request.key, body)
+            return
         if fault is None or fault.kind in ("reset", "truncated"):
             self._answer(request, fault)
         else:
             self._refuse(fault)
+
+    def _put(self, key: str, body: bytes) -> None:
+        file = self.store.root / key
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(body)
+        self._send(200, b"", {"ETag": f'"{hashlib.md5(body, usedforsecurity=False).hexdigest()}"'})
 
     def _refuse(self, fault: Fault) -> None:
         if fault.kind == "slow":

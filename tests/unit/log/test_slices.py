@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import struct
+import zlib
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,11 +12,19 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from delta_cdc.changes.slices import MARKS, SIDES, location
-from delta_cdc.errors import CaptureUnavailable, CorruptLog, ReservedColumnName, VersionsExpired
+from delta_cdc.errors import (
+    CaptureUnavailable,
+    CorruptLog,
+    ReservedColumnName,
+    StoreUnavailable,
+    VersionsExpired,
+)
 from delta_cdc.log import DeltaLog, run_sync, vectors
 from delta_cdc.log.slices import net_bytes, prepared, write_slice, write_slices
+from delta_cdc.log.storage import put_stream
 from delta_cdc.spec import ApplyOptions, ApplySpec, Segment, Staging, Step
 from tests.support.checkpoints import checkpoint
+from tests.support.http_store import HttpStore, always
 from tests.support.logs import EPOCH, SECOND, LogTable, field_of
 
 if TYPE_CHECKING:
@@ -371,6 +381,28 @@ def test_a_slice_is_written_over_and_always_the_same(tmp_path: Path) -> None:
     written(made, segment(1, 1))
     assert file.read_bytes() == first
     assert [path.name for path in file.parent.iterdir()] == [file.name]
+
+
+def test_a_table_and_its_slice_in_an_object_store(tmp_path: Path) -> None:
+    made = table(tmp_path)
+    made.commit("WRITE", add("a"))
+    vector = {"storageType": "u", "pathOrInlineDv": "^-aqEH.-t@S}K{vb[*k^", "offset": 1}
+    data = vectors.decode(masks(1)["pathOrInlineDv"])[: (size := masks(1)["sizeInBytes"])]
+    stored = b"\x01" + struct.pack(">I", size) + data + struct.pack(">I", zlib.crc32(data))
+    (made.path / vectors.file_of(str(vector["pathOrInlineDv"]))).write_bytes(stored)
+    made.commit("DELETE", add("a", vector=vector | {"sizeInBytes": size, "cardinality": 1}), remove("a"))
+    with HttpStore(tmp_path) as store:
+        log = DeltaLog(store.uri("t"), store.options())
+        run_sync(write_slice(log, segment(2, 2), store.uri("runs/s l%"), store.options()))
+        run_sync(write_slice(log, segment(1, 2), store.uri("runs/s l%"), store.options()))
+        store.faults = always("denied")
+        with pytest.raises(StoreUnavailable, match="refused access"):
+            run_sync(put_stream(store.uri("x"), "y", iter([b"z"]), store.options()))
+    lines = (tmp_path / "runs" / "s l%" / "_delta_log" / f"{0:020d}.json").read_text().splitlines()
+    adds = [json.loads(line)["add"] for line in lines if "add" in json.loads(line)]
+    assert [one["path"] for one in adds] == ["s3a://lake/t/a"] * 2
+    # The vector's file was read: of the file only the row is shown that went.
+    assert set(range(10)) - masked(adds[1]["deletionVector"]) == {1}
 
 
 # -- specs ----------------------------------------------------------------------------------------
