@@ -19,7 +19,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from delta_cdc import checks, errors
+from delta_cdc import checks
 from delta_cdc.changes import states
 from delta_cdc.changes.equality import comparable, has_equality
 from delta_cdc.changes.feed import (
@@ -33,7 +33,14 @@ from delta_cdc.changes.feed import (
     is_after,
     is_before,
 )
-from delta_cdc.errors import InvalidConfiguration, InvalidExpression, KeyNotUnique, NullKey, WrongReader
+from delta_cdc.errors import (
+    DeltaCdcError,
+    InvalidConfiguration,
+    InvalidExpression,
+    KeyNotUnique,
+    NullKey,
+    WrongReader,
+)
 from delta_cdc.sql import PLAN_PREFIX, quote
 
 if TYPE_CHECKING:
@@ -42,7 +49,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, WindowSpec
     from pyspark.sql.types import StructType
 
-    from delta_cdc.errors import DeltaCdcError
     from delta_cdc.spec import QueryOptions
 
 #: Twice the order, plus one for a state after: where a row stands in the history of its key.
@@ -54,8 +60,15 @@ _COMPARED = f"{PLAN_PREFIX}compared_"
 
 #: How much of a key an error shows.
 _SHOWN = 200
+_REMEDIES: dict[type[DeltaCdcError], str] = {
+    KeyNotUnique: "add columns to keys until a row is unique, or remove the duplicates from the source.",
+    NullKey: "choose keys that are never NULL, or leave such rows out with where.",
+    WrongReader: "check which connector reads the change feed.",
+}
+#: Spark puts more before, between and after, and a key may hold any text.
 _RAISED = re.compile(
-    r"\[USER_RAISED_EXCEPTION\]\s*(KeyNotUnique|NullKey|WrongReader): (.*) Remedy: (.*?)(?: SQLSTATE|\n|$)",
+    rf"\[USER_RAISED_EXCEPTION\]\s*({'|'.join(error.__name__ for error in _REMEDIES)}): (.*?) "
+    rf"Remedy: ({'|'.join(map(re.escape, _REMEDIES.values()))})",
     re.DOTALL,
 )
 
@@ -113,8 +126,8 @@ def named_in_plan(error: BaseException) -> DeltaCdcError | None:
     found = _RAISED.search(str(error))
     if found is None:
         return None
-    named: DeltaCdcError = getattr(errors, found[1])(found[2], remedy=found[3])
-    return named
+    raised = {error.__name__: error for error in _REMEDIES}[found[1]]
+    return raised(found[2], remedy=found[3])
 
 
 def drop_carry_over(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
@@ -283,11 +296,11 @@ def _refuse_without_equality(rows: DataFrame, keys: Sequence[str]) -> None:
 
 
 # -- errors in the plan -------------------------------------------------------------------------
-def _raised(error: type[DeltaCdcError], parts: Sequence[str | Column], remedy: str) -> Column:
+def _raised(error: type[DeltaCdcError], parts: Sequence[str | Column]) -> Column:
     """Return what raises a named error where Spark evaluates it."""
     from pyspark.sql import functions as F
 
-    texts = [f"{error.__name__}: ", *parts, f" Remedy: {remedy}"]
+    texts = [f"{error.__name__}: ", *parts, f" Remedy: {_REMEDIES[error]}"]
     return F.raise_error(F.concat(*[F.lit(text) if isinstance(text, str) else text for text in texts]))
 
 
@@ -314,7 +327,6 @@ def _unknown(place: str) -> Column:
         WrongReader,
         [f"{place}: a row has the _change_type ", _shown(CHANGE_TYPE), *_version(),
          ", which Delta's change feed does not know."],
-        "check which connector reads the change feed.",
     )  # fmt: skip
 
 
@@ -322,7 +334,6 @@ def _null_key(keys: Sequence[str], place: str) -> Column:
     return _raised(
         NullKey,
         [f"{place}: a row has NULL in a key column (", *_key(keys), *_version(), ")."],
-        "choose keys that are never NULL, or leave such rows out with where.",
     )
 
 
@@ -330,5 +341,4 @@ def _not_unique(keys: Sequence[str], place: str) -> Column:
     return _raised(
         KeyNotUnique,
         [f"{place}: two rows share one key (for instance ", *_key(keys), *_version(), ")."],
-        "add columns to keys until a row is unique, or remove the duplicates from the source.",
     )
