@@ -10,7 +10,7 @@ import pytest
 
 from delta_cdc import job
 from delta_cdc.flow import run_commit, run_read
-from delta_cdc.plan import CommitRequest, ReadRequest
+from delta_cdc.plan import CommitRequest, ReadRequest, plan_read
 from delta_cdc.spec import QueryOptions
 from delta_cdc.versions import VersionRange
 from tests.support.holding import hooked
@@ -59,15 +59,17 @@ class Sink:
         self.offered: list[tuple[int, int]] = []
         self.said: list[str] = []
 
-    def read(self, end: int | None = None, **changes: Any) -> ReadResult:
-        request = ReadRequest(
+    def request(self, end: int | None = None, **changes: Any) -> ReadRequest:
+        return ReadRequest(
             pipeline="flow",
             source=self._source.path,
             staging=self.staging,
             ending_version=end,
             **{**self._asked, **changes},
         )
-        return run_read(request, execute=self._execute, say=self.said.append)
+
+    def read(self, end: int | None = None, **changes: Any) -> ReadResult:
+        return run_read(self.request(end, **changes), execute=self._execute, say=self.said.append)
 
     def take(self, batch: ReadResult) -> None:
         """Bring the batch in, as a step of the user's does: by key, so that twice is as good as once."""
@@ -122,9 +124,6 @@ def test_a_batch_is_staged_in_milestones_and_offered_until_it_is_committed(
     assert first.counts == {"rows": rows, "insert": rows, **none}
     sink.take(first)
     assert sink.rows == source.states[10]
-    sink.dies(sink.commit, "before_commit")
-    again = sink.read()
-    assert (again.versions, again.staging_version) == (first.versions, first.staging_version)
     sink.dies(sink.commit, "committed")
     assert not sink.commit().applied, "what was committed stays committed"
 
@@ -146,21 +145,16 @@ def test_a_batch_is_staged_in_milestones_and_offered_until_it_is_committed(
     ]
     assert len(lines) == batch.rows
     assert {"id", "name", "amount", "_change_type", "_commit_version", "_commit_timestamp"} == set(lines[0])
+    sink.take(batch)
+    assert sink.rows == source.states[20]
+    sink.dies(sink.commit, "before_commit")
     at = listing(sink.staging)
     found = sink.read(20, **output)
     assert listing(sink.staging) == at
+    assert (found.versions, found.staging_version) == (batch.versions, batch.staging_version)
     assert found.counts == batch.counts, "its seal tells the counts of a batch with files"
-    sink.take(batch)
-    assert sink.rows == source.states[20]
-    sink.commit(20)
-    rest = sink.read()
-    assert rest.versions == VersionRange(21, 30)
-    sink.take(rest)
-    assert not sink.commit(20).applied, "of an older batch: nothing is committed that has not arrived"
-    assert sink.commit(30).versions == VersionRange(21, 30)
-    assert sink.rows == source.states[30]
-    assert sink.read().versions is None
-    assert sink.offered == [(10, 10), (11, 20), (21, 30)]
+    assert sink.commit(20).versions == VersionRange(11, 20)
+    assert (plan_read(sink.request()).versions, sink.offered) == (VersionRange(21, 30), [(10, 10), (11, 20)])
 
 
 def first_mark(source: Source, version: int) -> object:
