@@ -548,7 +548,7 @@ class _Run(ABC, Generic[_Request, _Spec, _Result]):
     def described(self, plan: Plan) -> str:
         if plan.versions is None:
             return f"a seal for version {plan.ending_version} of {plan.source.uri} in {self.written_table()}"
-        commits = len([step for step in plan.steps if step.kind not in ("load", "adopt")])
+        commits = len([step for step in plan.steps if step.kind in ("apply", "answer", "complete")])
         milestones = f" in {commits} commits" if commits > 1 else ""
         return f"versions {plan.versions} of {plan.source.uri} into {self.written_table()}{milestones}"
 
@@ -789,9 +789,14 @@ class _Read(_Run[ReadRequest, ReadSpec, ReadResult]):
             staging=self.written_table(),
             staging_version=batch[1].version if batch else None,
             rows=known.get("rows", 0),
-            output=(batch[0].configuration.get("output") or {}).get("path") if batch else None,
+            output=_output_of(batch[0]) if batch is not None else None,
             pin_key=plan.pin_key,
         )
+
+
+def _output_of(seal: Seal) -> str | None:
+    found = seal.configuration.get("output")
+    return canonical_uri(found["path"]) if found else None
 
 
 def _staged_counts(seal: Seal, commit: Commit) -> dict[str, int]:

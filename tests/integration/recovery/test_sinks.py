@@ -7,8 +7,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from deltalake import DeltaTable
 
-from delta_cdc import job
+from delta_cdc import Watermark, commit_watermark, job
 from delta_cdc.flow import run_commit, run_read
 from delta_cdc.plan import CommitRequest, ReadRequest, plan_read
 from delta_cdc.spec import QueryOptions
@@ -115,7 +116,7 @@ def sink(spark: SparkSession, source: Source, tmp_path: Path) -> Sink:
 
 
 def test_a_batch_is_staged_in_milestones_and_offered_until_it_is_committed(
-    sink: Sink, source: Source
+    spark: SparkSession, sink: Sink, source: Source
 ) -> None:
     first = sink.read(10)
     assert (first.versions, first.watermark) == (VersionRange(10, 10), None)
@@ -137,7 +138,7 @@ def test_a_batch_is_staged_in_milestones_and_offered_until_it_is_committed(
     assert sink.batches()[-2:] == [("read", 11, 20, False), ("read", 11, 20, False)]
     batch = read()
     assert sink.batches()[-1] == ("read", 11, 20, True)
-    assert (batch.versions, batch.watermark) == (VersionRange(11, 20), first_mark(source, 10))
+    assert (batch.versions, batch.watermark) == (VersionRange(11, 20), mark(source, 10))
     folder = sink.folder / "files" / "00000000000000000011-00000000000000000020"
     assert batch.output == str(folder)
     lines = [
@@ -153,15 +154,11 @@ def test_a_batch_is_staged_in_milestones_and_offered_until_it_is_committed(
     assert listing(sink.staging) == at
     assert (found.versions, found.staging_version) == (batch.versions, batch.staging_version)
     assert found.counts == batch.counts, "its seal tells the counts of a batch with files"
-    assert sink.commit(20).versions == VersionRange(11, 20)
+    assert commit_watermark(spark, sink.staging, pipeline="flow", ending_version=20) == mark(source, 20)
     assert (plan_read(sink.request()).versions, sink.offered) == (VersionRange(21, 30), [(10, 10), (11, 20)])
 
 
-def first_mark(source: Source, version: int) -> object:
-    from deltalake import DeltaTable
-
-    from delta_cdc.watermark import Watermark
-
+def mark(source: Source, version: int) -> Watermark:
     return Watermark(str(DeltaTable(source.path).metadata().id), version)
 
 

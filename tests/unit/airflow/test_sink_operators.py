@@ -325,3 +325,15 @@ def test_a_cluster_needs_a_place_for_slices(tmp_path: Path) -> None:
         operator.with_slices(spec_with("row_tracking"), "yarn", tmp_path)
     assert "results_uri" in refused.value.remedy
     assert operator.with_slices(spec_with("change_files"), "yarn", tmp_path).slices_uri == ""  # type: ignore[union-attr]
+
+
+def test_a_decorated_function_can_be_mapped() -> None:
+    def send(changes: Any, bucket: str) -> None:
+        """Stay empty."""
+
+    with DAG("d", schedule=None) as dag:
+        made = delta_changes_task(send, pipeline="p", table="/s", staging="/t")
+        made.expand(bucket=["a", "b"])
+    (mapped,) = dag.tasks
+    operator = mapped.unmap({"op_kwargs": {"bucket": "a"}})
+    assert (operator.op_args, operator.op_kwargs) == ([None], {"bucket": "a"})
