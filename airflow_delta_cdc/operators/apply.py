@@ -242,6 +242,7 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
             initial_load=arguments.initial_load(self.initial_load),
             staging=expand(self.staging) if arguments.is_given(self.staging) and self.staging else None,
             run_id=context["run_id"],
+            scratch=self.has_scratch(),
             storage_options=self.options_of_storage(),
         )
 

@@ -40,6 +40,7 @@ _JOB = "import sys\n\nfrom delta_cdc.__main__ import main\n\nsys.exit(main())\n"
 FINGERPRINT_KEY = "spark_job_fingerprint"
 
 _SECTION = "delta_cdc"
+_LOCAL = "local"
 _CLASS_PATH = "spark.driver.extraClassPath"
 _UTC = {"spark.sql.session.timeZone": "UTC"}
 
@@ -163,30 +164,49 @@ class DeltaCdcOperator(SparkSubmitOperator):
                 self.log.error("The whole log of Spark is in %s", _spark_log(directory))
             return result
 
+    def has_scratch(self) -> bool:
+        """Return whether there is a folder that this worker can write and its Spark can read.
+
+        Asked before it is known whether there is anything to do: what is wrong with a connection is said when
+        an application is to start.
+        """
+        if not self.spark_conn_id or _results_uri():
+            return True
+        try:
+            master = self._get_hook().master
+        except DeltaCdcError:
+            return False
+        return master.startswith(_LOCAL)
+
     def with_slices(self, spec: Spec, master: str, directory: Path) -> Spec:
-        """Write the small logs through which Spark reads files without a change feed, where some are needed.
+        """Write the small logs through which Spark reads files, where a spec reads a table by its files.
 
         :param master: of the Spark that will read them
         :param directory: the run's private directory, which goes away with all that is in it
-        :raises InvalidConfiguration: the cluster cannot see this machine, and nothing else is configured
+        :raises InvalidConfiguration: files can only be read this way, the cluster cannot see this machine,
+            and nothing else is configured
         """
         if not isinstance(spec, ApplySpec | ReadSpec):
             return spec
-        wanted = [segment for step in spec.steps for segment in step.segments if segment.needs_slice]
-        if not wanted:
-            return spec
         from delta_cdc.log.slices import prepared
-        from delta_cdc.storage import hadoop_uri
 
-        if master.startswith("local"):
-            root = str(directory / "slices")
-        else:
-            reason = f"The changes are read by {wanted[0].capture} on {master}, by a list of their files"
-            root = hadoop_uri(f"{self._results_uri(reason)}/{fingerprint(spec)}/slices")
-        options = self.options_of_storage()
+        root, options = self._slices_root(spec, master, directory), self.options_of_storage()
         if isinstance(spec, ReadSpec):
             return prepared(spec, root, options)
         return prepared(spec, root, options)
+
+    def _slices_root(self, spec: ApplySpec | ReadSpec, master: str, directory: Path) -> str:
+        from delta_cdc.storage import hadoop_uri
+
+        if master.startswith(_LOCAL):
+            return str(directory / "slices")
+        needed = [segment for step in spec.steps for segment in step.segments if segment.needs_slice]
+        if not needed and not _results_uri():
+            return ""
+        reason = f"The changes are read on {master}, by a list of their files"
+        if needed:
+            reason = f"The changes are read by {needed[0].capture} on {master}, by a list of their files"
+        return hadoop_uri(f"{_needed_results_uri(reason)}/{fingerprint(spec)}/slices")
 
     def _start(self, context: Context, hook: DeltaCdcSubmitHook, fingerprint: str) -> None:
         if self._killed:
@@ -286,7 +306,7 @@ class DeltaCdcOperator(SparkSubmitOperator):
         if not hook.is_cluster:
             return Exchange(str(application), str(engine), str(spec), str(directory / "result.json"))
         reason = f"The connection {self.spark_conn_id!r} runs applications in deploy mode cluster"
-        folder = f"{self._results_uri(reason)}/{sha256(spec_text)}"
+        folder = f"{_needed_results_uri(reason)}/{sha256(spec_text)}"
         result = f"{folder}/result"
         if not hook.is_kubernetes:
             return Exchange(str(application), str(engine), spec.name, result, files=str(spec))
@@ -300,17 +320,6 @@ class DeltaCdcOperator(SparkSubmitOperator):
             result,
             files=f"{remote}/{spec.name}",
         )
-
-    @staticmethod
-    def _results_uri(reason: str) -> str:
-        uri = (conf.get(_SECTION, "results_uri", fallback="") or "").strip().rstrip("/")
-        if not uri:
-            raise InvalidConfiguration(
-                f"{reason}, and there is no place that both the worker and the cluster reach.",
-                remedy=f"set [{_SECTION}] results_uri to a folder of an object store that the worker and "
-                "the driver can both reach.",
-            )
-        return uri
 
     def _has_result(self, hook: DeltaCdcSubmitHook) -> bool:
         assert self._exchange is not None
@@ -424,6 +433,22 @@ class DeltaCdcOperator(SparkSubmitOperator):
         self._killed = True
         if self._hook is not None:
             self._hook.on_kill()
+
+
+def _results_uri() -> str:
+    """Return the configured folder; empty where none is."""
+    return (conf.get(_SECTION, "results_uri", fallback="") or "").strip().rstrip("/")
+
+
+def _needed_results_uri(reason: str) -> str:
+    uri = _results_uri()
+    if not uri:
+        raise InvalidConfiguration(
+            f"{reason}, and there is no place that both the worker and the cluster reach.",
+            remedy=f"set [{_SECTION}] results_uri to a folder of an object store that the worker and "
+            "the driver can both reach.",
+        )
+    return uri
 
 
 def raise_if_failed(result: JobResult) -> None:

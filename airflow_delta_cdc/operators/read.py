@@ -224,6 +224,7 @@ class DeltaReadChangesOperator(DeltaCdcOperator):
             milestone_bytes=number("milestone_bytes", self.milestone_bytes, minimum=1),
             single_driver=self.single_driver,
             run_id=context["run_id"],
+            scratch=self.has_scratch(),
             storage_options=self.options_of_storage(),
         )
 

@@ -316,7 +316,7 @@ def test_slices_lie_where_spark_finds_them(
     operator.with_slices(spec, master, tmp_path)
     assert written == [root.format(tmp=tmp_path, fingerprint=fingerprint(spec))]
     operator.with_slices(spec_with("change_files"), master, tmp_path)
-    assert len(written) == 1
+    assert len(written) == 2, "read by its files, the feed costs fewer scans"
 
 
 def test_a_cluster_needs_a_place_for_slices(tmp_path: Path) -> None:
@@ -324,7 +324,20 @@ def test_a_cluster_needs_a_place_for_slices(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfiguration, match=r"row_tracking on yarn") as refused:
         operator.with_slices(spec_with("row_tracking"), "yarn", tmp_path)
     assert "results_uri" in refused.value.remedy
-    assert operator.with_slices(spec_with("change_files"), "yarn", tmp_path).slices_uri == ""  # type: ignore[union-attr]
+    assert operator.with_slices(spec_with("change_files"), "yarn", tmp_path) == spec_with("change_files")
+
+
+def test_whether_there_is_a_place_for_slices(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    def has_scratch(conn_id: str | None) -> bool:
+        return DeltaCdcOperator(task_id="any", spark_conn_id=conn_id).has_scratch()
+
+    yarn = connect(host="yarn")
+    assert has_scratch(None)
+    assert has_scratch(connect("spark_here", host="local[2]"))
+    assert not has_scratch(yarn)
+    assert not has_scratch("absent"), "said when an application is to start"
+    monkeypatch.setenv("AIRFLOW__DELTA_CDC__RESULTS_URI", "s3://lake/results")
+    assert has_scratch(yarn)
 
 
 def test_a_decorated_function_can_be_mapped() -> None:
