@@ -14,7 +14,7 @@ from delta_cdc.errors import (
     SourceTableReplaced,
     VersionsExpired,
 )
-from delta_cdc.log.actions import Add, Cdc, Remove
+from delta_cdc.log.actions import Add, Cdc, MetaData, Remove
 from delta_cdc.log.schema import lost_column
 from delta_cdc.properties import CHANGE_FEED, feed_on
 from delta_cdc.retention import FILE_RETENTION, milliseconds_of, readable, text_of
@@ -128,7 +128,7 @@ async def check_feed(log: DeltaLog, commits: tuple[Commit, ...], at_end: TableSt
 
 
 async def check_schema(log: DeltaLog, commits: tuple[Commit, ...]) -> tuple[str, ...]:
-    """Refuse a range in which a column was dropped, renamed or given another type.
+    """Refuse a range in which a column was dropped, renamed or retyped, or the partitioning changed.
 
     Every commit counts, also those before the first change of data: the feed is read with the schema of the
     range's end, and the target has that of the version before the range.
@@ -142,38 +142,45 @@ async def check_schema(log: DeltaLog, commits: tuple[Commit, ...]) -> tuple[str,
         return ()
     notes: tuple[str, ...] = ()
     before = commits[0].version - 1
-    base = await _schema_before(log, before)
-    if base is None:
-        oldest, first = described[0]
-        base = first.id, first.schema_string
+    last = await _metadata_before(log, before)
+    if last is None:
+        oldest, last = described[0]
         if before >= 0:
             text = (
                 f"Version {before} of {log.uri} cannot be rebuilt: schema changes are looked for from version"
             )
             notes = (f"{text} {oldest.version} on.",)
-    table_id, schema = base
     for commit, now in described:
-        lost = lost_column(schema, now.schema_string, by_id=now.id == table_id)
+        lost = lost_column(last.schema_string, now.schema_string, by_id=now.id == last.id)
         if lost is not None:
-            raise SchemaChangeInRange(
-                f"The schema of {log.uri} changed in version {commit.version} "
-                f"({commit.info.operation or 'unknown operation'}): column {lost}.",
-                remedy=f"apply up to version {commit.version - 1} (ending_version), then load a new target "
-                "from the table as it is now; only added columns can be followed.",
-            )
-        table_id, schema = now.id, now.schema_string
+            raise _schema_changed(log, commit, f"column {lost}")
+        if now.partition_columns != last.partition_columns:
+            # A file's partition values are not among its columns: read under another partitioning, they are
+            # NULL, by Delta's own reader too.
+            is_, was = (", ".join(m.partition_columns) or "nothing" for m in (now, last))
+            raise _schema_changed(log, commit, f"it is partitioned by {is_}, and was by {was}")
+        last = now
     return notes
 
 
-async def _schema_before(log: DeltaLog, version: int) -> tuple[str, str] | None:
-    """Return the table id and schema of a version; None where there is none, or the log was cleaned."""
+def _schema_changed(log: DeltaLog, commit: Commit, what: str) -> SchemaChangeInRange:
+    return SchemaChangeInRange(
+        f"The schema of {log.uri} changed in version {commit.version} "
+        f"({commit.info.operation or 'unknown operation'}): {what}.",
+        remedy=f"apply up to version {commit.version - 1} (ending_version), then load a new target from the "
+        "table as it is now; only added columns can be followed.",
+    )
+
+
+async def _metadata_before(log: DeltaLog, version: int) -> MetaData | None:
+    """Return the metadata of a version; None where there is no such version, or the log was cleaned."""
     if version < 0:
         return None
     try:
         state = await log.snapshot(version)
     except (VersionsExpired, LogGap):
         return None
-    return state.table_id, state.schema_string
+    return MetaData(state.table_id, {}, state.schema_string, state.partition_columns)
 
 
 def check_retention(commit: Commit, state: TableState, now_ms: int) -> None:

@@ -14,6 +14,7 @@ from delta_cdc.errors import (
     NotInsertOnly,
     RangeNotContiguous,
     RangeTooLong,
+    SchemaChangeInRange,
     VersionsExpired,
 )
 from delta_cdc.log.table import run_sync
@@ -375,9 +376,24 @@ def test_versions_that_compare_vectors_count_more(tmp_path: Path, monkeypatch: p
                                                   "sizeInBytes": 4, "cardinality": 1}  # fmt: skip
         source.commit("DELETE", *old, new)
     with pytest.raises(RangeTooLong, match="deletion vectors to compare"):
-        plan(source, 1)
+        plan(source, 1, scratch=False)
+    assert told(plan(source, 1)) == [(1, 3, "change_files")], "a slice has compared them already"
     found = plan(source, 1, 2)
     assert [s.compare for s in found.segments] == [False], "masking rows of a file carries none over"
+
+
+def test_another_partitioning_ends_a_range(tmp_path: Path) -> None:
+    """The files from before hold no values of the new partition columns: they would be read as NULL."""
+    source = table(tmp_path, **FEED)
+    source.append()
+    action = source.metadata()
+    action["metaData"]["partitionColumns"] = ["name"]
+    source.commit("WRITE", action, source.add(), *source.removes(), parameters={"mode": "Overwrite"})
+    for options in (FULL, NET):
+        with pytest.raises(SchemaChangeInRange, match=r"version 2 .*partitioned by name, and was by nothing"):
+            plan(source, 1, options=options)
+        with pytest.raises(SchemaChangeInRange, match=r"version 2 "):
+            plan(source, 2, options=options)
 
 
 # -- gates --------------------------------------------------------------------------------------
@@ -408,4 +424,8 @@ def test_a_segment_travels() -> None:
     step = Step("apply", 1, 3, 7, 0, "hash", ("id",), segments=(segment,))
     spec = ApplySpec("p", "r", "/s", "i", "/t", ApplyOptions(keys=("id",)), (step,))
     assert from_json(to_json(spec)) == spec
-    assert fingerprint(replace(spec, slices_uri="/tmp/somewhere")) == fingerprint(spec)
+    sliced = replace(step, segments=(replace(segment, sliced=True),))
+    prepared = replace(spec, steps=(sliced,), slices_uri="/tmp/somewhere")
+    assert from_json(to_json(prepared)) == prepared
+    assert fingerprint(prepared) == fingerprint(spec), "how it is read says nothing about the work"
+    assert fingerprint(replace(spec, steps=(replace(step, segments=()),))) != fingerprint(spec)
