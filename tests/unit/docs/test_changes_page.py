@@ -1,0 +1,54 @@
+"""What ``docs/changes.md`` says beside its examples: names, numbers, no stale promise."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from delta_cdc import errors
+from delta_cdc.cli import main
+from delta_cdc.plan import captures
+from delta_cdc.spec import Capture, Query
+
+_DOCS = Path(__file__).parents[3] / "docs"
+
+
+@pytest.fixture(scope="module")
+def page() -> str:
+    return (_DOCS / "changes.md").read_text(encoding="utf-8")
+
+
+def test_every_query_and_capture_has_its_row(page: str) -> None:
+    queries = re.findall(r"^\| [^|]+ \| `(\w+)`[^|]*\| [^|]+ \|$", page, re.M)
+    assert set(get_args(Query)) <= set(queries)
+    first_cells = re.findall(r"^\| `(\w+)` \|", page, re.M)
+    assert set(get_args(Capture)) - {"auto"} <= set(first_cells)
+
+
+def test_numbers_are_those_of_the_code(page: str) -> None:
+    assert f"holds {captures.MOST_VERSIONS} versions of the feed" in page
+    assert f"at most {captures.MOST_COMPARED} of these" in page
+    assert f"{captures.WORTHWHILE // 1024**2} MiB of changes or more" in page
+    # "if those are smaller": a byte of either way is taken for as costly.
+    assert captures.CROSSOVER == 1
+
+
+def test_names_of_errors_exist(page: str) -> None:
+    prose = re.sub(r"^```.*?^```$", "", page, flags=re.M | re.S)
+    named = set(re.findall(r"`([A-Z][a-z]+(?:[A-Z][a-z]+)+)`", prose)) - {"DeltaReadChangesOperator"}
+    assert {"ChangeFeedDisabled", "RangeTooLong", "KeyNotUnique"} <= named
+    assert [name for name in sorted(named) if not hasattr(errors, name)] == []
+
+
+def test_every_option_of_the_command_is_one(page: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["changes", "--help"])
+    known = set(re.findall(r"--[a-z-]+", capsys.readouterr().out))
+    texts = [page, (_DOCS.parent / "README.md").read_text(encoding="utf-8")]
+    commands = re.findall(r"delta-cdc changes .*", "\n".join(texts))
+    used = {option for command in commands for option in re.findall(r"(--[a-z-]+)", command)}
+    assert len(used) > 5
+    assert used <= known
