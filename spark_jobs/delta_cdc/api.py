@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from delta_cdc import arguments
 from delta_cdc.errors import TableNotFound
 from delta_cdc.flow import run_apply
-from delta_cdc.log.slices import prepared
+from delta_cdc.log.slices import prepared, write_slices
 from delta_cdc.log.store import spark_uri
 from delta_cdc.plan import ApplyRequest, ChangesRequest
 from delta_cdc.plan import plan_changes as planned_changes
-from delta_cdc.scratch import folder_for, write_slices
+from delta_cdc.scratch import folder_for, is_local
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -146,6 +146,7 @@ def apply_changes(
         single_driver=single_driver,
         initial_load=arguments.initial_load(initial_load),
         run_id=run_id,
+        scratch=scratch is not None or is_local(spark),
         storage_options=dict(storage_options) if storage_options else None,
     )
     return run_apply(request, execute=partial(_run, spark, scratch, request.storage_options), say=log.info)
@@ -221,19 +222,22 @@ def read_changes(
         select=select,
         on_change_commit=on_change_commit,
         storage_options=storage_options,
+        scratch=scratch is not None or is_local(spark),
     )
     feed.refuse_forbidden_confs(spark)
     plan = planned_changes(request)
     for note in plan.notes:
         log.info(note)
     folder = folder_for(spark, plan.segments, scratch)
-    write_slices(request.table, plan.segments, folder, at=plan.at, storage_options=request.storage_options)
+    segments = write_slices(
+        request.table, plan.segments, folder, at=plan.at, storage_options=request.storage_options
+    )
     source, options = spark_uri(request.table), request.options
     by_row_id = options.is_net and not options.keys
     found = rows.change_rows(
         spark,
         source,
-        plan.segments,
+        segments,
         plan.columns,
         at=plan.at,
         slices_uri=folder,
@@ -299,6 +303,7 @@ def _changes_request(
     starting_timestamp: str | None,
     ending_timestamp: str | None,
     storage_options: Mapping[str, str] | None,
+    scratch: bool = True,
     **asked: Any,
 ) -> ChangesRequest:
     return ChangesRequest(
@@ -308,6 +313,7 @@ def _changes_request(
         starting_timestamp=starting_timestamp,
         ending_timestamp=ending_timestamp,
         options=arguments.query_options(**asked),
+        scratch=scratch,
         storage_options=dict(storage_options) if storage_options else None,
     )
 
@@ -319,7 +325,7 @@ def _run(
 
     segments = [segment for step in spec.steps for segment in step.segments]
     folder = folder_for(spark, segments, scratch)
-    return job.run(spark, prepared(spec, folder, storage_options) if folder else spec)
+    return job.run(spark, prepared(spec, folder, storage_options))
 
 
 def located(spark: SparkSession, table: str) -> str:

@@ -11,7 +11,7 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from delta_cdc.errors import SpecUnreadable
 from delta_cdc.watermark import PlannedOn
@@ -271,7 +271,6 @@ class ResolveSpec:
 
 
 Spec = ApplySpec | ReadSpec | CommitSpec | EnableSpec | ResolveSpec
-S = TypeVar("S", ApplySpec, ReadSpec)
 
 
 @dataclass(frozen=True)
@@ -318,7 +317,7 @@ def fingerprint(spec: ApplySpec | ReadSpec | CommitSpec) -> str:
     return sha256(json.dumps(asdict(work), sort_keys=True))
 
 
-def _unprepared(spec: S) -> S:
+def _unprepared(spec: ApplySpec | ReadSpec) -> ApplySpec | ReadSpec:
     """Return a spec as it was planned, before slices were written."""
     steps = tuple(
         replace(step, segments=tuple(replace(one, sliced=False) for one in step.segments))

@@ -83,8 +83,12 @@ def _segment_rows(
 ) -> DataFrame:
     from pyspark.sql import functions as F
 
-    if segment.needs_slice:
+    if segment.sliced:
         rows = slices.change_rows(session, segment, slices_uri, columns, with_row_id=with_row_id)
+    elif segment.needs_slice:
+        raise ValueError(
+            f"the slice of versions {segment.starting_version}-{segment.ending_version} was not written"
+        )
     else:
         rows = feed.change_rows(
             session, source, segment.starting_version, segment.ending_version, columns, at=at

@@ -10,7 +10,14 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from delta_cdc.changes.feed import COMMIT_TIMESTAMP, COMMIT_VERSION, METADATA_COLUMNS, ORDER, ROW_ID
+from delta_cdc.changes.feed import (
+    CHANGE_TYPE,
+    COMMIT_TIMESTAMP,
+    COMMIT_VERSION,
+    METADATA_COLUMNS,
+    ORDER,
+    ROW_ID,
+)
 from delta_cdc.sql import PLAN_PREFIX, quote
 from delta_cdc.storage import hadoop_uri
 
@@ -28,6 +35,11 @@ SIDES = f"{PLAN_PREFIX}sides"
 BEFORE_MARK, AFTER_MARK = "-", "+"
 #: The file's rows were deleted, or inserted, whatever the other files of the commit hold.
 DELETED_MARK, INSERTED_MARK = "d", "i"
+#: The file is a change file: its rows say themselves what happened to them.
+CHANGED_MARK = "c"
+#: Partition columns of a slice of which every file has one side: its version and its time; SIDES is its mark
+#: alone then. Taking them out of a text takes as long, per row, as reading the row.
+SIDE_VERSION, SIDE_TIME = f"{PLAN_PREFIX}side_version", f"{PLAN_PREFIX}side_time"
 
 #: Where the schema of a slice tells which marks it has: metadata of the field :data:`SIDES`.
 MARKS = "delta_cdc.marks"
@@ -51,6 +63,12 @@ def side(mark: str, version: int, timestamp: int) -> str:
     return f"{mark}{version}@{timestamp}"
 
 
+def parts_of(one: str) -> tuple[str, str, str]:
+    """Return mark, version and timestamp of what :func:`side` made."""
+    version, _, timestamp = one[1:].partition("@")
+    return one[0], version, timestamp
+
+
 def change_rows(
     session: SparkSession,
     segment: Segment,
@@ -64,7 +82,7 @@ def change_rows(
     ``row_tracking`` matches the rows before and after each commit (of a net segment: before and after all of
     them) by row id: a row that is on one side only was inserted or deleted; one on both sides was updated
     where its row commit version differs, else only carried over. The other captures take the rows of files
-    that came as inserted and those of files that went as deleted.
+    that came as inserted and those of files that went as deleted; rows of change files are what these say.
 
     The rows of a net segment are ordered by its last version. Their commit is that of the row's last change
     where row tracking knows it, else the last version.
@@ -77,13 +95,15 @@ def change_rows(
     if with_row_id and segment.capture != "row_tracking":
         raise ValueError(f"{segment.capture} knows no row ids")
     slice_ = session.read.format("delta").load(hadoop_uri(location(slices_uri, segment)))
-    read = _read(slice_, segment, columns)
     marks = str(slice_.schema[SIDES].metadata.get(MARKS, ""))
+    wanted = [quote(name) for name in (*columns, *METADATA_COLUMNS, ORDER)] + [ROW_ID] * with_row_id
+    if segment.capture == "change_files":
+        return _fed(slice_, columns, marks).select(*wanted)
+    read = _read(slice_, segment, columns)
     told = marks.strip(BEFORE_MARK + AFTER_MARK) != "" or not marks
     parts = [_told(_part(read, "[id]", marks), segment, columns)] if told else []
     if BEFORE_MARK in marks:
         parts.append(_matched(_part(read, "[+-]", marks), segment, columns))
-    wanted = [quote(name) for name in (*columns, *METADATA_COLUMNS, ORDER)] + [ROW_ID] * with_row_id
     rows = parts[0].select(*wanted)
     return rows.union(parts[1].select(*wanted)) if len(parts) > 1 else rows
 
@@ -99,6 +119,42 @@ def _read(slice_: DataFrame, segment: Segment, columns: Sequence[str]) -> DataFr
     hidden = slice_.metadataColumn("_metadata")
     row_version = hidden["row_commit_version"].alias(_ROW_VERSION)
     return slice_.select(*names, hidden["row_id"].alias(ROW_ID), row_version)
+
+
+def _fed(slice_: DataFrame, columns: Sequence[str], marks: str) -> DataFrame:
+    """Return the rows of the change data feed."""
+    from pyspark.sql import functions as F
+
+    names = [quote(name) for name in columns]
+    if CHANGED_MARK in marks:
+        names.append(CHANGE_TYPE)
+    if SIDE_VERSION in slice_.columns:
+        one_each = (F.col(SIDE_VERSION).alias(ORDER), F.col(SIDE_TIME).alias(_TIME))
+        read = slice_.select(*names, F.col(SIDES).alias(_SIDE), *one_each)
+    else:
+        read = _part(slice_.select(*names, SIDES), f"[{marks}]", marks)
+    return read.select(
+        *[quote(name) for name in columns],
+        _kind(marks).alias(CHANGE_TYPE),
+        F.col(ORDER).alias(COMMIT_VERSION),
+        F.timestamp_millis(F.col(_TIME)).alias(COMMIT_TIMESTAMP),
+        F.col(ORDER),
+    )
+
+
+def _kind(marks: str) -> Column:
+    """Return what happened to a row by the mark of its side."""
+    from pyspark.sql import functions as F
+
+    kinds = {CHANGED_MARK: F.col(CHANGE_TYPE), DELETED_MARK: F.lit("delete"), INSERTED_MARK: F.lit("insert")}
+    found = None
+    for mark in marks:
+        found = (
+            kinds[mark]
+            if found is None
+            else F.when(F.col(_SIDE).startswith(mark), kinds[mark]).otherwise(found)
+        )
+    return F.lit(None).cast("string") if found is None else found
 
 
 def _part(read: DataFrame, marks: str, present: str) -> DataFrame:

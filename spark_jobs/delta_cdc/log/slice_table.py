@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
-from delta_cdc.changes.slices import MARKS, SIDES
+from delta_cdc.changes.feed import CHANGE_TYPE
+from delta_cdc.changes.slices import CHANGED_MARK, MARKS, SIDE_TIME, SIDE_VERSION, SIDES, parts_of
 from delta_cdc.errors import CaptureUnavailable, CorruptLog, ReservedColumnName
 from delta_cdc.log import vectors
 from delta_cdc.log.checkpoint import num_records
@@ -29,7 +30,7 @@ _MATERIALIZED = (
     "delta.rowTracking.materializedRowIdColumnName",
     "delta.rowTracking.materializedRowCommitVersionColumnName",
 )
-_TRACKED = "delta.enableRowTracking"
+_TRACKED, _TRACKING = "delta.enableRowTracking", "rowTracking"
 #: What a reader needs to know. The rest (in-commit timestamps, the feed, how to checkpoint) speaks of commits
 #: that the slice does not have.
 _READ_PROPERTIES = frozenset(
@@ -144,7 +145,7 @@ class Table:
     def check(self, segment: Segment) -> None:
         """Refuse a table whose columns leave no room for the slice's own, or that does not track rows."""
         for entry in self.schema["fields"]:
-            if str(entry["name"]).lower() == SIDES:
+            if str(entry["name"]).lower() in (SIDES, SIDE_VERSION, SIDE_TIME):
                 raise ReservedColumnName(
                     f"The table {self.uri} has a column {entry['name']}, a name that reading its changes "
                     "needs.",
@@ -178,11 +179,13 @@ class Table:
         """Tell whether something must be known of a file that the log has not told so far."""
         return not file.is_told or (segment.capture == "row_tracking" and file.base_row_id is None)
 
-    def header(self, segment: Segment, marks: str) -> Iterator[dict[str, Any]]:
+    def header(self, segment: Segment, marks: str, *, one_sided: bool = False) -> Iterator[dict[str, Any]]:
         """Yield the actions that are not files.
 
         :param marks: the marks of all sides of the slice
+        :param one_sided: every file has one side
         """
+        by_row_id = segment.capture == "row_tracking"
         protocol: dict[str, Any] = {
             "minReaderVersion": self.protocol.min_reader_version,
             "minWriterVersion": self.protocol.min_writer_version,
@@ -190,22 +193,29 @@ class Table:
         if self.protocol.min_reader_version >= 3:
             protocol["readerFeatures"] = list(self.protocol.reader_features)
         if self.protocol.min_writer_version >= 7:
-            protocol["writerFeatures"] = list(self.protocol.writer_features)
+            # With row tracking, Delta takes no file without row ids.
+            protocol["writerFeatures"] = [
+                name for name in self.protocol.writer_features if by_row_id or name != _TRACKING
+            ]
         yield {"protocol": protocol}
         configuration = {
-            name: value for name, value in self.metadata.configuration.items() if name in _READ_PROPERTIES
+            name: value
+            for name, value in self.metadata.configuration.items()
+            if name in _READ_PROPERTIES and (by_row_id or name not in (_TRACKED, *_MATERIALIZED))
         }
-        extra: dict[str, Any] = {
-            "name": SIDES,
-            "type": "string",
-            "nullable": True,
-            "metadata": {MARKS: marks},
-        }
+        extra = [_field(SIDES, "string") | {"metadata": {MARKS: marks}}]
+        if one_sided:
+            extra += [_field(SIDE_VERSION, "long"), _field(SIDE_TIME, "long")]
+        partitions = [entry["name"] for entry in extra]
+        if CHANGED_MARK in marks:
+            extra.append(_field(CHANGE_TYPE, "string"))
         if self.is_mapped:
-            column_id = self._max_column_id() + 1
-            extra["metadata"] |= {_COLUMN_ID: column_id, _PHYSICAL_NAME: SIDES}
+            column_id = self._max_column_id()
+            for entry in extra:
+                column_id += 1
+                entry["metadata"] |= {_COLUMN_ID: column_id, _PHYSICAL_NAME: entry["name"]}
             configuration[_MAX_COLUMN_ID] = str(column_id)
-        schema = {**self.schema, "fields": [*self.schema["fields"], extra]}
+        schema = {**self.schema, "fields": [*self.schema["fields"], *extra]}
         text = json.dumps(schema)
         name = (
             f"{self.metadata.id} {segment.capture} {segment.starting_version} {segment.ending_version} {text}"
@@ -215,15 +225,16 @@ class Table:
                 "id": str(uuid.uuid5(_NAMESPACE, name)),
                 "format": {"provider": "parquet", "options": {}},
                 "schemaString": text,
-                "partitionColumns": [*self.metadata.partition_columns, SIDES],
+                "partitionColumns": [*self.metadata.partition_columns, *partitions],
                 "configuration": configuration,
                 "createdTime": 0,
             }
         }
 
-    def add(self, segment: Segment, listed: Listed) -> dict[str, Any]:
+    def add(self, segment: Segment, listed: Listed, *, one_sided: bool = False) -> dict[str, Any]:
         """Return a file as the slice names it.
 
+        :param one_sided: as in :meth:`header`
         :raises CaptureUnavailable: where what the log says of it does not do
         """
         file = listed.file
@@ -239,7 +250,7 @@ class Table:
             )
         add: dict[str, Any] = {
             "path": self.absolute(file.path),
-            "partitionValues": {**file.partition_values, SIDES: ",".join(listed.sides)},
+            "partitionValues": file.partition_values | _partition_of(listed, one_sided=one_sided),
             "size": file.size,
             "modificationTime": 0,
             "dataChange": True,
@@ -248,7 +259,7 @@ class Table:
             add["stats"] = file.stats
         if file.vector is not None:
             add["deletionVector"] = self._vector(file)
-        if file.base_row_id is not None:
+        if file.base_row_id is not None and segment.capture == "row_tracking":
             add["baseRowId"] = file.base_row_id
             add["defaultRowCommitVersion"] = file.row_commit_version
         return add
@@ -326,7 +337,19 @@ class Table:
 def lines(table: Table, segment: Segment, listed: Collection[Listed]) -> Iterator[bytes]:
     """Yield the commit file of a slice, line by line."""
     marks = {one[0] for listing in listed for one in listing.sides}
-    for action in table.header(segment, "".join(sorted(marks))):
+    one_sided = segment.capture == "change_files" and all(len(one.sides) == 1 for one in listed)
+    for action in table.header(segment, "".join(sorted(marks)), one_sided=one_sided):
         yield json.dumps(action).encode() + b"\n"
     for file in listed:
-        yield json.dumps({"add": table.add(segment, file)}).encode() + b"\n"
+        yield json.dumps({"add": table.add(segment, file, one_sided=one_sided)}).encode() + b"\n"
+
+
+def _field(name: str, kind: str) -> dict[str, Any]:
+    return {"name": name, "type": kind, "nullable": True, "metadata": {}}
+
+
+def _partition_of(listed: Listed, *, one_sided: bool) -> dict[str, str]:
+    if not one_sided:
+        return {SIDES: ",".join(listed.sides)}
+    mark, version, time = parts_of(listed.sides[0])
+    return {SIDES: mark, SIDE_VERSION: version, SIDE_TIME: time}

@@ -11,6 +11,7 @@ a slice shows no more than the rows that one side has and the other has not, by 
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import unquote
@@ -23,8 +24,8 @@ from delta_cdc.changes.slices import (
     location,
     side,
 )
-from delta_cdc.errors import CaptureUnavailable
-from delta_cdc.log import vectors
+from delta_cdc.errors import CaptureUnavailable, ReservedColumnName
+from delta_cdc.log import slice_feed, vectors
 from delta_cdc.log.actions import Add, DeletionVector, MetaData, Remove
 from delta_cdc.log.checkpoint import key_of
 from delta_cdc.log.slice_table import File, Listed, Table, lines
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from delta_cdc.log.checkpoint import Key
     from delta_cdc.spec import Segment
 
+_log = logging.getLogger(__name__)
+
 S = TypeVar("S", ApplySpec, ReadSpec)
 #: Commits whose files are held at once, and deletion vectors.
 _BATCH = 16
@@ -50,21 +53,31 @@ _COMMIT = "_delta_log/00000000000000000000.json"
 def prepared(spec: S, root: str, storage_options: dict[str, str] | None = None) -> S:
     """Write the slices that a spec's segments are read through.
 
-    :param root: folder of the slices, as Spark names it; of nobody else, and not used for other work
+    :param root: folder of the slices, as Spark names it; of nobody else, and not used for other work; "" is
+        none
     :param storage_options: of the source and of the folder
-    :return: the spec with ``slices_uri``; where no segment needs a slice the same spec, nothing is written
+    :return: the spec with ``slices_uri`` and with the segments that are sliced; the same spec where none is
+    :raises CaptureUnavailable: there is no folder, and a segment needs one
     :raises DeltaCdcError: see :func:`write_slice`
     """
-    wanted = [
-        (segment, step.ending_version)
+    steps = tuple(
+        step
+        if step.staging is not None
+        else replace(
+            step,
+            segments=write_slices(
+                spec.source_uri,
+                step.segments,
+                root,
+                at=step.ending_version,
+                storage_options=storage_options,
+            ),
+        )
         for step in spec.steps
-        for segment in step.segments
-        if segment.needs_slice and step.staging is None
-    ]
-    if not wanted:
+    )
+    if not any(segment.sliced for step in steps for segment in step.segments):
         return spec
-    _write_all(spec.source_uri, wanted, root, storage_options)
-    return replace(spec, slices_uri=root)
+    return replace(spec, steps=steps, slices_uri=root)
 
 
 def write_slices(
@@ -74,27 +87,43 @@ def write_slices(
     *,
     at: int,
     storage_options: dict[str, str] | None = None,
-) -> None:
-    """Write the slices of those segments of a range that need one.
+) -> tuple[Segment, ...]:
+    """Write the slices of the segments of a range.
 
     :param table: path or URI of the source
     :param root: folder of the slices; see :func:`prepared`
     :param at: the version whose schema the slices have, the end of the range
+    :return: the segments, those that are to be read through their slices marked as such
+    :raises CaptureUnavailable: there is no folder, and a segment needs one
     :raises DeltaCdcError: see :func:`write_slice`
     """
-    _write_all(table, [(one, at) for one in segments if one.needs_slice], root, storage_options)
+    given = tuple(segments)
 
-
-def _write_all(
-    table: str, wanted: list[tuple[Segment, int]], root: str, storage_options: dict[str, str] | None
-) -> None:
-    async def write() -> None:
+    async def write() -> tuple[Segment, ...]:
         log = DeltaLog(table, storage_options)
-        for segment, version in wanted:
-            await write_slice(log, segment, location(root, segment), storage_options, schema_version=version)
+        found = []
+        for segment in given:
+            folder = location(root, segment)
+            written = await write_slice(log, segment, folder, storage_options, schema_version=at)
+            found.append(replace(segment, sliced=written))
+        return tuple(found)
 
-    if wanted:
-        run_sync(write())
+    if root:
+        return run_sync(write()) if given else given
+    needed = next((segment for segment in given if segment.needs_slice), None)
+    if needed is not None:
+        raise no_folder(needed)
+    return given
+
+
+def no_folder(segment: Segment) -> CaptureUnavailable:
+    """Build the error for a segment that needs a slice, where nothing is there to put it."""
+    return CaptureUnavailable(
+        f"Versions {segment.starting_version}-{segment.ending_version} are read by {segment.capture} through "
+        "a small log that lists their files, and the executors of this session do not see the folders of "
+        "this machine.",
+        remedy="name a folder with scratch= that this process and all executors reach.",
+    )
 
 
 async def write_slice(
@@ -104,7 +133,7 @@ async def write_slice(
     storage_options: dict[str, str] | None = None,
     *,
     schema_version: int | None = None,
-) -> None:
+) -> bool:
     """Write the slice of a segment; one that is there already is written over.
 
     :param log: of the source
@@ -112,15 +141,31 @@ async def write_slice(
     :param storage_options: of the folder
     :param schema_version: the version whose schema the slice has, the end of the whole range; None is the
         segment's last version
+    :return: whether it was written; False only for the change data feed, where Delta's own reader has to
+        read the segment: then nothing is
     :raises CaptureUnavailable: a file of the segment cannot be read by the segment's capture
     :raises VersionsExpired: what the log says of a file was cleaned
     :raises ReservedColumnName: the source has a column of the name that the slice adds
     """
     version = segment.ending_version if schema_version is None else schema_version
     table = Table(log.uri, *await log.described(version))
-    table.check(segment)
-    listed = await (_net if segment.net else _by_commit)(log, segment, table)
-    await put_stream(folder, _COMMIT, lines(table, segment, listed), storage_options)
+    try:
+        table.check(segment)
+        if segment.capture == "change_files":
+            listed = await slice_feed.files(log, segment, table, version)
+        else:
+            listed = await (_net if segment.net else _by_commit)(log, segment, table)
+        await put_stream(folder, _COMMIT, lines(table, segment, listed), storage_options)
+    except (slice_feed.NotSliceableError, CaptureUnavailable, ReservedColumnName) as why:
+        if segment.needs_slice:
+            raise
+        _log.info("Delta's own reader reads versions %s-%s of %s: %s", *_ends(segment), log.uri, why)
+        return False
+    return True
+
+
+def _ends(segment: Segment) -> tuple[int, int]:
+    return segment.starting_version, segment.ending_version
 
 
 async def net_bytes(log: DeltaLog, commits: Sequence[Commit]) -> int | None:

@@ -396,6 +396,13 @@ class DeltaLog:
         path = vectors.file_of(place) if kind == "u" else place
         return vectors.checked(await self._storage.read_range(path, vector.offset or 0, size + 8))
 
+    async def has_vector(self, vector: DeletionVector) -> bool:
+        """Return whether the file of a deletion vector is there, as :meth:`has_file`."""
+        place = vector.path_or_inline or ""
+        return vector.storage_type == "i" or await self.has_file(
+            vectors.file_of(place) if vector.storage_type == "u" else place
+        )
+
     # -- presence ---------------------------------------------------------------------------------
     async def has_file(self, path: str) -> bool:
         """Return whether a data or change file named by an action is there: one request.

@@ -37,6 +37,10 @@ class UnreadableVectorError(ValueError):
     """Bytes that are no deletion vector in the portable form."""
 
 
+class BeyondVectorError(UnreadableVectorError):
+    """A vector of rows beyond 2^32, which no file has."""
+
+
 def file_of(place: str) -> str:
     """Return the path (percent-encoded) of the file of the table whose UUID, after a folder's name, stands in
     Z85.
@@ -100,12 +104,12 @@ def positions(data: bytes) -> Positions:
     """
     try:
         magic, count = struct.unpack_from("<IQ", data)
-        if magic != _MAGIC or count > 1:
-            raise UnreadableVectorError(f"form {magic} with {count} bitmaps")
+        if magic != _MAGIC:
+            raise UnreadableVectorError(f"its form is {magic}")
         if not count:
             return {}
-        if struct.unpack_from("<I", data, 12)[0] != 0:
-            raise UnreadableVectorError("it masks rows beyond 2^32")
+        if count > 1 or struct.unpack_from("<I", data, 12)[0] != 0:
+            raise BeyondVectorError("it masks rows beyond 2^32")
         return _bitmap(data, 16)
     except struct.error as error:
         raise UnreadableVectorError(f"it ends too early ({error})") from error

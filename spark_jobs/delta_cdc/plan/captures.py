@@ -31,9 +31,9 @@ CROSSOVER = 1.0
 WORTHWHILE = 16 * 1024 * 1024
 #: Tag of a commit that promises to have kept the ids of the rows it copied.
 IDS_KEPT = "delta.rowTracking.preserved"
-#: One scan of Delta's feed holds so many versions; each one that is read by comparing deletion vectors adds a
-#: scan or two of its own, and the driver plans them all.
-MOST_VERSIONS, MOST_COMPARED = 500, 100
+#: One plan holds so many versions of the feed. Each one that Delta's own reader reads by comparing deletion
+#: vectors adds a scan or two, and costs a CPU second or more: benchmarks/changes.py.
+MOST_VERSIONS, MOST_COMPARED = 500, 20
 
 
 @dataclass(frozen=True)
@@ -122,8 +122,11 @@ async def capture(table: Table, commits: Sequence[Commit], options: QueryOptions
     return Captured(tuple(found), notes)
 
 
-def beyond_limits(segments: Iterable[Segment], commits: Sequence[Commit]) -> int | None:
-    """Return the version at which the feed's segments get too long for one plan; None where they don't."""
+def beyond_limits(segments: Iterable[Segment], commits: Sequence[Commit], *, scratch: bool) -> int | None:
+    """Return the version at which the feed's segments get too long for one plan; None where they don't.
+
+    :param scratch: the feed is read through slices, where deletion vectors are compared already
+    """
     counted = compared = 0
     for segment in segments:
         if segment.needs_slice:
@@ -132,7 +135,7 @@ def beyond_limits(segments: Iterable[Segment], commits: Sequence[Commit]) -> int
             if not commit.changes_data or not _holds(segment, commit.version):
                 continue
             counted += 1
-            compared += commit.compares_vectors
+            compared += commit.compares_vectors and not scratch
             if counted > MOST_VERSIONS or compared > MOST_COMPARED:
                 return commit.version
     return None

@@ -33,6 +33,7 @@ class ChangesRequest:
     :param starting_timestamp: the start as a time (ISO 8601 with offset): the first version at or after it
     :param ending_timestamp: the end as a time: the last version at or before it
     :param options: the query and how it is to be read
+    :param scratch: a folder for slices will be there; without, Delta's own reader reads the change feed
     :param storage_options: options of the object store, as delta-rs names them
     """
 
@@ -42,6 +43,7 @@ class ChangesRequest:
     starting_timestamp: str | None = None
     ending_timestamp: str | None = None
     options: QueryOptions = field(default_factory=QueryOptions)
+    scratch: bool = True
     storage_options: dict[str, str] | None = field(default=None, repr=False)
 
     def check(self) -> None:
@@ -115,7 +117,9 @@ async def plan_changes_async(request: ChangesRequest, *, now_ms: int | None = No
     now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
     table = captures.Table(log, at_end, newest, now)
     found = await captures.capture(table, commits, request.options)
-    _refuse_too_long(newest.uri, versions, captures.beyond_limits(found.segments, commits))
+    _refuse_too_long(
+        newest.uri, versions, captures.beyond_limits(found.segments, commits, scratch=request.scratch)
+    )
     return ChangesPlan(
         newest.uri, versions, found.segments, (*notes, *found.notes), at_end.schema_columns, at_end.version
     )

@@ -245,7 +245,7 @@ async def _within_limits(
         at_end = await _state_at(sight, chosen, commits[-1].version)
         table = captures.Table(sight.log, at_end, sight.source, sight.now_ms)
         captured = await captures.capture(table, commits, options)
-        too_much = captures.beyond_limits(captured.segments, commits)
+        too_much = captures.beyond_limits(captured.segments, commits, scratch=sight.request.scratch)
         if too_much is None:
             yield commits, captured
             return

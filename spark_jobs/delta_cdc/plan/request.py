@@ -45,6 +45,7 @@ class Request:
     :param max_bytes: at most so many bytes to read by the log, but at least one version
     :param single_driver: the user vouches that only one Spark driver at a time writes; needed on S3 without
         a log store for several writers
+    :param scratch: a folder for slices will be there; without, Delta's own reader reads the change feed
     :param storage_options: options of the object store, as delta-rs names them
     """
 
@@ -59,6 +60,7 @@ class Request:
     max_bytes: int | None = None
     single_driver: bool = False
     run_id: str = ""
+    scratch: bool = True
     storage_options: dict[str, str] | None = field(default=None, repr=False)
 
     def check(self) -> None:

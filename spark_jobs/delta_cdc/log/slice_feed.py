@@ -1,0 +1,268 @@
+"""The files of a slice of the change data feed: commit by commit those that Delta's own reader takes.
+
+A commit with change files is told by these alone. Else what it adds as data was inserted, and what it removes
+was deleted. A file on both sides had other rows masked: those masked anew were deleted, and those unmasked
+were inserted; the slice shows of the file just them, by a deletion vector that masks all the others.
+
+Whatever is not as expected leaves the segment to Delta's own reader.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import unquote
+
+from delta_cdc.changes.slices import CHANGED_MARK, DELETED_MARK, INSERTED_MARK, side
+from delta_cdc.errors import CorruptLog, LogGap, VersionsExpired
+from delta_cdc.log import vectors
+from delta_cdc.log.actions import Add, Cdc, CommitFold, DeletionVector, MetaData, Remove
+from delta_cdc.log.checkpoint import num_records
+from delta_cdc.log.slice_table import File, Listed
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+
+    from delta_cdc.log.actions import Commit
+    from delta_cdc.log.checkpoint import Key
+    from delta_cdc.log.slice_table import Table
+    from delta_cdc.log.table import DeltaLog
+    from delta_cdc.spec import Segment
+
+#: Commits whose files are held at once, and files whose deletion vectors are.
+_BATCH = 16
+#: More is not held in memory, here and by Spark's driver: files of a slice, bytes of its vectors.
+MOST_FILES, MOST_VECTOR_BYTES = 100_000, 32 * 1024 * 1024
+_MODE = "delta.columnMapping.mode"
+_ID, _PHYSICAL_NAME = "delta.columnMapping.id", "delta.columnMapping.physicalName"
+_BY_ID = "id"
+
+
+class NotSliceableError(Exception):
+    """The segment has to be read by Delta's own reader; says why."""
+
+
+class _Told(NamedTuple):
+    """What a commit says of the rows."""
+
+    commit: Commit
+    metadata: list[MetaData]
+    removed: list[File]
+    added: list[File]
+    changed: list[File]
+
+
+async def files(log: DeltaLog, segment: Segment, table: Table, at: int) -> Collection[Listed]:
+    """List the files of a segment of the feed, each with its sides.
+
+    :param table: the source as of version ``at``
+    :param at: not before the segment's end
+    :raises NotSliceableError: see there
+    :raises CorruptLog: a deletion vector is damaged
+    :raises VersionsExpired: the file of a deletion vector is gone
+    """
+    found: dict[Key, Listed] = {}
+    sides: list[tuple[str, int, File]] = []
+    commits: list[Commit] = []
+    described: list[MetaData] = []
+    room = MOST_VECTOR_BYTES
+    for start in range(segment.starting_version, segment.ending_version + 1, _BATCH):
+        versions = range(start, min(start + _BATCH, segment.ending_version + 1))
+        for told in await asyncio.gather(*[_read(log, version) for version in versions]):
+            commits.append(told.commit)
+            described += told.metadata
+            if told.commit.changes_data:
+                async for mark, file in _Sides(log, told):
+                    sides.append((mark, told.commit.version, file))
+                    room -= len(file.vector.path_or_inline or "") if file.vector is not None else 0
+            if len(sides) > MOST_FILES or room < 0:
+                raise NotSliceableError("too many files")
+    await _check_schemas(log, segment, table, described, at)
+    times = await log.timestamps(range(segment.starting_version, segment.ending_version + 1), commits)
+    for mark, version, file in sides:
+        listed = found.setdefault(file.key, Listed(file))
+        listed.file = listed.file.filled(file)
+        listed.sides.append(side(mark, version, times[version]))
+    for listed in found.values():
+        _check_file(table, listed)
+    return found.values()
+
+
+async def _read(log: DeltaLog, version: int) -> _Told:
+    fold, told = CommitFold(), _Told(None, [], [], [], [])  # type: ignore[arg-type]
+    async for action in log.actions(version):
+        fold.add(action)
+        if isinstance(action, MetaData):
+            told.metadata.append(action)
+        elif isinstance(action, Cdc):
+            told.changed.append(
+                File(action.path, version, action.size, action.partition_values, None, None, None)
+            )
+        elif isinstance(action, Add | Remove) and action.data_change:
+            (told.added if isinstance(action, Add) else told.removed).append(_file(version, action))
+        if len(told.added) + len(told.removed) + len(told.changed) > 2 * MOST_FILES:
+            raise NotSliceableError(f"too many files in version {version}")
+    return told._replace(commit=fold.commit(version, sha256="", modified=0))
+
+
+def _file(version: int, action: Add | Remove) -> File:
+    """Return what reading the file takes; row ids are nothing to the feed."""
+    return File(
+        action.path,
+        version,
+        action.size,
+        action.partition_values,
+        None,
+        None,
+        action.deletion_vector,
+        num_records(action.stats),
+    )
+
+
+# -- the sides of a commit ------------------------------------------------------------------------
+class _Sides:
+    """Yields what happened to the files of a commit: (mark, file)."""
+
+    def __init__(self, log: DeltaLog, told: _Told) -> None:
+        self._log = log
+        self._told = told
+        self._version = told.commit.version
+
+    async def __aiter__(self) -> AsyncIterator[tuple[str, File]]:
+        if self._told.changed:
+            for file in self._told.changed:
+                yield CHANGED_MARK, file
+            return
+        removed, added = self._by_path(self._told.removed), self._by_path(self._told.added)
+        for path, file in removed.items():
+            if path not in added:
+                yield DELETED_MARK, file
+        for path, file in added.items():
+            if path not in removed:
+                yield INSERTED_MARK, file
+        both = [(file, added[path]) for path, file in removed.items() if path in added]
+        for start in range(0, len(both), _BATCH):
+            pairs = [self._remasked(before, after) for before, after in both[start : start + _BATCH]]
+            for found in await asyncio.gather(*pairs):
+                for mark, file in found:
+                    yield mark, file
+
+    def _by_path(self, found: Sequence[File]) -> dict[str, File]:
+        by_path = {unquote(file.path): file for file in found}
+        if len(by_path) < len(found):
+            raise NotSliceableError(f"version {self._version} names a file twice")
+        return by_path
+
+    async def _remasked(self, before: File, after: File) -> list[tuple[str, File]]:
+        """Return the file with the rows that were masked, and with those that were unmasked."""
+        if before.key == after.key:
+            raise NotSliceableError(f"version {self._version} exchanges {after.path} for itself")
+        old, new = await asyncio.gather(self._masked(before), self._masked(after))
+        file = after.filled(before)
+        rows = after.rows if before.rows is None else before.rows
+        if rows is None or (after.rows is not None and after.rows != rows):
+            raise NotSliceableError(f"version {self._version} does not tell how many rows {after.path} has")
+        found = []
+        for mark, shown in (
+            (DELETED_MARK, vectors.minus(new, old)),
+            (INSERTED_MARK, vectors.minus(old, new)),
+        ):
+            if shown:
+                found.append((mark, self._showing(file, shown, rows)))
+        return found
+
+    def _showing(self, file: File, shown: vectors.Positions, rows: int) -> File:
+        last = max(shown)
+        if (last << 16) + shown[last].bit_length() > rows:
+            raise NotSliceableError(f"version {self._version} masks rows that {file.path} does not have")
+        masked = rows - vectors.count(shown)
+        if not masked:
+            return replace(file, vector=None)
+        data = vectors.all_but(shown, rows)
+        text = vectors.encode(data)
+        return replace(file, vector=DeletionVector(f"i{text}", masked, "i", text, size_in_bytes=len(data)))
+
+    async def _masked(self, file: File) -> vectors.Positions:
+        if file.vector is None:
+            return {}
+        try:
+            return vectors.positions(await self._log.vector(file.vector))
+        except vectors.BeyondVectorError as error:
+            raise NotSliceableError(f"{file.path}: {error}") from error
+        except FileNotFoundError as error:
+            if await self._log.has_vector(file.vector):
+                raise NotSliceableError(f"the deletion vector of {file.path} cannot be looked up") from error
+            raise VersionsExpired(
+                f"The deletion vector of {file.path}, which tells the changes of version {self._version} of "
+                f"{self._log.uri}, is gone (VACUUM).",
+                remedy="load the target anew, and raise delta.deletedFileRetentionDuration on the table so "
+                "that it outlasts the longest pause of this pipeline.",
+            ) from error
+        except vectors.UnreadableVectorError as error:
+            raise CorruptLog(
+                f"The deletion vector of {file.path} (version {self._version} of {self._log.uri}) is "
+                f"damaged: {error}.",
+                remedy="bring its file back from a backup, or load the target anew.",
+            ) from error
+
+
+# -- what else has to hold ------------------------------------------------------------------------
+def _check_file(table: Table, listed: Listed) -> None:
+    file = listed.file
+    if file.partition_values is None or file.size is None:
+        raise NotSliceableError(f"the log does not tell what {file.path} is")
+    names = file.partition_values.keys()
+    # Where columns are mapped, Spark leaves out those that are NULL.
+    if names != table.partition_names and not (table.is_mapped and names < table.partition_names):
+        raise NotSliceableError(f"{file.path} is partitioned otherwise")
+    if file.vector is not None and "deletionVectors" not in table.protocol.reader_features:
+        raise NotSliceableError("the table has no deletion vectors any more")
+    if listed.sides[0][0] == CHANGED_MARK and table.metadata.configuration.get(_MODE) == _BY_ID:
+        raise NotSliceableError("the column of change types has no id, and columns are mapped by id")
+
+
+async def _check_schemas(
+    log: DeltaLog, segment: Segment, table: Table, described: list[MetaData], at: int
+) -> None:
+    """Refuse files whose columns have other names inside than the table has now, or other partitions."""
+    last = segment.ending_version
+    later = await log.commits(range(last + 1, at + 1))
+    if not described and all(commit.metadata is None for commit in later):
+        return
+    if segment.starting_version > 0:
+        try:
+            described = [(await log.described(segment.starting_version - 1))[1], *described]
+        except (VersionsExpired, LogGap) as error:
+            raise NotSliceableError(f"no telling which columns files have: {error}") from error
+    now = _physical(table.metadata)
+    for metadata in described:
+        if metadata.partition_columns != table.metadata.partition_columns:
+            raise NotSliceableError("the partition columns changed")
+        for path, name in _physical(metadata).items():
+            if now.get(path, name) != name:
+                raise NotSliceableError(f"the column {path} has another name in older files")
+
+
+def _physical(metadata: MetaData) -> dict[str, tuple[str, Any]]:
+    """Return under which name and id each column stands in files."""
+    mode = metadata.configuration.get(_MODE, "none")
+    try:
+        schema = json.loads(metadata.schema_string)
+        return dict(_fields(schema, "", is_mapped=mode != "none", by_id=mode == _BY_ID))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise NotSliceableError(f"a schema is not readable ({error!r})") from error
+
+
+def _fields(of: Any, path: str, *, is_mapped: bool, by_id: bool) -> Iterator[tuple[str, tuple[str, Any]]]:
+    if not isinstance(of, dict):
+        return
+    for entry in of.get("fields", ()):
+        own = f"{path}.{entry['name'].lower()}"
+        metadata = entry.get("metadata") or {}
+        name = metadata.get(_PHYSICAL_NAME, entry["name"]) if is_mapped else entry["name"]
+        yield own, (name, metadata.get(_ID) if by_id else None)
+        yield from _fields(entry["type"], own, is_mapped=is_mapped, by_id=by_id)
+    for inside in ("elementType", "keyType", "valueType"):
+        yield from _fields(of.get(inside), f"{path}.{inside}", is_mapped=is_mapped, by_id=by_id)

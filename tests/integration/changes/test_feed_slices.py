@@ -1,0 +1,214 @@
+"""The change data feed through slices: exactly what Delta's own reader gives, or that reader itself."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from delta_cdc import read_changes
+from delta_cdc.changes import rows as change
+from delta_cdc.changes import slices
+from delta_cdc.changes.feed import METADATA_COLUMNS, ORDER
+from delta_cdc.errors import CorruptLog, VersionsExpired
+from delta_cdc.log import DeltaLog, run_sync
+from delta_cdc.log.slices import write_slices
+from delta_cdc.spec import Segment
+from delta_cdc.sql import quote, table
+from tests.support.oracle import plain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+FIRST = (
+    "INSERT INTO {t} SELECT /*+ COALESCE(1) */ id, concat('n', id), "
+    "CASE id % 4 WHEN 0 THEN 'a b%/c=d' WHEN 1 THEN NULL WHEN 2 THEN 'ü#+' ELSE 'x' END FROM range(0, 40)"
+)
+#: Masks rows twice in one file, unmasks some and all of them, exchanges files, and rewrites them.
+EVERYTHING = (
+    "DELETE FROM {t} WHERE id IN (0, 5, 6, 7)",
+    "DELETE FROM {t} WHERE id IN (1, 4, 8, 10)",
+    "UPDATE {t} SET `na.me` = 'u', part = IF(id = 12, NULL, part) WHERE id IN (9, 12)",
+    (
+        "MERGE INTO {t} t USING (SELECT explode(array(2, 3, 11, 90)) AS k) s ON t.id = s.k "
+        "WHEN MATCHED AND s.k = 3 THEN DELETE WHEN MATCHED THEN UPDATE SET t.`na.me` = 'm' "
+        "WHEN NOT MATCHED THEN INSERT (id, `na.me`, part) VALUES (s.k, 'new', 'a b%/c=d')"
+    ),
+    "RESTORE TABLE {t} TO VERSION AS OF 2",
+    "OPTIMIZE {t}",
+    "MERGE INTO {t} t USING (SELECT 2 AS k) s ON t.id = s.k WHEN MATCHED AND false THEN DELETE",
+    "INSERT INTO {t} VALUES (91, '', ''), (92, NULL, NULL)",
+    "DELETE FROM {t} WHERE part = 'x'",
+    "RESTORE TABLE {t} TO VERSION AS OF 1",
+    "DELETE FROM {t} WHERE id IN (2, 20)",
+    "INSERT OVERWRITE {t} SELECT id + 1, `na.me`, part FROM {t} WHERE id < 9",
+    "DELETE FROM {t}",
+)
+
+
+@dataclass
+class Source:
+    """A table and its slices."""
+
+    spark: SparkSession
+    path: str
+    folder: Path
+
+    def sql(self, *statements: str) -> None:
+        for statement in statements:
+            self.spark.sql(statement.format(t=table(self.path)))
+
+    @property
+    def newest(self) -> int:
+        return run_sync(DeltaLog(self.path).newest_version())
+
+    def columns(self) -> tuple[str, ...]:
+        return run_sync(DeltaLog(self.path).snapshot()).schema_columns
+
+    def feed(self, start: int, end: int) -> DataFrame:
+        reader = self.spark.read.format("delta").option("readChangeFeed", "true")
+        return reader.option("startingVersion", start).option("endingVersion", end).load(self.path)
+
+    def sliced(self, start: int, end: int) -> Segment:
+        (segment,) = write_slices(
+            self.path, [Segment(start, end, "change_files", "", 0)], str(self.folder), at=self.newest
+        )
+        return segment
+
+    def rows(self, segment: Segment) -> DataFrame:
+        assert segment.sliced
+        return slices.change_rows(self.spark, segment, str(self.folder), self.columns())
+
+    def agrees(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Compare ranges with the feed, all of them by two queries."""
+        from pyspark.sql import functions as F
+
+        wanted = [quote(name) for name in (*self.columns(), *METADATA_COLUMNS)]
+        feed = self.feed(0, self.newest).select(*wanted)
+        ours = [
+            self.rows(self.sliced(*span)).select(F.lit(f"{span}").alias("span"), *wanted, ORDER)
+            for span in ranges
+        ]
+        whole = reduce(lambda left, right: left.union(right), ours)
+        assert [one.dataType for one in ours[0].schema[1:-1]] == [one.dataType for one in feed.schema]
+        told: dict[str, Counter[Any]] = {f"{span}": Counter() for span in ranges}
+        for row in whole.collect():
+            told[row["span"]][plain(tuple(row)[1:-1])] += 1
+            assert row[ORDER] == row["_commit_version"]
+        expected = [plain(tuple(row)) for row in feed.collect()]
+        for start, end in ranges:
+            assert told[f"{(start, end)}"] == Counter(row for row in expected if start <= row[-2] <= end)
+
+
+@pytest.fixture
+def make(spark: SparkSession, tmp_path: Path) -> Callable[..., Source]:
+    def made(layout: str = "PARTITIONED BY (part)", **properties: str) -> Source:
+        source = Source(spark, str(tmp_path / "t % a#b+ü"), tmp_path / "slices")
+        given = {"enableChangeDataFeed": "true", "enableDeletionVectors": "true", **properties}
+        named = ", ".join(f"'delta.{name.replace('_', '.')}' = '{value}'" for name, value in given.items())
+        source.sql(
+            f"CREATE TABLE {{t}} (id BIGINT, `na.me` STRING, part STRING) USING delta {layout} "
+            f"TBLPROPERTIES ({named})"
+        )
+        return source
+
+    return made
+
+
+@pytest.mark.parametrize(
+    ("layout", "properties"),
+    [
+        ("PARTITIONED BY (part)", {"columnMapping_mode": "name", "enableRowTracking": "true"}),
+        ("", {"enableDeletionVectors": "false"}),
+        ("", {}),
+    ],
+    ids=["vectors, partitioned, mapped, tracked", "copy on write", "vectors"],
+)
+def test_every_version_is_what_the_feed_says(
+    make: Callable[..., Source], layout: str, properties: dict[str, str]
+) -> None:
+    source = make(layout, **properties)
+    source.sql(FIRST, *EVERYTHING)
+    newest = source.newest
+    assert newest >= len(EVERYTHING) - 2, "OPTIMIZE and the MERGE of nothing need not make a version"
+    source.agrees(
+        [
+            (0, newest),
+            (3, 6),
+            *[(version, version) for version in range(2, newest + 1)],
+        ]
+    )
+
+
+def test_change_files_and_whole_files_have_one_side_each(make: Callable[..., Source]) -> None:
+    """So its version is a partition column of the slice, and no text has to be taken apart row by row."""
+    source = make("", enableDeletionVectors="false")
+    source.sql(FIRST, "UPDATE {t} SET `na.me` = 'u' WHERE id < 3")
+    segment = source.sliced(1, 2)
+    assert segment.sliced
+    add = action(source.folder, segment, "add")[-1]
+    assert add["partitionValues"][slices.SIDES] == "c"
+    assert add["partitionValues"][slices.SIDE_VERSION] == "2"
+
+
+def test_tables_mapped_by_id_are_left_to_deltas_reader(make: Callable[..., Source]) -> None:
+    """The column of change types has no id in the files; where there are no change files, it isn't needed."""
+    source = make(columnMapping_mode="id")
+    source.sql(FIRST, "DELETE FROM {t} WHERE id = 4", "UPDATE {t} SET `na.me` = 'u' WHERE id = 3")
+    source.agrees([(1, 2)])
+    segment = source.sliced(1, 3)
+    assert not segment.sliced
+    assert not (source.folder / f"{1:020d}-{3:020d}").exists()
+    found = read_changes(source.spark, source.path, starting_version=1, raw=True)
+    assert bag(found) == bag(source.feed(1, 3).select(*map(quote, found.columns)))
+
+
+def test_without_a_folder_delta_reads(make: Callable[..., Source], monkeypatch: pytest.MonkeyPatch) -> None:
+    source = make()
+    source.sql(FIRST, "DELETE FROM {t} WHERE id = 4")
+    read: list[tuple[int, int]] = []
+    real = change.feed.change_rows
+
+    def by_delta(session: Any, uri: str, start: int, end: int, *given: Any, **named: Any) -> DataFrame:
+        read.append((start, end))
+        return real(session, uri, start, end, *given, **named)
+
+    monkeypatch.setattr(change.feed, "change_rows", by_delta)
+    sliced = bag(read_changes(source.spark, source.path, starting_version=1, raw=True))
+    assert read == []
+    monkeypatch.setattr("delta_cdc.api.folder_for", lambda *_: "")
+    assert bag(read_changes(source.spark, source.path, starting_version=1, raw=True)) == sliced
+    assert read == [(1, 2)]
+
+
+def test_damaged_and_missing_vectors(make: Callable[..., Source]) -> None:
+    source = make("")
+    source.sql(FIRST, "DELETE FROM {t} WHERE id = 4")
+    (vector,) = Path(source.path).glob("*.bin")
+    whole = vector.read_bytes()
+    vector.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    with pytest.raises(CorruptLog, match=r"part-.*version 2 .*checksum"):
+        source.sliced(1, 2)
+    vector.write_bytes(whole[:-6])
+    with pytest.raises(CorruptLog, match=r"ends too early|checksum"):
+        source.sliced(1, 2)
+    vector.unlink()
+    with pytest.raises(VersionsExpired, match=r"part-.*version 2 .*VACUUM"):
+        source.sliced(1, 2)
+
+
+def action(folder: Path, segment: Segment, kind: str) -> list[dict[str, Any]]:
+    name = f"{segment.starting_version:020d}-{segment.ending_version:020d}"
+    text = (folder / name / "_delta_log" / f"{0:020d}.json").read_text()
+    return [line[kind] for line in map(json.loads, text.splitlines()) if kind in line]
+
+
+def bag(rows: DataFrame) -> Counter[Any]:
+    return Counter(plain(tuple(row)) for row in rows.collect())

@@ -1,0 +1,331 @@
+"""Which files a slice of the change data feed names, and when Delta's own reader has to read."""
+
+from __future__ import annotations
+
+import json
+import random
+import struct
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from delta_cdc.changes import slices
+from delta_cdc.errors import CaptureUnavailable, CorruptLog, VersionsExpired
+from delta_cdc.log import slice_feed, vectors
+from delta_cdc.log.slices import prepared, write_slices
+from delta_cdc.spec import ApplyOptions, ApplySpec, Segment, Step
+from tests.support.logs import EPOCH, FEED, SECOND, LogTable, field_of
+from tests.support.random_logs import seeds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+#: What a table with deletion vectors needs of its reader.
+PROTOCOL = {
+    "minReaderVersion": 3,
+    "minWriterVersion": 7,
+    "readerFeatures": ["deletionVectors"],
+    "writerFeatures": ["deletionVectors", "changeDataFeed", "rowTracking", "domainMetadata"],
+}
+ROWS = 10
+
+
+def bits(rows: set[int]) -> vectors.Positions:
+    found: vectors.Positions = {}
+    for row in rows:
+        found[row >> 16] = found.get(row >> 16, 0) | 1 << (row & 0xFFFF)
+    return found
+
+
+def masking(rows: set[int], of: int = ROWS) -> dict[str, Any]:
+    """Return an inline vector that masks some rows."""
+    data = vectors.all_but(bits(set(range(of)) - rows), of)
+    return {
+        "storageType": "i",
+        "pathOrInlineDv": vectors.encode(data),
+        "sizeInBytes": len(data),
+        "cardinality": len(rows),
+    }
+
+
+def seen(add: dict[str, Any], of: int = ROWS) -> set[int]:
+    """Return which rows of a file a slice shows."""
+    if "deletionVector" not in add:
+        return set(range(of))
+    told = add["deletionVector"]
+    masked = vectors.positions(vectors.decode(told["pathOrInlineDv"])[: told["sizeInBytes"]])
+    assert vectors.count(masked) == told["cardinality"]
+    return {row for row in range(of) if not masked.get(row >> 16, 0) >> (row & 0xFFFF) & 1}
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> LogTable:
+    made = LogTable(tmp_path / "table", configuration={**FEED, "delta.enableRowTracking": "true"})
+    made.commit("CREATE TABLE", {"protocol": PROTOCOL}, made.metadata())
+    made.append()
+    return made
+
+
+def exchange(source: LogTable, before: set[int] | None, after: set[int] | None, *, rows: int = ROWS) -> int:
+    """Commit other masked rows of the file; None is no vector at all."""
+    (path,) = source.files[source.version]
+    shared = {"path": path, "partitionValues": {}, "size": 100, "dataChange": True}
+    remove, add = dict(shared, deletionTimestamp=EPOCH), dict(shared, modificationTime=EPOCH)
+    add["stats"] = json.dumps({"numRecords": rows})
+    if before is not None:
+        remove["deletionVector"] = masking(before, rows)
+    if after is not None:
+        add["deletionVector"] = masking(after, rows)
+    return source.commit("DELETE", {"remove": remove}, {"add": add})
+
+
+def sliced(source: LogTable, start: int, end: int | None = None) -> list[dict[str, Any]] | None:
+    """Return what the slice says; None where it was not written."""
+    root = source.path.parent / "slices"
+    last = source.version if end is None else end
+    (segment,) = write_slices(
+        source.uri, [Segment(start, last, "change_files", "", 0)], str(root), at=source.version
+    )
+    file = root / f"{start:020d}-{last:020d}" / "_delta_log" / f"{0:020d}.json"
+    assert file.exists() is segment.sliced, "nothing half"
+    return [json.loads(line) for line in file.read_text().splitlines()] if segment.sliced else None
+
+
+def adds(source: LogTable, start: int, end: int | None = None) -> list[dict[str, Any]]:
+    lines = sliced(source, start, end)
+    assert lines is not None
+    return [line["add"] for line in lines if "add" in line]
+
+
+def sides(add: dict[str, Any]) -> list[str]:
+    values = add["partitionValues"]
+    if slices.SIDE_VERSION in values:
+        return [f"{values[slices.SIDES]}{values[slices.SIDE_VERSION]}"]
+    return [side.partition("@")[0] for side in values[slices.SIDES].split(",")]
+
+
+# -- what is listed -----------------------------------------------------------------------------
+def test_change_files_stand_for_their_commit(source: LogTable) -> None:
+    cdc = {
+        "cdc": {"path": "_change_data/a%20b.parquet", "partitionValues": {}, "size": 7, "dataChange": False}
+    }
+    source.commit("UPDATE", *source.removes(), source.add(), cdc)
+    found = adds(source, 1)
+    assert [sides(add) for add in found] == [["i1"], ["c2"]]
+    assert found[1]["path"].endswith("/table/_change_data/a%20b.parquet")
+    assert found[1]["partitionValues"][slices.SIDE_TIME] == str(EPOCH + 2 * SECOND)
+
+
+def test_a_file_that_came_and_went_is_listed_once(source: LogTable) -> None:
+    source.truncate()
+    (add,) = adds(source, 1)
+    assert sides(add) == ["i1", "d2"]
+    assert add["partitionValues"][slices.SIDES] == f"i1@{EPOCH + SECOND},d2@{EPOCH + 2 * SECOND}"
+
+
+def test_commits_without_changes_are_no_side(source: LogTable) -> None:
+    source.optimize()
+    none = dict.fromkeys(("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted"), "0")
+    source.commit("MERGE", *source.removes(), source.add(), metrics=none)
+    (remove,) = source.removes()
+    remove["remove"]["partitionValues"] = {}
+    source.commit("DELETE", remove)
+    assert [sides(add) for add in adds(source, 1)] == [["i1"], ["d4"]]
+
+
+def test_row_ids_are_nothing_to_the_feed(source: LogTable) -> None:
+    """With row tracking on, Delta would refuse every file without ids."""
+    add = source.add()
+    add["add"] |= {"baseRowId": 3, "defaultRowCommitVersion": 2}
+    source.commit("WRITE", add)
+    lines = sliced(source, 1)
+    assert lines is not None
+    protocol, metadata = lines[0]["protocol"], lines[1]["metaData"]
+    assert "rowTracking" not in protocol["writerFeatures"]
+    assert "changeDataFeed" in protocol["writerFeatures"]
+    assert "delta.enableRowTracking" not in metadata["configuration"]
+    assert not any("baseRowId" in line["add"] for line in lines[2:])
+
+
+@pytest.mark.parametrize("seed", seeds(4))
+@pytest.mark.parametrize("rows", [ROWS, 70_000])
+def test_only_rows_whose_mask_changed_are_shown(source: LogTable, seed: int, rows: int) -> None:
+    draw = random.Random(seed)
+    before: set[int] | None = None
+    expected = []
+    for _ in range(8):
+        after = draw.choice([None, set(draw.sample(range(rows), draw.randint(0, 9))), set(range(rows - 3))])
+        if after == before:
+            continue
+        version = exchange(source, before, after, rows=rows)
+        left, came = (after or set()) - (before or set()), (before or set()) - (after or set())
+        expected += [(f"d{version}", left)] * bool(left) + [(f"i{version}", came)] * bool(came)
+        before = after
+    found = [(side, frozenset(seen(add, rows))) for add in adds(source, 2) for side in sides(add)]
+    assert sorted(found, key=str) == sorted(((side, frozenset(some)) for side, some in expected), key=str)
+
+
+# -- what is left to Delta's reader --------------------------------------------------------------
+def untold(source: LogTable) -> None:
+    exchange(source, None, {1})
+    text = source.file(source.version).read_text()
+    source.file(source.version).write_text(text.replace("numRecords", "numNothing"))
+
+
+def too_few(source: LogTable) -> None:
+    exchange(source, None, {1, 9})
+    text = source.file(source.version).read_text()
+    source.file(source.version).write_text(text.replace('"numRecords\\": 10', '"numRecords\\": 9'))
+
+
+def itself(source: LogTable) -> None:
+    (path,) = source.files[source.version]
+    add = source.add()
+    add["add"]["path"] = path
+    source.commit("WRITE", *source.removes(), add)
+
+
+def twice(source: LogTable) -> None:
+    source.commit("WRITE", source.add(), source.add())
+
+
+def beyond(source: LogTable) -> None:
+    exchange(source, None, {1})
+    data = struct.pack("<IQ", 1_681_511_377, 2) + bytes(24)
+    change_vector(source, {"pathOrInlineDv": vectors.encode(data), "sizeInBytes": len(data)})
+
+
+def unsized(source: LogTable) -> None:
+    (action,) = source.removes()
+    action["remove"] |= {"size": None, "partitionValues": {}}
+    source.commit("TRUNCATE", action)
+
+
+def elsewhere(source: LogTable) -> None:
+    exchange(source, None, {1})
+    change_vector(source, {"storageType": "p", "pathOrInlineDv": "viewfs://cluster/a.bin", "offset": 1})
+
+
+def without_the_feature(source: LogTable) -> None:
+    exchange(source, None, {1})
+    plain = PROTOCOL | {"readerFeatures": [], "writerFeatures": ["changeDataFeed"]}
+    source.commit("DROP FEATURE", {"protocol": plain})
+
+
+def partitioned_now(source: LogTable) -> None:
+    metadata = source.metadata()
+    metadata["metaData"]["partitionColumns"] = ["name"]
+    add = source.add()
+    add["add"]["partitionValues"] = {"name": "x"}
+    source.commit("CREATE OR REPLACE TABLE", metadata, *source.removes(), add)
+
+
+def mapped_anew(source: LogTable) -> None:
+    source.configuration = {
+        **FEED,
+        "delta.columnMapping.mode": "name",
+        "delta.columnMapping.maxColumnId": "9",
+    }
+    source.fields = [field_of("id", mapped=8), field_of("name", mapped=9)]
+    source.commit("CREATE OR REPLACE TABLE", source.metadata(), *source.removes(), source.add())
+
+
+def by_id(source: LogTable) -> None:
+    source.configuration = {**FEED, "delta.columnMapping.mode": "id", "delta.columnMapping.maxColumnId": "2"}
+    source.fields = [field_of("id", mapped=1), field_of("name", mapped=2)]
+    source.commit("CREATE OR REPLACE TABLE", source.metadata())
+    cdc = {"cdc": {"path": "_change_data/a", "partitionValues": {}, "size": 7, "dataChange": False}}
+    source.commit("UPDATE", cdc)
+
+
+def reserved(source: LogTable) -> None:
+    source.alter(field_of("id"), field_of(slices.SIDES))
+    source.append()
+
+
+def change_vector(source: LogTable, changes: dict[str, Any]) -> None:
+    file = source.file(source.version)
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    for line in lines:
+        if "add" in line:
+            line["add"]["deletionVector"] |= changes
+    file.write_text("\n".join(map(json.dumps, lines)))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "start"),
+    [
+        (untold, 2),
+        (too_few, 2),
+        (itself, 2),
+        (twice, 2),
+        (beyond, 2),
+        (unsized, 2),
+        (elsewhere, 2),
+        (without_the_feature, 2),
+        (partitioned_now, 2),
+        (mapped_anew, 2),
+        (by_id, 3),
+        (reserved, 2),
+    ],
+    ids=lambda given: given.__name__ if callable(given) else "",
+)
+def test_what_is_not_as_expected_is_left_to_deltas_reader(
+    source: LogTable, spoil: Callable[[LogTable], None], start: int
+) -> None:
+    spoil(source)
+    assert sliced(source, start) is None
+
+
+def test_too_much_is_left_to_deltas_reader(source: LogTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    source.append()
+    source.append()
+    assert sliced(source, 1) is not None
+    monkeypatch.setattr(slice_feed, "MOST_FILES", 2)
+    assert sliced(source, 1, 2) is not None
+    assert sliced(source, 0, 3) is None
+    exchange_of = LogTable(source.path.parent / "other", configuration=FEED)
+    exchange_of.commit("CREATE TABLE", {"protocol": PROTOCOL}, exchange_of.metadata())
+    exchange_of.append()
+    exchange(exchange_of, None, {1})
+    monkeypatch.setattr(slice_feed, "MOST_VECTOR_BYTES", 10)
+    assert sliced(exchange_of, 2) is None
+
+
+def test_damaged_and_missing_vectors_are_named(source: LogTable) -> None:
+    version = exchange(source, None, {1})
+    change_vector(source, {"pathOrInlineDv": "0" * 40})
+    with pytest.raises(CorruptLog, match=rf"part-00001-0\.parquet \(version {version} "):
+        sliced(source, 2)
+    change_vector(source, {"storageType": "u", "pathOrInlineDv": "^-aqEH.-t@S}K{vb[*k^", "offset": 1})
+    with pytest.raises(VersionsExpired, match=rf"part-00001-0\.parquet, .* version {version} .*VACUUM"):
+        sliced(source, 2)
+
+
+# -- who asks -----------------------------------------------------------------------------------
+def spec_of(source: LogTable, *segments: Segment) -> ApplySpec:
+    step = Step("apply", 1, source.version, 1, 0, "hash", ("id",), segments=segments)
+    return ApplySpec("p", "r", source.uri, "i", "/target", ApplyOptions(keys=("id",)), (step,))
+
+
+def test_a_prepared_spec_says_what_is_sliced(source: LogTable, tmp_path: Path) -> None:
+    itself(source)
+    times = ((1, EPOCH + SECOND),)
+    spec = spec_of(
+        source,
+        Segment(1, 1, "added_files", "", 0, timestamps=times),
+        Segment(1, 1, "change_files", "", 0),
+        Segment(2, 2, "change_files", "", 0),
+    )
+    found = prepared(spec, str(tmp_path / "slices"))
+    assert [segment.sliced for segment in found.steps[0].segments] == [True, True, False]
+    assert found.slices_uri == str(tmp_path / "slices")
+
+
+def test_without_a_folder_only_what_needs_one_fails(source: LogTable) -> None:
+    spec = spec_of(source, Segment(1, 1, "change_files", "", 0))
+    assert prepared(spec, "") == spec
+    with pytest.raises(CaptureUnavailable, match="Versions 1-1 are read by row_tracking") as failed:
+        prepared(spec_of(source, Segment(1, 1, "row_tracking", "", 0)), "")
+    assert "scratch=" in failed.value.remedy
