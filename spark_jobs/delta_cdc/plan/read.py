@@ -6,7 +6,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc import checks, gates
-from delta_cdc.errors import InvalidConfiguration
+from delta_cdc.errors import (
+    InvalidConfiguration,
+    SourceHistoryChanged,
+    SourceTableReplaced,
+    VersionsExpired,
+)
 from delta_cdc.log.store import canonical_uri, spark_uri
 from delta_cdc.log.table import DeltaLog, run_sync
 from delta_cdc.plan import ranges
@@ -37,6 +42,12 @@ if TYPE_CHECKING:
     from delta_cdc.plan.sight import Sight
     from delta_cdc.plan.staging import Batch
     from delta_cdc.reconcile import Proof
+
+
+_START_ANEW = (
+    "empty the sink, or see that a snapshot over what it holds is right, and name a new staging table: its "
+    "first batch is the whole source."
+)
 
 
 @dataclass(frozen=True)
@@ -71,8 +82,18 @@ async def plan_read_async(request: ReadRequest, memory: Memory | None = None) ->
     :raises DeltaCdcError: a named error with its remedy for everything that stops the flow
     """
     request.check()
+    try:
+        return await _decided(request, memory or Memory())
+    except (SourceTableReplaced, SourceHistoryChanged, VersionsExpired) as error:
+        if request.target is not None:
+            raise
+        # There is no target to drop.
+        raise type(error)(error.message, remedy=_START_ANEW) from error
+
+
+async def _decided(request: ReadRequest, memory: Memory) -> Plan:
     staging = DeltaLog(request.staging, request.storage_options)
-    sight, found = await _look(request, memory or Memory(), staging)
+    sight, found = await _look(request, memory, staging)
     batch, given_up = await to_go_on_with(request, sight, await fitting(sight, found))
     if batch is not None and batch.is_complete and _output(request, batch.versions) in (None, batch.output):
         text = f"Staging {staging.uri} already holds the open batch {batch.versions} of {sight.source.uri}."

@@ -15,6 +15,7 @@ from delta_cdc.errors import (
     ProofExpired,
     RangeNotContiguous,
     SchemaChangeInRange,
+    SourceHistoryChanged,
     TargetWithoutProof,
     TransactionRetentionSet,
 )
@@ -301,6 +302,21 @@ def test_a_sink_goes_on_behind_what_was_committed(tables: Tables) -> None:
     assert (plan.spec, plan.versions) == (None, VersionRange(3, 5))
     committed(tables, 11, 5)
     assert (tables.read(target=None).spec, tables.read(target=None).batch) == (None, None)
+
+
+def test_a_sink_whose_source_is_another_table_now(tables: Tables) -> None:
+    staged(tables, 7, 2, 2, batch="snapshot", committed=None)
+    committed(tables, 8, 2)
+    file = tables.source.file(2)
+    file.write_text(file.read_text().replace("Append", "append"))
+    with pytest.raises(SourceHistoryChanged) as refused:
+        tables.read(target=None)
+    assert "new staging table" in refused.value.remedy
+    tables.sealed(2)
+    file.write_text(file.read_text().replace("append", "APPEND"))
+    with pytest.raises(SourceHistoryChanged) as refused:
+        tables.read()
+    assert "new staging table" not in refused.value.remedy
 
 
 def test_nothing_that_happens_to_staging_takes_back_what_was_committed(tables: Tables) -> None:
