@@ -22,7 +22,7 @@ from delta_cdc.errors import (
 from delta_cdc.log import DeltaLog, run_sync, vectors
 from delta_cdc.log.slices import net_bytes, prepared, write_slice, write_slices
 from delta_cdc.log.storage import put_stream
-from delta_cdc.spec import ApplyOptions, ApplySpec, Segment, Staging, Step
+from delta_cdc.spec import ApplyOptions, ApplySpec, Segment, Staging, Step, fingerprint
 from tests.support.checkpoints import checkpoint
 from tests.support.http_store import HttpStore, always
 from tests.support.logs import EPOCH, SECOND, LogTable, field_of
@@ -418,11 +418,12 @@ def test_a_spec_gets_the_slices_of_its_segments(tmp_path: Path) -> None:
     made = table(tmp_path)
     made.commit("WRITE", add("a"))
     made.alter(field_of("id"), field_of("name"), field_of("more"), operation="ADD COLUMNS")
-    root = tmp_path / "slices"
-    feed, tracked = Segment(2, 2, "change_files", "", 0), segment(1, 1)
-    spec = _spec(made, tracked, feed)
-    assert prepared(spec, str(root)) == replace(spec, slices_uri=str(root))
-    assert [path.name for path in root.iterdir()] == [f"{1:020d}-{1:020d}"]
+    root, tracked = tmp_path / "slices", segment(1, 1)
+    spec = _spec(made, tracked)
+    found = prepared(spec, str(root))
+    assert found.slices_uri == str(root)
+    assert [one.sliced for one in found.steps[0].segments] == [True]
+    assert fingerprint(found) == fingerprint(spec)
     file = Path(location(str(root), tracked)) / "_delta_log" / f"{0:020d}.json"
     assert "more" in file.read_text()
 
@@ -431,12 +432,14 @@ def test_a_spec_that_needs_no_slice_stays_as_it_is(tmp_path: Path) -> None:
     made = table(tmp_path)
     made.commit("WRITE", add("a"))
     root = tmp_path / "slices"
-    feed = _spec(made, Segment(1, 1, "change_files", "", 0))
     staged = _spec(made, segment(1, 1), staging=Staging("/staging", 0, "changes"))
-    assert prepared(feed, str(root)) is feed
     assert prepared(staged, str(root)) is staged
-    write_slices(made.uri, [Segment(1, 1, "change_files", "", 0)], str(root), at=1)
     assert not root.exists()
+    # Nowhere to put it, which the change feed can do without.
+    feed = _spec(made, Segment(1, 1, "change_files", "", 0))
+    assert prepared(feed, "") is feed
+    with pytest.raises(CaptureUnavailable, match="Versions 1-1 are read by row_tracking"):
+        write_slices(made.uri, [segment(1, 1)], "", at=1)
 
 
 # -- how much a range takes -----------------------------------------------------------------------
