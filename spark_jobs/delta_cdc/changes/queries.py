@@ -206,19 +206,21 @@ def _net(rows: DataFrame, keys: Sequence[str], values: Sequence[str], place: str
     from pyspark.sql import functions as F
 
     history = _history(keys)
-    until_here = history.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    # Over the whole history it is computed once per key, not once per row.
+    whole = history.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
     state = [F.col(quote(name)) for name in values]
     along = rows.withColumns(
         {
-            _PREVIOUS: F.lag(_POSITION).over(history),
             _NEXT: F.lead(_POSITION).over(history),
-            states.BEFORE: F.first(F.when(is_before(), F.struct(*state))).over(until_here),
+            states.BEFORE: F.first(F.when(is_before(), F.struct(*state))).over(whole),
         }
     )
-    taking_turns = (F.col(_POSITION) % 2) != (F.col(_PREVIOUS) % 2)
-    single = F.coalesce(taking_turns, F.lit(True))
+    takes_turns = (F.col(_POSITION) % 2) != (F.col(_NEXT) % 2)
+    at = F.shiftright(_NEXT, 1)
     last = along.where(
-        F.when(single, F.col(_NEXT).isNull()).otherwise(_not_unique(keys, place).cast("boolean"))
+        F.when(F.col(_NEXT).isNull(), True)
+        .when(takes_turns, False)
+        .otherwise(_not_unique(keys, at, place).cast("boolean"))
     )
     existed, before = F.col(states.BEFORE).isNotNull(), F.col(states.BEFORE)
     unchanged = existed & _same(before, rows.schema, values)
@@ -268,7 +270,8 @@ def _told_by_key(rows: DataFrame, keys: Sequence[str], values: Sequence[str], pl
         .when(is_before(), "update_preimage")
         .otherwise("update_postimage")
     )
-    return along.where(F.when(unique, True).otherwise(_not_unique(keys, place).cast("boolean"))).select(
+    refused = _not_unique(keys, F.col(ORDER), place).cast("boolean")
+    return along.where(F.when(unique, True).otherwise(refused)).select(
         *[F.col(quote(name)) for name in values], told.alias(CHANGE_TYPE), *METADATA_COLUMNS[1:]
     )
 
@@ -304,41 +307,38 @@ def _raised(error: type[DeltaCdcError], parts: Sequence[str | Column]) -> Column
     return F.raise_error(F.concat(*[F.lit(text) if isinstance(text, str) else text for text in texts]))
 
 
-def _shown(column: str) -> Column:
+def _shown(value: Column) -> Column:
     from pyspark.sql import functions as F
 
-    return F.coalesce(F.substring(F.col(quote(column)).cast("string"), 1, _SHOWN), F.lit("NULL"))
+    return F.coalesce(F.substring(value.cast("string"), 1, _SHOWN), F.lit("NULL"))
 
 
-def _key(keys: Sequence[str]) -> list[str | Column]:
+def _example(keys: Sequence[str], version: Column) -> list[str | Column]:
+    """Return the text ``k = 1, l = 2, version 3``."""
+    from pyspark.sql import functions as F
+
     parts: list[str | Column] = []
     for key in keys:
-        shown = "row id" if key == ROW_ID else key
-        parts += [f"{', ' if parts else ''}{shown} = ", _shown(key)]
-    return parts
-
-
-def _version() -> list[str | Column]:
-    return [", version ", _shown(COMMIT_VERSION)]
+        parts += ["row id = " if key == ROW_ID else f"{key} = ", _shown(F.col(quote(key))), ", "]
+    return [*parts, "version ", _shown(version)]
 
 
 def _unknown(place: str) -> Column:
-    return _raised(
-        WrongReader,
-        [f"{place}: a row has the _change_type ", _shown(CHANGE_TYPE), *_version(),
-         ", which Delta's change feed does not know."],
-    )  # fmt: skip
+    from pyspark.sql import functions as F
+
+    what = _shown(F.col(CHANGE_TYPE))
+    known = ", which Delta's change feed does not know."
+    where = _example((), F.col(COMMIT_VERSION))
+    return _raised(WrongReader, [f"{place}: a row has the _change_type ", what, ", ", *where, known])
 
 
 def _null_key(keys: Sequence[str], place: str) -> Column:
-    return _raised(
-        NullKey,
-        [f"{place}: a row has NULL in a key column (", *_key(keys), *_version(), ")."],
-    )
+    from pyspark.sql import functions as F
+
+    example = _example(keys, F.col(COMMIT_VERSION))
+    return _raised(NullKey, [f"{place}: a row has NULL in a key column (", *example, ")."])
 
 
-def _not_unique(keys: Sequence[str], place: str) -> Column:
-    return _raised(
-        KeyNotUnique,
-        [f"{place}: two rows share one key (for instance ", *_key(keys), *_version(), ")."],
-    )
+def _not_unique(keys: Sequence[str], version: Column, place: str) -> Column:
+    example = _example(keys, version)
+    return _raised(KeyNotUnique, [f"{place}: two rows share one key (for instance ", *example, ")."])
