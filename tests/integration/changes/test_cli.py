@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
@@ -20,6 +21,7 @@ from delta_cdc.sql import string
 from delta_cdc.sql import table as sql_name
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -175,6 +177,23 @@ def test_what_has_no_name_is_said_shortly(spark: SparkSession, table: str, capsy
     assert "down" in said.err
     assert "read_changes in a session of your own" in said.err
     assert "\n\n" not in said.err
+
+
+def test_what_was_planned_is_what_is_read(
+    spark: SparkSession, tmp_path: Path, capsys: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit that arrives while Spark starts is not in the range that was told."""
+    path = str(tmp_path / "growing")
+    spark.sql(f"CREATE TABLE {sql_name(path)} USING delta AS SELECT 1 AS id")
+
+    @contextmanager
+    def late() -> Iterator[SparkSession]:
+        spark.sql(f"INSERT INTO {sql_name(path)} VALUES (2)")
+        yield spark
+
+    monkeypatch.setattr("delta_cdc.cli._session", late)
+    assert main(["changes", path, "--from", "0"]) == 0
+    assert capsys.readouterr().out.endswith("\n\n1 row (insert 1) in versions 0-0, read by added_files\n")
 
 
 def test_as_a_program_of_its_own(table: str, tmp_path: Path) -> None:
