@@ -250,8 +250,9 @@ async def _net(log: DeltaLog, segment: Segment, table: Table) -> Collection[List
             whole = file.filled(File.of(first - 1, state[key])) if key in state else file
             (removed if was else added).append(whole)
     found: dict[Key, Listed] = {}
-    time = dict(segment.timestamps)[last]
-    _list(found, segment, *await _differing(log, removed, added), last, time)
+    # The last commit need not have changed data.
+    times = dict(segment.timestamps) if last in dict(segment.timestamps) else await log.timestamps([last])
+    _list(found, segment, *await _differing(log, removed, added), last, times[last])
     return found.values()
 
 

@@ -196,6 +196,13 @@ def test_a_file_of_which_more_is_told_was_there_before(tmp_path: Path) -> None:
     assert found["b d3"]["baseRowId"] == 10
 
 
+def test_a_net_whose_last_commit_changes_no_data(tmp_path: Path) -> None:
+    made = table(tmp_path)
+    made.commit("WRITE", add("a"), at=EPOCH + 1)
+    made.commit("SET TBLPROPERTIES", at=EPOCH + 2)
+    assert files(written(made, segment(1, 2, net=True, data=(1,)))) == ["a i2"]
+
+
 def test_files_that_are_only_added(tmp_path: Path) -> None:
     made = table(tmp_path)
     made.commit("WRITE", add("a", None, stats='{"numRecords":3}'))
