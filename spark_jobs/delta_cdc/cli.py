@@ -229,16 +229,18 @@ def _changes(arguments: argparse.Namespace) -> int:
     typed = arguments.format == "parquet" or (arguments.format == "csv" and bool(arguments.select))
     if plan.segments or typed:
         with _session() as spark, _named(plan):
-            _show(_read(spark, arguments.table, plan, asked), plan, arguments)
+            _show(_read(spark, plan, asked), plan, arguments)
     else:
         _show_nothing(plan, arguments)
     return 0
 
 
-def _read(spark: SparkSession, table: str, plan: ChangesPlan, asked: dict[str, Any]) -> DataFrame:
+def _read(spark: SparkSession, plan: ChangesPlan, asked: dict[str, Any]) -> DataFrame:
     """Read what was planned, whatever is committed in the meantime."""
     from delta_cdc.api import read_changes
 
+    # Not as it was written: a folder without a slash in its name is a catalog name to Spark.
+    table = plan.uri
     if plan.versions is None:
         return read_changes(spark, table, starting_version=plan.at + 1, **asked)
     start, end = plan.versions.starting_version, plan.versions.ending_version
@@ -246,7 +248,11 @@ def _read(spark: SparkSession, table: str, plan: ChangesPlan, asked: dict[str, A
 
 
 def _show(rows: DataFrame, plan: ChangesPlan, arguments: argparse.Namespace) -> None:
-    keys, limit, path = arguments.keys, arguments.limit, arguments.output
+    from delta_cdc.changes.states import match
+
+    # full_delta does not use keys, so only the sort would notice one that is no column.
+    keys = match(output.values(rows), arguments.keys, "keys", plan.uri)
+    limit, path = arguments.limit, arguments.output
     if arguments.format == "table":
         lines, counts = output.table(rows, keys, limit or _TABLE_LIMIT)
         print(*lines, "", f"{counts} in {_where(plan)}", sep="\n")

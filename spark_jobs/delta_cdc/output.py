@@ -110,7 +110,7 @@ def table(rows: DataFrame, keys: Sequence[str], limit: int) -> tuple[list[str], 
     counted, observation = _counted(rows)
     shown = _first(counted, keys, limit)
     schema = rows.schema
-    names = [COMMIT_VERSION, CHANGE_TYPE, *_values(rows), COMMIT_TIMESTAMP]
+    names = [COMMIT_VERSION, CHANGE_TYPE, *values(rows), COMMIT_TIMESTAMP]
     columns = [_as_text(name, schema[name].dataType).alias(f"_{at}") for at, name in enumerate(names)]
     found = shown.select(*columns).collect()
     texts = [isinstance(schema[name].dataType, T.StringType) for name in names]
@@ -261,7 +261,8 @@ def _is_nested(data_type: DataType) -> bool:
     return isinstance(data_type, T.ArrayType | T.MapType | T.StructType | T.VariantType)
 
 
-def _values(rows: DataFrame) -> list[str]:
+def values(rows: DataFrame) -> list[str]:
+    """Return the columns of an answer that are the table's, or the projection's."""
     return [name for name in rows.columns if name not in METADATA_COLUMNS]
 
 
@@ -284,7 +285,7 @@ def _first(rows: DataFrame, keys: Sequence[str], limit: int | None) -> DataFrame
     """Return the rows sorted, in one partition. Without keys, the first column stands in for them."""
     from pyspark.sql import functions as F
 
-    sortable = [name for name in _values(rows) if has_equality(rows.schema[name].dataType)]
+    sortable = [name for name in values(rows) if has_equality(rows.schema[name].dataType)]
     first = list(keys) or sortable[:1]
     by = [*map(F.col, [COMMIT_VERSION, *map(quote, first)]), is_after(), *map(F.col, map(quote, sortable))]
     if limit is not None:

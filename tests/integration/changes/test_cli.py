@@ -159,6 +159,7 @@ def test_what_the_rows_show_is_named(spark: SparkSession, table: str, tmp_path: 
         (["--query", "upsert", "--key", "one", "--select", "1 AS one"], "KeyNotUnique: "),
         (["--select", "nothing + 1 AS n"], "InvalidExpression: "),
         (asked, "ColumnNotFound: "),
+        (["--key", "absent"], "ColumnNotFound: keys: column 'absent' does not exist in "),
     ]
     for given, told in cases:
         assert _run(*given, table=table) == 1, given
@@ -192,7 +193,8 @@ def test_what_was_planned_is_what_is_read(
         yield spark
 
     monkeypatch.setattr("delta_cdc.cli._session", late)
-    assert main(["changes", path, "--from", "0"]) == 0
+    monkeypatch.chdir(tmp_path)
+    assert main(["changes", "growing", "--from", "0"]) == 0
     assert capsys.readouterr().out.endswith("\n\n1 row (insert 1) in versions 0-0, read by added_files\n")
 
 
