@@ -28,10 +28,12 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from delta_cdc.apply.commit import Seen
     from delta_cdc.spec import QueryOptions, ReadSpec, Step
 
 log = logging.getLogger(__name__)
 
+_AUTO_COMPACT = "spark.databricks.delta.autoCompact.enabled"
 #: What a batch is counted by, beside ``rows``.
 CHANGE_TYPES = ("insert", "update_preimage", "update_postimage", "delete")
 
@@ -48,6 +50,8 @@ def run(spark: SparkSession, spec: ReadSpec) -> JobResult:
     feed.refuse_forbidden_confs(spark)
     refuse_unsafe_log_store(spark, spec.staging_uri, single_driver=spec.single_driver)
     session = private_session(spark)
+    # A commit of the writer's own between two milestones would look like somebody else's.
+    session.conf.set(_AUTO_COMPACT, "false")
     counts: dict[str, int] = {}
     first = spec.steps[0]
     if spec.continues and first.planned_on is not None:
@@ -65,15 +69,24 @@ def run(spark: SparkSession, spec: ReadSpec) -> JobResult:
         if outcome.status != "committed":
             return JobResult(outcome.status, counts=counts, message=outcome.message)
         version = outcome.version
+        planned_on = step.planned_on
+        if _adds(spec, step) and planned_on is not None and version != planned_on.version + 1:
+            return JobResult("stale", counts=counts, message="others wrote to the staging table meanwhile")
         counts = _summed(counts, _counts_of(session, spec, step, outcome))
     return JobResult(status="committed", counts=counts)
 
 
 def _following(session: SparkSession, spec: ReadSpec, step: Step, version: int) -> Step | str:
-    """Return the step as planned on what the one before it committed; a text where that was undone since."""
+    """Return the step as planned on what the one before it committed; a text where that is not the newest."""
     seen = look(session, spec.staging_uri)
-    planned_on = PlannedOn(seen.table_id, version)
-    return overtaken(session, spec.staging_uri, planned_on, seen) or replace(step, planned_on=planned_on)
+    return _moved(spec, seen, version) or replace(step, planned_on=PlannedOn(seen.table_id, version))
+
+
+def _moved(spec: ReadSpec, seen: Seen, version: int) -> str | None:
+    """Say that others wrote to a table of which the rows are built upon; planning again tells what."""
+    if seen.version == version:
+        return None
+    return f"the staging table {spec.staging_uri} is at version {seen.version}, planned on version {version}"
 
 
 def _run_step(session: SparkSession, spec: ReadSpec, step: Step, counts: dict[str, int]) -> Outcome:
@@ -85,7 +98,10 @@ def _run_step(session: SparkSession, spec: ReadSpec, step: Step, counts: dict[st
     if other is not None:
         return Outcome("stale", message=other)
     if step.planned_on is not None:
-        reason = overtaken(session, spec.staging_uri, step.planned_on, look(session, spec.staging_uri))
+        seen = look(session, spec.staging_uri)
+        reason = overtaken(session, spec.staging_uri, step.planned_on, seen)
+        if reason is None and _adds(spec, step):
+            reason = _moved(spec, seen, step.planned_on.version)
         if reason is not None:
             return Outcome("stale", message=reason)
     is_last = step.seal_number == spec.steps[-1].seal_number
@@ -95,6 +111,13 @@ def _run_step(session: SparkSession, spec: ReadSpec, step: Step, counts: dict[st
     if outcome.status == "committed":
         log.info("staged %s in version %s of %s", what, outcome.version, spec.staging_uri)
     return outcome
+
+
+def _adds(spec: ReadSpec, step: Step) -> bool:
+    """Tell whether a step builds on what is staged; else it takes its place."""
+    if step.kind == "apply":
+        return spec.continues or step.starting_version > spec.starting_version
+    return step.kind != "load"
 
 
 def _reads_source(step: Step) -> bool:
@@ -116,6 +139,7 @@ def _seal(spec: ReadSpec, step: Step, counts: Mapping[str, int], *, complete: bo
         **spec.configuration,
         "complete": complete,
         "plain": spec.plain and step.kind == "apply",
+        "adds": _adds(spec, step),
     }
     if spec.output_uri and complete:
         configuration["output"] = {"path": spec.output_uri, "format": spec.output_format}
@@ -147,8 +171,7 @@ def _prepared(session: SparkSession, spec: ReadSpec, step: Step) -> Callable[[],
         return nothing_added(session, spec.staging_uri)
     rows = _rows(session, spec, step)
     writer = rows.write.format("delta")
-    adds = step.kind == "apply" and (spec.continues or step.starting_version > spec.starting_version)
-    if adds:
+    if step.kind == "apply" and _adds(spec, step):
         return lambda: writer.mode("append").option("mergeSchema", "true").save(spec.staging_uri)
     options = {"overwriteSchema": "true", "delta.enableChangeDataFeed": "false"}
     writer = writer.mode("overwrite").options(**options, **layout.mapping(rows.columns))

@@ -94,8 +94,10 @@ async def plan_read_async(request: ReadRequest, memory: Memory | None = None) ->
 async def _decided(request: ReadRequest, memory: Memory) -> Plan:
     staging = DeltaLog(request.staging, request.storage_options)
     sight, found = await _look(request, memory, staging)
-    batch, given_up = await to_go_on_with(request, sight, await fitting(sight, found))
-    if batch is not None and batch.is_complete and _output(request, batch.versions) in (None, batch.output):
+    fits = await fitting(sight, found)
+    output = _output(request, fits.versions) if fits is not None else None
+    batch, given_up = await to_go_on_with(request, sight, fits, output=output)
+    if batch is not None and batch.is_whole(output):
         text = f"Staging {staging.uri} already holds the open batch {batch.versions} of {sight.source.uri}."
         plan = sight.nothing(batch.seal.watermark, text)
         return replace(plan, versions=batch.versions, batch=(batch.seal, batch.commit))

@@ -36,10 +36,15 @@ COMMITTED, TURN = "committed", "turn"
 
 @dataclass(frozen=True)
 class Batch:
-    """What a staging table holds of a batch: all of it, or its beginning."""
+    """What a staging table holds of a batch: all of it, or its beginning.
+
+    :param touched: others changed rows of the table since it was planned: its own version holds it (if it is
+        complete), the newest does not
+    """
 
     seal: Seal
     commit: Commit
+    touched: bool = False
 
     @property
     def versions(self) -> VersionRange:
@@ -76,6 +81,10 @@ class Batch:
         """Return where the batch lies as files, and their format; None where it doesn't."""
         found = self.seal.configuration.get("output")
         return dict(found) if found else None
+
+    def is_whole(self, output: dict[str, str] | None) -> bool:
+        """Tell whether nothing is left to do for the batch, its files included."""
+        return self.is_complete and output in (None, self.output)
 
     def answers(self, request: ReadRequest) -> bool:
         """Tell whether the batch is what a request asks for, or will be once it is complete."""
@@ -149,15 +158,28 @@ async def newest_batch(staging: DeltaLog, pipeline: str) -> Batch | None:
     state = await _state(staging)
     if state is None or not await _is_ours(staging, state, pipeline):
         return None
-    back = Backwards(staging)
+    back, touched = Backwards(staging), False
     for version in range(state.version, -1, -1):
         commit = await back.get(version)
         if commit is None:
             break
         seal = seal_of(commit, pipeline)
         if seal is not None and seal.step.kind == "read":
-            return Batch(seal, commit)
+            return Batch(seal, commit, touched or await _touched_underneath(back, seal, commit))
+        touched = touched or (seal is None and commit.changes_data)
     return None
+
+
+async def _touched_underneath(back: Backwards, seal: Seal, commit: Commit) -> bool:
+    """Tell whether others changed rows between the planning of a commit and the commit itself."""
+    planned = seal.step.planned_on
+    if planned is None or not seal.configuration.get("adds", False):
+        return False
+    for version in range(commit.version - 1, planned.version, -1):
+        between = await back.get(version)
+        if between is None or between.changes_data:
+            return True
+    return False
 
 
 async def _state(staging: DeltaLog) -> TableState | None:
@@ -221,6 +243,7 @@ async def sink(staging: DeltaLog, pipeline: str) -> Sink | None:
     if not await _is_ours(staging, state, pipeline):
         return Sink(Proof(seal=None, next_number=_first_number(state), target=state), None, None)
     seal, commit, touched = await _newest_seal(staging, state, pipeline)
+    # Of a sink's batch the newest version is what people read.
     stored = await staging.transaction(app_id(pipeline))
     proof = Proof(
         seal=_committed(staging, seal),
@@ -249,7 +272,7 @@ async def _newest_seal(staging: DeltaLog, state: TableState, pipeline: str) -> t
             )
         seal = seal_of(commit, pipeline)
         if seal is not None:
-            return seal, commit, touched
+            return seal, commit, touched or await _touched_underneath(back, seal, commit)
         touched = touched or commit.changes_data
     raise TargetWithoutProof(
         f"The staging table {staging.uri} knows a transaction of pipeline {pipeline}, and no commit of its "
@@ -292,9 +315,12 @@ def committed(seal: Seal | None) -> dict[str, Any] | None:
 
 # -- going on -----------------------------------------------------------------------------------
 async def to_go_on_with(
-    request: ReadRequest, sight: Sight, batch: Batch | None
+    request: ReadRequest, sight: Sight, batch: Batch | None, *, output: dict[str, str] | None
 ) -> tuple[Batch | None, tuple[str, ...]]:
-    """Return the batch that this read returns or completes, and why another one is given up."""
+    """Return the batch that this read returns or completes, and why another one is given up.
+
+    :param output: where the batch's files are wanted, as :attr:`Batch.output` says it
+    """
     if batch is None:
         return None, ()
     what = "open batch" if batch.is_complete else "unfinished batch"
@@ -306,6 +332,8 @@ async def to_go_on_with(
         )
     if not batch.answers(request):
         return None, (f"{found}was read with other options and is replaced.",)
+    if batch.touched and not batch.is_whole(output):
+        return None, (f"{found}was changed by others and is replaced.",)
     if not batch.is_complete and sight.ending is not None and sight.ending < batch.versions.ending_version:
         return None, (f"{found}goes beyond version {sight.ending} and is replaced.",)
     return batch, ()

@@ -34,12 +34,11 @@ def example(airflow: Airflow, name: str, tables: Path) -> Path:
     return airflow.dag(name, text.replace(_FUTURE, _FUTURE + settings, 1))
 
 
-def orders(table: Path, *rows: tuple[int, str, float]) -> None:
+def orders(table: Path, *rows: tuple[int, str, float], feed: bool = True) -> None:
     keys, status, price = zip(*rows, strict=True)
-    data = {"o_orderkey": keys, "o_orderstatus": status, "o_totalprice": price}
-    write_deltalake(
-        str(table), pa.table(data), mode="append", configuration={"delta.enableChangeDataFeed": "true"}
-    )
+    data = pa.table({"o_orderkey": keys, "o_orderstatus": status, "o_totalprice": price})
+    properties = {"delta.enableChangeDataFeed": "true"} if feed else {}
+    write_deltalake(str(table), data, mode="append", configuration=properties)
 
 
 def sink(tables: Path) -> list[tuple[int, str, float]]:
@@ -92,7 +91,7 @@ def test_a_function_that_failed_gets_the_batch_again(airflow: Airflow, tmp_path:
 
 def test_files_for_people_outside(airflow: Airflow, tmp_path: Path) -> None:
     source = tmp_path / "orders"
-    orders(source, (1, "O", 10.0), (2, "O", 20.0))
+    orders(source, (1, "O", 10.0), (2, "O", 20.0), feed=False)
     file = example(airflow, "orders_to_files", tmp_path)
     first = airflow.run(file)
     assert first.state == "success", first.log
@@ -104,6 +103,13 @@ def test_files_for_people_outside(airflow: Airflow, tmp_path: Path) -> None:
     lines = [json.loads(line) for name in first.xcom("deliver") for line in (folder / name).open()]
     assert sorted(line["o_orderkey"] for line in lines) == [1, 2]
     assert first.xcom("commit", "watermark")["version"] == 0
+    # Without a change data feed, by a list of the files that were added.
+    orders(source, (3, "P", 30.0), feed=False)
+    again = airflow.run(file)
+    assert again.state == "success", again.log
+    assert again.xcom("read")["counts"] == {**counts, "rows": 1, "insert": 1}
+    assert Path(again.xcom("read")["output"]).name == f"{1:020d}-{1:020d}"
+    assert again.xcom("commit", "watermark")["version"] == 1
     idle = airflow.run(file, forbid_processes=True)
     assert [idle.tasks[name]["state"] for name in ("read", "deliver", "commit")] == [
         "success",

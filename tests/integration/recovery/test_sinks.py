@@ -205,3 +205,29 @@ def rows_of(spark: SparkSession, batch: ReadResult) -> list[tuple[Any, ...]]:
     found = spark.read.format("delta").option("versionAsOf", batch.staging_version or 0).load(batch.staging)
     columns = ("id", "name", "amount", "_change_type", "_commit_version")
     return sorted((tuple(row) for row in found.select(*columns).collect()), key=repr)
+
+
+@pytest.mark.parametrize("point", ["planned", "before_commit"])
+def test_others_delete_between_milestones(
+    spark: SparkSession, source: Source, tmp_path: Path, point: str
+) -> None:
+    """Between two milestones, or after the last look before one: the batch is read anew, and is whole."""
+    asked = {"options": QueryOptions(), "milestone_versions": 4}
+    sink, calm = (Sink(spark, source, tmp_path / name, **asked) for name in ("one", "other"))
+    for made in (sink, calm):
+        made.read(10)
+        made.commit(10)
+    came = 0
+
+    def deletes(reached: str) -> None:
+        nonlocal came
+        came += reached == point
+        if reached == point and came == 2:
+            came += 1
+            spark.sql(f"DELETE FROM delta.`{sink.staging}` WHERE _commit_version <= 12").collect()
+
+    with hooked(deletes):
+        batch = sink.read(20)
+    assert sink.heard("planning again")
+    assert batch.versions == VersionRange(11, 20)
+    assert rows_of(spark, batch) == rows_of(spark, calm.read(20))

@@ -210,6 +210,35 @@ def test_the_beginning_of_a_batch_of_another_history(tables: Tables) -> None:
     assert not spec_of(plan).continues
 
 
+@pytest.mark.parametrize("when", ["since", "underneath"])
+def test_the_beginning_of_a_batch_that_others_changed(tables: Tables, when: str) -> None:
+    tables.sealed(2)
+    staged(tables, 101, 3, 3, complete=False, ending=5)
+    if when == "since":
+        tables.staging.delete("id = 1")
+    else:
+        planned = PlannedOn("st", tables.staging.version)
+        tables.staging.append()
+        made = seal(102, 4, source=tables.source, start=3, kind="read", planned_on=planned)
+        given = {"batch": "changes", "complete": False, "options": FULL, "ending": 5, "adds": True}
+        tables.staging.write_seal(replace(made, configuration=given), operation="WRITE")
+    plan = tables.read()
+    assert said(plan, "was changed by others and is replaced")
+    assert (told(plan), spec_of(plan).continues) == ([("apply", 3, 5)], False)
+
+
+def test_a_whole_batch_is_read_by_its_version(tables: Tables) -> None:
+    tables.sealed(2)
+    version = staged(tables, 101, 3, 5)
+    tables.staging.delete("id = 1")
+    plan = tables.read()
+    assert (plan.spec, plan.versions) == (None, VersionRange(3, 5))
+    (step,) = tables.apply(staging=tables.staging.uri).steps
+    assert step.staging is not None
+    assert step.staging.version == version
+    assert told(tables.read(output_path="/files")) == [("apply", 3, 5), ("complete", 3, 5)]
+
+
 def test_an_open_batch_that_was_asked_for_otherwise_is_replaced(tables: Tables) -> None:
     tables.sealed(2)
     staged(tables, 101, 3, 5)
