@@ -18,14 +18,14 @@ from urllib.parse import unquote
 from delta_cdc.changes.slices import CHANGED_MARK, DELETED_MARK, INSERTED_MARK, side
 from delta_cdc.errors import CorruptLog, LogGap, VersionsExpired
 from delta_cdc.log import vectors
-from delta_cdc.log.actions import Add, Cdc, CommitFold, DeletionVector, MetaData, Remove
+from delta_cdc.log.actions import Add, Cdc, DeletionVector, Remove
 from delta_cdc.log.checkpoint import num_records
 from delta_cdc.log.slice_table import File, Listed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 
-    from delta_cdc.log.actions import Commit
+    from delta_cdc.log.actions import Commit, MetaData
     from delta_cdc.log.checkpoint import Key
     from delta_cdc.log.slice_table import Table
     from delta_cdc.log.table import DeltaLog
@@ -45,58 +45,92 @@ class NotSliceableError(Exception):
 
 
 class _Told(NamedTuple):
-    """What a commit says of the rows."""
+    """Which files a commit removes and adds as data, and its change files."""
 
-    commit: Commit
-    metadata: list[MetaData]
+    version: int
     removed: list[File]
     added: list[File]
     changed: list[File]
 
 
-async def files(log: DeltaLog, segment: Segment, table: Table, at: int) -> Collection[Listed]:
+class History:
+    """The commits of a range of which segments are sliced, and their times: read once for all of them."""
+
+    def __init__(self, log: DeltaLog, commits: tuple[Commit, ...], times: dict[int, int]) -> None:
+        self._log = log
+        self._commits = commits
+        self._before: MetaData | None = None
+        self.times = times
+
+    @classmethod
+    async def of(cls, log: DeltaLog, first: int, last: int) -> History:
+        commits = await log.commits(range(first, last + 1))
+        return cls(log, commits, await log.timestamps(range(first, last + 1), commits))
+
+    def changing(self, segment: Segment) -> list[int]:
+        """Return the versions of a segment that change data."""
+        versions = range(segment.starting_version, segment.ending_version + 1)
+        return [
+            commit.version for commit in self._commits if commit.changes_data and commit.version in versions
+        ]
+
+    async def described(self, segment: Segment) -> list[MetaData]:
+        """Return under which metadata the segment's files were written, where it may not be the range's last.
+
+        :raises NotSliceableError: the log was cleaned beyond it
+        """
+        told = [(c.version, c.metadata) for c in self._commits if c.metadata is not None]
+        start, end = segment.starting_version, segment.ending_version
+        if not any(version >= start for version, _ in told):
+            return []
+        found = [metadata for version, metadata in told if start <= version <= end]
+        earlier = [metadata for version, metadata in told if version < start]
+        if earlier:
+            return [earlier[-1], *found]
+        first = self._commits[0].version
+        if self._before is None and first > 0:
+            try:
+                _, self._before = await self._log.described(first - 1)
+            except (VersionsExpired, LogGap) as error:
+                raise NotSliceableError(f"no telling which columns files have: {error}") from error
+        return found if self._before is None else [self._before, *found]
+
+
+async def files(log: DeltaLog, segment: Segment, table: Table, history: History) -> Collection[Listed]:
     """List the files of a segment of the feed, each with its sides.
 
-    :param table: the source as of version ``at``
-    :param at: not before the segment's end
+    :param table: the source as of the end of the range
+    :param history: from the segment's start, or before, to the end of the range
     :raises NotSliceableError: see there
     :raises CorruptLog: a deletion vector is damaged
     :raises VersionsExpired: the file of a deletion vector is gone
     """
     found: dict[Key, Listed] = {}
     sides: list[tuple[str, int, File]] = []
-    commits: list[Commit] = []
-    described: list[MetaData] = []
     room = MOST_VECTOR_BYTES
-    for start in range(segment.starting_version, segment.ending_version + 1, _BATCH):
-        versions = range(start, min(start + _BATCH, segment.ending_version + 1))
-        for told in await asyncio.gather(*[_read(log, version) for version in versions]):
-            commits.append(told.commit)
-            described += told.metadata
-            if told.commit.changes_data:
-                async for mark, file in _Sides(log, told):
-                    sides.append((mark, told.commit.version, file))
-                    room -= len(file.vector.path_or_inline or "") if file.vector is not None else 0
+    _check_schemas(table, await history.described(segment))
+    versions = history.changing(segment)
+    for start in range(0, len(versions), _BATCH):
+        batch = [_read(log, version) for version in versions[start : start + _BATCH]]
+        for told in await asyncio.gather(*batch):
+            async for mark, file in _Sides(log, told):
+                sides.append((mark, told.version, file))
+                room -= len(file.vector.path_or_inline or "") if file.vector is not None else 0
             if len(sides) > MOST_FILES or room < 0:
                 raise NotSliceableError("too many files")
-    await _check_schemas(log, segment, table, described, at)
-    times = await log.timestamps(range(segment.starting_version, segment.ending_version + 1), commits)
     for mark, version, file in sides:
         listed = found.setdefault(file.key, Listed(file))
         listed.file = listed.file.filled(file)
-        listed.sides.append(side(mark, version, times[version]))
+        listed.sides.append(side(mark, version, history.times[version]))
     for listed in found.values():
         _check_file(table, listed)
     return found.values()
 
 
 async def _read(log: DeltaLog, version: int) -> _Told:
-    fold, told = CommitFold(), _Told(None, [], [], [], [])  # type: ignore[arg-type]
+    told = _Told(version, [], [], [])
     async for action in log.actions(version):
-        fold.add(action)
-        if isinstance(action, MetaData):
-            told.metadata.append(action)
-        elif isinstance(action, Cdc):
+        if isinstance(action, Cdc):
             told.changed.append(
                 File(action.path, version, action.size, action.partition_values, None, None, None)
             )
@@ -104,7 +138,7 @@ async def _read(log: DeltaLog, version: int) -> _Told:
             (told.added if isinstance(action, Add) else told.removed).append(_file(version, action))
         if len(told.added) + len(told.removed) + len(told.changed) > 2 * MOST_FILES:
             raise NotSliceableError(f"too many files in version {version}")
-    return told._replace(commit=fold.commit(version, sha256="", modified=0))
+    return told
 
 
 def _file(version: int, action: Add | Remove) -> File:
@@ -128,7 +162,7 @@ class _Sides:
     def __init__(self, log: DeltaLog, told: _Told) -> None:
         self._log = log
         self._told = told
-        self._version = told.commit.version
+        self._version = told.version
 
     async def __aiter__(self) -> AsyncIterator[tuple[str, File]]:
         if self._told.changed:
@@ -223,20 +257,9 @@ def _check_file(table: Table, listed: Listed) -> None:
         raise NotSliceableError("the column of change types has no id, and columns are mapped by id")
 
 
-async def _check_schemas(
-    log: DeltaLog, segment: Segment, table: Table, described: list[MetaData], at: int
-) -> None:
+def _check_schemas(table: Table, described: list[MetaData]) -> None:
     """Refuse files whose columns have other names inside than the table has now, or other partitions."""
-    last = segment.ending_version
-    later = await log.commits(range(last + 1, at + 1))
-    if not described and all(commit.metadata is None for commit in later):
-        return
-    if segment.starting_version > 0:
-        try:
-            described = [(await log.described(segment.starting_version - 1))[1], *described]
-        except (VersionsExpired, LogGap) as error:
-            raise NotSliceableError(f"no telling which columns files have: {error}") from error
-    now = _physical(table.metadata)
+    now = _physical(table.metadata) if described else {}
     for metadata in described:
         if metadata.partition_columns != table.metadata.partition_columns:
             raise NotSliceableError("the partition columns changed")

@@ -101,12 +101,13 @@ def write_slices(
 
     async def write() -> tuple[Segment, ...]:
         log = DeltaLog(table, storage_options)
-        found = []
-        for segment in given:
-            folder = location(root, segment)
-            written = await write_slice(log, segment, folder, storage_options, schema_version=at)
-            found.append(replace(segment, sliced=written))
-        return tuple(found)
+        range_ = _Range(log, Table(log.uri, *await log.described(at)), given, at)
+        return tuple(
+            [
+                replace(one, sliced=await range_.write(one, location(root, one), storage_options))
+                for one in given
+            ]
+        )
 
     if root:
         return run_sync(write()) if given else given
@@ -149,23 +150,43 @@ async def write_slice(
     """
     version = segment.ending_version if schema_version is None else schema_version
     table = Table(log.uri, *await log.described(version))
-    try:
-        table.check(segment)
-        if segment.capture == "change_files":
-            listed = await slice_feed.files(log, segment, table, version)
-        else:
-            listed = await (_net if segment.net else _by_commit)(log, segment, table)
-        await put_stream(folder, _COMMIT, lines(table, segment, listed), storage_options)
-    except (slice_feed.NotSliceableError, CaptureUnavailable, ReservedColumnName) as why:
-        if segment.needs_slice:
-            raise
-        _log.info("Delta's own reader reads versions %s-%s of %s: %s", *_ends(segment), log.uri, why)
-        return False
-    return True
+    return await _Range(log, table, (segment,), version).write(segment, folder, storage_options)
 
 
-def _ends(segment: Segment) -> tuple[int, int]:
-    return segment.starting_version, segment.ending_version
+class _Range:
+    """What the segments of a range have in common.
+
+    :param table: the source as of ``at``
+    :param at: the end of the range
+    """
+
+    def __init__(self, log: DeltaLog, table: Table, segments: Sequence[Segment], at: int) -> None:
+        self._log = log
+        self._table = table
+        self._first = min(segment.starting_version for segment in segments)
+        self._last = at
+        self._history: slice_feed.History | None = None
+
+    async def write(self, segment: Segment, folder: str, storage_options: dict[str, str] | None) -> bool:
+        """Write a slice; see :func:`write_slice`."""
+        try:
+            self._table.check(segment)
+            found = lines(self._table, segment, await self._listed(segment))
+            await put_stream(folder, _COMMIT, found, storage_options)
+        except (slice_feed.NotSliceableError, CaptureUnavailable, ReservedColumnName) as why:
+            if segment.needs_slice:
+                raise
+            versions = f"{segment.starting_version}-{segment.ending_version}"
+            _log.info("Delta's own reader reads versions %s of %s: %s", versions, self._log.uri, why)
+            return False
+        return True
+
+    async def _listed(self, segment: Segment) -> Collection[Listed]:
+        if segment.capture != "change_files":
+            return await (_net if segment.net else _by_commit)(self._log, segment, self._table)
+        if self._history is None:
+            self._history = await slice_feed.History.of(self._log, self._first, self._last)
+        return await slice_feed.files(self._log, segment, self._table, self._history)
 
 
 async def net_bytes(log: DeltaLog, commits: Sequence[Commit]) -> int | None:
