@@ -44,6 +44,7 @@ class Layout:
     vectors: bool = True
     partition_by: tuple[str, ...] = ()
     mapping: bool = False
+    in_commit_timestamps: bool = False
 
     @property
     def properties(self) -> dict[str, str]:
@@ -51,6 +52,7 @@ class Layout:
             FEED: str(self.feed).lower(),
             ROWS: str(self.row_tracking).lower(),
             VECTORS: str(self.vectors).lower(),
+            "delta.enableInCommitTimestamps": str(self.in_commit_timestamps).lower(),
         }
         return {**made, "delta.columnMapping.mode": "name"} if self.mapping else made
 
@@ -360,6 +362,12 @@ class ChangeHistories:
         self.spark.sql(f"ALTER TABLE {self.name} SET TBLPROPERTIES ('team.owner' = 'nobody {len(self.log)}')")
         self.model.nothing("SET TBLPROPERTIES")
 
+    def _vectors(self) -> None:
+        """Turn deletion vectors on or off; those that are there stay."""
+        value = random.Random(f"{self.seed} vectors {self.steps}").choice(["true", "false"])
+        self.spark.sql(f"ALTER TABLE {self.name} SET TBLPROPERTIES ('{VECTORS}' = '{value}')")
+        self.model.nothing("SET TBLPROPERTIES")
+
     def _feed_off(self) -> None:
         self.spark.sql(f"ALTER TABLE {self.name} SET TBLPROPERTIES ('{FEED}' = 'false')")
         self.model.nothing("SET TBLPROPERTIES")
@@ -389,7 +397,8 @@ _WEIGHTS = {
     "restore": 1,
     "optimize": 1,
     "purge": 1,
-    "property": 1,
+    "property": 0.5,
+    "vectors": 1,
     "truncate": 0.3,
 }
 

@@ -209,13 +209,22 @@ class LogTable:
 
 
 def field_of(
-    name: str, of: Any = "string", *, mapped: int | None = None, nullable: bool = True, comment: str = ""
+    name: str,
+    of: Any = "string",
+    *,
+    mapped: int | None = None,
+    file_name: str | None = None,
+    nullable: bool = True,
+    comment: str = "",
 ) -> dict[str, Any]:
-    """Return a field of a schema; ``mapped`` gives it an id of column mapping."""
+    """Return a field of a schema; ``mapped`` gives it an id of column mapping.
+
+    :param file_name: its name in files, where it is mapped; a column that was there before keeps its own
+    """
     metadata: dict[str, Any] = {"comment": comment} if comment else {}
     if mapped is not None:
         metadata["delta.columnMapping.id"] = mapped
-        metadata["delta.columnMapping.physicalName"] = f"col-{mapped}"
+        metadata["delta.columnMapping.physicalName"] = file_name or f"col-{mapped}"
     return {"name": name, "type": of, "nullable": nullable, "metadata": metadata}
 
 

@@ -380,7 +380,7 @@ def _played(world: ChangeHistories, steps: Iterable[str]) -> ChangeHistories:
 LAYOUTS = (
     Layout(),
     Layout(vectors=False),
-    Layout(partition_by=("u",)),
+    Layout(partition_by=("u",), in_commit_timestamps=True),
     Layout(vectors=False, partition_by=("u",), mapping=True),
     Layout(row_tracking=False),
     Layout(row_tracking=False, vectors=False, partition_by=("u",)),

@@ -10,9 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.errors import PySparkException
 
 from delta_cdc.changes import slices
 from delta_cdc.changes.feed import METADATA_COLUMNS, ORDER, ROW_ID
+from delta_cdc.changes.queries import named_in_plan
+from delta_cdc.errors import CaptureUnavailable
 from delta_cdc.log import DeltaLog, run_sync
 from delta_cdc.log.slices import net_bytes, write_slices
 from delta_cdc.spec import Segment
@@ -172,10 +175,11 @@ def _refuses_shared_row_ids(source: Source) -> None:
             line["add"]["baseRowId"] = 0
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
     rows = slices.change_rows(source.spark, segment, str(root), ("id",))
-    with pytest.raises(
-        Exception, match=r"CaptureUnavailable: Versions 6-6 .* the row id 0 stands for several"
-    ):
+    with pytest.raises(PySparkException) as raised:
         rows.collect()
+    named = named_in_plan(raised.value)
+    assert isinstance(named, CaptureUnavailable)
+    assert named.message.startswith("Versions 6-6 cannot be read by row_tracking: the row id 0 stands for")
 
 
 # -- times ----------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ from delta_cdc.spec import (
     to_json,
 )
 from delta_cdc.versions import VersionRange
-from tests.support.logs import EPOCH, FEED, SECOND, LogTable
+from tests.support.logs import EPOCH, FEED, SECOND, LogTable, field_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -246,6 +246,38 @@ def test_ids_that_began_anew_are_not_compared(tmp_path: Path) -> None:
     assert told(plan(source, 3)) == [(3, 3, "row_tracking")]
 
 
+def test_appends_before_row_tracking_are_composed_with_what_it_tells(tmp_path: Path) -> None:
+    source = table(tmp_path)
+    source.append()
+    source.configuration = dict(TRACKED)
+    source.commit("SET TBLPROPERTIES", source.metadata(), tracked_add(source))
+    update(source)
+    found = plan(source, 1)
+    assert told(found) == [(1, 2, "added_files"), (3, 3, "row_tracking")]
+
+
+def test_files_that_were_only_rewritten_need_no_ids_but_between_two_ends(tmp_path: Path) -> None:
+    source = table(tmp_path, **TRACKED)
+    source.commit("WRITE", tracked_add(source))
+    source.commit("OPTIMIZE", *source.removes(data_change=False), source.add(data_change=False))
+    update(source)
+    assert told(plan(source, 1)) == [(1, 3, "row_tracking")]
+    assert told(plan(source, 1, options=NET)) == [(1, 1, "added_files"), (3, 3, "snapshot_diff")]
+    with pytest.raises(CaptureUnavailable, match="Version 2 "):
+        plan(source, 1, options=QueryOptions("min_delta", ("id",), capture="row_tracking"))
+
+
+def test_rows_that_a_restore_brought_back_are_told_at_the_end(tmp_path: Path) -> None:
+    """They carry the version that wrote them, not the one that brought them back."""
+    source = table(tmp_path, **TRACKED)
+    source.commit("WRITE", tracked_add(source))
+    update(source)
+    net = QueryOptions("min_delta", ("id",), capture="row_tracking")
+    assert [version for version, _ in plan(source, 1, options=net).segments[0].timestamps] == [1, 2]
+    source.commit("RESTORE", *source.removes(), tracked_add(source), parameters={"version": 1})
+    assert [version for version, _ in plan(source, 1, options=net).segments[0].timestamps] == [3]
+
+
 def test_row_ids_stand_in_for_keys(tmp_path: Path) -> None:
     source = table(tmp_path, **TRACKED, **FEED)
     source.commit("WRITE", tracked_add(source))
@@ -361,6 +393,19 @@ def test_a_range_is_cut_where_one_plan_would_hold_too_much(
     assert told(plan(source, 1, 3)) == [(1, 3, "change_files")]
 
 
+def test_a_range_is_cut_where_it_takes_too_many_scans(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(captures, "MOST_SEGMENTS", 2)
+    source = table(tmp_path, **FEED)
+    source.append()
+    source.overwrite()
+    source.append()
+    with pytest.raises(RangeTooLong) as failed:
+        plan(source, 1)
+    assert "go on at 3" in failed.value.remedy
+
+
 def test_versions_that_compare_vectors_count_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(captures, "MOST_COMPARED", 1)
     source = table(tmp_path, **FEED)
@@ -375,7 +420,7 @@ def test_versions_that_compare_vectors_count_more(tmp_path: Path, monkeypatch: p
             old[0]["remove"]["deletionVector"] = {"storageType": "i", "pathOrInlineDv": "x1",
                                                   "sizeInBytes": 4, "cardinality": 1}  # fmt: skip
         source.commit("DELETE", *old, new)
-    with pytest.raises(RangeTooLong, match="deletion vectors to compare"):
+    with pytest.raises(RangeTooLong, match="deletion vectors that Delta"):
         plan(source, 1, scratch=False)
     assert told(plan(source, 1)) == [(1, 3, "change_files")], "a slice has compared them already"
     found = plan(source, 1, 2)
@@ -394,6 +439,19 @@ def test_another_partitioning_ends_a_range(tmp_path: Path) -> None:
             plan(source, 1, options=options)
         with pytest.raises(SchemaChangeInRange, match=r"version 2 "):
             plan(source, 2, options=options)
+
+
+def test_columns_under_other_names_in_the_files_end_a_range(tmp_path: Path) -> None:
+    """A REPLACE by a table with column mapping names its columns anew: old files would be read as NULL."""
+    source = table(tmp_path, **FEED)
+    source.append()
+    source.fields = [field_of("id", mapped=1), field_of("name", mapped=2)]
+    source.configuration = {**FEED, "delta.columnMapping.mode": "name"}
+    source.replace_table("id-2")
+    with pytest.raises(SchemaChangeInRange, match=r"version 2 .*column id lies under another name"):
+        plan(source, 1)
+    source.append()
+    assert told(plan(source, 3)) == [(3, 3, "change_files")]
 
 
 # -- gates --------------------------------------------------------------------------------------

@@ -324,7 +324,7 @@ def test_a_column_that_is_lost_and_comes_back(tables: Tables) -> None:
     [
         [ID, NAME, field_of("more", "date")],
         [field_of("ID"), field_of("name", comment="said", nullable=False)],
-        [field_of("id", mapped=1), field_of("name", mapped=2)],
+        [field_of("id", mapped=1, file_name="id"), field_of("name", mapped=2, file_name="name")],
         [NAME, ID],
     ],
 )
