@@ -253,28 +253,30 @@ def change_vector(source: LogTable, changes: dict[str, Any]) -> None:
     file.write_text("\n".join(map(json.dumps, lines)))
 
 
-SPOILED = (
-    untold,
-    too_few,
-    itself,
-    twice,
-    beyond,
-    unsized,
-    elsewhere,
-    without_the_feature,
-    partitioned_now,
-    mapped_anew,
-    by_id,
-    reserved,
-)
+SPOILED = {
+    untold: "does not tell how many rows part-00001-0.parquet has",
+    too_few: "masks rows that part-00001-0.parquet does not have",
+    itself: "exchanges part-00001-0.parquet for itself",
+    twice: "names a file twice",
+    beyond: "masks rows beyond 2^32",
+    unsized: "does not tell what part-00001-0.parquet is",
+    elsewhere: "cannot be looked up",
+    without_the_feature: "no deletion vectors any more",
+    partitioned_now: "the partition columns changed",
+    mapped_anew: "the column .id has another name in older files",
+    by_id: "columns are mapped by id",
+    reserved: slices.SIDES,
+}
 
 
 @pytest.mark.parametrize("spoil", SPOILED, ids=lambda spoil: spoil.__name__)
 def test_what_is_not_as_expected_is_left_to_deltas_reader(
-    source: LogTable, spoil: Callable[[LogTable], None]
+    source: LogTable, spoil: Callable[[LogTable], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     spoil(source)
-    assert sliced(source, 3 if spoil is by_id else 2) is None
+    with caplog.at_level("INFO", logger="delta_cdc"):
+        assert sliced(source, 3 if spoil is by_id else 2) is None
+    assert SPOILED[spoil] in caplog.text
 
 
 def test_too_much_is_left_to_deltas_reader(source: LogTable, monkeypatch: pytest.MonkeyPatch) -> None:
