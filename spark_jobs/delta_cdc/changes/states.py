@@ -117,7 +117,7 @@ def projected(rows: DataFrame, where: str | None, select: Sequence[str], keep: S
     for argument, texts in (("where", [where] if where else []), ("select", select)):
         refuse_moving(argument, texts, rows.columns)
     if where:
-        resolve(rows.drop(*keep), "where", [where])
+        _refuse_no_predicate(resolve(rows.drop(*keep), "where", [where]), where)
         rows = rows.where(F.expr(where))
     if select:
         every = [quote(name) for name in rows.columns if name not in keep]
@@ -126,12 +126,25 @@ def projected(rows: DataFrame, where: str | None, select: Sequence[str], keep: S
     return rows
 
 
+def _refuse_no_predicate(resolved: DataFrame, where: str) -> None:
+    from pyspark.sql.types import BooleanType, NullType
+
+    found = resolved.schema[0].dataType
+    if not isinstance(found, BooleanType | NullType):
+        raise InvalidExpression(
+            f"where = {where!r} is of type {found.simpleString()}, not true or false.",
+            remedy="correct where; it is a Spark SQL predicate over the source's columns.",
+        )
+
+
 def beside(rows: DataFrame, argument: str, expressions: Sequence[str], keep: Sequence[str]) -> DataFrame:
     """Project beside the columns ``keep``, which the expressions must not read.
 
     They act on states: a value made of the commit's version or time would differ with every cut of the range.
     """
-    refuse_metadata_names(resolve(rows.drop(*keep), argument, expressions).columns, argument)
+    names = resolve(rows.drop(*keep), argument, expressions).columns
+    refuse_metadata_names(names, argument)
+    _refuse_our_names(names, argument)
     return rows.selectExpr(*expressions, *[quote(name) for name in keep])
 
 
@@ -142,13 +155,17 @@ def refuse_unusable(values: Sequence[str], source: str) -> None:
     :raises ReservedColumnName: for a name that begins like those of our plans, or is one of the feed's
     """
     refuse_metadata_names(values, source)
-    reserved = [name for name in values if name.lower().startswith(PLAN_PREFIX)]
+    _refuse_our_names(values, source)
+    refuse_doubled(values, "select")
+
+
+def _refuse_our_names(names: Iterable[str], source: str) -> None:
+    reserved = [name for name in names if name.lower().startswith(PLAN_PREFIX)]
     if reserved:
         raise ReservedColumnName(
             f"{source} has the column {', '.join(map(repr, reserved))}, a name that our plans need.",
             remedy="rename it with select.",
         )
-    refuse_doubled(values, "select")
 
 
 def refuse_doubled(values: Sequence[str], arguments: str) -> None:
