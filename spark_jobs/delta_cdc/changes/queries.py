@@ -33,7 +33,9 @@ from delta_cdc.changes.feed import (
     is_after,
     is_before,
 )
+from delta_cdc.changes.slices import SHARED_REMEDY
 from delta_cdc.errors import (
+    CaptureUnavailable,
     DeltaCdcError,
     InvalidConfiguration,
     InvalidExpression,
@@ -64,6 +66,7 @@ _REMEDIES: dict[type[DeltaCdcError], str] = {
     KeyNotUnique: "add columns to keys until a row is unique, or remove the duplicates from the source.",
     NullKey: "choose keys that are never NULL, or leave such rows out with where.",
     WrongReader: "check which connector reads the change feed.",
+    CaptureUnavailable: SHARED_REMEDY,
 }
 #: Spark puts more before, between and after, and a key may hold any text.
 _RAISED = re.compile(

@@ -18,6 +18,7 @@ from delta_cdc.changes.feed import (
     ORDER,
     ROW_ID,
 )
+from delta_cdc.errors import CaptureUnavailable
 from delta_cdc.sql import PLAN_PREFIX, quote
 from delta_cdc.storage import hadoop_uri
 
@@ -43,6 +44,9 @@ SIDE_VERSION, SIDE_TIME = f"{PLAN_PREFIX}side_version", f"{PLAN_PREFIX}side_time
 
 #: Where the schema of a slice tells which marks it has: metadata of the field :data:`SIDES`.
 MARKS = "delta_cdc.marks"
+
+#: Ends the text of the error for rows that share a row id, which Spark raises.
+SHARED_REMEDY = "read them by another capture, and tell the table's writers that its row ids are not unique."
 
 _SIDE, _ROW_VERSION = f"{PLAN_PREFIX}side", f"{PLAN_PREFIX}row_version"
 _BEFORE, _AFTER = f"{PLAN_PREFIX}before", f"{PLAN_PREFIX}after"
@@ -268,13 +272,11 @@ def _shared(segment: Segment) -> Column:
 
     return F.concat(
         F.lit(
-            f"CaptureUnavailable: Versions {segment.starting_version}-{segment.ending_version} cannot be "
-            "read by row_tracking: the row id "
+            f"{CaptureUnavailable.__name__}: Versions {segment.starting_version}-{segment.ending_version} "
+            "cannot be read by row_tracking: the row id "
         ),
         F.coalesce(F.col(ROW_ID).cast("string"), F.lit("NULL")),
         F.lit(" stands for several rows at version "),
         F.col(ORDER).cast("string"),
-        F.lit(
-            ". Remedy: read them with another capture; where it stays, turn row tracking off and on again."
-        ),
+        F.lit(f". Remedy: {SHARED_REMEDY}"),
     )
