@@ -228,21 +228,23 @@ def read_changes(
     plan = planned_changes(request)
     for note in plan.notes:
         log.info(note)
-    folder = folder_for(spark, plan.segments, scratch)
-    segments = write_slices(
-        request.table, plan.segments, folder, at=plan.at, storage_options=request.storage_options
-    )
-    source, options = spark_uri(request.table), request.options
+    options = request.options
     by_row_id = options.is_net and not options.keys
-    found = rows.change_rows(
-        spark,
-        source,
-        segments,
-        plan.columns,
-        at=plan.at,
-        slices_uri=folder,
-        with_row_id=by_row_id,
-    )
+    if plan.segments:
+        folder = folder_for(spark, plan.segments, scratch)
+        found = rows.change_rows(
+            spark,
+            spark_uri(request.table),
+            write_slices(
+                request.table, plan.segments, folder, at=plan.at, storage_options=request.storage_options
+            ),
+            plan.columns,
+            at=plan.at,
+            slices_uri=folder,
+            with_row_id=by_row_id,
+        )
+    else:
+        found = rows.no_rows(spark, plan.schema, with_row_id=by_row_id)
     return queries.answer(
         found,
         options,

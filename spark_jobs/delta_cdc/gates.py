@@ -15,7 +15,7 @@ from delta_cdc.errors import (
     VersionsExpired,
 )
 from delta_cdc.log.actions import Add, Cdc, MetaData, Remove
-from delta_cdc.log.schema import lost_column
+from delta_cdc.log.schema import lost_column, moved_column
 from delta_cdc.properties import CHANGE_FEED, feed_on
 from delta_cdc.retention import FILE_RETENTION, milliseconds_of, readable, text_of
 
@@ -154,6 +154,9 @@ async def check_schema(log: DeltaLog, commits: tuple[Commit, ...]) -> tuple[str,
         lost = lost_column(last.schema_string, now.schema_string, by_id=now.id == last.id)
         if lost is not None:
             raise _schema_changed(log, commit, f"column {lost}")
+        moved = moved_column(last, now)
+        if moved is not None:
+            raise _schema_changed(log, commit, f"column {moved} lies under another name in its files")
         if now.partition_columns != last.partition_columns:
             # A file's partition values are not among its columns: read under another partitioning, they are
             # NULL, by Delta's own reader too.
@@ -180,7 +183,7 @@ async def _metadata_before(log: DeltaLog, version: int) -> MetaData | None:
         state = await log.snapshot(version)
     except (VersionsExpired, LogGap):
         return None
-    return MetaData(state.table_id, {}, state.schema_string, state.partition_columns)
+    return MetaData(state.table_id, state.configuration, state.schema_string, state.partition_columns)
 
 
 def check_retention(commit: Commit, state: TableState, now_ms: int) -> None:

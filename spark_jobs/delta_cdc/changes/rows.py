@@ -8,6 +8,7 @@ another like any other, so segments compose by union, and the queries net over a
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 from delta_cdc.changes import feed, slices
@@ -48,20 +49,28 @@ def change_rows(
         _segment_rows(session, source, segment, columns, at, slices_uri, with_row_id) for segment in segments
     ]
     if not parts:
-        return no_rows(session, source, columns, at, with_row_id=with_row_id)
+        nothing = feed.snapshot_rows(session, source, at, columns).limit(0)
+        return _as_changes(nothing, with_row_id=with_row_id)
     whole = parts[0]
     for part in parts[1:]:
         whole = whole.union(part)
     return whole
 
 
-def no_rows(
-    session: SparkSession, source: str, columns: Sequence[str], at: int, *, with_row_id: bool = False
-) -> DataFrame:
-    """Return change rows of the shape of :func:`change_rows`, none of them."""
+def no_rows(session: SparkSession, schema: str, *, with_row_id: bool = False) -> DataFrame:
+    """Return change rows of the shape of :func:`change_rows`, none of them. Nothing is read.
+
+    :param schema: the table's columns as Delta's log has them (JSON); so an old version is no time travel
+    """
+    from pyspark.sql.types import StructType
+
+    nothing = session.createDataFrame([], StructType.fromJson(json.loads(schema)))
+    return _as_changes(nothing, with_row_id=with_row_id)
+
+
+def _as_changes(nothing: DataFrame, *, with_row_id: bool) -> DataFrame:
     from pyspark.sql import functions as F
 
-    nothing = feed.snapshot_rows(session, source, at, columns).limit(0)
     return nothing.select(
         "*",
         F.lit(None).cast("string").alias(METADATA_COLUMNS[0]),

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from delta_cdc.log.actions import MetaData
 
 _ID = "delta.columnMapping.id"
+_MODE, _PHYSICAL_NAME = "delta.columnMapping.mode", "delta.columnMapping.physicalName"
 
 
 def lost_column(before: str, after: str, *, by_id: bool) -> str | None:
@@ -51,6 +57,39 @@ def _type(before: Any, after: Any, path: str, by_id: bool) -> str | None:
         key = _type(before["keyType"], after["keyType"], f"{path}.key", by_id)
         return key or _type(before["valueType"], after["valueType"], f"{path}.value", by_id)
     return None
+
+
+def moved_column(before: MetaData, after: MetaData) -> str | None:
+    """Say which column both versions have, but under another name (or id) in their files; None for none.
+
+    So it is after a REPLACE by a table with column mapping: what reads old files by the new names finds NULL.
+    """
+    now = _physical(after)
+    known = _physical(before).items()
+    return next((path for path, name in known if now.get(path, name) != name), None)
+
+
+def _physical(metadata: MetaData) -> dict[str, tuple[str, int | None]]:
+    """Return by path under which name and id each column stands in files."""
+    mode = metadata.configuration.get(_MODE, "none")
+    schema = json.loads(metadata.schema_string)
+    return dict(_in_files(schema, "", is_mapped=mode != "none", by_id=mode == "id"))
+
+
+def _in_files(
+    of: Any, path: str, *, is_mapped: bool, by_id: bool
+) -> Iterator[tuple[str, tuple[str, int | None]]]:
+    if not isinstance(of, dict):
+        return
+    for field in of.get("fields", ()):
+        own = f"{path}.{field['name'].lower()}" if path else field["name"].lower()
+        given = (field.get("metadata") or {}).get(_PHYSICAL_NAME, field["name"])
+        # Names are looked up in files without case.
+        name = (given if is_mapped else field["name"]).lower()
+        yield own, (name, _id(field) if by_id else None)
+        yield from _in_files(field["type"], own, is_mapped=is_mapped, by_id=by_id)
+    for inside in ("elementType", "keyType", "valueType"):
+        yield from _in_files(of.get(inside), f"{path}.{inside}", is_mapped=is_mapped, by_id=by_id)
 
 
 def _kind(of: Any) -> str:

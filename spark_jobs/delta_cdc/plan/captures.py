@@ -18,7 +18,7 @@ from delta_cdc.properties import CHANGE_FEED, ROW_TRACKING, feed_on, row_id_colu
 from delta_cdc.spec import Segment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from delta_cdc.log.actions import Commit
     from delta_cdc.log.table import DeltaLog, TableState
@@ -31,9 +31,11 @@ CROSSOVER = 1.0
 WORTHWHILE = 16 * 1024 * 1024
 #: Tag of a commit that promises to have kept the ids of the rows it copied.
 IDS_KEPT = "delta.rowTracking.preserved"
-#: One plan holds so many versions of the feed. Each one that Delta's own reader reads by comparing deletion
-#: vectors adds a scan or two, and costs a CPU second or more: benchmarks/changes.py.
+#: One plan holds so many versions that are told one by one. Each one of which Delta's own reader compares
+#: deletion vectors adds a scan or two, and costs a CPU second or more: benchmarks/changes.py.
 MOST_VERSIONS, MOST_COMPARED = 500, 20
+#: Each segment is a scan of its own in the plan.
+MOST_SEGMENTS = 50
 
 
 @dataclass(frozen=True)
@@ -42,12 +44,25 @@ class Table:
 
     :param newest: the newest state: retention is what the table says now
     :param now_ms: epoch milliseconds
+    :param commit_times: version -> epoch milliseconds; see :meth:`look_up_times`
     """
 
     log: DeltaLog
     at_end: TableState
     newest: TableState
     now_ms: int
+    commit_times: dict[int, int] = field(default_factory=dict, repr=False, compare=False)
+
+    async def look_up_times(self, commits: Sequence[Commit]) -> None:
+        """Find the times of all commits that change data at once: one listing of the log."""
+        changing = [commit.version for commit in commits if commit.changes_data]
+        if changing:
+            self.commit_times.update(await self.log.timestamps(changing, commits))
+
+    def times(self, part: list[_Version]) -> tuple[tuple[int, int], ...]:
+        """Return version and time (epoch milliseconds) of the commits that change data."""
+        changing = [version.commit.version for version in part if version.commit.changes_data]
+        return tuple((version, self.commit_times[version]) for version in changing)
 
 
 @dataclass(frozen=True)
@@ -91,14 +106,13 @@ class _Version:
         return self.may_carry_over and self.commit.info.tags.get(IDS_KEPT) != "true"
 
 
-async def capture(table: Table, commits: Sequence[Commit], options: QueryOptions) -> Captured:
-    """Choose the segments of a range, and pass the gates of each.
+async def choose(table: Table, commits: Sequence[Commit], options: QueryOptions) -> Captured:
+    """Choose the segments of a range; their gates are yet to be passed.
 
     :param commits: of the range, ascending and gap-free
     :raises ChangeFeedDisabled: the feed is off in a version, and nothing else can serve
     :raises CaptureUnavailable: the capture that was asked for cannot read a version
     :raises NotInsertOnly: ``added_files`` was asked for, and a commit removes rows
-    :raises VersionsExpired: a gate that failed
     """
     _refuse_unfit(table, options)
     versions = _trimmed(await _versions(table, commits))
@@ -109,10 +123,7 @@ async def capture(table: Table, commits: Sequence[Commit], options: QueryOptions
         skipped = [version for version in versions if not version.only_adds]
     found: list[Segment] = []
     for part in _around(versions, skipped):
-        for segment in await _segments(table, part, options):
-            inside = [v.commit for v in part if _holds(segment, v.commit.version)]
-            await _pass_gates(table, segment, inside)
-            found.append(segment)
+        found += await _segments(table, part, options)
     notes: tuple[str, ...] = ()
     if skipped:
         named = ", ".join(str(version.commit.version) for version in skipped[:10])
@@ -122,23 +133,41 @@ async def capture(table: Table, commits: Sequence[Commit], options: QueryOptions
     return Captured(tuple(found), notes)
 
 
-def beyond_limits(segments: Iterable[Segment], commits: Sequence[Commit], *, scratch: bool) -> int | None:
-    """Return the version at which the feed's segments get too long for one plan; None where they don't.
+def beyond_limits(segments: Sequence[Segment], commits: Sequence[Commit], *, scratch: bool) -> int | None:
+    """Return the version at which segments get too many, or too long, for one plan; None where they don't.
 
     :param scratch: the feed is read through slices, where deletion vectors are compared already
     """
     counted = compared = 0
-    for segment in segments:
-        if segment.needs_slice:
+    first = commits[0].version
+    for number, segment in enumerate(segments, start=1):
+        if number > MOST_SEGMENTS:
+            return segment.starting_version
+        if segment.net:
             continue
-        for commit in commits:
-            if not commit.changes_data or not _holds(segment, commit.version):
-                continue
-            counted += 1
-            compared += commit.compares_vectors and not scratch
+        for commit in commits[segment.starting_version - first : segment.ending_version + 1 - first]:
+            counted += commit.changes_data
+            compared += (
+                commit.changes_data and commit.compares_vectors and not (scratch or segment.needs_slice)
+            )
             if counted > MOST_VERSIONS or compared > MOST_COMPARED:
                 return commit.version
     return None
+
+
+def window(commits: tuple[Commit, ...], options: QueryOptions) -> tuple[Commit, ...]:
+    """Return the beginning of a range that one plan may hold, if it can be told from the commits alone.
+
+    Rows that are matched by their ids alone are matched between the two ends of the whole range.
+    """
+    if options.is_net and not options.keys:
+        return commits
+    counted = 0
+    for at, commit in enumerate(commits):
+        counted += commit.changes_data
+        if counted > MOST_VERSIONS:
+            return commits[:at]
+    return commits
 
 
 # -- what each version allows -------------------------------------------------------------------
@@ -210,7 +239,7 @@ async def _segments(table: Table, part: list[_Version], options: QueryOptions) -
         return [one for _, group in _by_flag(part) for one in _by_feed(group, options, why)]
     if options.capture == "row_tracking" or (options.is_net and not options.keys):
         why = "asked for" if options.capture == "row_tracking" else "there are no keys, so row ids stand in"
-        _refuse_untracked(table, part)
+        _refuse_untracked(table, part, options)
         return await _by_row_ids(table, part, options, why)
     if options.capture == "snapshot_diff":
         return [await _by_ends(table, part, "snapshot_diff", "asked for")]
@@ -230,16 +259,14 @@ def _by_flag(part: list[_Version]) -> list[tuple[bool, list[_Version]]]:
     return [(feed, group) for feed, group in found if group]
 
 
-def _by_carrying(
-    part: list[_Version], carries: Callable[[_Version], bool]
-) -> list[tuple[bool, list[_Version]]]:
-    """Cut where commits begin or cease to carry rows over; those without changes go with the ones before."""
+def _runs(part: list[_Version], tells: Callable[[_Version], bool]) -> list[tuple[bool, list[_Version]]]:
+    """Cut where the answer changes; commits without change of data go with those before them."""
     runs: list[tuple[bool, list[_Version]]] = []
     for version in part:
-        if runs and (not version.commit.changes_data or runs[-1][0] == carries(version)):
+        if runs and (not version.commit.changes_data or runs[-1][0] == tells(version)):
             runs[-1][1].append(version)
         else:
-            runs.append((carries(version), [version]))
+            runs.append((tells(version), [version]))
     return [(told, _trimmed(group)) for told, group in runs]
 
 
@@ -258,19 +285,32 @@ async def _without_feed(table: Table, part: list[_Version], options: QueryOption
     off = f"{CHANGE_FEED} is off"
     if _all_tracked(part):
         return await _by_row_ids(table, part, options, f"{off}, {ROW_TRACKING} is on")
-    removing = [at for at, version in enumerate(part) if not version.only_adds]
+    if options.is_net:
+        return await _net_without_feed(table, part, off)
+    found: list[Segment] = []
+    for tracked, group in _runs(part, lambda version: version.tracked):
+        if tracked:
+            found += await _by_row_ids(table, group, options, f"{off}, {ROW_TRACKING} is on")
+            continue
+        removing = next((version for version in group if not version.only_adds), None)
+        if removing is not None:
+            raise _nothing_serves(table, removing, options)
+        found.append(await _by_added_files(table, group, f"{off}, and every commit only adds files"))
+    return found
+
+
+async def _net_without_feed(table: Table, part: list[_Version], off: str) -> list[Segment]:
+    """Compare the ends of what removes rows; what only adds before and after it is read as it is."""
     only_adds = f"{off}, and every commit only adds files"
+    removing = [at for at, version in enumerate(part) if not version.only_adds]
     if not removing:
         return [await _by_added_files(table, part, only_adds)]
-    if not options.is_net:
-        raise _nothing_serves(table, part[removing[0]], options)
     found = []
     head, tail = _trimmed(part[: removing[0]]), _trimmed(part[removing[-1] + 1 :])
     if head:
         found.append(await _by_added_files(table, head, only_adds))
-    middle = part[removing[0] : removing[-1] + 1]
-    reason = f"{off}, {ROW_TRACKING} too: the two ends are compared by key"
-    found.append(await _by_ends(table, middle, "snapshot_diff", reason))
+    reason = f"{off}, and rows have no ids throughout: the two ends are compared by key"
+    found.append(await _by_ends(table, part[removing[0] : removing[-1] + 1], "snapshot_diff", reason))
     if tail:
         found.append(await _by_added_files(table, tail, only_adds))
     return found
@@ -280,8 +320,8 @@ def _nothing_serves(table: Table, version: _Version, options: QueryOptions) -> C
     commit = version.commit
     return ChangeFeedDisabled(
         f"The change data feed of {table.log.uri} is off in version {commit.version} ({CHANGE_FEED} is not "
-        f"true), which removes rows ({commit.info.operation or 'unknown operation'}); without row tracking "
-        f"nothing else can tell {options.query} there.",
+        f"true), which removes rows ({commit.info.operation or 'unknown operation'}); where rows have no ids "
+        f"({ROW_TRACKING}) nothing else can tell {options.query}.",
         remedy="turn the feed on with DeltaEnableChangeDataFeedOperator, or ALTER TABLE … SET TBLPROPERTIES "
         f"('{CHANGE_FEED}' = 'true'); what lies before can only be read as its net effect (min_delta or "
         "upsert by key, SCD type 1), or a target of type 2 loaded anew.",
@@ -292,8 +332,10 @@ def _all_tracked(part: list[_Version]) -> bool:
     return all(version.tracked for version in part)
 
 
-def _refuse_untracked(table: Table, part: list[_Version]) -> None:
-    bad = next((version for version in part if not version.tracked), None)
+def _refuse_untracked(table: Table, part: list[_Version], options: QueryOptions) -> None:
+    # Ids that change between two commits matter only where the two ends are compared.
+    matters = [version for version in part if options.is_net or version.commit.changes_data]
+    bad = next((version for version in matters if not version.tracked), None)
     if bad is None:
         return
     commit = bad.commit
@@ -337,7 +379,7 @@ async def _by_row_ids(
     found = []
     for compare, group in _compared(part, options, lambda version: version.may_carry_over_with_new_ids):
         size = sum(v.commit.bytes_added + v.commit.bytes_removed for v in group if v.commit.changes_data)
-        times = await _timestamps(table.log, group)
+        times = table.times(group)
         segment = Segment(*_ends(group), "row_tracking", reason, size, compare=compare, timestamps=times)
         found.append(segment)
     return found
@@ -348,19 +390,23 @@ async def _by_ends(
 ) -> Segment:
     if size is None:
         size = await _size_of_ends(table, part) or 0
+    times = table.times(part)
+    if any(version.commit.info.operation == "RESTORE" for version in part):
+        # A row that came back says when it was written, not when it came back; so all are told at the end.
+        times = times[-1:]
     return Segment(
         *_ends(part),
         "row_tracking" if capture == "row_tracking" else "snapshot_diff",
         reason,
         size,
         net=True,
-        timestamps=await _timestamps(table.log, part),
+        timestamps=times,
     )
 
 
 async def _by_added_files(table: Table, part: list[_Version], reason: str) -> Segment:
     size = sum(version.commit.bytes_added for version in part if version.commit.changes_data)
-    times = await _timestamps(table.log, part)
+    times = table.times(part)
     return Segment(*_ends(part), "added_files", reason, size, timestamps=times)
 
 
@@ -374,26 +420,28 @@ def _compared(
     part: list[_Version], options: QueryOptions, carries: Callable[[_Version], bool]
 ) -> list[tuple[bool, list[_Version]]]:
     """Cut so that only the commits that may carry rows over pay for looking; a net effect has none."""
-    return [(False, part)] if options.is_net or options.raw else _by_carrying(part, carries)
+    return [(False, part)] if options.is_net or options.raw else _runs(part, carries)
 
 
 def _ends(part: list[_Version]) -> tuple[int, int]:
     return part[0].commit.version, part[-1].commit.version
 
 
-def _holds(segment: Segment, version: int) -> bool:
-    return segment.starting_version <= version <= segment.ending_version
-
-
-async def _timestamps(log: DeltaLog, part: list[_Version]) -> tuple[tuple[int, int], ...]:
-    changing = [version.commit.version for version in part if version.commit.changes_data]
-    times = await log.timestamps(range(changing[0], changing[-1] + 1))
-    return tuple((version, times[version]) for version in changing)
-
-
 # -- gates --------------------------------------------------------------------------------------
-async def _pass_gates(table: Table, segment: Segment, commits: list[Commit]) -> None:
-    """Refuse a segment whose files may be gone; the feed's reader starts from a snapshot as well."""
+async def pass_gates(table: Table, segments: Sequence[Segment], commits: Sequence[Commit]) -> None:
+    """Refuse segments whose files may be gone.
+
+    :param commits: of the range, ascending and gap-free
+    :raises VersionsExpired: names a version or file
+    """
+    first = commits[0].version
+    for segment in segments:
+        inside = commits[segment.starting_version - first : segment.ending_version + 1 - first]
+        await _pass_gates(table, segment, inside)
+
+
+async def _pass_gates(table: Table, segment: Segment, commits: Sequence[Commit]) -> None:
+    """Look at one segment; the feed's own reader starts from a snapshot as well."""
     changing = [commit for commit in commits if commit.changes_data]
     if not segment.needs_slice:
         gates.check_retention(changing[0], table.newest, table.now_ms)

@@ -70,6 +70,7 @@ class ChangesPlan:
     :param notes: what people should know, one sentence each
     :param columns: the table's columns as of the range's end
     :param at: the version whose columns these are
+    :param schema: these columns with their types, as Delta's log has them (JSON)
     """
 
     uri: str
@@ -78,6 +79,7 @@ class ChangesPlan:
     notes: tuple[str, ...]
     columns: tuple[str, ...]
     at: int
+    schema: str = field(default="", repr=False)
 
     def __str__(self) -> str:
         return "\n".join(f"{name:<10} {text}".rstrip() for name, text in self._lines())
@@ -108,7 +110,9 @@ async def plan_changes_async(request: ChangesRequest, *, now_ms: int | None = No
     newest = await log.snapshot()
     versions = await _range(request, log, newest)
     if versions is None:
-        return ChangesPlan(newest.uri, None, (), (), newest.schema_columns, newest.version)
+        return ChangesPlan(
+            newest.uri, None, (), (), newest.schema_columns, newest.version, newest.schema_string
+        )
     is_newest = versions.ending_version == newest.version
     at_end = newest if is_newest else await log.snapshot(versions.ending_version)
     checks.check_feed_columns(at_end.schema_columns, newest.uri, at_end.version)
@@ -116,12 +120,20 @@ async def plan_changes_async(request: ChangesRequest, *, now_ms: int | None = No
     notes = await gates.check_schema(log, commits) if any(c.changes_data for c in commits) else ()
     now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
     table = captures.Table(log, at_end, newest, now)
-    found = await captures.capture(table, commits, request.options)
+    await table.look_up_times(commits)
+    found = await captures.choose(table, commits, request.options)
     _refuse_too_long(
         newest.uri, versions, captures.beyond_limits(found.segments, commits, scratch=request.scratch)
     )
+    await captures.pass_gates(table, found.segments, commits)
     return ChangesPlan(
-        newest.uri, versions, found.segments, (*notes, *found.notes), at_end.schema_columns, at_end.version
+        newest.uri,
+        versions,
+        found.segments,
+        (*notes, *found.notes),
+        at_end.schema_columns,
+        at_end.version,
+        at_end.schema_string,
     )
 
 
@@ -130,9 +142,9 @@ def _refuse_too_long(uri: str, versions: VersionRange, at: int | None) -> None:
         return
     first, last = versions.starting_version, at - 1
     raise RangeTooLong(
-        f"Versions {versions} of {uri} are too many for one DataFrame of the change feed, which holds "
-        f"{captures.MOST_VERSIONS} versions with changes, {captures.MOST_COMPARED} of them with deletion "
-        "vectors to compare.",
+        f"Versions {versions} of {uri} are too many for one DataFrame, which holds {captures.MOST_VERSIONS} "
+        f"versions with changes in {captures.MOST_SEGMENTS} segments, {captures.MOST_COMPARED} of them with "
+        "deletion vectors that Delta's own reader has to compare.",
         remedy=f"read versions {first}-{last} first, and go on at {at}; or stage them with "
         "DeltaReadChangesOperator, which cuts the range by itself.",
     )

@@ -241,18 +241,20 @@ async def _within_limits(
     sight: Sight, chosen: Chosen, commits: tuple[Commit, ...], options: QueryOptions
 ) -> AsyncIterator[tuple[tuple[Commit, ...], captures.Captured]]:
     """Yield a milestone, cut where reading it would take a plan that no driver should hold."""
+    table = captures.Table(sight.log, chosen.at_end, sight.source, sight.now_ms)
+    await table.look_up_times(commits)
     while commits:
-        at_end = await _state_at(sight, chosen, commits[-1].version)
-        table = captures.Table(sight.log, at_end, sight.source, sight.now_ms)
-        captured = await captures.capture(table, commits, options)
-        too_much = captures.beyond_limits(captured.segments, commits, scratch=sight.request.scratch)
-        if too_much is None:
-            yield commits, captured
-            return
-        rest = next(at for at, commit in enumerate(commits) if commit.version == too_much)
-        table = replace(table, at_end=await _state_at(sight, chosen, too_much - 1))
-        yield commits[:rest], await captures.capture(table, commits[:rest], options)
-        commits = commits[rest:]
+        part = captures.window(commits, options)
+        table = replace(table, at_end=await _state_at(sight, chosen, part[-1].version))
+        captured = await captures.choose(table, part, options)
+        too_much = captures.beyond_limits(captured.segments, part, scratch=sight.request.scratch)
+        if too_much is not None:
+            part = part[: too_much - part[0].version]
+            table = replace(table, at_end=await _state_at(sight, chosen, part[-1].version))
+            captured = await captures.choose(table, part, options)
+        await captures.pass_gates(table, captured.segments, part)
+        yield part, captured
+        commits = commits[len(part) :]
 
 
 async def _state_at(sight: Sight, chosen: Chosen, version: int) -> TableState:
