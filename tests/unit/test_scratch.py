@@ -1,0 +1,39 @@
+"""Where slices lie: one folder for each read, and none where nothing is to be read through them."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from delta_cdc.errors import CaptureUnavailable
+from delta_cdc.scratch import folder_for
+from delta_cdc.spec import Segment
+
+FED = Segment(1, 2, "change_files", "", 0)
+BY_ROW_IDS = Segment(3, 4, "row_tracking", "", 0)
+
+
+def session(master: str) -> Any:
+    return SimpleNamespace(conf={"spark.master": master})
+
+
+def test_each_read_has_a_folder_of_its_own() -> None:
+    """A DataFrame is read when it is used: until then no other read may write over its slices."""
+    named = [folder_for(session("yarn"), [FED], "s3a://lake/tmp/") for _ in range(2)]
+    assert all(folder.startswith("s3a://lake/tmp/") for folder in named)
+    assert named[0] != named[1]
+    assert folder_for(session("local[2]"), [FED], None) != folder_for(session("local[2]"), [FED], None)
+
+
+def test_a_cluster_without_a_folder_reads_the_feed_by_itself() -> None:
+    assert folder_for(session("yarn"), [FED], None) == ""
+    with pytest.raises(CaptureUnavailable, match="Versions 3-4 are read by row_tracking") as failed:
+        folder_for(session("yarn"), [FED, BY_ROW_IDS], None)
+    assert "scratch=" in failed.value.remedy
+
+
+def test_without_changes_there_is_no_folder() -> None:
+    assert folder_for(session("local[2]"), [], None) == ""
+    assert folder_for(session("yarn"), [], "s3a://lake/tmp") == ""
