@@ -30,7 +30,7 @@ def test_every_query_and_capture_has_its_row(page: str) -> None:
 
 def test_numbers_are_those_of_the_code(page: str) -> None:
     assert f"holds {captures.MOST_VERSIONS} versions with changes" in page
-    assert f"one by one, and {captures.MOST_SEGMENTS} parts" in page
+    assert f"one by one, and {captures.MOST_SEGMENTS} segments" in page
     assert f"at most {captures.MOST_COMPARED} of these" in page
     assert f"{captures.WORTHWHILE // 1024**2} MiB of changes or more" in page
     # "if those are smaller": a byte of either way is taken for as costly.
