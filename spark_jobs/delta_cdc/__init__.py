@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from delta_cdc import errors
     from delta_cdc.api import apply_changes, plan_changes, read_changes
+    from delta_cdc.changes.queries import named_in_plan
     from delta_cdc.flow import ApplyResult
     from delta_cdc.sink import commit_watermark
     from delta_cdc.versions import VersionRange
@@ -24,6 +25,7 @@ __all__ = [
     "apply_changes",
     "commit_watermark",
     "errors",
+    "named_in_plan",
     "plan_changes",
     "read_changes",
 ]
@@ -34,6 +36,7 @@ _HOME = {
     "Watermark": "delta_cdc.watermark",
     "apply_changes": "delta_cdc.api",
     "commit_watermark": "delta_cdc.sink",
+    "named_in_plan": "delta_cdc.changes.queries",
     "plan_changes": "delta_cdc.api",
     "read_changes": "delta_cdc.api",
 }

@@ -174,7 +174,7 @@ def read_changes(
 
     How the changes are read is decided here, from the log; rows are read when the DataFrame is. What only
     the rows can show is raised then, by Spark, with our error's name and text in its message:
-    :func:`delta_cdc.changes.queries.named_in_plan` gives the error itself.
+    :func:`delta_cdc.named_in_plan` gives the error itself.
 
     :param spark: a session with Delta's extension and catalog; left as it is
     :param table: path, URI or catalog name

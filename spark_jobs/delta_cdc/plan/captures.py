@@ -188,6 +188,7 @@ async def _versions(table: Table, commits: Sequence[Commit]) -> list[_Version]:
         ids = row_id_column(current)
         # A REPLACE keeps ids in another column, where those of the rows before it are not found.
         tracked = ids is not None and commit.keeps_row_ids and (commit.version == 0 or had_ids == ids)
+        tracked = tracked and commit.rows_identified
         found.append(_Version(commit, feed_on(current), tracked))
         had_ids = ids
     return found

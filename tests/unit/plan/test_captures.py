@@ -232,6 +232,15 @@ def test_rows_need_ids_on_both_sides(tmp_path: Path) -> None:
     assert told(plan(source, 3)) == [(3, 3, "row_tracking")]
 
 
+def test_a_file_whose_rows_have_no_ids_is_not_read_by_them(tmp_path: Path) -> None:
+    source = table(tmp_path, **TRACKED)
+    source.commit("WRITE", tracked_add(source))
+    source.append()
+    with pytest.raises(CaptureUnavailable, match="Version 2 "):
+        plan(source, 1, options=QueryOptions(capture="row_tracking"))
+    assert told(plan(source, 1)) == [(1, 1, "row_tracking"), (2, 2, "added_files")]
+
+
 def test_ids_that_began_anew_are_not_compared(tmp_path: Path) -> None:
     """A REPLACE keeps row ids in a column of another name."""
     source = table(tmp_path, **TRACKED)
