@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 #: Of one byte that is read through row tracking, so many bytes of the change feed take the same time:
 #: benchmarks/changes.py, docs/benchmarks.md.
-CROSSOVER = 1.0
+CROSSOVER = 4.0
 #: Below so many bytes of changes it is not worth while to look for the cheaper way.
 WORTHWHILE = 16 * 1024 * 1024
 #: Tag of a commit that promises to have kept the ids of the rows it copied.
