@@ -185,6 +185,11 @@ class ReadRequest(Request):
         refuse_same(
             source=self.source, target=self.target, staging=self.staging, output_path=self.output_path
         )
+        if self.target is not None and self.options.on_change_commit == "skip":
+            raise InvalidConfiguration(
+                "on_change_commit is 'skip', and a target is given: its rows would miss what is left out.",
+                remedy="leave on_change_commit out; or read without a target, for a sink of your own.",
+            )
         if self.output_format not in ("parquet", "json"):
             raise InvalidConfiguration(
                 f"output_format is {self.output_format!r}.", remedy="use 'parquet' or 'json'."

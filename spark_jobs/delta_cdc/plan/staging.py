@@ -117,15 +117,25 @@ async def open_batch(sight: Sight, staging: DeltaLog) -> tuple[Seal, Commit] | N
             f"{held}, the beginning of a batch that was never completed.",
             remedy="clear the read (DeltaReadChangesOperator): it goes on behind what is staged.",
         )
-    asked = batch.options
-    if asked["query"] != "full_delta" or asked["where"] or asked["select"]:
-        told = ", ".join(f"{name} {asked[name]!r}" for name in ("query", "where", "select") if asked[name])
+    told = _left_out(batch.options)
+    if told:
         raise BatchNotApplicable(
             f"{held}, read with {told}: not every change of these versions.",
-            remedy="read for an apply with query='full_delta', and give where and select to the apply; or "
-            "use another staging table for this query.",
+            remedy="read for an apply with query='full_delta' and without on_change_commit, and give where "
+            "and select to the apply; or use another staging table for this query.",
         )
     return batch.seal, batch.commit
+
+
+def _left_out(asked: dict[str, Any]) -> str:
+    """Name the options by which a batch has not every change of its versions; "" is none."""
+    names = ["query", "where", "select"]
+    if asked["capture"] == "added_files" and asked["on_change_commit"] == "skip":
+        # Whole commits may be missing, whatever the query.
+        names += ["capture", "on_change_commit"]
+    elif asked["query"] == "full_delta" and not asked["where"] and not asked["select"]:
+        return ""
+    return ", ".join(f"{name} {asked[name]!r}" for name in names if asked[name])
 
 
 async def fitting(sight: Sight, batch: Batch | None) -> Batch | None:

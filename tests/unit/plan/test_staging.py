@@ -281,6 +281,11 @@ def test_a_batch_of_milestones_is_in_turn_until_the_target_moves(tables: Tables)
         ({"options": MINIMAL}, "query 'min_delta'", "query='full_delta'"),
         ({"options": {**FULL, "where": "id > 1", "keys": ["id"]}}, "where 'id > 1'", "another staging table"),
         ({"options": {**FULL, "select": ["id"]}}, r"select \['id'\]", "another staging table"),
+        (
+            {"options": {**FULL, "capture": "added_files", "on_change_commit": "skip"}},
+            "on_change_commit 'skip'",
+            "without on_change_commit",
+        ),
     ],
 )
 def test_what_an_apply_cannot_take(
@@ -439,11 +444,22 @@ def test_a_late_commit_of_an_older_batch_leaves_the_new_one_alone(tables: Tables
         ({"milestone_bytes": 0}, "milestone_bytes"),
         ({"options": QueryOptions("upsert")}, "keys"),
         ({"options": QueryOptions("min_delta", keys=("id",), raw=True)}, "raw"),
+        (
+            {"options": QueryOptions(capture="added_files", on_change_commit="skip")},
+            "on_change_commit is 'skip', and a target",
+        ),
     ],
 )
 def test_what_cannot_be_meant(tables: Tables, changes: dict[str, Any], named: str) -> None:
     with pytest.raises(InvalidConfiguration, match=named):
         tables.read(**changes)
+
+
+def test_a_sink_of_ones_own_may_leave_commits_out(tables: Tables) -> None:
+    staged(tables, 7, 2, 2, batch="snapshot", committed=None)
+    committed(tables, 8, 2)
+    options = QueryOptions(capture="added_files", on_change_commit="skip")
+    assert told(tables.read(target=None, options=options)) == [("apply", 3, 5)]
 
 
 def test_files_do_not_lie_in_a_table(tables: Tables) -> None:
