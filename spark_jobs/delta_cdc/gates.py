@@ -101,8 +101,8 @@ def feed_disabled(uri: str, version: int) -> ChangeFeedDisabled:
     return ChangeFeedDisabled(
         f"The change data feed of {uri} is off in version {version} ({CHANGE_FEED} is not true).",
         remedy="turn it on with DeltaEnableChangeDataFeedOperator, or ALTER TABLE … SET TBLPROPERTIES "
-        f"('{CHANGE_FEED}' = 'true'); changes from before that commit cannot be read, so the target has to "
-        "be loaded anew.",
+        f"('{CHANGE_FEED}' = 'true'), and start after that commit: it does not tell what was before it. "
+        "Or leave capture at auto.",
     )
 
 

@@ -248,7 +248,7 @@ async def load_step(sight: Sight, version: int, *, declared: bool = False) -> tu
 
 
 def feed_warning(state: TableState) -> tuple[str, ...]:
-    """Say that a source whose snapshot is loaded will fail at the next run, where its feed is off."""
+    """Say what the next run of a source without a change feed has to do."""
     if feed_on(state.configuration):
         return ()
     warning = (
