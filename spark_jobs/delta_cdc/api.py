@@ -71,8 +71,8 @@ def apply_changes(
     With nothing to apply, nothing is read by Spark and nothing is written.
 
     :param spark: a session with Delta's extension and catalog; left as it is
-    :param source: path, URI, or catalog name of the source. Its change data feed need not be on for type 1, where
-        it tracks rows, or where it only adds; see :func:`read_changes`
+    :param source: path, URI, or catalog name of the source. Its change data feed need not be on for type 1,
+        nor where it tracks rows or only adds; see :func:`read_changes`
     :param target: path or URI of the target, or the catalog name of an existing one
     :param pipeline: the flow's name in the target's log; must stay the same as long as the target lives
     :param keys: columns that identify a row; may be empty only with ``insert_only``
