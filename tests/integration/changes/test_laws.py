@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 TEST = "tests/integration/changes/test_laws.py"
 METADATA = ("_change_type", "_commit_version", "_commit_timestamp")
 
-#: So many answers are read by one Spark job; every task of it gets the plan of all.
-TOGETHER = 6
 #: A filter with NULL in it, and the same in Python.
 WHERE = "coalesce(u, 9) <> 1 AND v IS DISTINCT FROM ''"
 SELECT = ("history", "id", "upper(v) AS w")
@@ -122,38 +120,22 @@ class Laws:
 
     # -- asking ---------------------------------------------------------------------------------
     def ask(self, questions: Iterable[Question]) -> None:
-        """Read the answers, in as few Spark jobs as there are shapes of rows."""
-        wanted = [q for q in dict.fromkeys(questions) if q not in self.answers]
-        frames: dict[tuple[str, ...], list[tuple[int, DataFrame]]] = {}
-        for number, question in enumerate(wanted):
-            try:
-                frame = read_changes(self.world.spark, self.world.path, **question.arguments)
-            except Exception as error:
-                error.add_note(self._told(question))
-                raise
-            assert tuple(frame.columns[-3:]) == METADATA
-            frames.setdefault(tuple(frame.columns), []).append((number, frame))
-        for columns, asked in frames.items():
-            for part in range(0, len(asked), TOGETHER):
-                for number, rows in self._collected(columns, asked[part : part + TOGETHER]).items():
-                    self.answers[wanted[number]] = rows
+        """Read the answers that are not known yet."""
+        for question in questions:
+            if question not in self.answers:
+                with _Noted(self._told(question)):
+                    self.answers[question] = self._answer(question)
 
-    def _collected(self, columns: tuple[str, ...], asked: list[tuple[int, DataFrame]]) -> dict[int, Answer]:
+    def _answer(self, question: Question) -> Answer:
         from pyspark.sql import functions as F
 
-        union = None
-        for number, frame in asked:
-            tagged = frame.withColumn(METADATA[2], F.unix_micros(METADATA[2])).withColumn("n", F.lit(number))
-            union = tagged if union is None else union.union(tagged)
-        assert union is not None
-        rows: dict[int, list[ChangeRow]] = {number: [] for number, _ in asked}
-        times: dict[int, set[tuple[int, int]]] = {number: set() for number, _ in asked}
-        width = len(columns) - 3
-        for row in union.collect():
-            kind, version, time, number = row[width:]
-            rows[number].append((kind, version, tuple(row[:width])))
-            times[number].add((version, time))
-        return {n: Answer(tuple(rows[n]), frozenset(times[n])) for n, _ in asked}
+        frame = read_changes(self.world.spark, self.world.path, **question.arguments)
+        width = len(frame.columns) - len(METADATA)
+        assert tuple(frame.columns[width:]) == METADATA
+        # Spark hands out local times.
+        found = frame.withColumn(METADATA[2], F.unix_micros(METADATA[2])).collect()
+        rows = tuple((row[width], row[width + 1], tuple(row[:width])) for row in found)
+        return Answer(rows, frozenset((row[width + 1], row[width + 2]) for row in found))
 
     # -- what there is to ask -------------------------------------------------------------------
     def feed_on(self, starting: int, ending: int) -> bool:
@@ -185,7 +167,7 @@ class Laws:
         before = model.bag(question.starting - 1, ending=end)
         rows = self.answers[question].rows
         changes = self.answers[question].net if question.query == "min_delta" else rows
-        with self._noted(question):
+        with _Noted(self._told(question)):
             after = applied(changes, before)
         self._compare_bags(question, after, model.bag(end, ending=end))
 
@@ -298,9 +280,6 @@ class Laws:
             f"seed {self.world.seed}, history {number}, {question}\n{self.world.layout} {steps}\n"
             f"replay: DELTA_CDC_SEED={self.world.seed} {only}python -m pytest '{self.test}'"
         )
-
-    def _noted(self, question: Question) -> _Noted:
-        return _Noted(self._told(question))
 
 
 class _Noted:
