@@ -119,6 +119,9 @@ class LogTable:
     def add(self, *, data_change: bool = True, part: int = 0) -> dict[str, Any]:
         path = f"part-{self.version + 1:05d}-{part}.parquet"
         stats = json.dumps({"numRecords": 10})
+        ids = {}
+        if self.configuration.get("delta.enableRowTracking") == "true":
+            ids = {"baseRowId": 10 * (self.version + 1), "defaultRowCommitVersion": self.version + 1}
         return {
             "add": {
                 "path": path,
@@ -127,6 +130,7 @@ class LogTable:
                 "modificationTime": EPOCH,
                 "dataChange": data_change,
                 "stats": stats,
+                **ids,
             }
         }
 

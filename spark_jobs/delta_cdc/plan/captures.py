@@ -341,7 +341,9 @@ def _refuse_untracked(table: Table, part: list[_Version], options: QueryOptions)
         return
     commit = bad.commit
     why = f"{ROW_TRACKING} is not on in it and in the version before, or began anew"
-    if not commit.keeps_row_ids:
+    if not commit.rows_identified:
+        why = "not every file that it adds has row ids"
+    elif not commit.keeps_row_ids:
         why = f"{commit.info.operation or 'an unknown operation'} did not promise to keep the rows' ids"
     raise CaptureUnavailable(
         f"Version {commit.version} of {table.log.uri} cannot be read by row_tracking: {why}.",
