@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
     from pyspark.sql import DataFrame
 
-    from delta_cdc.flow import CommitResult, ReadResult
+    from delta_cdc.flow import ReadResult
+    from delta_cdc.plan import CommitRequest
     from delta_cdc.spec import JobResult, Spec
 
 #: A parameter of this name gets what the read says of the batch: range, counts, and where it is staged.
@@ -91,7 +92,7 @@ class _DeltaChangesDecoratedOperator(DecoratedOperator, DeltaReadChangesOperator
         return self._handle_output(returned)
 
     def _processed(self, context: Context, session: WorkerSession, directory: Path, pins: TaskPins) -> Any:
-        from delta_cdc.flow import published
+        from delta_cdc.flow import published, run_commit
 
         def run(spec: Spec) -> JobResult:
             from delta_cdc import job
@@ -101,14 +102,33 @@ class _DeltaChangesDecoratedOperator(DecoratedOperator, DeltaReadChangesOperator
 
         batch = self.staged(context, run, pins)
         if batch.versions is None:
-            published(batch, pins)
-            self._tell(context, {**batch.to_dict(), "applied": False})
-            raise AirflowSkipException(f"{batch.source_table} has no changes beyond the watermark.")
+            self._nothing_new(context, batch, pins)
+            return None
         returned = self._called(context, batch, self._changes(session, batch))
-        done = self._commit(context, batch, run)
+        request = self._commit_request(context, batch.pipeline, batch.versions.ending_version)
+        done = run_commit(request, execute=run, say=self.log.info)
         published(batch, pins)
         self._tell(context, {**done.to_dict(), "rows": batch.rows, "counts": batch.counts})
         return returned
+
+    def _nothing_new(self, context: Context, batch: ReadResult, pins: TaskPins) -> None:
+        """Publish that there is nothing; or the batch of a try that died after it had committed.
+
+        :raises AirflowSkipException: this run has committed nothing
+        """
+        from delta_cdc.flow import committed_by_run, published
+
+        earlier = committed_by_run(self._commit_request(context, batch.pipeline))
+        published(batch, pins)
+        if earlier is None:
+            self._tell(context, {**batch.to_dict(), "applied": False})
+            raise AirflowSkipException(f"{batch.source_table} has no changes beyond the watermark.")
+        self.log.warning(
+            "An earlier try of this run committed versions %s, and died before it published: what the "
+            "function returned then is lost, and None is returned.",
+            earlier.versions,
+        )
+        self._tell(context, {**earlier.to_dict(), "rows": None, "counts": {}})
 
     def _changes(self, session: WorkerSession, batch: ReadResult) -> DataFrame:
         from delta_cdc.log.store import spark_uri
@@ -124,20 +144,19 @@ class _DeltaChangesDecoratedOperator(DecoratedOperator, DeltaReadChangesOperator
         given: dict[str, Any] = {**context, BATCH: batch.to_dict(), **self.op_kwargs}
         return self.python_callable(*args, **determine_kwargs(self.python_callable, args, given))
 
-    def _commit(self, context: Context, batch: ReadResult, run: Callable[[Spec], JobResult]) -> CommitResult:
-        from delta_cdc.flow import run_commit
+    def _commit_request(
+        self, context: Context, pipeline: str, ending_version: int | None = None
+    ) -> CommitRequest:
         from delta_cdc.plan import CommitRequest
 
-        assert batch.versions is not None
-        request = CommitRequest(
-            pipeline=batch.pipeline,
+        return CommitRequest(
+            pipeline=pipeline,
             staging=expand(arguments.required("staging", self.staging)),
-            ending_version=batch.versions.ending_version,
+            ending_version=ending_version,
             single_driver=self.single_driver,
             run_id=context["run_id"],
             storage_options=self.options_of_storage(),
         )
-        return run_commit(request, execute=run, say=self.log.info)
 
     @staticmethod
     def _tell(context: Context, watermark: dict[str, Any]) -> None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
+    from delta_cdc.flow import CommitResult
     from delta_cdc.plan import CommitRequest
 
 
@@ -32,8 +33,9 @@ class DeltaCommitWatermarkOperator(DeltaCdcOperator):
     :param pipeline: the flow's name, as the read was given it (templated)
     :param staging: path or URI of the staging table, ``${ENV}`` allowed (templated)
     :param ending_version: last version of the batch that has arrived, from the read's XCom
-        (``"{{ ti.xcom_pull('read')['ending_version'] }}"``); None is the open batch's, whichever that is when
-        the task runs (templated)
+        (``"{{ ti.xcom_pull('read')['ending_version'] }}"``). Where that is nothing when the task runs, the
+        read had no batch, and nothing is committed. Left out, it is the open batch's, whichever that is
+        then (templated)
     :param single_driver: nothing but one Spark driver at a time ever writes to staging; needed on S3 without
         a log store for several writers, and without effect elsewhere
     :param storage_options: options of the object store, winning over those of ``delta_conn_id``; no secrets:
@@ -67,17 +69,15 @@ class DeltaCommitWatermarkOperator(DeltaCdcOperator):
         self.pipeline = pipeline
         self.staging = staging
         self.ending_version = ending_version
+        # Told before it is rendered: with native objects, what renders to nothing is None, too.
+        self._names_batch = ending_version is not None
         self.single_driver = single_driver
         self.storage_options = storage_options
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]
         """Plan, run at most one Spark application per attempt, confirm from the staging table's log."""
-        from delta_cdc.flow import run_commit
-
         try:
-            result = run_commit(
-                self._request(context), execute=partial(self.run_job, context), say=self.log.info
-            )
+            result = self._committed(context)
         except DeltaCdcError:
             self.forget_job(context)
             raise
@@ -85,6 +85,16 @@ class DeltaCommitWatermarkOperator(DeltaCdcOperator):
         answer = result.to_dict()
         context["ti"].xcom_push(key="watermark", value=answer)
         return answer
+
+    def _committed(self, context: Context) -> CommitResult:
+        from delta_cdc.flow import committed_so_far, run_commit
+
+        request = self._request(context)
+        if self._names_batch and request.ending_version is None:
+            # Not the open batch: another run may have read that since, and it has arrived nowhere.
+            self.log.info("Nothing to commit: ending_version came out empty, so the read had no batch.")
+            return committed_so_far(request)
+        return run_commit(request, execute=partial(self.run_job, context), say=self.log.info)
 
     def _request(self, context: Context) -> CommitRequest:
         from delta_cdc.plan import CommitRequest

@@ -30,7 +30,7 @@ from delta_cdc.plan import (
     plan_read,
 )
 from delta_cdc.plan.result import segment_lines
-from delta_cdc.plan.staging import sink
+from delta_cdc.plan.staging import newest_commit, sink
 from delta_cdc.reconcile import Mirror, own_commits, reconcile
 from delta_cdc.spec import ApplySpec, CommitSpec, JobResult, ReadSpec, fingerprint, step_fingerprint
 from delta_cdc.versions import VersionRange
@@ -227,20 +227,21 @@ class ReadResult(ApplyResult):
 class CommitResult:
     """What became of a commit, as the staging table's log proves it.
 
-    :param applied: whether this call committed; false where it was committed before
-    :param versions: the batch that was committed; None where it was committed before
-    :param staging_version: version of the staging table
+    :param applied: whether this run committed, by this try or an earlier one; false where others did before
+    :param versions: the batch that was committed; None where ``applied`` is false
+    :param watermark: what staging proves now; None where nothing was ever committed
+    :param staging_version: version of the staging table; None where there is none
     :param timestamp: when this was found out, ISO 8601 in UTC
     """
 
     applied: bool
     versions: VersionRange | None
-    watermark: Watermark
+    watermark: Watermark | None
     pipeline: str
-    seal: int
-    source_table: str
+    seal: int | None
+    source_table: str | None
     staging: str
-    staging_version: int
+    staging_version: int | None
     timestamp: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="milliseconds"))
 
     def to_dict(self) -> dict[str, Any]:
@@ -249,8 +250,8 @@ class CommitResult:
             "pipeline": self.pipeline,
             "seal": self.seal,
             "source_table": self.source_table,
-            "source_table_id": self.watermark.source_table_id,
-            "version": self.watermark.version,
+            "source_table_id": self.watermark.source_table_id if self.watermark else None,
+            "version": self.watermark.version if self.watermark else None,
             "starting_version": self.versions.starting_version if self.versions else None,
             "ending_version": self.versions.ending_version if self.versions else None,
             "applied": self.applied,
@@ -315,7 +316,8 @@ def run_commit(
 ) -> CommitResult:
     """Commit the open batch of a staging table, and prove it from the table's log.
 
-    Where it was committed before, ``execute`` is not called.
+    Where it was committed before, ``execute`` is not called; if an earlier try of the same run did it
+    (``request.run_id``), the result is that try's.
 
     :param execute: runs the spec in Spark
     :param say: takes one line per step
@@ -326,9 +328,7 @@ def run_commit(
     """
     plan = plan_commit(request)
     if plan.spec is None:
-        done = _committed(request, plan, None)
-        say(f"Nothing to commit: the watermark in {done.staging} is {done.watermark.version} already.")
-        return done
+        return _committed_before(request, plan, say)
     # Whatever is read meanwhile: this batch is the one that has arrived.
     versions = VersionRange(plan.spec.step.starting_version, plan.spec.step.ending_version)
     request = replace(request, ending_version=versions.ending_version)
@@ -338,11 +338,8 @@ def run_commit(
         result, failure = _tried(execute, plan.spec)
         plan = plan_commit(request)
         if plan.spec is None:
-            done = _committed(request, plan, versions)
-            say(
-                f"Committed versions {versions}: the watermark in {done.staging} is {done.watermark.version}."
-            )
-            return done
+            say(f"Committed versions {versions}: {_standing(request, plan)}.")
+            return _committed(request, plan, versions)
         if failure is not None:
             raise failure
         assert result is not None
@@ -365,18 +362,64 @@ def _tried(
         return None, error
 
 
+def _committed_before(request: CommitRequest, plan: CommitPlan, say: Say) -> CommitResult:
+    versions = _own_batch(request)
+    if versions is None or request.ending_version not in (None, versions.ending_version):
+        say(f"Nothing to commit: {_standing(request, plan)} already.")
+        return _committed(request, plan, None)
+    say(f"Already committed by an earlier try of this run: versions {versions}; {_standing(request, plan)}.")
+    return _committed(request, plan, versions)
+
+
+def _own_batch(request: CommitRequest) -> VersionRange | None:
+    log = DeltaLog(request.staging, request.storage_options)
+    seal = run_sync(newest_commit(log, request.pipeline))
+    if seal is None or not request.run_id or seal.step.run_id != request.run_id:
+        return None
+    return VersionRange(seal.step.starting_version, seal.step.ending_version)
+
+
+def committed_by_run(request: CommitRequest) -> CommitResult | None:
+    """Return the newest batch that was committed, if ``request.run_id`` did it: a try before, that died.
+
+    :return: None where the newest is another run's, or there is none
+    """
+    versions = _own_batch(request)
+    return None if versions is None else replace(committed_so_far(request), applied=True, versions=versions)
+
+
+def committed_so_far(request: CommitRequest) -> CommitResult:
+    """Return what was committed before, and commit nothing, whatever batch is open.
+
+    :raises InvalidConfiguration: staging is filled for a target, in which the watermark stands
+    """
+    found = run_sync(sink(DeltaLog(request.staging, request.storage_options), request.pipeline))
+    seal = found.proof.seal if found is not None else None
+    version = found.proof.target.version if found is not None else None
+    return _result_of(request, seal, version, None)
+
+
+def _standing(request: CommitRequest, plan: CommitPlan) -> str:
+    assert plan.seal is not None
+    return f"the watermark in {canonical_uri(request.staging)} is {plan.seal.watermark}"
+
+
 def _committed(request: CommitRequest, plan: CommitPlan, versions: VersionRange | None) -> CommitResult:
-    seal = plan.seal
-    assert seal is not None
+    return _result_of(request, plan.seal, plan.staging_version, versions)
+
+
+def _result_of(
+    request: CommitRequest, seal: Seal | None, version: int | None, versions: VersionRange | None
+) -> CommitResult:
     return CommitResult(
         applied=versions is not None,
         versions=versions,
-        watermark=seal.mark,
+        watermark=seal.mark if seal is not None else None,
         pipeline=request.pipeline,
-        seal=seal.number,
-        source_table=canonical_uri(seal.source_uri),
+        seal=seal.number if seal is not None else None,
+        source_table=canonical_uri(seal.source_uri) if seal is not None else None,
         staging=canonical_uri(request.staging),
-        staging_version=plan.staging_version,
+        staging_version=version,
     )
 
 

@@ -63,7 +63,9 @@ def commit_watermark(
         run_id=run_id,
         storage_options=dict(storage_options) if storage_options else None,
     )
-    return run_commit(request, execute=partial(job.run, spark), say=log.info).watermark
+    done = run_commit(request, execute=partial(job.run, spark), say=log.info).watermark
+    assert done is not None
+    return done
 
 
 def run(spark: SparkSession, spec: CommitSpec) -> JobResult:

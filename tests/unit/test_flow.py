@@ -18,8 +18,8 @@ from delta_cdc.errors import (
     SourceTableReplaced,
     TargetChangedUnderneath,
 )
-from delta_cdc.flow import NoPins, committed, published, run_apply, run_commit, run_read
-from delta_cdc.plan import ApplyRequest, CommitRequest, ReadRequest
+from delta_cdc.flow import NoPins, committed, committed_by_run, published, run_apply, run_commit, run_read
+from delta_cdc.plan import ApplyRequest, CommitRequest, Memory, ReadRequest, plan_read
 from delta_cdc.reconcile import Mirror
 from delta_cdc.spec import (
     ApplyOptions,
@@ -33,7 +33,7 @@ from delta_cdc.spec import (
 )
 from delta_cdc.versions import VersionRange
 from delta_cdc.watermark import PlannedOn, Seal, SealStep, Watermark
-from tests.support.logs import FEED, LogTable
+from tests.support.logs import EPOCH, FEED, LogTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -799,6 +799,51 @@ def test_a_commit_that_died_afterwards_is_found(world: World) -> None:
         raise Boom
 
     assert commit(world, dies).applied
+
+
+def test_a_commit_that_was_made_and_not_published_is_the_runs_own(world: World) -> None:
+    world.read(target=None)
+    commit(world, run_id="r1")
+    for ending in (None, 5):
+        again = commit(world, never, run_id="r1", ending_version=ending)
+        assert (again.applied, again.versions, again.watermark.version) == (True, VersionRange(5, 5), 5)
+    assert world.heard("by an earlier try of this run")
+    # A batch that is read since changes nothing about it.
+    world.source.append()
+    world.next_run()
+    world.read(target=None)
+    late = commit(world, never, run_id="r1", ending_version=5)
+    assert (late.applied, late.versions) == (True, VersionRange(5, 5))
+    assert not commit(world, never, run_id="r1", ending_version=4).applied
+    for other in ("r2", ""):
+        found = commit(world, never, run_id=other, ending_version=5)
+        assert (found.applied, found.versions) == (False, None)
+    request = CommitRequest(pipeline="p", staging=world.staging.uri, run_id="r1")
+    made = committed_by_run(request)
+    assert made is not None
+    assert (made.applied, made.versions, made.watermark) == (
+        True,
+        VersionRange(5, 5),
+        Watermark("source-id", 5),
+    )
+    assert committed_by_run(replace(request, run_id="r2")) is None
+
+
+def test_a_seal_of_an_idle_sink_is_nobodys_batch(world: World) -> None:
+    world.read(target=None)
+    commit(world, run_id="r1")
+    world.source.optimize()
+    found = plan_read(
+        ReadRequest(pipeline="p", source=world.source.uri, staging=world.staging.uri, run_id="r2"),
+        Memory(now_ms=EPOCH + 4 * 86_400_000),
+    )
+    assert isinstance(found.spec, CommitSpec)
+    world.committer(found.spec)
+    request = CommitRequest(pipeline="p", staging=world.staging.uri, run_id="r2")
+    assert committed_by_run(request) is None
+    made = committed_by_run(replace(request, run_id="r1"))
+    assert made is not None
+    assert (made.versions, made.watermark) == (VersionRange(5, 5), Watermark("source-id", 6))
 
 
 def test_a_commit_that_died_before_raises(world: World) -> None:

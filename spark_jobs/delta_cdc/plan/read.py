@@ -21,6 +21,7 @@ from delta_cdc.plan.result import Plan
 from delta_cdc.plan.sight import look
 from delta_cdc.plan.staging import (
     COMMITTED,
+    IDLE,
     TURN,
     committed,
     described,
@@ -141,7 +142,7 @@ async def _idle(request: ReadRequest, sight: Sight, found: ranges.Nothing, notes
         source_commit_hash=found.source_commit_hash,
         source_columns=(),
         planned_on=sight.planned_on,
-        configuration=sight.seal.configuration,
+        configuration={**sight.seal.configuration, IDLE: True},
     )
     spec = CommitSpec(
         pipeline=request.pipeline,

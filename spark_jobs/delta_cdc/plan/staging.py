@@ -32,6 +32,8 @@ _RETENTION = "delta.setTransactionRetentionDuration"
 #: In the configuration that the seals of a batch carry: what was committed before it (custom sinks), and the
 #: number of the target's next seal when it was planned (batches for a target).
 COMMITTED, TURN = "committed", "turn"
+#: In the configuration of a seal that commits versions of which nothing had to arrive.
+IDLE = "idle"
 
 
 @dataclass(frozen=True)
@@ -289,6 +291,20 @@ async def _newest_seal(staging: DeltaLog, state: TableState, pipeline: str) -> t
         "log carries the seal of one.",
         remedy="name a staging table that only this release's reads write to.",
     )
+
+
+async def newest_commit(staging: DeltaLog, pipeline: str) -> Seal | None:
+    """Return the newest commit of a batch, whatever was read since; None where its log doesn't tell."""
+    state = await _state(staging)
+    back = Backwards(staging)
+    for version in range(state.version if state is not None else -1, -1, -1):
+        commit = await back.get(version)
+        if commit is None:
+            break
+        seal = seal_of(commit, pipeline)
+        if seal is not None and seal.step.kind == "commit" and not seal.configuration.get(IDLE, False):
+            return seal
+    return None
 
 
 def _committed(staging: DeltaLog, seal: Seal) -> Seal | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,11 +13,18 @@ from airflow_delta_cdc.decorators.changes import delta_changes_task
 from airflow_delta_cdc.operators import DeltaCommitWatermarkOperator, DeltaReadChangesOperator
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from airflow_delta_cdc.operators.session import WorkerSession
-from delta_cdc.errors import DeployModeUnsupported, InvalidConfiguration, SparkConnectionNotFound
+from delta_cdc.errors import (
+    DeployModeUnsupported,
+    InvalidConfiguration,
+    JobFailed,
+    SparkConnectionNotFound,
+)
 from delta_cdc.flow import CommitResult, ReadResult
-from delta_cdc.spec import ApplyOptions, ApplySpec, QueryOptions, Segment, Step
+from delta_cdc.spec import ApplyOptions, ApplySpec, JobResult, QueryOptions, Segment, Step
 from delta_cdc.versions import VersionRange
 from delta_cdc.watermark import Watermark
+from tests.support.logs import LogTable, seal
+from tests.support.tables import Tables
 from tests.unit.airflow.test_apply_operator import Ti
 from tests.unit.airflow.test_base_operator import Store
 
@@ -25,6 +33,19 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.unit.airflow.conftest import Connect
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Tables:
+    return Tables.made_in(tmp_path)
+
+
+def mark(source: LogTable, version: int) -> dict[str, Any]:
+    return {
+        "source_table_id": source.table_id,
+        "version": version,
+        "source_commit_hash": source.sha256(version),
+    }
 
 
 # -- read and commit ------------------------------------------------------------------------------
@@ -115,6 +136,59 @@ def test_commit_publishes_what_was_committed(monkeypatch: pytest.MonkeyPatch) ->
     assert (request.pipeline, request.staging, request.ending_version) == ("p", "/lake/staging", 5)
 
 
+@pytest.mark.parametrize(("native", "end"), [(False, None), (False, ""), (True, None)])
+def test_a_read_without_a_batch_commits_nothing(
+    monkeypatch: pytest.MonkeyPatch, tables: Tables, native: bool, end: Any
+) -> None:
+    """Another run may have staged a batch since, which has arrived nowhere."""
+    made = seal(9, 3, source=tables.source, kind="commit", start=2)
+    tables.staging.write_seal(replace(made, configuration={}), operation="WRITE", rows=False)
+    open_batch = {"batch": "changes", "complete": True, "committed": mark(tables.source, 3)}
+    made = seal(10, 5, source=tables.source, kind="read", start=4)
+    tables.staging.write_seal(replace(made, configuration=open_batch), operation="WRITE")
+    with DAG("d", schedule=None, render_template_as_native_obj=native) as dag:
+        operator = DeltaCommitWatermarkOperator(
+            task_id="commit",
+            pipeline="p",
+            staging=tables.staging.uri,
+            ending_version="{{ params.end }}",
+        )
+    operator.render_template_fields({"params": {"end": end}}, dag.get_template_env())  # type: ignore[arg-type]
+    monkeypatch.setattr(DeltaCommitWatermarkOperator, "run_job", None)
+    context: Any = {"run_id": "r", "ti": Ti(), "task_state_store": Store()}
+    told = operator.execute(context)
+    assert context["ti"].pushed == {"watermark": told}
+    assert (told["applied"], told["starting_version"], told["ending_version"]) == (False, None, None)
+    assert (told["version"], told["staging_version"]) == (3, 1)
+
+
+def test_a_read_without_a_batch_and_nothing_ever_committed(tables: Tables) -> None:
+    operator = DeltaCommitWatermarkOperator(
+        task_id="commit", pipeline="p", staging=tables.staging.uri, ending_version="None"
+    )
+    context: Any = {"run_id": "r", "ti": Ti(), "task_state_store": Store()}
+    told = operator.execute(context)
+    assert (told["applied"], told["version"], told["seal"], told["staging_version"]) == (False, *[None] * 3)
+
+
+def test_a_commit_of_whichever_batch_is_open(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+    open_batch = {"batch": "snapshot", "complete": True, "committed": None}
+    made = seal(10, 5, source=tables.source, kind="read", start=5)
+    tables.staging.write_seal(replace(made, configuration=open_batch), operation="WRITE")
+    ran: list[Any] = []
+
+    def run_job(_: Any, context: Any, spec: Any) -> JobResult:
+        ran.append(spec.step.ending_version)
+        return JobResult("failed", message="no Spark here")
+
+    monkeypatch.setattr(DeltaCommitWatermarkOperator, "run_job", run_job)
+    operator = DeltaCommitWatermarkOperator(task_id="commit", pipeline="p", staging=tables.staging.uri)
+    context: Any = {"run_id": "r", "ti": Ti(), "task_state_store": Store()}
+    with pytest.raises(JobFailed):
+        operator.execute(context)
+    assert ran == [5]
+
+
 # -- @task.delta_changes --------------------------------------------------------------------------
 class Changes:
     """What the session would give."""
@@ -126,6 +200,7 @@ class Steps:
     def __init__(self) -> None:
         self.versions: VersionRange | None = VersionRange(3, 5)
         self.called: list[str] = []
+        self.earlier: CommitResult | None = None
 
     def read(self, request: Any, **_: Any) -> ReadResult:
         self.called.append(f"read {request.options.query}")
@@ -150,12 +225,17 @@ class Steps:
         self.called.append(f"commit {request.ending_version}")
         return COMMITTED
 
+    def by_run(self, request: Any) -> CommitResult | None:
+        self.called.append(f"look for {request.run_id}")
+        return self.earlier
+
 
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
     made = Steps()
     monkeypatch.setattr("delta_cdc.flow.run_read", made.read)
     monkeypatch.setattr("delta_cdc.flow.run_commit", made.commit)
+    monkeypatch.setattr("delta_cdc.flow.committed_by_run", made.by_run)
     return made
 
 
@@ -233,8 +313,24 @@ def test_with_nothing_new_the_task_is_skipped(steps: Steps, monkeypatch: pytest.
     monkeypatch.setattr(Ti, "xcom_push", lambda _, **given: pushed.append(given))
     with pytest.raises(AirflowSkipException, match="no changes beyond"):
         run(decorated(send), monkeypatch)
-    assert steps.called == ["read append_only"]
+    assert steps.called == ["read append_only", "look for r"]
     assert [(one["key"], one["value"]["version"]) for one in pushed] == [("watermark", 2)]
+
+
+def test_a_try_after_the_one_that_committed_and_died_is_not_skipped(
+    steps: Steps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What comes behind has a batch to work on."""
+    steps.versions, steps.earlier = None, COMMITTED
+    monkeypatch.setattr(WorkerSession, "get", None)
+
+    def send(changes: Any) -> None:
+        raise AssertionError
+
+    returned, pushed, store = run(decorated(send), monkeypatch)
+    assert (returned, store.kept) == (None, {})
+    told = pushed["watermark"]
+    assert (told["applied"], told["starting_version"], told["ending_version"]) == (True, 3, 5)
 
 
 def test_what_cannot_be_decorated() -> None:
