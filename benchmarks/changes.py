@@ -235,8 +235,8 @@ def _told(both: DataFrame) -> DataFrame:
 def drain(frame: Frame) -> None:
     """Plan and run a query, and throw its rows away.
 
-    The sink ``noop`` does the same, but Delta 4.4 fails to plan a scan of a table with deletion vectors below it
-    ("Cannot work with a non-pinned table snapshot").
+    The sink ``noop`` would do the same, but below it Delta 4.4 cannot plan a scan of a table with deletion
+    vectors ("Cannot work with a non-pinned table snapshot").
     """
     frame()._jdf.queryExecution().toRdd().count()
 
