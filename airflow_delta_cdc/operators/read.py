@@ -55,10 +55,11 @@ class DeltaReadChangesOperator(DeltaCdcOperator):
         (templated)
     :param select: Spark SQL projections of rows (templated)
     :param raw: ``full_delta``: exactly what the feed holds, rows written back unchanged included
-    :param on_change_commit: ``added_files``: ``fail`` at a commit that removes rows, or ``skip`` it
-        (templated)
+    :param on_change_commit: ``added_files``: ``fail`` at a commit that removes rows, or ``skip`` it, which
+        nothing with a ``target`` can (templated)
     :param output_path: folder for people outside Delta: the batch is written there as files too, into
-        ``<starting>-<ending>``, both of 20 digits, before it counts as whole (templated)
+        ``<starting>-<ending>-<plan>``, before it counts as whole; the XCom's ``output`` is the folder that
+        counts (templated)
     :param output_format: of those files, ``parquet`` or ``json`` (templated)
     :param starting_version: first version to read, inclusive; None goes on at the watermark (templated)
     :param ending_version: last version to read, inclusive; None is the newest one (templated)

@@ -32,7 +32,7 @@ from delta_cdc.plan.staging import (
     turn,
 )
 from delta_cdc.retention import reseal_due
-from delta_cdc.spec import CommitSpec, ReadSpec, Step
+from delta_cdc.spec import CommitSpec, ReadSpec, Step, fingerprint
 from delta_cdc.versions import VersionRange
 
 if TYPE_CHECKING:
@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from delta_cdc.reconcile import Proof
 
 
+#: Digits of a plan's fingerprint by which a folder of files is its own.
+_NAMED_BY = 16
 _START_ANEW = (
     "empty the sink, or see that a snapshot over what it holds is right, and name a new staging table: its "
     "first batch is the whole source."
@@ -297,9 +299,11 @@ async def _planned(
             "ending": ending,
             **_watermark(request, sight, batch),
         },
-        output_uri=output["path"] if output is not None else "",
         output_format="json" if request.output_format == "json" else "parquet",
     )
+    if output is not None:
+        # Of this plan alone: one that comes late must not write over files that a batch names.
+        spec = replace(spec, output_uri=f"{output['path']}-{fingerprint(spec)[:_NAMED_BY]}")
     return Plan(
         sight.source,
         sight.proof,
@@ -319,7 +323,7 @@ def _watermark(request: ReadRequest, sight: Sight, batch: Batch | None) -> dict[
 
 
 def _output(request: ReadRequest, versions: VersionRange) -> dict[str, str] | None:
-    """Return the folder of a batch's files, and their format; None where none are asked for."""
+    """Return how the folder of a batch's files begins, and their format; None where none are asked for."""
     if request.output_path is None:
         return None
     name = f"{versions.starting_version:020d}-{versions.ending_version:020d}"

@@ -85,8 +85,18 @@ class Batch:
         return dict(found) if found else None
 
     def is_whole(self, output: dict[str, str] | None) -> bool:
-        """Tell whether nothing is left to do for the batch, its files included."""
-        return self.is_complete and output in (None, self.output)
+        """Tell whether nothing is left to do for the batch, its files included.
+
+        :param output: the files that are wanted: how their folder begins, and their format; None is none
+        """
+        if output is None or not self.is_complete:
+            return self.is_complete
+        found = self.output
+        return (
+            found is not None
+            and found["format"] == output["format"]
+            and found["path"].startswith(f"{output['path']}-")
+        )
 
     def answers(self, request: ReadRequest) -> bool:
         """Tell whether the batch is what a request asks for, or will be once it is complete."""
@@ -345,7 +355,7 @@ async def to_go_on_with(
 ) -> tuple[Batch | None, tuple[str, ...]]:
     """Return the batch that this read returns or completes, and why another one is given up.
 
-    :param output: where the batch's files are wanted, as :attr:`Batch.output` says it
+    :param output: where the batch's files are wanted; see :meth:`Batch.is_whole`
     """
     if batch is None:
         return None, ()

@@ -105,9 +105,9 @@ def test_milestones(
     assert (spec.starting_version, plan.versions, spec.plain) == (3, VersionRange(3, 5), plain)
     assert (spec.continues, spec.configuration["ending"]) == (False, 5)
     folder = "00000000000000000003-00000000000000000005"
-    assert spec.output_uri == (
-        "" if output is None else f"{output.replace('s3:', 's3a:').rstrip('/')}/{folder}"
-    )
+    named, _, plan_of_its_own = spec.output_uri.rpartition("-")
+    assert named == ("" if output is None else f"{output.replace('s3:', 's3a:').rstrip('/')}/{folder}")
+    assert len(plan_of_its_own) == (0 if output is None else 16)
 
 
 def test_one_milestone_needs_no_second_look(tables: Tables) -> None:
@@ -259,6 +259,26 @@ def test_files_of_an_open_batch(tables: Tables) -> None:
     assert tables.read(output_path="/files").spec is None
     assert tables.read().spec is None
     assert told(tables.read(output_path="/files", output_format="json")) == [("complete", 3, 5)]
+
+
+def test_no_other_plan_writes_into_a_folder_of_files(tables: Tables) -> None:
+    """One that comes late would do so under the reader of a batch that is whole."""
+    tables.sealed(2)
+    asked: dict[str, Any] = {"output_path": "/files", "run_id": "one"}
+    first = spec_of(tables.read(**asked)).output_uri
+    assert spec_of(tables.read(**asked)).output_uri == first, "a retry writes its own over"
+    others: list[dict[str, Any]] = [
+        {"run_id": "two"},
+        {"options": QueryOptions("append_only")},
+        {"output_format": "json"},
+        {"milestone_versions": 2},
+    ]
+    assert len({first, *(spec_of(tables.read(**{**asked, **other})).output_uri for other in others)}) == 5
+    staged(tables, 101, 3, 5, output={"path": first, "format": "parquet"})
+    replaced = spec_of(tables.read(**asked, options=QueryOptions("append_only")))
+    assert replaced.output_uri != first
+    staged(tables, 102, 3, 5, output={"path": replaced.output_uri, "format": "parquet"})
+    assert spec_of(tables.read(**{**asked, "output_path": "/other"})).output_uri.startswith("/other/")
 
 
 def test_a_batch_of_milestones_is_in_turn_until_the_target_moves(tables: Tables) -> None:
