@@ -16,7 +16,7 @@ from delta_cdc.changes import rows as change
 from delta_cdc.changes import slices
 from delta_cdc.changes.feed import METADATA_COLUMNS, ORDER
 from delta_cdc.errors import CorruptLog, VersionsExpired
-from delta_cdc.log import DeltaLog, run_sync
+from delta_cdc.log import DeltaLog, run_sync, slice_feed
 from delta_cdc.log.slices import write_slices
 from delta_cdc.spec import Segment
 from delta_cdc.sql import quote, table
@@ -105,6 +105,11 @@ class Source:
         expected = [plain(tuple(row)) for row in feed.collect()]
         for start, end in ranges:
             assert told[f"{(start, end)}"] == Counter(row for row in expected if start <= row[-2] <= end)
+
+
+@pytest.fixture(autouse=True)
+def everything_is_worthwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slice_feed, "WORTHWHILE", 0)
 
 
 @pytest.fixture

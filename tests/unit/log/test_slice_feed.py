@@ -59,6 +59,11 @@ def seen(add: dict[str, Any], of: int = ROWS) -> set[int]:
     return {row for row in range(of) if not masked.get(row >> 16, 0) >> (row & 0xFFFF) & 1}
 
 
+@pytest.fixture(autouse=True)
+def everything_is_worthwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slice_feed, "WORTHWHILE", 0)
+
+
 @pytest.fixture
 def source(tmp_path: Path) -> LogTable:
     made = LogTable(tmp_path / "table", configuration={**FEED, "delta.enableRowTracking": "true"})
@@ -277,6 +282,17 @@ def test_what_is_not_as_expected_is_left_to_deltas_reader(
     with caplog.at_level("INFO", logger="delta_cdc"):
         assert sliced(source, 3 if spoil is by_id else 2) is None
     assert SPOILED[spoil] in caplog.text
+
+
+def test_little_is_left_to_deltas_reader(source: LogTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark takes longer to open a log for the first time; deletion vectors it compares one by one."""
+    monkeypatch.setattr(slice_feed, "WORTHWHILE", 1)
+    for masked in range(slice_feed.COMPARED):
+        exchange(source, {masked - 1} if masked else None, {masked})
+    assert sliced(source, 3) is None
+    assert sliced(source, 2) is not None
+    monkeypatch.setattr(slice_feed, "WORTHWHILE", 0)
+    assert sliced(source, 3) is not None
 
 
 def test_too_much_is_left_to_deltas_reader(source: LogTable, monkeypatch: pytest.MonkeyPatch) -> None:
