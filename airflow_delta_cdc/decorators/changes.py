@@ -97,8 +97,8 @@ class _DeltaChangesDecoratedOperator(DecoratedOperator, DeltaReadChangesOperator
         def run(spec: Spec) -> JobResult:
             from delta_cdc import job
 
-            ready = self.with_slices(spec, session.master, directory)
-            return job.run(session.get(locations_of(spec)), ready)
+            with self.slices_for(spec, session.master, directory) as ready:
+                return job.run(session.get(locations_of(spec)), ready)
 
         batch = self.staged(context, run, pins)
         if batch.versions is None:

@@ -151,14 +151,14 @@ class DeltaCdcOperator(SparkSubmitOperator):
         with self._private_directory() as directory:
             self._run_directory = directory
             hook = self._hook = self._get_hook()
-            spec = self.with_slices(spec, hook.master, directory)
-            text = to_json(spec)
-            self._exchange = self._prepare(hook, directory, spec_text=text)
-            self._fill_in(hook, self._exchange, sha256(text))
-            tell_storage(hook, self.options_of_storage(), spec=spec, directory=directory, log=self.log)
-            hook._conf = self._with_lineage(hook._conf, context)
-            self._start(context, hook, sha256(text))
-            result = self._read_result(hook)
+            with self.slices_for(spec, hook.master, directory) as ready:
+                text = to_json(ready)
+                self._exchange = self._prepare(hook, directory, spec_text=text)
+                self._fill_in(hook, self._exchange, sha256(text))
+                tell_storage(hook, self.options_of_storage(), spec=ready, directory=directory, log=self.log)
+                hook._conf = self._with_lineage(hook._conf, context)
+                self._start(context, hook, sha256(text))
+                result = self._read_result(hook)
             self._keep_log = _is_unnamed_failure(result)
             if self._keep_log:
                 self.log.error("The whole log of Spark is in %s", _spark_log(directory))
@@ -178,6 +178,27 @@ class DeltaCdcOperator(SparkSubmitOperator):
             return False
         return master.startswith(_LOCAL)
 
+    @contextlib.contextmanager
+    def slices_for(self, spec: Spec, master: str, directory: Path) -> Iterator[Spec]:
+        """Give the spec as :meth:`with_slices` does, and delete slices on a store once the job has ended."""
+        try:
+            yield self.with_slices(spec, master, directory)
+        finally:
+            if not master.startswith(_LOCAL) and _results_uri():
+                self._forget_slices(spec)
+
+    def _forget_slices(self, spec: Spec) -> None:
+        if not isinstance(spec, ApplySpec | ReadSpec) or not any(step.segments for step in spec.steps):
+            return
+        from delta_cdc.log.slices import forget
+
+        # All that lies there is slices.
+        root = _shared_slices(spec, _results_uri()).removesuffix("/slices")
+        try:
+            forget(root, self.options_of_storage())
+        except Exception as error:  # noqa: BLE001 - what the job did stands, whatever is left lying about
+            self.log.warning("The lists of files in %s could not be deleted: %s", root, error)
+
     def with_slices(self, spec: Spec, master: str, directory: Path) -> Spec:
         """Write the small logs through which Spark reads files, where a spec reads a table by its files.
 
@@ -196,8 +217,6 @@ class DeltaCdcOperator(SparkSubmitOperator):
         return prepared(spec, root, options)
 
     def _slices_root(self, spec: ApplySpec | ReadSpec, master: str, directory: Path) -> str:
-        from delta_cdc.storage import hadoop_uri
-
         if master.startswith(_LOCAL):
             return str(directory / "slices")
         needed = [segment for step in spec.steps for segment in step.segments if segment.needs_slice]
@@ -206,7 +225,7 @@ class DeltaCdcOperator(SparkSubmitOperator):
         reason = f"The changes are read on {master}, by a list of their files"
         if needed:
             reason = f"The changes are read by {needed[0].capture} on {master}, by a list of their files"
-        return hadoop_uri(f"{_needed_results_uri(reason)}/{fingerprint(spec)}/slices")
+        return _shared_slices(spec, _needed_results_uri(reason))
 
     def _start(self, context: Context, hook: DeltaCdcSubmitHook, fingerprint: str) -> None:
         if self._killed:
@@ -449,6 +468,12 @@ def _needed_results_uri(reason: str) -> str:
             "the driver can both reach.",
         )
     return uri
+
+
+def _shared_slices(spec: ApplySpec | ReadSpec, results_uri: str) -> str:
+    from delta_cdc.storage import hadoop_uri
+
+    return hadoop_uri(f"{results_uri}/{fingerprint(spec)}/slices")
 
 
 def raise_if_failed(result: JobResult) -> None:

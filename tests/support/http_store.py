@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import email.utils
 import hashlib
+import html
 import io
 import os
 import random
+import re
 import socket
 import struct
 import threading
@@ -191,6 +193,9 @@ class _Handler(BaseHTTPRequestHandler):
     def do_PUT(self) -> None:
         self._serve()
 
+    def do_POST(self) -> None:
+        self._serve()
+
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
         """Keep quiet: the store keeps its own list."""
 
@@ -206,6 +211,9 @@ class _Handler(BaseHTTPRequestHandler):
         if fault is None and self.command == "PUT":
             self._put(request.key, body)
             return
+        if fault is None and self.command == "POST" and "delete" in query:
+            self._delete(body)
+            return
         if fault is None or fault.kind in ("reset", "truncated"):
             self._answer(request, fault)
         else:
@@ -216,6 +224,13 @@ class _Handler(BaseHTTPRequestHandler):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(body)
         self._send(200, b"", {"ETag": f'"{hashlib.md5(body, usedforsecurity=False).hexdigest()}"'})
+
+    def _delete(self, body: bytes) -> None:
+        keys = [html.unescape(key) for key in re.findall(r"<Key>(.*?)</Key>", body.decode())]
+        for key in keys:
+            (self.store.root / key).unlink()
+        done = "".join(f"<Deleted><Key>{html.escape(key)}</Key></Deleted>" for key in keys)
+        self._send(200, f"<DeleteResult>{done}</DeleteResult>".encode(), {})
 
     def _refuse(self, fault: Fault) -> None:
         if fault.kind == "slow":

@@ -29,7 +29,7 @@ from delta_cdc.log import slice_feed, vectors
 from delta_cdc.log.actions import Add, DeletionVector, MetaData, Remove
 from delta_cdc.log.checkpoint import key_of
 from delta_cdc.log.slice_table import File, Listed, Table, lines
-from delta_cdc.log.storage import put_stream
+from delta_cdc.log.storage import delete_folder, put_stream
 from delta_cdc.log.table import DeltaLog, run_sync
 from delta_cdc.spec import ApplySpec, ReadSpec
 
@@ -115,6 +115,14 @@ def write_slices(
     if needed is not None:
         raise no_folder(needed)
     return given
+
+
+def forget(root: str, storage_options: dict[str, str] | None = None) -> None:
+    """Delete the slices of a job that has ended; where there are none, nothing happens.
+
+    :param root: folder of the slices; see :func:`prepared`
+    """
+    run_sync(delete_folder(root, storage_options))
 
 
 def no_folder(segment: Segment) -> CaptureUnavailable:

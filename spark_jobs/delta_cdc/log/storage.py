@@ -312,6 +312,31 @@ async def put_stream(
             await obstore.put_async(bucket.store, f"{prefix}/{name}" if prefix else name, spool)
 
 
+async def delete_folder(folder: str, storage_options: dict[str, str] | None = None) -> None:
+    """Delete a folder and all that is in it; one that isn't there is no error.
+
+    :param folder: path or URI, below the root of its store
+    """
+    import obstore
+
+    rim = Storage(canonical_uri(folder), storage_options)
+    path = local_path(rim.uri)
+    with rim.named():
+        if path is not None:
+            await asyncio.to_thread(_delete_local, Path(path))
+            return
+        bucket, prefix = open_bucket(rim.uri, storage_options)
+        # All of a bucket is never meant.
+        assert prefix
+        async for batch in obstore.list(bucket.store, prefix=f"{prefix}/"):
+            await obstore.delete_async(bucket.store, [item["path"] for item in batch])
+
+
+def _delete_local(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+
+
 def _write_file(path: Path, content: IO[bytes]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.unit.airflow.conftest import Connect
+    from tests.unit.airflow.conftest import Connect, Records
 
 
 @pytest.fixture
@@ -413,6 +414,38 @@ def test_slices_lie_where_spark_finds_them(
     assert written == [root.format(tmp=tmp_path, fingerprint=fingerprint(spec))]
     operator.with_slices(spec_with("change_files"), master, tmp_path)
     assert len(written) == 2, "read by its files, the feed costs fewer scans"
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_slices_go_with_their_job(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, records: Records, dies: bool
+) -> None:
+    from delta_cdc.log.slices import prepared
+
+    tables = Tables.made_in(tmp_path)
+    results = tmp_path / "results"
+    (results / "others").mkdir(parents=True)
+    monkeypatch.setenv("AIRFLOW__DELTA_CDC__RESULTS_URI", results.as_uri())
+    spec = replace(spec_with("added_files"), source_uri=tables.source.uri)
+    operator = DeltaCdcOperator(task_id="any")
+    monkeypatch.setattr(DeltaCdcOperator, "log", records)
+    error = RuntimeError("the cluster is away")
+    with contextlib.suppress(RuntimeError), operator.slices_for(spec, "yarn", tmp_path) as ready:
+        assert isinstance(ready, ApplySpec)
+        assert ready == prepared(spec, ready.slices_uri)
+        assert list(results.rglob("*.json"))
+        if dies:
+            raise error
+    assert [found.name for found in results.iterdir()] == ["others"]
+
+    def fails(root: str, options: Any) -> None:
+        raise error
+
+    monkeypatch.setattr("delta_cdc.log.slices.forget", fails)
+    with operator.slices_for(spec, "yarn", tmp_path):
+        pass
+    (said,) = records.at("warning")
+    assert said.endswith("could not be deleted: the cluster is away")
 
 
 def test_a_cluster_needs_a_place_for_slices(tmp_path: Path) -> None:

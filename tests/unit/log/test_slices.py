@@ -20,7 +20,7 @@ from delta_cdc.errors import (
     VersionsExpired,
 )
 from delta_cdc.log import DeltaLog, run_sync, vectors
-from delta_cdc.log.slices import net_bytes, prepared, write_slice, write_slices
+from delta_cdc.log.slices import forget, net_bytes, prepared, write_slice, write_slices
 from delta_cdc.log.storage import put_stream
 from delta_cdc.spec import ApplyOptions, ApplySpec, Segment, Staging, Step, fingerprint
 from tests.support.checkpoints import checkpoint
@@ -402,10 +402,16 @@ def test_a_table_and_its_slice_in_an_object_store(tmp_path: Path) -> None:
         log = DeltaLog(store.uri("t"), store.options())
         run_sync(write_slice(log, segment(2, 2), store.uri("runs/s l%"), store.options()))
         run_sync(write_slice(log, segment(1, 2), store.uri("runs/s l%"), store.options()))
+        lines = (tmp_path / "runs" / "s l%" / "_delta_log" / f"{0:020d}.json").read_text().splitlines()
+        run_sync(put_stream(store.uri("runs/s l%2"), "y", iter([b"z"]), store.options()))
+        for _ in range(2):
+            forget(store.uri("runs/s l%"), store.options())
+            assert [file.name for file in (tmp_path / "runs").rglob("*") if file.is_file()] == ["y"]
         store.faults = always("denied")
         with pytest.raises(StoreUnavailable, match="refused access"):
             run_sync(put_stream(store.uri("x"), "y", iter([b"z"]), store.options()))
-    lines = (tmp_path / "runs" / "s l%" / "_delta_log" / f"{0:020d}.json").read_text().splitlines()
+        with pytest.raises(StoreUnavailable, match="refused access"):
+            forget(store.uri("runs"), store.options())
     adds = [json.loads(line)["add"] for line in lines if "add" in json.loads(line)]
     assert [one["path"] for one in adds] == ["s3a://lake/t/a"] * 2
     # The vector's file was read: of the file only the row is shown that went.
