@@ -14,7 +14,7 @@ from airflow.providers.common.compat.sdk import (
 from airflow_delta_cdc.arguments import expand
 from airflow_delta_cdc.operators.pins import TaskPins
 from airflow_delta_cdc.operators.read import DeltaReadChangesOperator
-from airflow_delta_cdc.operators.session import WorkerSession
+from airflow_delta_cdc.operators.session import WorkerSession, refuse_submit_arguments
 from airflow_delta_cdc.operators.storage import locations_of
 from delta_cdc import arguments
 from delta_cdc.errors import InvalidConfiguration
@@ -46,7 +46,11 @@ class _DeltaChangesDecoratedOperator(DecoratedOperator, DeltaReadChangesOperator
         ``batch`` gets what the read says of them; others are those of any TaskFlow function
     :param op_args: positional arguments of the call, after the DataFrame (templated)
     :param op_kwargs: keyword arguments of the call (templated)
-    :param kwargs: those of :class:`DeltaReadChangesOperator`, but for ``target``
+    :param kwargs: those of :class:`DeltaReadChangesOperator`, but for ``target``, and of
+        :class:`SparkSubmitOperator` those that a session has a conf for (memory, cores, executors, queue,
+        JARs and packages, Kerberos). Those about watching an application (``durable``, ``verbose``, …) have
+        nothing to do
+    :raises InvalidConfiguration: an argument that only a process of ``spark-submit`` could honour
     """
 
     custom_operator_name = "@task.delta_changes"
@@ -70,6 +74,7 @@ class _DeltaChangesDecoratedOperator(DecoratedOperator, DeltaReadChangesOperator
                 remedy="leave it out: the watermark stands in staging; for a Delta target there is "
                 "DeltaApplyChangesOperator.",
             )
+        refuse_submit_arguments(kwargs)
         _refuse_signature(python_callable)
         super().__init__(
             python_callable=_with_batch(python_callable),

@@ -39,6 +39,9 @@ _JOB = "import sys\n\nfrom delta_cdc.__main__ import main\n\nsys.exit(main())\n"
 #: Which spec the stored application id belongs to.
 FINGERPRINT_KEY = "spark_job_fingerprint"
 
+#: Of an application.
+DEFAULT_NAME = "delta-cdc"
+
 _SECTION = "delta_cdc"
 _LOCAL = "local"
 _CLASS_PATH = "spark.driver.extraClassPath"
@@ -114,7 +117,7 @@ class DeltaCdcOperator(SparkSubmitOperator):
                 f"{type(self).__name__} was given {', '.join(sorted(ours))}, which it sets itself.",
                 remedy="name the connection with spark_conn_id, and leave the others out.",
             )
-        kwargs.setdefault("name", "delta-cdc")
+        kwargs.setdefault("name", DEFAULT_NAME)
         super().__init__(conn_id="", deploy_mode=None, **kwargs)
         self.spark_conn_id = spark_conn_id
         self.delta_conn_id = delta_conn_id

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook
 
+from airflow_delta_cdc.operators.base import DEFAULT_NAME
 from airflow_delta_cdc.operators.storage import write_private
-from delta_cdc.errors import DeployModeUnsupported
+from delta_cdc.errors import DeployModeUnsupported, InvalidConfiguration
 from delta_cdc.storage import google_key_confs, properties_text, spark_storage
 
 if TYPE_CHECKING:
@@ -22,8 +23,64 @@ if TYPE_CHECKING:
     from airflow_delta_cdc.hooks.submit import DeltaCdcSubmitHook
     from airflow_delta_cdc.operators.base import DeltaCdcOperator
 
+#: What :class:`SparkSubmitOperator` is given for a process of its own, which there is not.
+_FOR_SUBMITTING = (
+    "archives",
+    "driver_class_path",
+    "env_vars",
+    "files",
+    "openlineage_inject_parent_job_info",
+    "openlineage_inject_transport_info",
+    "post_submit_commands",
+    "properties_file",
+    "proxy_user",
+    "py_files",
+    "spark_binary",
+    "track_driver_via_k8s_api",
+    "use_krb5ccache",
+    "yarn_rm_auth",
+    "yarn_track_via_rm_api",
+)
+#: Its other arguments, and the confs by which a session takes them.
+_AS_CONFS = {
+    "driver_memory": "spark.driver.memory",
+    "exclude_packages": "spark.jars.excludes",
+    "executor_cores": "spark.executor.cores",
+    "executor_memory": "spark.executor.memory",
+    "jars": "spark.jars",
+    "keytab": "spark.kerberos.keytab",
+    "num_executors": "spark.executor.instances",
+    "packages": "spark.jars.packages",
+    "principal": "spark.kerberos.principal",
+    "repositories": "spark.jars.repositories",
+    "total_executor_cores": "spark.cores.max",
+    "yarn_queue": "spark.yarn.queue",
+}
+#: What a connection's extras say of the same.
+_OF_CONNECTION = {
+    "queue": "spark.yarn.queue",
+    "namespace": "spark.kubernetes.namespace",
+    "keytab": "spark.kerberos.keytab",
+    "principal": "spark.kerberos.principal",
+}
+_CLASS_PATH = "spark.driver.extraClassPath"
 _SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
 _CONNECT = "spark_connect"
+
+
+def refuse_submit_arguments(arguments: Mapping[str, Any]) -> None:
+    """Refuse arguments that only a process of ``spark-submit`` could honour.
+
+    :param arguments: as the operator was given them
+    :raises InvalidConfiguration: names those that are set
+    """
+    given = [name for name in _FOR_SUBMITTING if arguments.get(name)]
+    if given:
+        raise InvalidConfiguration(
+            f"{', '.join(given)} given, and Spark starts in the worker's own process, without spark-submit.",
+            remedy="say it with conf, or by the worker's environment; or use DeltaReadChangesOperator and a "
+            "task of your own.",
+        )
 
 
 class WorkerSession:
@@ -69,10 +126,13 @@ class WorkerSession:
     # -- starting -------------------------------------------------------------------------------
     def _started(self, locations: Iterable[str]) -> SparkSession:
         remote = self._remote()
-        name = f"{self._operator.dag_id}-{self._operator.task_id}"
+        name = self._operator.name
+        if name == DEFAULT_NAME:
+            name = f"{self._operator.dag_id}-{self._operator.task_id}"
         if remote is not None:
             from pyspark.sql import SparkSession
 
+            self._refuse_for_server()
             confs = {**_UTC, **(self._operator.conf or {})}
             return _built(SparkSession.builder.remote(remote).appName(name), confs)
         hook = self._submit_hook()
@@ -89,9 +149,12 @@ class WorkerSession:
     def _classic(self, hook: DeltaCdcSubmitHook, name: str, confs: Mapping[str, str]) -> SparkSession:
         from delta_cdc.session import delta_confs, embedded_session
 
-        own = {**confs, **(self._operator.conf or {})}
+        asked = {**self._of_connection(hook), **self._of_operator()}
+        own = {**confs, **asked, **(self._operator.conf or {})}
         if not self._operator.spark_conn_id:
-            return embedded_session(name, **own)
+            # Delta is among the JARs of the user's own.
+            ours = {_CLASS_PATH: ""} if self._operator.packages or self._operator.jars else {}
+            return embedded_session(name, **{**ours, **own})
         from pyspark.sql import SparkSession
 
         from delta_cdc.environment import child_environment
@@ -100,12 +163,32 @@ class WorkerSession:
         given = {**self._jars(), **delta_confs(), **_UTC, **own}
         return _built(SparkSession.builder.master(hook.master).appName(name), given)
 
+    def _of_operator(self) -> dict[str, str]:
+        """Return the confs that mean what the operator was given as arguments."""
+        found = {conf: self._given(name) for name, conf in _AS_CONFS.items()}
+        return {conf: str(value) for conf, value in found.items() if value}
+
+    def _given(self, name: str) -> Any:
+        # The base class keeps some arguments under their names, others with an underscore.
+        return getattr(self._operator, name, None) or getattr(self._operator, f"_{name}", None)
+
+    @staticmethod
+    def _of_connection(hook: DeltaCdcSubmitHook) -> dict[str, str]:
+        found = {conf: hook._connection.get(name) for name, conf in _OF_CONNECTION.items()}
+        return {conf: str(value) for conf, value in found.items() if value}
+
+    def _refuse_for_server(self) -> None:
+        given = [name for name in _AS_CONFS if self._given(name)]
+        if given:
+            raise InvalidConfiguration(
+                f"{', '.join(given)} given, and the connection {self._operator.spark_conn_id!r} names a "
+                "server of Spark Connect, which runs already.",
+                remedy="leave them out, and configure the server.",
+            )
+
     def _jars(self) -> dict[str, str]:
-        if self._operator.packages:
-            return {"spark.jars.packages": self._operator.packages}
-        if self._operator.jars:
-            return {"spark.jars": self._operator.jars}
-        if not self._operator._hands_over_jars():
+        """Return where the session gets Delta from; what the operator was given wins."""
+        if self._operator.packages or self._operator.jars or not self._operator._hands_over_jars():
             return {}
         from delta_cdc.jars import delta_jars
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -371,6 +372,82 @@ def test_a_driver_elsewhere_has_no_place_for_the_function(connect: Connect, tmp_
     yarn = connect(host="yarn", **{"deploy-mode": "cluster"})
     with pytest.raises(DeployModeUnsupported, match="runs in the worker"):
         worker(tmp_path, yarn).get(["/s"])
+
+
+def confs_of(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, conn_id: str | None, **arguments: Any
+) -> dict[str, str]:
+    """Return the confs that a session would be started with."""
+    started: list[dict[str, str]] = []
+    monkeypatch.setattr("delta_cdc.session.embedded_session", lambda name, **confs: started.append(confs))
+    monkeypatch.setattr(
+        "airflow_delta_cdc.operators.session._built", lambda builder, confs: started.append(confs)
+    )
+    monkeypatch.setattr(
+        "delta_cdc.environment.child_environment", lambda **_: {"PYSPARK_PYTHON": sys.executable}
+    )
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    operator = DeltaReadChangesOperator(
+        task_id="read", pipeline="p", table="/s", staging="/t", spark_conn_id=conn_id, **arguments
+    )
+    WorkerSession(operator, tmp_path).get(["/s"])
+    (confs,) = started
+    return confs
+
+
+@pytest.mark.parametrize("embedded", [False, True])
+def test_a_session_is_as_the_arguments_say(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, embedded: bool
+) -> None:
+    conn_id = None if embedded else connect(host="yarn", queue="of-the-connection")
+    arguments = {
+        "driver_memory": "3g",
+        "executor_memory": "5g",
+        "executor_cores": 2,
+        "num_executors": 7,
+        "total_executor_cores": 14,
+        "packages": "io.delta:any",
+        "conf": {"spark.executor.memory": "6g"},
+    }
+    confs = confs_of(monkeypatch, tmp_path, conn_id, **arguments)
+    asked = {
+        "spark.driver.memory": "3g",
+        "spark.executor.memory": "6g",
+        "spark.executor.cores": "2",
+        "spark.executor.instances": "7",
+        "spark.cores.max": "14",
+        "spark.jars.packages": "io.delta:any",
+        **({"spark.driver.extraClassPath": ""} if embedded else {"spark.yarn.queue": "of-the-connection"}),
+    }
+    assert {name: confs.get(name) for name in asked} == asked
+    named = confs_of(monkeypatch, tmp_path, conn_id, yarn_queue="mine", jars="/a.jar")
+    assert (named["spark.yarn.queue"], named["spark.jars"]) == ("mine", "/a.jar")
+
+
+def test_a_session_cannot_be_what_a_process_could(connect: Connect, tmp_path: Path) -> None:
+    with (
+        pytest.raises(InvalidConfiguration, match="files, proxy_user given") as refused,
+        DAG("d", schedule=None),
+    ):
+        delta_changes_task(
+            lambda changes: None,
+            pipeline="p",
+            table="/s",
+            staging="/t",
+            task_id="send",
+            files="/a.txt",
+            proxy_user="somebody",
+            py_files=None,
+            use_krb5ccache=False,
+            executor_memory="2g",
+        )()
+    assert "DeltaReadChangesOperator" in refused.value.remedy
+    remote = connect("spark_remote", conn_type="spark_connect", host="sc://spark", port=15002)
+    operator = DeltaReadChangesOperator(
+        task_id="read", pipeline="p", table="/s", staging="/t", spark_conn_id=remote, executor_memory="2g"
+    )
+    with pytest.raises(InvalidConfiguration, match=r"executor_memory given.*server"):
+        WorkerSession(operator, tmp_path).get(["/s"])
 
 
 # -- slices ---------------------------------------------------------------------------------------
