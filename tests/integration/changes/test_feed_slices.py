@@ -147,7 +147,8 @@ def test_every_version_is_what_the_feed_says(
         [
             (0, newest),
             (3, 6),
-            *[(version, version) for version in range(2, newest + 1)],
+            # Each slice is a log that Spark has to open: the slow cases take them all.
+            *[(version, version) for version in ((3, 6, 10) if layout else range(2, newest + 1))],
         ]
     )
 
