@@ -267,7 +267,7 @@ def _world(root: Path) -> dict[str, tuple[LogTable, LogTable | None]]:
         source.file(version).unlink()
     source = pair("feed off")
     source.set_properties()
-    source.append()
+    source.overwrite()
     source = pair("gap")
     for _ in range(3):
         source.append()
@@ -322,7 +322,7 @@ OUTCOMES = {
     "only optimized": "nothing: no process",
     "load": "the snapshot of version 4",
     "cleaned": "VersionsExpired",
-    "feed off": "ChangeFeedDisabled",
+    "feed off": "by snapshot_diff",
     "gap": "LogGap",
     "made again": "SourceTableReplaced",
     "target replaced": "TargetReplaced",
