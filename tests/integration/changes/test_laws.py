@@ -374,8 +374,9 @@ def _cut(starting: int, ending: int, *, at: int) -> list[Question]:
 
 @pytest.fixture(autouse=True)
 def _feed_reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Read the feed through slices where the seed is odd, however small it is; else mostly by Delta's reader."""
-    if request.node.callspec.params["seed"] % 2 if hasattr(request.node, "callspec") else True:
+    """Read the feed through slices where the seed is odd, however small; else mostly by Delta's reader."""
+    call = getattr(request.node, "callspec", None)
+    if call is None or call.params["seed"] % 2:
         monkeypatch.setattr(slice_feed, "WORTHWHILE", 0)
 
 
