@@ -91,6 +91,18 @@ def change_rows(
     )
     connect = type(session).__module__.startswith("pyspark.sql.connect")
     rows = reader.load(source) if connect else _loaded_as_of(session, reader, source, at)
+    refuse_without_metadata(rows, source)
+    if connect:
+        _refuse_other_schema(session, rows, source, columns, at)
+    return rows.select(*[quote(name) for name in (*columns, *METADATA_COLUMNS)])
+
+
+def refuse_without_metadata(rows: DataFrame, source: str) -> None:
+    """Refuse rows that do not say what happened to them.
+
+    :param source: where they come from, for the message
+    :raises WrongReader: the reader ignored ``readChangeFeed``, or the table holds no change rows
+    """
     missing = [name for name in METADATA_COLUMNS if name not in rows.columns]
     if missing:
         raise WrongReader(
@@ -98,9 +110,6 @@ def change_rows(
             "readChangeFeed.",
             remedy="run on Spark with Delta Lake's own reader; other engines return the whole table here.",
         )
-    if connect:
-        _refuse_other_schema(session, rows, source, columns, at)
-    return rows.select(*[quote(name) for name in (*columns, *METADATA_COLUMNS)])
 
 
 def _loaded_as_of(session: SparkSession, reader: DataFrameReader, source: str, at: int) -> DataFrame:

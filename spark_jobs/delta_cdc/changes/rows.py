@@ -115,5 +115,6 @@ def staged_rows(session: SparkSession, staging: Staging, columns: Sequence[str])
     from pyspark.sql import functions as F
 
     rows = session.read.format("delta").option("versionAsOf", staging.version).load(staging.uri)
+    feed.refuse_without_metadata(rows, staging.uri)
     order = F.col(ORDER) if ORDER in rows.columns else F.col(METADATA_COLUMNS[1])
     return rows.select(*[quote(name) for name in (*columns, *METADATA_COLUMNS)], order.alias(ORDER))
