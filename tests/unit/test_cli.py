@@ -27,6 +27,8 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LogTable:
         raise AssertionError("Spark was started")
 
     monkeypatch.setattr("delta_cdc.session.embedded_session", refused)
+    # Another test of the same run may have left a session.
+    monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", lambda: None)
     made = LogTable(tmp_path / "table", configuration=dict(FEED)).create()
     made.append()
     made.optimize()

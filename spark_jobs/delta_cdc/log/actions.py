@@ -273,8 +273,8 @@ class CommitFold:
         self._told = True
         self._identified = True
         #: Paths: of all files added and removed, and of those that are data.
-        self._paths: dict[type, set[str]] = {Add: set(), Remove: set()}
-        self._data_paths: dict[type, set[str]] = {Add: set(), Remove: set()}
+        #: Path -> whether it is data; no more is held of a file.
+        self._paths: dict[type, dict[str, bool]] = {Add: {}, Remove: {}}
         self._data_files = {Add: 0, Remove: 0}
 
     def add(self, action: Action) -> None:
@@ -315,15 +315,26 @@ class CommitFold:
             domain_metadata=tuple(self._domains),
             n_data_adds=self._data_files[Add],
             n_data_removes=self._data_files[Remove],
-            paired=bool(self._data_paths[Add]) and self._data_paths[Add] == self._data_paths[Remove],
-            compares_vectors=not self._files[Cdc]
-            and not self._data_paths[Add].isdisjoint(self._data_paths[Remove]),
+            paired=self._is_paired(),
+            compares_vectors=not self._files[Cdc] and self._exchanges_vectors(),
             keeps_row_ids=self._keeps_row_ids(),
             rows_identified=self._identified,
         )
 
+    def _is_paired(self) -> bool:
+        """Tell whether just the files that are added as data are removed as data."""
+        if not (self._data_files[Add] and self._data_files[Remove]):
+            return False
+        added, removed = ({path for path, data in self._paths[of].items() if data} for of in (Add, Remove))
+        return added == removed
+
+    def _exchanges_vectors(self) -> bool:
+        """Tell whether a file is both added and removed as data."""
+        removed = self._paths[Remove]
+        return any(data and removed.get(path, False) for path, data in self._paths[Add].items())
+
     def _keeps_row_ids(self) -> bool:
-        added, removed = self._paths[Add], self._paths[Remove]
+        added, removed = self._paths[Add].keys(), self._paths[Remove].keys()
         if not added or not removed or added == removed:
             return True
         return self._info.tags.get(_PRESERVED) == "true" or self._info.operation in _WRITES_ANEW
@@ -336,9 +347,9 @@ class CommitFold:
             return
         if isinstance(action, Add) and action.base_row_id is None:
             self._identified = False
-        self._paths[kind].add(action.path)
+        paths = self._paths[kind]
+        paths[action.path] = action.data_change or paths.get(action.path, False)
         if action.data_change:
-            self._data_paths[kind].add(action.path)
             self._data_files[kind] += 1
             self._data(action)
 
