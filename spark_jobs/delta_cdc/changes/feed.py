@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
+    from pyspark.sql.types import StructType
 
     from delta_cdc.spec import Staging, Step
 
@@ -72,6 +73,7 @@ def change_rows(
     columns: Sequence[str],
     *,
     at: int,
+    schema: StructType | None = None,
 ) -> DataFrame:
     """Read the change feed of ``[starting_version, ending_version]``.
 
@@ -79,6 +81,8 @@ def change_rows(
     :param at: the version whose columns and types the rows have, not before ``ending_version``. Of its own
         accord Delta's reader takes the newest ones, and cannot read what is older than a type that was
         widened or a table that was replaced
+    :param schema: of these columns, where it is known: the newest one is taken where it is the same, which
+        spares Delta another snapshot
     :return: ``columns`` + ``_change_type`` (string), ``_commit_version`` (long), ``_commit_timestamp``
     :raises WrongReader: where the reader ignored ``readChangeFeed`` and returned the table itself
     :raises SchemaChangeInRange: over Spark Connect, where the schema cannot be chosen and is another one now
@@ -90,7 +94,7 @@ def change_rows(
         .option("endingVersion", ending_version)
     )
     connect = type(session).__module__.startswith("pyspark.sql.connect")
-    rows = reader.load(source) if connect else _loaded_as_of(session, reader, source, at)
+    rows = reader.load(source) if connect else _loaded(session, reader, source, at, schema)
     refuse_without_metadata(rows, source)
     if connect:
         _refuse_other_schema(session, rows, source, columns, at)
@@ -110,6 +114,23 @@ def refuse_without_metadata(rows: DataFrame, source: str) -> None:
             "readChangeFeed.",
             remedy="run on Spark with Delta Lake's own reader; other engines return the whole table here.",
         )
+
+
+def _loaded(
+    session: SparkSession, reader: DataFrameReader, source: str, at: int, schema: StructType | None
+) -> DataFrame:
+    """Load with the newest schema where that is the one as of a version, else as of that version."""
+    if schema is not None:
+        try:
+            rows = reader.load(source)
+        except Exception as error:
+            if "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE" not in str(error):
+                raise
+        else:
+            now = [(field.name, field.dataType) for field in rows.drop(*METADATA_COLUMNS).schema]
+            if now == [(field.name, field.dataType) for field in schema]:
+                return rows
+    return _loaded_as_of(session, reader, source, at)
 
 
 def _loaded_as_of(session: SparkSession, reader: DataFrameReader, source: str, at: int) -> DataFrame:

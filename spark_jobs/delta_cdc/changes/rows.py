@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
     from delta_cdc.spec import Segment, Staging
 
@@ -33,6 +34,7 @@ def change_rows(
     at: int,
     slices_uri: str = "",
     with_row_id: bool = False,
+    schema: str | None = None,
 ) -> DataFrame:
     """Read the changes of a range.
 
@@ -42,11 +44,14 @@ def change_rows(
     :param at: the version whose columns are wanted, the range's end
     :param slices_uri: folder of the segments' slices; see :mod:`delta_cdc.log.slices`
     :param with_row_id: keep the row id beside the columns; every segment must be read by row tracking
+    :param schema: the columns with their types, as Delta's log has them (JSON), where that is at hand
     :return: ``columns``, ``_change_type`` (string), ``_commit_version`` (long), ``_commit_timestamp``
         (timestamp), :data:`ORDER` (long), and :data:`ROW_ID` (long) where asked for
     """
+    known = None if schema is None else _types(schema)
     parts = [
-        _segment_rows(session, source, segment, columns, at, slices_uri, with_row_id) for segment in segments
+        _segment_rows(session, source, segment, columns, at, slices_uri, with_row_id, known)
+        for segment in segments
     ]
     if not parts:
         nothing = feed.snapshot_rows(session, source, at, columns).limit(0)
@@ -62,10 +67,13 @@ def no_rows(session: SparkSession, schema: str, *, with_row_id: bool = False) ->
 
     :param schema: the table's columns as Delta's log has them (JSON); so an old version is no time travel
     """
+    return _as_changes(session.createDataFrame([], _types(schema)), with_row_id=with_row_id)
+
+
+def _types(schema: str) -> StructType:
     from pyspark.sql.types import StructType
 
-    nothing = session.createDataFrame([], StructType.fromJson(json.loads(schema)))
-    return _as_changes(nothing, with_row_id=with_row_id)
+    return StructType.fromJson(json.loads(schema))
 
 
 def _as_changes(nothing: DataFrame, *, with_row_id: bool) -> DataFrame:
@@ -89,6 +97,7 @@ def _segment_rows(
     at: int,
     slices_uri: str,
     with_row_id: bool,
+    schema: StructType | None,
 ) -> DataFrame:
     from pyspark.sql import functions as F
 
@@ -100,7 +109,7 @@ def _segment_rows(
         )
     else:
         rows = feed.change_rows(
-            session, source, segment.starting_version, segment.ending_version, columns, at=at
+            session, source, segment.starting_version, segment.ending_version, columns, at=at, schema=schema
         ).withColumn(ORDER, F.col(METADATA_COLUMNS[1]))
     if segment.compare:
         rows = drop_carry_over(rows, columns)
