@@ -91,10 +91,10 @@ def _check_type_1(options: ApplyOptions) -> None:
 
 
 def _check_type_2(options: ApplyOptions) -> None:
-    if not options.sequence_by.strip():
+    if not all(text.strip() for text in options.sequences):
         raise _invalid("sequence_by is empty", "leave it out for the commit version.")
     if (
-        options.sequence_by not in (COMMIT_VERSION, COMMIT_TIMESTAMP)
+        not set(options.sequences) <= {COMMIT_VERSION, COMMIT_TIMESTAMP}
         and not (options.delete_sequence or "").strip()
     ):
         raise _invalid(

@@ -160,6 +160,26 @@ class SequenceNotIncreasing(DeltaCdcError):
     """The sequence of a key does not increase along its commits."""
 
 
+class TiedEvents(DeltaCdcError):
+    """Different events of one key have the same sequence, and nothing says which of them counts."""
+
+
+class LateBeyondHorizon(DeltaCdcError):
+    """An event lies below the lateness horizon of its change log."""
+
+
+class NotAppendOnly(DeltaCdcError):
+    """Events of a change log were updated or deleted."""
+
+
+class SnapshotNotAscending(DeltaCdcError):
+    """A snapshot is not newer than the one applied before it."""
+
+
+class InvalidEvent(DeltaCdcError):
+    """An event names columns that do not exist."""
+
+
 class NotInsertOnly(DeltaCdcError):
     """An ``insert_only`` source updated or deleted rows."""
 

@@ -20,7 +20,8 @@ SPEC_VERSION = 1
 
 #: The job committed, was skipped by Delta because a newer seal exists, lost a race, found the target
 #: changed since planning, or failed with a named error.
-JobStatus = Literal["committed", "skipped", "conflict", "stale", "failed"]
+#: ``planned``: a dry run.
+JobStatus = Literal["committed", "skipped", "conflict", "stale", "failed", "planned"]
 
 
 #: The change queries, as J. Vanlightly's comparison of table formats names them.
@@ -30,22 +31,48 @@ Query = Literal["append_only", "upsert", "min_delta", "full_delta"]
 Capture = Literal["auto", "change_files", "row_tracking", "snapshot_diff", "added_files"]
 
 
+#: What the source is: a table whose change feed is read, an append-only table of events, or periodic full
+#: copies (one per version, or one per value of a column).
+SourceKind = Literal["change_feed", "change_log", "snapshot"]
+#: The column of a soft delete's mark.
+DELETED_COLUMN = "_deleted"
+
+
 @dataclass(frozen=True)
 class ApplyOptions:
     """What the user said about the rows of the target. Names follow Databricks AUTO CDC.
 
     :param keys: key columns (of the projected rows); empty only with ``insert_only``
-    :param sequence_by: type 2: ``_commit_version`` (default), ``_commit_timestamp`` or a Spark SQL expression
-    :param delete_sequence: same, for deletes; required where ``sequence_by`` is an expression
+    :param source_kind: see :data:`SourceKind`
+    :param sequence_by: ``change_feed``, ``snapshot``: what start and end hold (type 2): ``_commit_version``
+        (default), ``_commit_timestamp`` or a Spark SQL expression. ``change_log``: the order of events: an
+        expression, or several, compared one after the other
+    :param delete_sequence: same, for deletes of a feed; required where ``sequence_by`` is an expression
     :param where: Spark SQL predicate on states: a row that leaves it is a delete, one that enters an insert
     :param select: Spark SQL projections, for instance ``("id", "upper(name) AS name")``
+    :param apply_as_deletes: Spark SQL predicate over source columns: such an event is a delete; of a feed,
+        such a state is none
+    :param apply_as_truncates: ``change_log``: such an event, without a key, deletes all that is below it
+    :param column_list: of the projected columns, those that land; keys always do
+    :param except_column_list: of the projected columns, those that do not land
+    :param ignore_null_updates: a NULL in an upsert keeps what was there
+    :param ignore_null_updates_column_list: only in these columns, or leaves of structs (``a.b``)
+    :param ignore_null_updates_except_column_list: in all but these
+    :param columns_to_update: source column with an array of the columns that the event carries; NULL is all
+    :param on_tie: two different events of one key at one sequence: ``fail``, ``quarantine``, or ``last_by``
+    :param tie_order: ``last_by``: columns of the source; the greatest wins
+    :param on_invalid: an event without key or sequence: ``fail`` or ``quarantine``
+    :param on_late: an event below the lateness horizon of its log: ``fail`` or ``discard``
+    :param delete_mode: ``hard``, or ``soft`` (type 1): a deleted row stays, marked in :data:`DELETED_COLUMN`
+    :param snapshot_version_column: ``snapshot``: each value of it, ascending, is one full copy
     :param partition_by: partition column -> Spark SQL expression, or None for an existing column
     :param cluster_by: clustering columns; None means the first four keys of a clusterable type, ``()`` none
     """
 
     keys: tuple[str, ...] = ()
+    source_kind: SourceKind = "change_feed"
     stored_as_scd_type: int = 1
-    sequence_by: str = "_commit_version"
+    sequence_by: str | tuple[str, ...] = "_commit_version"
     delete_sequence: str | None = None
     where: str | None = None
     select: tuple[str, ...] = ()
@@ -59,6 +86,45 @@ class ApplyOptions:
     target_properties: dict[str, str] = field(default_factory=dict)
     publish_changes: bool = False
     schema_evolution: str = "additive"
+    apply_as_deletes: str | None = None
+    apply_as_truncates: str | None = None
+    column_list: tuple[str, ...] | None = None
+    except_column_list: tuple[str, ...] | None = None
+    ignore_null_updates: bool = False
+    ignore_null_updates_column_list: tuple[str, ...] | None = None
+    ignore_null_updates_except_column_list: tuple[str, ...] | None = None
+    columns_to_update: str | None = None
+    on_tie: Literal["fail", "quarantine", "last_by"] = "fail"
+    tie_order: tuple[str, ...] = ()
+    on_invalid: Literal["fail", "quarantine"] = "fail"
+    on_late: Literal["fail", "discard"] = "fail"
+    delete_mode: Literal["hard", "soft"] = "hard"
+    snapshot_version_column: str | None = None
+
+    @property
+    def sequences(self) -> tuple[str, ...]:
+        """Return the expressions of ``sequence_by``, one or several."""
+        return (self.sequence_by,) if isinstance(self.sequence_by, str) else self.sequence_by
+
+    @property
+    def is_partial(self) -> bool:
+        """Return whether an event may carry some of the columns only."""
+        return (
+            self.ignore_null_updates
+            or self.ignore_null_updates_column_list is not None
+            or self.ignore_null_updates_except_column_list is not None
+            or self.columns_to_update is not None
+        )
+
+    @property
+    def quarantines(self) -> bool:
+        """Return whether there may be a quarantine table."""
+        return "quarantine" in (self.on_tie, self.on_invalid)
+
+    @property
+    def takes_events(self) -> bool:
+        """Return whether rows of the source are events, not states before and after a commit."""
+        return self.source_kind == "change_log" or self.snapshot_version_column is not None
 
 
 @dataclass(frozen=True)
@@ -139,9 +205,11 @@ class Step:
         what the target holds counts as that snapshot; makes an empty target where there is none), ``apply``
         (the changes of the range), ``reseal`` (no rows: the same state under a new seal) or ``adopt`` (no
         rows: the state of another pipeline of this target under a seal of this one; with ``successor`` the
-        closing seal of that other pipeline). In staging also: ``answer`` (the query, computed over the change
-        rows that are staged, takes their place), ``complete`` (no rows: what is staged is the batch) and
-        ``commit`` (no rows: the batch has arrived where it was to go)
+        closing seal of that other pipeline), ``reload`` (the difference between the target and the source as
+        of ``ending_version``; a change log: all keys are cut again), ``reset`` (a load in the place of all
+        rows) or ``repair`` (the same difference, for some keys). In staging also: ``answer`` (the query,
+        computed over the change rows that are staged, takes their place), ``complete`` (no rows: what is
+        staged is the batch) and ``commit`` (no rows: the batch has arrived where it was to go)
     :param applied_from: what the seal will say; see :class:`delta_cdc.watermark.Seal`
     :param planned_on: the target as planned; None = no table yet, or made by the step before
     :param source_columns: the source's columns as of ``ending_version``
@@ -150,9 +218,28 @@ class Step:
     :param configuration: steps without rows: what the new seal says of the configuration
     :param pipeline: under which name the seal stands; None is the spec's
     :param successor: the pipeline that goes on where this seal ends the other one
+    :param watermark: what the seal proves; None is ``ending_version``. A repair does not move it: there
+        ``starting_version`` to ``ending_version`` is the range whose keys are repaired
+    :param keys_where: ``repair``: Spark SQL predicate over the key columns, instead of a range
+    :param replayed: ``repair``: the keys are those in the quarantine table
+    :param horizons: change log: (version, sequence) ascending: events that arrived after that version must
+        not lie below that sequence, the lateness horizon
+    :param truncate_sequences: change log: the newest truncates applied before, as the seal has them
     """
 
-    kind: Literal["load", "declare", "apply", "reseal", "adopt", "answer", "complete", "commit"]
+    kind: Literal[
+        "load",
+        "declare",
+        "apply",
+        "reseal",
+        "adopt",
+        "reload",
+        "reset",
+        "repair",
+        "answer",
+        "complete",
+        "commit",
+    ]
     starting_version: int
     ending_version: int
     seal_number: int
@@ -166,6 +253,16 @@ class Step:
     configuration: dict[str, Any] = field(default_factory=dict)
     pipeline: str | None = None
     successor: str | None = None
+    watermark: int | None = None
+    keys_where: str | None = None
+    replayed: bool = False
+    horizons: tuple[tuple[int, str], ...] = ()
+    truncate_sequences: tuple[str, ...] = ()
+
+    @property
+    def at(self) -> int:
+        """Return the version of the source that the target stands for after this step."""
+        return self.ending_version if self.watermark is None else self.watermark
 
     @property
     def is_empty(self) -> bool:
@@ -185,6 +282,8 @@ class ApplySpec:
     :param single_driver: the user vouches that only one Spark driver at a time writes to the tables; needed
         on S3 without a log store for several writers
     :param slices_uri: folder of the slices that segments are read through; says nothing about the work
+    :param quarantine_uri: side table for what cannot be applied; "" where nothing is quarantined
+    :param dry_run: find out what would be written, and write nothing
     """
 
     pipeline: str
@@ -196,6 +295,8 @@ class ApplySpec:
     steps: tuple[Step, ...]
     single_driver: bool = False
     slices_uri: str = ""
+    quarantine_uri: str = ""
+    dry_run: bool = False
     job: str = "apply"
 
 
@@ -281,6 +382,7 @@ class JobResult:
     :param tables: one entry per table, for ``enable``: {table, table_id, location, changed}; for
         ``resolve``: the same without ``changed``
     :param error: :meth:`DeltaCdcError.to_dict` of the named error, for ``failed``
+    :param statements: of a dry run: what would be run, one text per step
     """
 
     status: JobStatus
@@ -288,6 +390,7 @@ class JobResult:
     message: str = ""
     tables: tuple[dict[str, Any], ...] = ()
     error: dict[str, str] | None = None
+    statements: tuple[str, ...] = ()
 
     def to_json(self) -> str:
         """Return the text of ``result.json``."""
@@ -298,6 +401,7 @@ class JobResult:
         """Read ``result.json``."""
         data = json.loads(text)
         data["tables"] = tuple(data.get("tables", ()))
+        data["statements"] = tuple(data.get("statements", ()))
         return cls(**data)
 
 
@@ -384,6 +488,7 @@ def _step(data: dict[str, Any]) -> Step:
         planned_on=PlannedOn(**planned) if planned else None,
         staging=Staging(**staging) if staging else None,
         segments=tuple(_segment(segment) for segment in data.get("segments", ())),
+        horizons=tuple((version, text) for version, text in data.get("horizons", ())),
     )
 
 

@@ -16,7 +16,9 @@ from typing import Any, Literal
 SEAL_FORMAT = 1
 _MARK = "delta_cdc"
 
-StepKind = Literal["load", "declare", "apply", "read", "commit", "reseal", "adopt"]
+StepKind = Literal[
+    "load", "declare", "apply", "read", "commit", "reseal", "adopt", "reload", "reset", "repair"
+]
 
 
 def app_id(pipeline: str) -> str:
@@ -64,7 +66,9 @@ class Seal:
     :param applied_from: first source version in the target; all of ``applied_from``..``watermark`` is there
     :param source_commit_hash: SHA-256 (hex) of the source's commit file at ``watermark``; tells a table that
         was copied back from a backup from the one we read
-    :param highest_sequence: greatest sequence value applied, as text; None for type 1
+    :param highest_sequence: greatest sequence value applied, as text; None where it has no meaning (type 1
+        of a feed). A sequence of several parts is a JSON list of texts
+    :param truncate_sequences: change log: the newest truncates applied, ascending, in the same form
     :param configuration: keys, SCD type, sequence type and tracked set as written
     :param successor: set where this is the pipeline's last seal: the pipeline that adopted its target
     """

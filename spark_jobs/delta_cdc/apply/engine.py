@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 from delta_cdc import phases
 from delta_cdc.apply import batch as b
-from delta_cdc.apply import layout, rows, scd1, scd2, schema
+from delta_cdc.apply import from_feed, layout, load
 from delta_cdc.apply.commit import (
     Outcome,
     Seen,
@@ -19,40 +19,20 @@ from delta_cdc.apply.commit import (
     private_session,
     refuse_unsafe_log_store,
 )
-from delta_cdc.changes import feed, states
-from delta_cdc.changes import rows as captured
-from delta_cdc.errors import NotInsertOnly
+from delta_cdc.apply.work import Work
+from delta_cdc.changes import feed
 from delta_cdc.spec import JobResult, step_fingerprint
-from delta_cdc.sql import PLAN_PREFIX, quote, table
+from delta_cdc.sql import table
 from delta_cdc.watermark import PlannedOn, Seal, SealStep
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from delta_cdc.apply.rows import Shape
     from delta_cdc.spec import ApplyOptions, ApplySpec, Step
     from delta_cdc.watermark import StepKind
 
 log = logging.getLogger(__name__)
-
-_VIEW = f"{PLAN_PREFIX}source"
-_ROWS, _HIGHEST = f"{PLAN_PREFIX}rows", f"{PLAN_PREFIX}highest"
-_NULL_SEQUENCES = f"{PLAN_PREFIX}null_sequences"
-
-
-@dataclass(frozen=True)
-class _Work:
-    """A prepared step: the write, the counts known before it, and the highest sequence for the seal.
-
-    :param shape: of the rows; None where the step moves none and carries a state on
-    """
-
-    write: Callable[[], object]
-    counts: dict[str, int]
-    highest_sequence: str | None
-    shape: Shape | None
 
 
 @dataclass(frozen=True)
@@ -61,7 +41,7 @@ class _Done:
 
     step: Step
     outcome: Outcome
-    work: _Work
+    work: Work
 
 
 def run(spark: SparkSession, spec: ApplySpec) -> JobResult:
@@ -106,6 +86,7 @@ def _following(session: SparkSession, spec: ApplySpec, step: Step, previous: _Do
         step,
         planned_on=PlannedOn(seen.table_id, previous.outcome.version),
         highest_sequence=previous.work.highest_sequence,
+        truncate_sequences=previous.work.truncate_sequences,
     )
 
 
@@ -169,36 +150,37 @@ def _tidy(session: SparkSession, spec: ApplySpec, step: Step, shape: Shape | Non
         log.warning("after the commit to %s: %s", spec.target_uri, first_line(error))
 
 
-def _prepare(session: SparkSession, spec: ApplySpec, step: Step) -> _Work:
+def _prepare(session: SparkSession, spec: ApplySpec, step: Step) -> Work:
     if step.kind in ("load", "declare"):
-        return _load(session, spec, step)
+        return load.load(session, spec, step)
     if step.kind != "apply":
         return _seal_alone(session, spec, step)
     if spec.options.insert_only:
-        return _append(session, spec, step)
-    return _merge(session, spec, step)
+        return from_feed.append(session, spec, step)
+    return from_feed.merge(session, spec, step)
 
 
-def _seal_alone(session: SparkSession, spec: ApplySpec, step: Step) -> _Work:
+def _seal_alone(session: SparkSession, spec: ApplySpec, step: Step) -> Work:
     """An append of no rows: it records the transaction, and the seal beside it."""
 
     def write() -> None:
         nothing = session.read.format("delta").load(spec.target_uri).limit(0)
         nothing.write.format("delta").mode("append").save(spec.target_uri)
 
-    return _Work(write, {}, step.highest_sequence, None)
+    return Work(write, {}, step.highest_sequence, truncate_sequences=step.truncate_sequences)
 
 
-def _seal(spec: ApplySpec, step: Step, work: _Work) -> Seal:
+def _seal(spec: ApplySpec, step: Step, work: Work) -> Seal:
     return Seal(
         pipeline=step.pipeline or spec.pipeline,
         number=step.seal_number,
         source_table_id=spec.source_table_id,
         source_uri=spec.source_uri,
         applied_from=step.applied_from,
-        watermark=step.ending_version,
+        watermark=step.at,
         source_commit_hash=step.source_commit_hash,
         highest_sequence=work.highest_sequence,
+        truncate_sequences=work.truncate_sequences,
         configuration=step.configuration if work.shape is None else _configuration(spec.options, work.shape),
         successor=step.successor,
         step=SealStep(
@@ -239,183 +221,3 @@ def _history_columns(options: ApplyOptions) -> dict[str, str]:
 
 def _listed(columns: tuple[str, ...] | None) -> list[str] | None:
     return None if columns is None else list(columns)
-
-
-# -- load ---------------------------------------------------------------------------------------
-def _load(session: SparkSession, spec: ApplySpec, step: Step) -> _Work:
-    from pyspark.sql import functions as F
-
-    # A load before version 0 borrows its schema.
-    options, version = spec.options, max(step.ending_version, 0)
-    source_rows = feed.snapshot_rows(session, spec.source_uri, version, step.source_columns, step.staging)
-    if step.is_empty:
-        source_rows = source_rows.limit(0)
-    stamped = source_rows.withColumn(feed.CHANGE_TYPE, F.lit("insert")).withColumn(
-        feed.COMMIT_VERSION, F.lit(version).cast("bigint")
-    )
-    if options.stored_as_scd_type == 2 and feed.COMMIT_TIMESTAMP in _sequences(spec).lower():
-        moment = feed.commit_timestamp(session, spec.source_uri, version)
-    else:
-        moment = F.lit(None).cast("timestamp")
-    stamped = stamped.withColumn(feed.COMMIT_TIMESTAMP, moment)
-    sequenced = rows.with_sequence(stamped, options)
-    found = rows.projected(sequenced, options, (*feed.METADATA_COLUMNS, states.SEQUENCE))
-    shape = rows.shape_of(found, source_rows, options, spec.source_uri)
-    counts, highest = _checked_snapshot(found, shape, spec, version)
-    target_rows = found.select(*[quote(name) for name in shape.values])
-    if shape.sequence_type is not None:
-        target_rows = found.select(
-            *[quote(name) for name in shape.values],
-            F.col(states.SEQUENCE).alias(options.start_column),
-            F.lit(None).cast(shape.sequence_type).alias(options.end_column),
-        )
-    if step.planned_on is not None:
-        schema.check_target(session, spec, target_rows.schema)
-        if step.is_empty and shape.sequence_type is not None:
-            highest = _highest_in_target(session, spec)
-    writer = layout.arranged(target_rows, shape, options).write.format("delta")
-    if step.planned_on is None:
-        # One commit with data, properties and seal; left-over files of a crash do not disturb this form.
-        writer = writer.mode("errorifexists").options(**layout.properties(shape, options))
-        if options.partition_by:
-            writer = writer.partitionBy(*options.partition_by)
-    else:
-        writer = writer.mode("append").option("mergeSchema", "true")
-    return _Work(lambda: writer.save(spec.target_uri), counts, highest, shape)
-
-
-def _highest_in_target(session: SparkSession, spec: ApplySpec) -> str | None:
-    """Return the greatest sequence in rows that were there before the first seal."""
-    start, end = quote(spec.options.start_column), quote(spec.options.end_column)
-    highest = f"CAST(greatest(max({start}), max({end})) AS STRING) AS highest"
-    found = session.sql(f"SELECT {highest} FROM {table(spec.target_uri)}").collect()[0]["highest"]
-    return None if found is None else str(found)
-
-
-def _sequences(spec: ApplySpec) -> str:
-    return f"{spec.options.sequence_by} {spec.options.delete_sequence or ''}"
-
-
-def _checked_snapshot(
-    found: DataFrame, shape: Shape, spec: ApplySpec, version: int
-) -> tuple[dict[str, int], str | None]:
-    """Refuse null keys, duplicate keys and null sequences of a snapshot; return counts and highest start."""
-    from pyspark.sql import functions as F
-
-    versions = f"version {version}"
-    if spec.options.insert_only:
-        return {}, None
-    keys = [F.col(quote(key)) for key in shape.keys]
-    per_key = found.groupBy(*keys).agg(
-        F.count("*").alias(_ROWS),
-        F.count_if(F.col(states.SEQUENCE).isNull()).alias(_NULL_SEQUENCES),
-        F.max(states.SEQUENCE).alias(_HIGHEST),
-    )
-    totals = per_key.agg(
-        F.coalesce(F.sum(_ROWS), F.lit(0)).alias("rows"),
-        F.count_if(b.null_key(shape)).alias("null_keys"),
-        F.count_if(F.col(_ROWS) > 1).alias("duplicates"),
-        F.coalesce(F.sum(_NULL_SEQUENCES), F.lit(0)).alias("null_sequences"),
-        F.max(_HIGHEST).cast("string").alias("highest"),
-    ).collect()[0]
-    b.refuse_null_keys(totals["null_keys"], spec.source_uri, versions, shape.keys)
-    if totals["duplicates"]:
-        sample = b.samples(per_key, shape.keys, F.col(_ROWS) > 1)
-        b.refuse_duplicates(totals["duplicates"], spec.source_uri, versions, sample)
-    if shape.sequence_type is None:
-        return {"rows": totals["rows"]}, None
-    if totals["null_sequences"]:
-        sample = b.samples(per_key, shape.keys, F.col(_NULL_SEQUENCES) > 0)
-        b.refuse_null_sequences(
-            totals["null_sequences"], spec.source_uri, versions, sample, spec.options.sequence_by
-        )
-    return {"rows": totals["rows"]}, totals["highest"]
-
-
-# -- changes ------------------------------------------------------------------------------------
-def _change_rows(session: SparkSession, spec: ApplySpec, step: Step) -> tuple[DataFrame, Shape]:
-    columns = step.source_columns
-    if step.staging is not None:
-        source_rows = captured.staged_rows(session, step.staging, columns)
-    else:
-        source_rows = captured.change_rows(
-            session,
-            spec.source_uri,
-            step.segments,
-            columns,
-            at=step.ending_version,
-            slices_uri=spec.slices_uri,
-        )
-    sequenced = rows.with_sequence(source_rows, spec.options)
-    found = rows.projected(sequenced, spec.options, (*feed.METADATA_COLUMNS, feed.ORDER, states.SEQUENCE))
-    return found, rows.shape_of(found, source_rows, spec.options, spec.source_uri)
-
-
-def _versions(step: Step) -> str:
-    return f"versions {step.starting_version}-{step.ending_version}"
-
-
-def _merge(session: SparkSession, spec: ApplySpec, step: Step) -> _Work:
-    options, source, versions = spec.options, spec.source_uri, _versions(step)
-    found, shape = _change_rows(session, spec, step)
-    evolve = schema.check_target(session, spec, schema.target_schema(shape, options))
-    events = states.version_states(found, shape.keys, shape.values)
-    highest = step.highest_sequence
-    if options.stored_as_scd_type == 1:
-        batch = scd1.validated(scd1.net_changes(events, shape), shape, source, versions)
-        view = scd1.changed(batch)
-        statement = scd1.merge_sql(spec.target_uri, _VIEW, shape, batch, evolve=evolve)
-        kept = ["changes", "suppressed", "events"]
-    else:
-        cut = scd2.segments(scd2.classified(events, shape), shape)
-        batch = scd2.validated(cut, shape, options, source, versions)
-        scd2.refuse_not_above_history(
-            session, spec.target_uri, batch, shape, options, highest, source, versions
-        )
-        view = scd2.plan_rows(batch, shape)
-        statement = scd2.merge_sql(spec.target_uri, _VIEW, shape, options, batch, evolve=evolve)
-        highest = _greater(session, shape, highest, batch.totals["highest"])
-        kept = ["events", "opened", "closed", "updated"]
-    log.debug("%s", statement)
-
-    def write() -> None:
-        view.createOrReplaceTempView(_VIEW)
-        session.sql(statement)
-
-    return _Work(write, {name: batch.totals[name] for name in kept}, highest, shape)
-
-
-def _greater(session: SparkSession, shape: Shape, one: str | None, other: str | None) -> str | None:
-    """Return the greater of two sequence values that the seal carries as text."""
-    from pyspark.sql import functions as F
-
-    if one is None or other is None:
-        return one or other
-    assert shape.sequence_type is not None
-    values = [F.lit(text).cast(shape.sequence_type) for text in (one, other)]
-    found = session.range(1).select(F.greatest(*values).cast("string").alias("greatest")).collect()
-    return str(found[0]["greatest"])
-
-
-def _append(session: SparkSession, spec: ApplySpec, step: Step) -> _Work:
-    from pyspark.sql import functions as F
-
-    found, shape = _change_rows(session, spec, step)
-    schema.check_target(session, spec, schema.target_schema(shape, spec.options))
-    others = (
-        found.where(F.col(feed.CHANGE_TYPE) != "insert")
-        .groupBy(feed.COMMIT_VERSION, feed.CHANGE_TYPE)
-        .count()
-        .orderBy(feed.COMMIT_VERSION)
-        .limit(1)
-        .collect()
-    )
-    if others:
-        raise NotInsertOnly(
-            f"Version {others[0][feed.COMMIT_VERSION]} of {spec.source_uri} has {others[0]['count']} "
-            f"{others[0][feed.CHANGE_TYPE]} row(s), but the pipeline {spec.pipeline} is insert_only.",
-            remedy="give keys and drop insert_only, or leave such rows out with where.",
-        )
-    values = found.select(*[quote(name) for name in shape.values])
-    writer = values.write.format("delta").mode("append").option("mergeSchema", "true")
-    return _Work(lambda: writer.save(spec.target_uri), {}, None, shape)

@@ -31,6 +31,7 @@ class Shape:
     :param tracked: columns whose change opens a new row of history
     :param partitions: partition columns of a target that is created here
     :param sequence_type: type of the start and end columns; None for type 1
+    :param order_type: type of the sequence by which events are ordered; None for type 1 of a feed
     """
 
     keys: tuple[str, ...]
@@ -39,6 +40,7 @@ class Shape:
     partitions: tuple[str, ...]
     schema: StructType
     sequence_type: DataType | None
+    order_type: DataType | None = None
 
 
 def _refuse_reserved(columns: Sequence[str], options: ApplyOptions, source: str) -> None:
@@ -54,17 +56,30 @@ def _refuse_reserved(columns: Sequence[str], options: ApplyOptions, source: str)
         )
 
 
+def combined(expressions: Sequence[str]) -> Column:
+    """Return a sequence: one expression as it is, several as a struct, which compares field by field.
+
+    A part that is NULL makes the whole NULL: Spark would order it below all others, which nobody said.
+    """
+    from pyspark.sql import functions as F
+
+    if len(expressions) == 1:
+        return F.expr(expressions[0])
+    parts = [F.expr(text).alias(f"_{at}") for at, text in enumerate(expressions, 1)]
+    known = F.lit(True)
+    for text in expressions:
+        known = known & F.expr(text).isNotNull()
+    return F.when(known, F.struct(*parts))
+
+
 def _sequence(rows: DataFrame, options: ApplyOptions) -> Column:
     """Return the sequence of a feed row: of its new state, or of the delete of its old one."""
     from pyspark.sql import functions as F
 
-    for argument, text in (
-        ("sequence_by", options.sequence_by),
-        ("delete_sequence", options.delete_sequence),
-    ):
-        if text is not None:
-            states.resolve(rows, argument, [text])
-    upsert = F.expr(options.sequence_by)
+    states.resolve(rows, "sequence_by", options.sequences)
+    if options.delete_sequence is not None:
+        states.resolve(rows, "delete_sequence", [options.delete_sequence])
+    upsert = combined(options.sequences)
     if options.delete_sequence is None:
         return upsert
     delete = F.expr(options.delete_sequence)
@@ -82,7 +97,10 @@ def _check_orderable(data_type: DataType, options: ApplyOptions) -> None:
     from pyspark.sql import types as T
 
     ordered = (T.NumericType, T.StringType, T.DateType, T.TimestampType, T.TimestampNTZType)
-    if not isinstance(data_type, ordered):
+    parts = (
+        [part.dataType for part in data_type.fields] if isinstance(data_type, T.StructType) else [data_type]
+    )
+    if not all(isinstance(part, ordered) for part in parts):
         raise InvalidExpression(
             f"sequence_by = {options.sequence_by!r} is of type {data_type.simpleString()}, which gives no "
             "order that start and end columns can hold.",
@@ -98,7 +116,7 @@ def sequence_columns(rows: DataFrame, options: ApplyOptions) -> set[str]:
     from pyspark.errors import AnalysisException
 
     read: set[str] = set()
-    for text in (options.sequence_by, options.delete_sequence):
+    for text in (*options.sequences, options.delete_sequence):
         if text is None or text in _METADATA_SEQUENCES:
             continue
         for name in rows.columns:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from delta_cdc import sql
 from delta_cdc.apply import batch as b
+from delta_cdc.apply.merge import Clause, Merge
 from delta_cdc.changes import feed
 from delta_cdc.changes import states as st
 from delta_cdc.changes.equality import same
@@ -88,25 +89,23 @@ def validated(net: DataFrame, shape: Shape, source: str, versions: str) -> b.Bat
     return batch
 
 
-def merge_sql(target: str, view: str, shape: Shape, batch: b.Batch, *, evolve: bool) -> str:
+def merge(target: str, shape: Shape, batch: b.Batch, *, evolve: bool) -> Merge:
     """Return the MERGE: delete, update or insert by the plan column; one source row per key."""
     others = [name for name in shape.values if name not in shape.keys]
     operation = sql.column("s", OPERATION)
-    clauses = [f"WHEN MATCHED AND {operation} = 'delete' THEN DELETE"]
+    clauses = [Clause(True, f"{operation} = 'delete'", "delete", "DELETE")]
     # A key that the source inserts while the target has it belongs to two rows of the source.
     first, existed = shape.keys[0], sql.column("s", _EXISTED)
     told = f"concat('{b.DUPLICATE_MARK}', CAST({sql.column('s', first)} AS STRING))"
     kept = f"CASE WHEN {existed} THEN {sql.column('s', first)} ELSE raise_error({told}) END"
-    clauses.append(f"WHEN MATCHED AND NOT {existed} THEN {sql.update_set({first: kept})}")
+    clauses.append(Clause(True, f"NOT {existed}", "update", sql.update_set({first: kept})))
     if others:
         update = sql.update_set({name: sql.column("s", name) for name in others})
-        clauses.append(f"WHEN MATCHED THEN {update}")
+        clauses.append(Clause(True, None, "update", update))
     insert = sql.insert({name: sql.column("s", name) for name in shape.values})
-    clauses.append(f"WHEN NOT MATCHED AND {operation} = 'upsert' THEN {insert}")
+    clauses.append(Clause(False, f"{operation} = 'upsert'", "insert", insert))
     on = [f"{sql.column('t', key)} = {sql.column('s', key)}" for key in shape.keys]
-    return sql.merge(
-        target=target, source_view=view, on=[*on, *b.pruning(batch)], clauses=clauses, evolve=evolve
-    )
+    return Merge(target, changed(batch), (*on, *b.pruning(batch)), tuple(clauses), evolve)
 
 
 def changed(batch: b.Batch) -> DataFrame:

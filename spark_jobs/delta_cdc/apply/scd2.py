@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 
 from delta_cdc import sql
 from delta_cdc.apply import batch as b
+from delta_cdc.apply.merge import Clause, Merge
 from delta_cdc.changes import feed
 from delta_cdc.changes import states as st
 from delta_cdc.changes.equality import same
@@ -140,7 +141,7 @@ def validated(cut: DataFrame, shape: Shape, options: ApplyOptions, source: str, 
         if name == "duplicates":
             b.refuse_duplicates(totals[name], source, versions, sample)
         if name == "null_sequences":
-            b.refuse_null_sequences(totals[name], source, versions, sample, options.sequence_by)
+            b.refuse_null_sequences(totals[name], source, versions, sample, ", ".join(options.sequences))
         if name == "disorder":
             refuse_disorder(totals[name], source, versions, sample, options)
     return batch
@@ -150,8 +151,8 @@ def refuse_disorder(count: int, source: str, versions: str, sample: str, options
     """:raises SequenceNotIncreasing: where ``count`` > 0"""
     if count:
         raise SequenceNotIncreasing(
-            f"{count} change(s) of {source}, {versions}, have a sequence ({options.sequence_by}) that does "
-            f"not lie above the one before of their key (for instance {sample}).",
+            f"{count} change(s) of {source}, {versions}, have a sequence ({', '.join(options.sequences)}) "
+            f"that does not lie above the one before of their key (for instance {sample}).",
             remedy="use sequence_by='_commit_version', or an expression that grows with every change.",
         )
 
@@ -172,7 +173,7 @@ def refuse_not_above_history(
     """
     from pyspark.sql import functions as F
 
-    by_version = {options.sequence_by, options.delete_sequence} <= {feed.COMMIT_VERSION, None}
+    by_version = {*options.sequences, options.delete_sequence} <= {feed.COMMIT_VERSION, None}
     if highest is None or by_version:
         return
     assert shape.sequence_type is not None
@@ -224,9 +225,7 @@ def plan_rows(batch: b.Batch, shape: Shape) -> DataFrame:
     )  # fmt: skip
 
 
-def merge_sql(
-    target: str, view: str, shape: Shape, options: ApplyOptions, batch: b.Batch, *, evolve: bool
-) -> str:
+def merge(target: str, shape: Shape, options: ApplyOptions, batch: b.Batch, *, evolve: bool) -> Merge:
     """Return the MERGE: open rows are met by key and ``end IS NULL``, additions meet nothing."""
     row, start, end = (sql.column("s", name) for name in (ROW, START, END))
     others = [name for name in shape.values if name not in shape.keys]
@@ -244,9 +243,9 @@ def merge_sql(
     on += [f"{sql.column('t', options.end_column)} IS NULL", f"{row} <> '{INSERT}'", *b.pruning(batch)]
     # A touch whose key has no open row (a target that began without a snapshot) opens one.
     missing = f"{row} = '{CURRENT}' AND ({end} IS NULL OR {start} < {end})"
-    clauses = [
-        f"WHEN MATCHED AND {row} = '{CLOSE}' THEN {close}",
-        f"WHEN MATCHED THEN {go_on}",
-        f"WHEN NOT MATCHED AND ({row} = '{INSERT}' OR {missing}) THEN {add}",
-    ]
-    return sql.merge(target=target, source_view=view, on=on, clauses=clauses, evolve=evolve)
+    clauses = (
+        Clause(True, f"{row} = '{CLOSE}'", "update", close),
+        Clause(True, None, "update", go_on),
+        Clause(False, f"({row} = '{INSERT}' OR {missing})", "insert", add),
+    )
+    return Merge(target, plan_rows(batch, shape), tuple(on), clauses, evolve)

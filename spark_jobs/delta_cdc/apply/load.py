@@ -1,0 +1,111 @@
+"""The load: a snapshot of the source as the first commit of a target."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from delta_cdc.apply import batch as b
+from delta_cdc.apply import layout, rows, schema
+from delta_cdc.apply.work import Work
+from delta_cdc.changes import feed, states
+from delta_cdc.sql import PLAN_PREFIX, quote, table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from delta_cdc.apply.rows import Shape
+    from delta_cdc.spec import ApplySpec, Step
+
+_ROWS, _HIGHEST = f"{PLAN_PREFIX}rows", f"{PLAN_PREFIX}highest"
+_NULL_SEQUENCES = f"{PLAN_PREFIX}null_sequences"
+
+
+def load(session: SparkSession, spec: ApplySpec, step: Step) -> Work:
+    """Prepare the load or declaration of a snapshot."""
+    from pyspark.sql import functions as F
+
+    # A load before version 0 borrows its schema.
+    options, version = spec.options, max(step.ending_version, 0)
+    source_rows = feed.snapshot_rows(session, spec.source_uri, version, step.source_columns, step.staging)
+    if step.is_empty:
+        source_rows = source_rows.limit(0)
+    stamped = source_rows.withColumn(feed.CHANGE_TYPE, F.lit("insert")).withColumn(
+        feed.COMMIT_VERSION, F.lit(version).cast("bigint")
+    )
+    if options.stored_as_scd_type == 2 and feed.COMMIT_TIMESTAMP in _sequences(spec).lower():
+        moment = feed.commit_timestamp(session, spec.source_uri, version)
+    else:
+        moment = F.lit(None).cast("timestamp")
+    stamped = stamped.withColumn(feed.COMMIT_TIMESTAMP, moment)
+    sequenced = rows.with_sequence(stamped, options)
+    found = rows.projected(sequenced, options, (*feed.METADATA_COLUMNS, states.SEQUENCE))
+    shape = rows.shape_of(found, source_rows, options, spec.source_uri)
+    counts, highest = _checked_snapshot(found, shape, spec, version)
+    target_rows = found.select(*[quote(name) for name in shape.values])
+    if shape.sequence_type is not None:
+        target_rows = found.select(
+            *[quote(name) for name in shape.values],
+            F.col(states.SEQUENCE).alias(options.start_column),
+            F.lit(None).cast(shape.sequence_type).alias(options.end_column),
+        )
+    if step.planned_on is not None:
+        schema.check_target(session, spec, target_rows.schema)
+        if step.is_empty and shape.sequence_type is not None:
+            highest = _highest_in_target(session, spec)
+    writer = layout.arranged(target_rows, shape, options).write.format("delta")
+    if step.planned_on is None:
+        # One commit with data, properties and seal; left-over files of a crash do not disturb this form.
+        writer = writer.mode("errorifexists").options(**layout.properties(shape, options))
+        if options.partition_by:
+            writer = writer.partitionBy(*options.partition_by)
+    else:
+        writer = writer.mode("append").option("mergeSchema", "true")
+    return Work(lambda: writer.save(spec.target_uri), counts, highest, shape)
+
+
+def _highest_in_target(session: SparkSession, spec: ApplySpec) -> str | None:
+    """Return the greatest sequence in rows that were there before the first seal."""
+    start, end = quote(spec.options.start_column), quote(spec.options.end_column)
+    highest = f"CAST(greatest(max({start}), max({end})) AS STRING) AS highest"
+    found = session.sql(f"SELECT {highest} FROM {table(spec.target_uri)}").collect()[0]["highest"]
+    return None if found is None else str(found)
+
+
+def _sequences(spec: ApplySpec) -> str:
+    return " ".join([*spec.options.sequences, spec.options.delete_sequence or ""])
+
+
+def _checked_snapshot(
+    found: DataFrame, shape: Shape, spec: ApplySpec, version: int
+) -> tuple[dict[str, int], str | None]:
+    """Refuse null keys, duplicate keys and null sequences of a snapshot; return counts and highest start."""
+    from pyspark.sql import functions as F
+
+    versions = f"version {version}"
+    if spec.options.insert_only:
+        return {}, None
+    keys = [F.col(quote(key)) for key in shape.keys]
+    per_key = found.groupBy(*keys).agg(
+        F.count("*").alias(_ROWS),
+        F.count_if(F.col(states.SEQUENCE).isNull()).alias(_NULL_SEQUENCES),
+        F.max(states.SEQUENCE).alias(_HIGHEST),
+    )
+    totals = per_key.agg(
+        F.coalesce(F.sum(_ROWS), F.lit(0)).alias("rows"),
+        F.count_if(b.null_key(shape)).alias("null_keys"),
+        F.count_if(F.col(_ROWS) > 1).alias("duplicates"),
+        F.coalesce(F.sum(_NULL_SEQUENCES), F.lit(0)).alias("null_sequences"),
+        F.max(_HIGHEST).cast("string").alias("highest"),
+    ).collect()[0]
+    b.refuse_null_keys(totals["null_keys"], spec.source_uri, versions, shape.keys)
+    if totals["duplicates"]:
+        sample = b.samples(per_key, shape.keys, F.col(_ROWS) > 1)
+        b.refuse_duplicates(totals["duplicates"], spec.source_uri, versions, sample)
+    if shape.sequence_type is None:
+        return {"rows": totals["rows"]}, None
+    if totals["null_sequences"]:
+        sample = b.samples(per_key, shape.keys, F.col(_NULL_SEQUENCES) > 0)
+        b.refuse_null_sequences(
+            totals["null_sequences"], spec.source_uri, versions, sample, ", ".join(spec.options.sequences)
+        )
+    return {"rows": totals["rows"]}, totals["highest"]
