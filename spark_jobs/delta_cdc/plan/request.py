@@ -84,6 +84,16 @@ class ApplyRequest(Request):
         target's rows, if any, count as the source at its newest version, or at V
     :param adopt_from: the pipeline that built this target, whose state this pipeline takes over
     :param staging: location of a staging table whose open batch is applied instead of the source
+    :param mode: ``incremental``, ``repair`` (some keys are computed again), ``reload`` (all keys are) or
+        ``reset`` (a load in the place of what is there)
+    :param discard_history: ``reset`` of type 2: the history may go
+    :param repair_keys: ``repair``: Spark SQL predicate over the key columns, instead of a range
+    :param repair_quarantined: ``repair``: the keys are those in the quarantine table
+    :param on_drift: ``fail``, ``accept`` another configuration from now on, or ``repair``: and reload
+    :param on_source_replaced: ``fail`` or ``reload``
+    :param on_target_replaced: ``fail`` or ``reload``
+    :param on_versions_expired: ``fail`` or ``reload``
+    :param dry_run: find out what would be written, and write nothing
     """
 
     target: str
@@ -93,6 +103,15 @@ class ApplyRequest(Request):
     initial_load: str | dict[str, int] = "snapshot"
     adopt_from: str | None = None
     staging: str | None = None
+    mode: str = "incremental"
+    discard_history: bool = False
+    repair_keys: str | None = None
+    repair_quarantined: bool = False
+    on_drift: str = "fail"
+    on_source_replaced: str = "fail"
+    on_target_replaced: str = "fail"
+    on_versions_expired: str = "fail"
+    dry_run: bool = False
 
     @property
     def declares_state(self) -> bool:
