@@ -151,7 +151,7 @@ def _tidy(session: SparkSession, spec: ApplySpec, step: Step, shape: Shape | Non
 
 
 def _prepare(session: SparkSession, spec: ApplySpec, step: Step) -> Work:
-    if step.kind in ("load", "declare"):
+    if step.kind in ("load", "declare", "reset"):
         return load.load(session, spec, step)
     if step.kind != "apply":
         return _seal_alone(session, spec, step)

@@ -11,6 +11,8 @@ from delta_cdc.changes import feed, states
 from delta_cdc.sql import PLAN_PREFIX, quote, table
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import DataFrame, SparkSession
 
     from delta_cdc.apply.rows import Shape
@@ -48,19 +50,28 @@ def load(session: SparkSession, spec: ApplySpec, step: Step) -> Work:
             F.col(states.SEQUENCE).alias(options.start_column),
             F.lit(None).cast(shape.sequence_type).alias(options.end_column),
         )
-    if step.planned_on is not None:
+    if step.planned_on is not None and step.kind != "reset":
         schema.check_target(session, spec, target_rows.schema)
         if step.is_empty and shape.sequence_type is not None:
             highest = _highest_in_target(session, spec)
+    return Work(write_step(spec, step, target_rows, shape), counts, highest, shape)
+
+
+def write_step(spec: ApplySpec, step: Step, target_rows: DataFrame, shape: Shape) -> Callable[[], None]:
+    """Return the write of a load's rows: a new target, rows of an empty one, or all rows anew (reset)."""
+    options = spec.options
     writer = layout.arranged(target_rows, shape, options).write.format("delta")
-    if step.planned_on is None:
+    if step.kind == "reset":
+        writer = writer.mode("overwrite").option("overwriteSchema", "true")
+        writer = writer.options(**layout.properties(shape, options))
+    elif step.planned_on is None:
         # One commit with data, properties and seal; left-over files of a crash do not disturb this form.
         writer = writer.mode("errorifexists").options(**layout.properties(shape, options))
-        if options.partition_by:
-            writer = writer.partitionBy(*options.partition_by)
     else:
         writer = writer.mode("append").option("mergeSchema", "true")
-    return Work(lambda: writer.save(spec.target_uri), counts, highest, shape)
+    if options.partition_by and (step.kind == "reset" or step.planned_on is None):
+        writer = writer.partitionBy(*options.partition_by)
+    return lambda: writer.save(spec.target_uri)
 
 
 def _highest_in_target(session: SparkSession, spec: ApplySpec) -> str | None:
