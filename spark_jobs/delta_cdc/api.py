@@ -33,10 +33,11 @@ def apply_changes(
     target: str,
     *,
     pipeline: str,
+    source_kind: str = "change_feed",
     keys: Sequence[str] | str | None = None,
     insert_only: bool = False,
     stored_as_scd_type: int = 1,
-    sequence_by: str | None = None,
+    sequence_by: Sequence[str] | str | None = None,
     delete_sequence: str | None = None,
     starting_version: int | None = None,
     ending_version: int | None = None,
@@ -48,18 +49,40 @@ def apply_changes(
     milestone_bytes: int | None = None,
     where: str | None = None,
     select: Sequence[str] | str | None = None,
+    apply_as_deletes: str | None = None,
+    apply_as_truncates: str | None = None,
+    column_list: Sequence[str] | None = None,
+    except_column_list: Sequence[str] | None = None,
     track_history_column_list: Sequence[str] | None = None,
     track_history_except_column_list: Sequence[str] | None = None,
+    ignore_null_updates: bool = False,
+    ignore_null_updates_column_list: Sequence[str] | None = None,
+    ignore_null_updates_except_column_list: Sequence[str] | None = None,
+    columns_to_update: str | None = None,
     start_column: str = "__START_AT",
     end_column: str = "__END_AT",
+    on_tie: str | Mapping[str, Sequence[str]] = "fail",
+    on_invalid: str = "fail",
+    delete_mode: str = "hard",
     initial_load: str | Mapping[str, int] = "snapshot",
     partition_by: Sequence[str] | Mapping[str, str | None] | None = None,
     cluster_by: Sequence[str] | None = None,
     target_properties: Mapping[str, Any] | None = None,
     publish_changes: bool = False,
     schema_evolution: str = "additive",
+    mode: str = "incremental",
+    discard_history: bool = False,
+    repair_keys: str | None = None,
+    repair_quarantined: bool = False,
+    on_late: str = "fail",
+    on_drift: str = "fail",
+    on_source_replaced: str = "fail",
+    on_target_replaced: str = "fail",
+    on_versions_expired: str = "fail",
     adopt_from: str | None = None,
+    snapshot_version_column: str | None = None,
     single_driver: bool = False,
+    dry_run: bool = False,
     scratch: str | None = None,
     storage_options: Mapping[str, str] | None = None,
     run_id: str = "",
@@ -70,18 +93,24 @@ def apply_changes(
     changes between the watermark, which stands in the target's own log, and the source's newest version.
     With nothing to apply, nothing is read by Spark and nothing is written.
 
+    Expressions and predicates are Spark SQL.
+
     :param spark: a session with Delta's extension and catalog; left as it is
     :param source: path, URI, or catalog name of the source. Its change data feed need not be on for type 1,
         nor where it tracks rows or only adds; see :func:`read_changes`
     :param target: path or URI of the target, or the catalog name of an existing one
     :param pipeline: the flow's name in the target's log; must stay the same as long as the target lives
+    :param source_kind: ``change_feed``: a table whose changes count; ``change_log``: an append-only table of
+        events, which may come late and twice; ``snapshot``: full copies, one per version or per value of
+        ``snapshot_version_column``
     :param keys: columns that identify a row; may be empty only with ``insert_only``
     :param insert_only: append only: the source never updates or deletes
     :param stored_as_scd_type: 1 keeps the current rows, 2 keeps every version of them
-    :param sequence_by: type 2: what start and end hold: ``_commit_version`` (default), ``_commit_timestamp``,
-        or a Spark SQL expression over the columns
-    :param delete_sequence: the same for deletes; required where ``sequence_by`` is an expression, because a
-        delete in the feed carries the old values
+    :param sequence_by: a change log: the order of events, an expression or a list of them, compared one after
+        the other; required. Else type 2 only: what start and end hold: ``_commit_version`` (default),
+        ``_commit_timestamp``, or an expression over the columns
+    :param delete_sequence: a change feed: the same for deletes; required where ``sequence_by`` is an
+        expression, because a delete in the feed carries the old values
     :param starting_version: first version to apply, inclusive; None goes on at the watermark
     :param ending_version: last version to apply, inclusive; None is the newest one
     :param starting_timestamp: the start as a time, ISO 8601 with offset: the first version at or after it
@@ -90,22 +119,54 @@ def apply_changes(
     :param max_bytes: apply at most so many bytes of changes by the log, but at least one version
     :param milestone_versions: commit after at most so many versions; None commits everything at once
     :param milestone_bytes: the same by bytes of changes
-    :param where: Spark SQL predicate on rows: one that leaves it is deleted, one that enters is inserted
-    :param select: Spark SQL projections; ``*`` stands for all columns
+    :param where: predicate on rows: one that leaves it is deleted, one that enters is inserted
+    :param select: projections; ``*`` stands for all columns
+    :param apply_as_deletes: predicate over the source's columns: where it is true, an event of a change log
+        is a delete, and a row of another source is none
+    :param apply_as_truncates: a change log: predicate; where it is true, the event has no key and deletes
+        everything of a lower sequence
+    :param column_list: of the projected columns, those that land; keys always do
+    :param except_column_list: of the projected columns, those that don't land
     :param track_history_column_list: type 2: only changes of these columns make a new version
     :param track_history_except_column_list: type 2: all columns but these do
+    :param ignore_null_updates: a NULL keeps the value that was there
+    :param ignore_null_updates_column_list: only in these columns, or leaves of structs (``a.b``)
+    :param ignore_null_updates_except_column_list: in all columns but these
+    :param columns_to_update: column of the source with an array of the names of the columns that the event
+        carries; the others keep their values. NULL means all
+    :param start_column: type 2: name of the start column
+    :param end_column: type 2: name of the end column; NULL in the current version
+    :param on_tie: a change log: different events of one key at one sequence: ``fail``, ``quarantine``, or
+        ``{"last_by": [<column>, ...]}``: the greatest wins
+    :param on_invalid: an event without key or sequence: ``fail``, or ``quarantine`` into the table
+        ``<target>__quarantine``
+    :param delete_mode: ``hard``, or ``soft`` (type 1): a deleted row stays, with ``_deleted`` true
     :param initial_load: ``"snapshot"``; ``{"from_version": N}``: a snapshot of N - 1 and the changes since;
         ``"none"`` or ``{"none_at": V}``: no rows are loaded, and what the target holds already counts as the
         source at its newest version, or at V
-    :param partition_by: columns, or a mapping from a new column to its Spark SQL expression
+    :param partition_by: columns, or a mapping from a new column to its expression
     :param cluster_by: clustering columns; None takes the first keys, an empty list none
     :param target_properties: table properties of a target that is created here
     :param publish_changes: give a target that is created here a change data feed of its own
     :param schema_evolution: ``additive``, or ``none`` to refuse new columns
+    :param mode: ``incremental``; ``repair``: the keys of a range at or below the watermark, of
+        ``repair_keys`` or of the quarantine are computed again, and the watermark stays; ``reload``: all keys
+        are; ``reset``: the target is thrown away and loaded anew
+    :param discard_history: ``reset`` of type 2: the history that goes with it may go
+    :param repair_keys: ``repair``: predicate over the key columns, instead of a range
+    :param repair_quarantined: ``repair``: the keys that stand in the quarantine table
+    :param on_late: a change log: an event below the lateness horizon: ``fail`` or ``discard``
+    :param on_drift: other options than the target was built with: ``fail``; ``accept``: they hold from now
+        on; ``repair``: and the target is reloaded with them
+    :param on_source_replaced: the source was made again: ``fail`` or ``reload``
+    :param on_target_replaced: somebody else replaced or overwrote the target: ``fail`` or ``reload``
+    :param on_versions_expired: versions to apply are gone: ``fail`` or ``reload``
     :param adopt_from: the pipeline that built the target: this one goes on at its watermark, and runs under
         the old name fail from then on
+    :param snapshot_version_column: ``snapshot``: each value of this column, ascending, is one full copy
     :param single_driver: nothing but this driver ever writes to the target; needed on S3 without a log store
         for several writers, and without effect elsewhere
+    :param dry_run: plan, count and return the statements, and write nothing
     :param scratch: path or URI of a folder that this process and Spark's executors reach; needed where the
         source has no change data feed and Spark does not run on this machine alone
     :param storage_options: options of the object store for reading the logs without Spark
@@ -118,6 +179,7 @@ def apply_changes(
         source=located(spark, source),
         target=located(spark, target),
         options=arguments.apply_options(
+            source_kind=source_kind,
             keys=keys,
             insert_only=insert_only,
             stored_as_scd_type=stored_as_scd_type,
@@ -125,10 +187,23 @@ def apply_changes(
             delete_sequence=delete_sequence,
             where=where,
             select=select,
+            apply_as_deletes=apply_as_deletes,
+            apply_as_truncates=apply_as_truncates,
+            column_list=column_list,
+            except_column_list=except_column_list,
             track_history_column_list=track_history_column_list,
             track_history_except_column_list=track_history_except_column_list,
+            ignore_null_updates=ignore_null_updates,
+            ignore_null_updates_column_list=ignore_null_updates_column_list,
+            ignore_null_updates_except_column_list=ignore_null_updates_except_column_list,
+            columns_to_update=columns_to_update,
             start_column=start_column,
             end_column=end_column,
+            on_tie=on_tie,
+            on_invalid=on_invalid,
+            on_late=on_late,
+            delete_mode=delete_mode,
+            snapshot_version_column=snapshot_version_column,
             partition_by=partition_by,
             cluster_by=cluster_by,
             target_properties=target_properties,
@@ -149,6 +224,17 @@ def apply_changes(
         run_id=run_id,
         scratch=scratch is not None or is_local(spark),
         storage_options=dict(storage_options) if storage_options else None,
+        **arguments.run_choices(
+            mode=mode,
+            discard_history=discard_history,
+            repair_keys=repair_keys,
+            repair_quarantined=repair_quarantined,
+            on_drift=on_drift,
+            on_source_replaced=on_source_replaced,
+            on_target_replaced=on_target_replaced,
+            on_versions_expired=on_versions_expired,
+            dry_run=dry_run,
+        ),
     )
     return run_apply(request, execute=partial(_run, spark, scratch, request.storage_options), say=log.info)
 

@@ -7,13 +7,13 @@ Values may come from Python, from a rendered template or from a form, where ``""
 from __future__ import annotations
 
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, cast, get_args
+from typing import TYPE_CHECKING, Any, TypedDict, cast, get_args
 
 from delta_cdc.errors import InvalidConfiguration
-from delta_cdc.spec import ApplyOptions, Capture, Query, QueryOptions
+from delta_cdc.spec import ApplyOptions, Capture, Query, QueryOptions, SourceKind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
 #: What an empty form field or an unset Param renders to.
 _NOT_GIVEN = ("", "none", "null")
@@ -56,10 +56,10 @@ def names(name: str, value: Any) -> tuple[str, ...] | None:
     """
     if not is_given(value):
         return None
-    items = (value,) if isinstance(value, str) else tuple(cast("Iterable[Any]", value))
-    if not all(isinstance(item, str) for item in items):
+    items = (value,) if isinstance(value, str) else value
+    if not isinstance(items, list | tuple) or not all(isinstance(item, str) for item in items):
         raise InvalidConfiguration(f"{name} is {value!r}.", remedy="give a list of texts.")
-    return items
+    return tuple(items)
 
 
 def partitions(value: Any) -> dict[str, str | None]:
@@ -112,19 +112,86 @@ def required(name: str, value: Any) -> str:
     return value.strip()
 
 
+def flag(name: str, value: Any) -> bool:
+    """Read a yes or no that may come as rendered text; ``""`` and ``"None"`` mean no.
+
+    :param name: the argument's name, for the message
+    :raises InvalidConfiguration: for anything but a boolean, ``"true"`` or ``"false"``
+    """
+    if isinstance(value, bool):
+        return value
+    if not is_given(value):
+        return False
+    known = {"true": True, "false": False}
+    given = value.strip().lower() if isinstance(value, str) else None
+    if given not in known:
+        raise InvalidConfiguration(f"{name} is {value!r}.", remedy="give true or false.")
+    return known[given]
+
+
+def sequences(value: Any) -> str | tuple[str, ...]:
+    """Read ``sequence_by``: an expression, or a list of them, compared one after the other.
+
+    :return: a list of one as the expression alone, and the default where nothing is given
+    :raises InvalidConfiguration: for anything but texts, or an empty list
+    """
+    given = names("sequence_by", value)
+    if given is None:
+        return ApplyOptions.sequence_by
+    if not given or not all(is_given(expression) for expression in given):
+        raise InvalidConfiguration(
+            f"sequence_by is {value!r}.", remedy="give an expression or a list of them, or leave it out."
+        )
+    return given[0] if len(given) == 1 else given
+
+
+def tie(value: Any) -> tuple[str, tuple[str, ...]]:
+    """Read ``on_tie``: ``"fail"``, ``"quarantine"`` or ``{"last_by": [<column>, ...]}``.
+
+    :return: the option ``on_tie``, and the columns of ``last_by``
+    :raises InvalidConfiguration: for anything else
+    """
+    if isinstance(value, dict) and set(value) == {"last_by"}:
+        columns = names("on_tie last_by", value["last_by"])
+        if columns and all(is_given(column) for column in columns):
+            return "last_by", columns
+    elif not is_given(value):
+        return ApplyOptions.on_tie, ()
+    elif value in ("fail", "quarantine"):
+        return str(value), ()
+    raise InvalidConfiguration(
+        f"on_tie is {value!r}.",
+        remedy='give "fail", "quarantine" or {"last_by": [<column>, ...]}; the greatest of these wins.',
+    )
+
+
 def apply_options(
     *,
+    source_kind: Any,
     keys: Any,
     stored_as_scd_type: Any,
     sequence_by: Any,
     delete_sequence: Any,
     where: Any,
     select: Any,
+    apply_as_deletes: Any,
+    apply_as_truncates: Any,
+    column_list: Any,
+    except_column_list: Any,
     track_history_column_list: Any,
     track_history_except_column_list: Any,
+    ignore_null_updates: Any,
+    ignore_null_updates_column_list: Any,
+    ignore_null_updates_except_column_list: Any,
+    columns_to_update: Any,
     insert_only: bool,
     start_column: str,
     end_column: str,
+    on_tie: Any,
+    on_invalid: Any,
+    on_late: Any,
+    delete_mode: Any,
+    snapshot_version_column: Any,
     partition_by: Any,
     cluster_by: Any,
     target_properties: Mapping[str, Any] | None,
@@ -135,25 +202,90 @@ def apply_options(
 
     :raises InvalidConfiguration: for a value of the wrong kind
     """
+    on_tie, tie_order = tie(on_tie)
+    lists = {
+        "track_history_column_list": track_history_column_list,
+        "track_history_except_column_list": track_history_except_column_list,
+        "column_list": column_list,
+        "except_column_list": except_column_list,
+        "ignore_null_updates_column_list": ignore_null_updates_column_list,
+        "ignore_null_updates_except_column_list": ignore_null_updates_except_column_list,
+        "cluster_by": cluster_by,
+    }
     return ApplyOptions(
+        source_kind=_one_of("source_kind", source_kind, get_args(SourceKind), ApplyOptions.source_kind),
         keys=names("keys", keys) or (),
         stored_as_scd_type=whole_number("stored_as_scd_type", stored_as_scd_type, minimum=1) or 1,
-        sequence_by=text(sequence_by) or ApplyOptions.sequence_by,
+        sequence_by=sequences(sequence_by),
         delete_sequence=text(delete_sequence),
         where=text(where),
         select=names("select", select) or (),
-        track_history_column_list=names("track_history_column_list", track_history_column_list),
-        track_history_except_column_list=names(
-            "track_history_except_column_list", track_history_except_column_list
-        ),
+        apply_as_deletes=text(apply_as_deletes),
+        apply_as_truncates=text(apply_as_truncates),
+        ignore_null_updates=flag("ignore_null_updates", ignore_null_updates),
+        columns_to_update=text(columns_to_update),
         insert_only=insert_only,
         start_column=start_column,
         end_column=end_column,
+        on_tie=cast("Any", on_tie),
+        tie_order=tie_order,
+        on_invalid=_one_of("on_invalid", on_invalid, ("fail", "quarantine"), ApplyOptions.on_invalid),
+        on_late=_one_of("on_late", on_late, ("fail", "discard"), ApplyOptions.on_late),
+        delete_mode=_one_of("delete_mode", delete_mode, ("hard", "soft"), ApplyOptions.delete_mode),
+        snapshot_version_column=text(snapshot_version_column),
         partition_by=partitions(partition_by),
-        cluster_by=names("cluster_by", cluster_by),
         target_properties=properties(target_properties),
         publish_changes=publish_changes,
         schema_evolution=schema_evolution,
+        **{name: names(name, given) for name, given in lists.items()},
+    )
+
+
+#: What a run does: everything new, some keys again, all keys again, or everything from the start.
+MODES = ("incremental", "repair", "reload", "reset")
+_WAYS_OUT = ("fail", "reload")
+
+
+class RunChoices(TypedDict):
+    """What :class:`delta_cdc.plan.ApplyRequest` holds of a run, beside its range and its options."""
+
+    mode: str
+    discard_history: bool
+    repair_keys: str | None
+    repair_quarantined: bool
+    on_drift: str
+    on_source_replaced: str
+    on_target_replaced: str
+    on_versions_expired: str
+    dry_run: bool
+
+
+def run_choices(
+    *,
+    mode: Any,
+    discard_history: Any,
+    repair_keys: Any,
+    repair_quarantined: Any,
+    on_drift: Any,
+    on_source_replaced: Any,
+    on_target_replaced: Any,
+    on_versions_expired: Any,
+    dry_run: Any,
+) -> RunChoices:
+    """Read the arguments that say what a run does, and what it may do about what it finds.
+
+    :raises InvalidConfiguration: for a value that is none of the known ones
+    """
+    return RunChoices(
+        mode=_one_of("mode", mode, MODES, "incremental"),
+        discard_history=flag("discard_history", discard_history),
+        repair_keys=text(repair_keys),
+        repair_quarantined=flag("repair_quarantined", repair_quarantined),
+        on_drift=_one_of("on_drift", on_drift, ("fail", "accept", "repair"), "fail"),
+        on_source_replaced=_one_of("on_source_replaced", on_source_replaced, _WAYS_OUT, "fail"),
+        on_target_replaced=_one_of("on_target_replaced", on_target_replaced, _WAYS_OUT, "fail"),
+        on_versions_expired=_one_of("on_versions_expired", on_versions_expired, _WAYS_OUT, "fail"),
+        dry_run=flag("dry_run", dry_run),
     )
 
 
@@ -178,7 +310,7 @@ def query_options(
 
 
 def _one_of(name: str, value: Any, known: tuple[str, ...], default: str) -> Any:
-    given = text(value) or default
+    given = (text(value) or default).strip()
     if given not in known:
         nearest = get_close_matches(given, known, n=1)
         hint = f" (did you mean {nearest[0]!r}?)" if nearest else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from delta_cdc import arguments
+from delta_cdc.arguments import RunChoices
 from delta_cdc.errors import InvalidConfiguration
 
 
@@ -40,9 +41,10 @@ def test_an_empty_list_is_a_list() -> None:
     assert arguments.names("cluster_by", []) == ()
 
 
-def test_names_are_texts() -> None:
+@pytest.mark.parametrize("value", [[1], 7, True, {"id": 1}])
+def test_names_are_texts(value: object) -> None:
     with pytest.raises(InvalidConfiguration, match="keys"):
-        arguments.names("keys", [1])
+        arguments.names("keys", value)
 
 
 def test_partition_by_as_list_and_as_mapping() -> None:
@@ -81,3 +83,59 @@ def test_properties_are_delta_text() -> None:
 def test_required_texts(value: object) -> None:
     with pytest.raises(InvalidConfiguration, match="pipeline"):
         arguments.required("pipeline", value)
+
+
+@pytest.mark.parametrize(
+    ("value", "meant"),
+    [
+        (True, True),
+        (False, False),
+        ("True", True),
+        (" false ", False),
+        ("", False),
+        (None, False),
+        ("None", False),
+    ],
+)
+def test_a_flag_comes_as_boolean_or_rendered_text(value: object, meant: bool) -> None:
+    assert arguments.flag("dry_run", value) is meant
+
+
+@pytest.mark.parametrize("value", ["yes", "0", 1, 0.0, [True]])
+def test_what_is_no_flag_is_refused_by_name(value: object) -> None:
+    with pytest.raises(InvalidConfiguration, match="dry_run"):
+        arguments.flag("dry_run", value)
+
+
+def test_a_sequence_is_an_expression_or_several() -> None:
+    assert arguments.sequences(None) == arguments.sequences("") == "_commit_version"
+    assert arguments.sequences("at") == arguments.sequences(["at"]) == "at"
+    assert arguments.sequences(["lsn", "n"]) == ("lsn", "n")
+
+
+@pytest.mark.parametrize("value", [[], ["at", ""], [1], 7])
+def test_another_sequence_is_refused(value: object) -> None:
+    with pytest.raises(InvalidConfiguration, match="sequence_by"):
+        arguments.sequences(value)
+
+
+def test_ways_to_break_a_tie() -> None:
+    assert arguments.tie(None) == arguments.tie("fail") == ("fail", ())
+    assert arguments.tie("quarantine") == ("quarantine", ())
+    assert arguments.tie({"last_by": "n"}) == ("last_by", ("n",))
+    assert arguments.tie({"last_by": ["at", "n"]}) == ("last_by", ("at", "n"))
+
+
+@pytest.mark.parametrize(
+    "value", ["last_by", "first", {"last_by": []}, {"last_by": [""]}, {"last_by": ["n"], "or": 1}, {}, ["n"]]
+)
+def test_another_way_is_refused(value: object) -> None:
+    with pytest.raises(InvalidConfiguration, match="on_tie"):
+        arguments.tie(value)
+
+
+def test_a_misspelt_choice_names_the_nearest() -> None:
+    asked = dict.fromkeys(RunChoices.__annotations__)
+    assert arguments.run_choices(**asked)["mode"] == "incremental"
+    with pytest.raises(InvalidConfiguration, match=r"mode is 'relaod'.*did you mean 'reload'\?"):
+        arguments.run_choices(**{**asked, "mode": "relaod"})

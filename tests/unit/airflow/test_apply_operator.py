@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import uuid4
 
@@ -12,6 +13,7 @@ from airflow.sdk.execution_time.context import OutletEventAccessors, TaskStateSt
 from airflow_delta_cdc.assets import delta_asset, pipeline_alias
 from airflow_delta_cdc.operators import DeltaApplyChangesOperator, DeltaReadChangesOperator
 from airflow_delta_cdc.operators.pins import TaskPins
+from delta_cdc.api import apply_changes
 from delta_cdc.errors import InvalidConfiguration
 from tests.unit.airflow.test_base_operator import Store
 
@@ -134,10 +136,99 @@ def test_rendered_arguments_become_a_request(monkeypatch: pytest.MonkeyPatch) ->
     assert options.target_properties == {"delta.appendOnly": "false"}
 
 
+#: Every argument beside tables, range and layout, as a form renders it, and what the engine gets of it.
+_GIVEN: dict[str, tuple[Any, Any]] = {
+    "source_kind": ("change_log", "change_log"),
+    "sequence_by": (["at", "n"], ("at", "n")),
+    "delete_sequence": ("gone", "gone"),
+    "where": ("id > 1", "id > 1"),
+    "select": (["id", "at"], ("id", "at")),
+    "apply_as_deletes": ("op = 'D'", "op = 'D'"),
+    "apply_as_truncates": ("op = 'T'", "op = 'T'"),
+    "column_list": (["id", "a"], ("id", "a")),
+    "except_column_list": ("op", ("op",)),
+    "track_history_column_list": (["b"], ("b",)),
+    "track_history_except_column_list": (["c"], ("c",)),
+    "ignore_null_updates": ("True", True),
+    "ignore_null_updates_column_list": (["d.e"], ("d.e",)),
+    "ignore_null_updates_except_column_list": (["f"], ("f",)),
+    "columns_to_update": ("carried", "carried"),
+    "start_column": ("valid_from", "valid_from"),
+    "end_column": ("valid_to", "valid_to"),
+    "on_invalid": ("quarantine", "quarantine"),
+    "on_late": ("discard", "discard"),
+    "delete_mode": ("soft", "soft"),
+    "snapshot_version_column": ("taken", "taken"),
+    "schema_evolution": ("none", "none"),
+    "mode": ("repair", "repair"),
+    "discard_history": ("true", True),
+    "repair_keys": ("id < 9", "id < 9"),
+    "repair_quarantined": ("True", True),
+    "on_drift": ("accept", "accept"),
+    "on_source_replaced": ("reload", "reload"),
+    "on_target_replaced": ("reload", "reload"),
+    "on_versions_expired": ("reload", "reload"),
+    "dry_run": ("True", True),
+    "insert_only": (True, True),
+    "publish_changes": (True, True),
+    "single_driver": (True, True),
+    "adopt_from": ("older", "older"),
+}
+
+
+def _asked(request: Any, name: str) -> Any:
+    return getattr(request if hasattr(request, name) else request.options, name)
+
+
+def test_every_argument_reaches_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """None is mixed up with another one, and none is dropped."""
+    given = {name: value for name, (value, _) in _GIVEN.items()}
+    _, _, (request, _) = run(operator(**given), monkeypatch, Answer())
+    assert {name: _asked(request, name) for name in _GIVEN} == {
+        name: got for name, (_, got) in _GIVEN.items()
+    }
+
+
+def test_an_empty_form_is_an_incremental_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, _, (plain, _) = run(operator(), monkeypatch, Answer())
+    fixed = {"insert_only", "publish_changes", "single_driver", "start_column", "end_column"}
+    names = set(_GIVEN) - fixed - {"schema_evolution"} | {"on_tie", "starting_version", "max_bytes"}
+    for empty in ("", "None"):
+        _, _, (request, _) = run(operator(**dict.fromkeys(names, empty)), monkeypatch, Answer())
+        assert request == plain
+    assert (plain.mode, plain.dry_run, plain.on_drift) == ("incremental", False, "fail")
+
+
+def test_ties_are_broken_by_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = operator(source_kind="change_log", sequence_by="at", on_tie={"last_by": ["{{ params.by }}", "n"]})
+    task.render_template_fields({"params": {"by": "arrived"}})  # type: ignore[arg-type]
+    _, _, (request, _) = run(task, monkeypatch, Answer())
+    assert (request.options.on_tie, request.options.tie_order) == ("last_by", ("arrived", "n"))
+
+
+def test_the_operator_takes_what_the_function_takes() -> None:
+    """The same names with the same defaults; the differences are these."""
+    function = inspect.signature(apply_changes).parameters
+    task = inspect.signature(inspect.unwrap(DeltaApplyChangesOperator.__init__)).parameters
+    # A session, and what the operator knows from its connection and its run.
+    assert set(function) - set(task) == {"spark", "scratch", "run_id"}
+    # Applying from staging is of tasks: the function reads and applies at once.
+    assert set(task) - set(function) == {"self", "staging", "kwargs"}
+    both = set(function) & set(task)
+    assert {name: task[name].default for name in both} == {name: function[name].default for name in both}
+    # Every other argument of a run is told in _GIVEN, so a new one cannot be forgotten.
+    assert set(_GIVEN) <= both
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
         {"starting_version": "yesterday"},
+        {"mode": "incremetal"},
+        {"dry_run": "perhaps"},
+        {"source_kind": "log"},
+        {"on_tie": {"first_by": ["n"]}},
+        {"on_drift": "reload"},
         {"ending_version": -1},
         {"max_versions": 0},
         {"pipeline": ""},
