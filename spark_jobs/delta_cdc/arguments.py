@@ -6,14 +6,12 @@ Values may come from Python, from a rendered template or from a form, where ``""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, TypedDict, cast, get_args
+from typing import Any, TypedDict, cast, get_args
 
 from delta_cdc.errors import InvalidConfiguration
 from delta_cdc.spec import ApplyOptions, Capture, Query, QueryOptions, SourceKind
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 #: What an empty form field or an unset Param renders to.
 _NOT_GIVEN = ("", "none", "null")
@@ -57,7 +55,8 @@ def names(name: str, value: Any) -> tuple[str, ...] | None:
     if not is_given(value):
         return None
     items = (value,) if isinstance(value, str) else value
-    if not isinstance(items, list | tuple) or not all(isinstance(item, str) for item in items):
+    is_list = isinstance(items, Collection) and not isinstance(items, Mapping)
+    if not is_list or not all(isinstance(item, str) for item in items):
         raise InvalidConfiguration(f"{name} is {value!r}.", remedy="give a list of texts.")
     return tuple(items)
 
