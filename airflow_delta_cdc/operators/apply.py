@@ -14,12 +14,18 @@ from delta_cdc import arguments
 from delta_cdc.errors import DeltaCdcError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from airflow.sdk import Context
 
+    from delta_cdc.flow import Pins
     from delta_cdc.plan import ApplyRequest
     from delta_cdc.spec import ApplyOptions
+
+
+#: Of a dry run, what an XCom takes: steps, and characters of all statements together.
+_MOST_STEPS = 100
+_MOST_CHARACTERS = 16 * 1024
 
 
 class DeltaApplyChangesOperator(DeltaCdcOperator):
@@ -30,9 +36,8 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
     With nothing to apply no process is started and nothing is written. Expressions and predicates are Spark
     SQL.
 
-    A dry run starts Spark and writes nothing: the log shows the plan, what each table would get, and the
-    statements; the same dict has a key ``dry_run`` with ``steps``, ``statements`` and ``counts``, and no key
-    ``watermark`` nor asset event is published.
+    A dry run writes nothing: the log shows the steps, the counts and the statements, and the dict has a key
+    ``dry_run`` with all three (long statements are cut there).
 
     The XCom ``return_value`` and the key ``watermark`` hold the same dict: pipeline, seal, source_table,
     source_table_id, version, starting_version, ending_version, applied, target_table, target_table_id,
@@ -315,12 +320,14 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]
         """Plan, run at most one Spark application per attempt, confirm from the target's log, publish."""
         from airflow_delta_cdc.names import located_request
-        from delta_cdc.flow import published, run_apply
+        from delta_cdc.flow import NoPins, published, run_apply
 
-        pins = TaskPins(context)
+        request = self._request(context)
+        # A dry run must not decide where the range of the work ends that comes after it.
+        pins: Pins = NoPins() if request.dry_run else TaskPins(context)
         try:
             result = run_apply(
-                located_request(self, context, self._request(context)),
+                located_request(self, context, request),
                 execute=partial(self.run_job, context),
                 pins=pins,
                 mirror=partial(kept, context, self.inlets, self.source, self.pipeline),
@@ -330,6 +337,8 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
             self.forget_job(context)
             raise
         self.forget_job(context)
+        if request.dry_run:
+            return self._show(context, result.to_dict())
         answer = self._publish(context, result.to_dict(), result.mirror)
         # Last: a try that dies before this publishes again, one that is cleared after it has nothing to do.
         published(result, pins)
@@ -416,6 +425,16 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
             self._announce(context, published)
         return published
 
+    def _show(self, context: Context, published: dict[str, Any]) -> dict[str, Any]:
+        """Tell what a dry run found out; what is kept about the watermark stays as it is."""
+        # Without anything to do there is nothing to show.
+        found = published.get("dry_run") or {"steps": [], "statements": [], "counts": {}}
+        for line in _lines(found):
+            self.log.info("%s", line)
+        shown = {**published, "dry_run": _shortened(found)}
+        context["ti"].xcom_push(key="watermark", value=shown)
+        return shown
+
     def _announce(self, context: Context, published: dict[str, Any]) -> None:
         names = (
             "pipeline",
@@ -430,3 +449,23 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
         context["outlet_events"][pipeline_alias(self.pipeline)].add(
             delta_asset(self.target), extra={name: published[name] for name in names}
         )
+
+
+def _lines(found: dict[str, Any]) -> Iterator[str]:
+    """Yield what a dry run found out, for people; a statement is one line with line breaks."""
+    yield "Dry run: nothing was written."
+    yield from (f"Would do: {step}" for step in found["steps"])
+    counts = ", ".join(f"{count} {name}" for name, count in found["counts"].items())
+    yield f"Would count: {counts or 'no rows'}"
+    for number, statement in enumerate(found["statements"], 1):
+        yield f"Statement {number} of {len(found['statements'])}:\n{statement}"
+
+
+def _shortened(found: dict[str, Any]) -> dict[str, Any]:
+    """Cut what could be long: an XCom is no place for it, and the log has it whole."""
+    steps, statements = list(found["steps"]), found["statements"]
+    if len(steps) > _MOST_STEPS:
+        steps[_MOST_STEPS:] = [f"… {len(steps) - _MOST_STEPS} more"]
+    share = _MOST_CHARACTERS // max(1, len(statements))
+    cut = [text if len(text) <= share else f"{text[:share]}… (cut; see the log)" for text in statements]
+    return {"steps": steps, "statements": cut, "counts": dict(found["counts"])}

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import inspect
+import json
 from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import uuid4
 
 import pytest
+from airflow.sdk import DAG
 from airflow.sdk.execution_time import comms, task_runner
 from airflow.sdk.execution_time.context import OutletEventAccessors, TaskStateStoreAccessor
+from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_delta_cdc.assets import delta_asset, pipeline_alias
 from airflow_delta_cdc.operators import DeltaApplyChangesOperator, DeltaReadChangesOperator
@@ -278,6 +281,66 @@ def test_nothing_applied_is_no_event(monkeypatch: pytest.MonkeyPatch) -> None:
     assert context["outlet_events"][pipeline_alias("orders")].asset_alias_events == []
 
 
+# -- a dry run ------------------------------------------------------------------------------------
+FOUND = {
+    "steps": ["apply versions 10-12, seal 8"],
+    "statements": ["MERGE INTO `/lake/target` AS t\nUSING rows AS s", "ALTER TABLE t"],
+    "counts": {"inserted": 2, "deleted": 1},
+}
+
+
+def test_a_dry_run_is_shown_and_leaves_no_trace(monkeypatch: pytest.MonkeyPatch, records: Any) -> None:
+    task = operator(dry_run="True")
+    monkeypatch.setattr(type(task), "log", records)
+    answer = Answer(applied=False, dry_run=FOUND)
+    returned, context, (request, how) = run(task, monkeypatch, answer)
+    assert request.dry_run
+    assert records.at("info") == [
+        "Dry run: nothing was written.",
+        "Would do: apply versions 10-12, seal 8",
+        "Would count: 2 inserted, 1 deleted",
+        "Statement 1 of 2:\nMERGE INTO `/lake/target` AS t\nUSING rows AS s",
+        "Statement 2 of 2:\nALTER TABLE t",
+    ]
+    assert returned == context["ti"].pushed["watermark"] == answer.published
+    assert json.loads(json.dumps(returned)) == returned
+    assert context["asset_state_store"].kept == {}
+    assert context["outlet_events"][pipeline_alias("orders")].asset_alias_events == []
+    # Nor may it leave, or take away, what a later try of the real work goes by.
+    how["pins"].set("pin:orders:s", {"ending_version": 99})
+    assert TaskPins(context).get("pin:orders:s") is None  # type: ignore[arg-type]
+
+
+def test_a_dry_run_with_nothing_to_do_says_so(monkeypatch: pytest.MonkeyPatch, records: Any) -> None:
+    task = operator(dry_run=True)
+    monkeypatch.setattr(type(task), "log", records)
+    returned, _, _ = run(task, monkeypatch, Answer(applied=False))
+    assert records.at("info") == ["Dry run: nothing was written.", "Would count: no rows"]
+    assert returned["dry_run"] == {"steps": [], "statements": [], "counts": {}}
+
+
+def test_what_is_long_is_whole_in_the_log_only(monkeypatch: pytest.MonkeyPatch, records: Any) -> None:
+    task = operator(dry_run=True)
+    monkeypatch.setattr(type(task), "log", records)
+    long = {"steps": [f"step {n}" for n in range(500)], "statements": ["a" * 99_000, "b"], "counts": {}}
+    returned, _, _ = run(task, monkeypatch, Answer(applied=False, dry_run=long))
+    assert len(json.dumps(returned)) < 48 * 1024
+    shown = returned["dry_run"]
+    assert shown["steps"][-2:] == ["step 99", "… 400 more"]
+    assert shown["statements"][0].endswith("aaa… (cut; see the log)")
+    assert shown["statements"][1] == "b"
+    assert f"Statement 1 of 2:\n{'a' * 99_000}" in records.at("info")
+
+
+def test_the_operator_can_be_serialized_with_it() -> None:
+    """BaseOperator has a method of that name."""
+    with DAG("flow") as dag:
+        operator(dry_run="{{ params.dry_run }}")
+    copy = DagSerialization.from_dict(DagSerialization.to_dict(dag))
+    assert copy.get_task("apply").dry_run == "{{ params.dry_run }}"
+
+
+# -- what is kept ---------------------------------------------------------------------------------
 def test_a_lost_mirror_is_said_and_fails_nothing(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
