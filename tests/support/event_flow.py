@@ -1,0 +1,115 @@
+"""A log of events and one target: each call is one run, as a user starts it or as a scheduler retries it."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from delta_cdc import apply_changes, arguments, job
+from delta_cdc.log.slices import prepared
+from delta_cdc.plan import ApplyRequest, plan_apply
+from delta_cdc.scratch import folder_for
+from delta_cdc.spec import ApplyOptions, ApplySpec
+from tests.support.engine import newest, table_rows, versions
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from delta_cdc.flow import ApplyResult
+
+#: How Delta and the engine say that a plan came too late.
+TOO_LATE = ("skipped", "conflict", "stale")
+
+
+@dataclass
+class LogFlow:
+    """One log, one target, one configuration.
+
+    :param arguments: those of ``apply_changes``, without source, target and pipeline
+    :param said: what was done, for people
+    """
+
+    spark: SparkSession
+    log: str
+    target: str
+    arguments: Mapping[str, Any]
+    pipeline: str = "events"
+    said: list[str] = field(default_factory=list)
+
+    def apply(self, ending_version: int | None = None, **more: Any) -> ApplyResult:
+        """Apply everything after the watermark up to a version of the log (default: the newest)."""
+        asked: dict[str, Any] = {"source_kind": "change_log", **self.arguments, **more}
+        self.said.append(f"apply to {ending_version}{f' with {more}' if more else ''}")
+        return apply_changes(
+            self.spark, self.log, self.target, pipeline=self.pipeline, ending_version=ending_version, **asked
+        )
+
+    @property
+    def options(self) -> ApplyOptions:
+        """Return the arguments as the planner gets them."""
+        known = {name: given.default for name, given in inspect.signature(apply_changes).parameters.items()}
+        asked = {**known, "source_kind": "change_log", **self.arguments}
+        return arguments.apply_options(
+            **{name: asked[name] for name in inspect.signature(arguments.apply_options).parameters}
+        )
+
+    def planned(self, ending_version: int) -> ApplySpec:
+        """Plan a run on the target as it is now, and leave it at that."""
+        request = ApplyRequest(
+            pipeline=self.pipeline,
+            source=self.log,
+            target=self.target,
+            options=self.options,
+            ending_version=ending_version,
+            scratch=True,
+        )
+        spec = plan_apply(request).spec
+        assert isinstance(spec, ApplySpec), spec
+        return spec
+
+    def run_late(self, spec: ApplySpec) -> None:
+        """Run a plan that another run has overtaken: nothing must come of it."""
+        before = newest(self.target)
+        segments = [segment for step in spec.steps for segment in step.segments]
+        result = job.run(self.spark, prepared(spec, folder_for(self.spark, segments, None)))
+        self.said.append(f"a plan up to {spec.steps[-1].ending_version} came late: {result.status}")
+        assert result.status in TOO_LATE, result
+        assert newest(self.target) == before, result
+
+    def again(self, starting_version: int, ending_version: int) -> None:
+        """Repeat a range that was applied: nothing must come of it."""
+        before = newest(self.target)
+        result = self.apply(ending_version, starting_version=starting_version)
+        assert not result.applied, result
+        assert newest(self.target) == before, result
+
+    def through(self, ends: Sequence[int], draw: random.Random) -> LogFlow:
+        """Apply up to each of ``ends``, with plans that come late and repetitions in between."""
+        done = 0
+        for end in ends:
+            overtaken = self.planned(ends[-1]) if draw.random() < 0.3 else None
+            self.apply(end)
+            if overtaken is not None:
+                self.run_late(overtaken)
+            if draw.random() < 0.3:
+                self.again(done + 1, end)
+            done = end
+        return self
+
+    def rows(self, where: str = "true") -> list[dict[str, Any]]:
+        """Return the target's rows."""
+        return table_rows(self.spark, self.target, where)
+
+    @property
+    def exists(self) -> bool:
+        return bool(versions(self.target))
+
+
+def cuts(draw: random.Random, last: int, most: int) -> list[int]:
+    """Draw the ends of at most so many runs over versions 1 to ``last``."""
+    inner = draw.sample(range(1, last), min(last - 1, draw.randint(1, most) - 1 if most > 1 else 0))
+    return [*sorted(inner), last]
