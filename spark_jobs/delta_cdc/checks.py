@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, get_args
 
-from delta_cdc.changes.feed import COMMIT_TIMESTAMP, COMMIT_VERSION, METADATA_COLUMNS
+from delta_cdc.changes.feed import METADATA_COLUMNS
 from delta_cdc.errors import (
     ColumnNotFound,
     ConfigurationDrift,
     InvalidConfiguration,
     ReservedColumnName,
 )
-from delta_cdc.spec import ApplyOptions, Capture, Query, QueryOptions
+from delta_cdc.spec import DELETED_COLUMN, ApplyOptions, Capture, Query, QueryOptions
 from delta_cdc.sql import PLAN_PREFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from delta_cdc.watermark import Seal
 
@@ -37,97 +37,14 @@ def check_versions(starting: int | None, ending: int | None, max_versions: int |
     """Refuse bounds that name no range."""
     for name, value in (("starting_version", starting), ("ending_version", ending)):
         if value is not None and value < 0:
-            raise _invalid(f"{name} is {value}", "versions start at 0.")
+            raise invalid(f"{name} is {value}", "versions start at 0.")
     if starting is not None and ending is not None and ending < starting:
-        raise _invalid(
+        raise invalid(
             f"ending_version {ending} lies before starting_version {starting}",
             "both ends are inclusive.",
         )
     if max_versions is not None and max_versions < 1:
-        raise _invalid(f"max_versions is {max_versions}", "give a number >= 1, or leave it out.")
-
-
-def check_options(options: ApplyOptions) -> None:
-    """Refuse options that don't go together."""
-    if options.stored_as_scd_type not in (1, 2):
-        raise _invalid(f"stored_as_scd_type is {options.stored_as_scd_type}", "use 1 or 2.")
-    if options.insert_only and options.stored_as_scd_type != 1:
-        raise _invalid(
-            "insert_only is given with SCD type 2",
-            "a source of inserts alone has no history.",
-        )
-    if not options.keys and not options.insert_only:
-        raise _invalid(
-            "keys are missing",
-            "name the key columns, or set insert_only for a source of inserts.",
-        )
-    _refuse_repeated("keys", options.keys)
-    if options.stored_as_scd_type == 1:
-        _check_type_1(options)
-    else:
-        _check_type_2(options)
-    if options.schema_evolution not in ("additive", "none"):
-        raise _invalid(
-            f"schema_evolution is {options.schema_evolution!r}",
-            "use 'additive' or 'none'.",
-        )
-    _check_layout(options)
-
-
-def _check_type_1(options: ApplyOptions) -> None:
-    if options.sequence_by != type(options).sequence_by:
-        raise _invalid(
-            "sequence_by is given with SCD type 1",
-            "leave it out: the order of a change feed is its commit version.",
-        )
-    given = {
-        "delete_sequence": options.delete_sequence,
-        "track_history_column_list": options.track_history_column_list,
-        "track_history_except_column_list": options.track_history_except_column_list,
-    }
-    for name, value in given.items():
-        if value is not None:
-            raise _invalid(f"{name} is given with SCD type 1", "it only has a meaning for type 2.")
-
-
-def _check_type_2(options: ApplyOptions) -> None:
-    if not all(text.strip() for text in options.sequences):
-        raise _invalid("sequence_by is empty", "leave it out for the commit version.")
-    if (
-        not set(options.sequences) <= {COMMIT_VERSION, COMMIT_TIMESTAMP}
-        and not (options.delete_sequence or "").strip()
-    ):
-        raise _invalid(
-            f"sequence_by is the expression {options.sequence_by!r} and delete_sequence is missing",
-            "say when a delete happened: its row carries the values from before, so sequence_by cannot.",
-        )
-    if options.track_history_column_list is not None and options.track_history_except_column_list is not None:
-        raise _invalid("both lists of tracked columns are given", "give one of them.")
-    if options.start_column.lower() == options.end_column.lower():
-        raise _invalid(
-            f"start_column and end_column are both {options.start_column!r}",
-            "name two columns.",
-        )
-
-
-def _check_layout(options: ApplyOptions) -> None:
-    if options.partition_by and options.cluster_by:
-        raise _invalid(
-            "partition_by and cluster_by are both given",
-            "Delta clusters or partitions, not both.",
-        )
-    if options.cluster_by is not None and len(options.cluster_by) > 4:
-        raise _invalid(
-            f"cluster_by names {len(options.cluster_by)} columns",
-            "Delta takes at most four.",
-        )
-    _refuse_repeated("cluster_by", options.cluster_by or ())
-    _check_projection(options.where, options.select)
-    if "delta.setTransactionRetentionDuration" in options.target_properties:
-        raise _invalid(
-            "target_properties sets delta.setTransactionRetentionDuration",
-            "leave it out: the target would forget which commits it holds.",
-        )
+        raise invalid(f"max_versions is {max_versions}", "give a number >= 1, or leave it out.")
 
 
 def check_query(options: QueryOptions) -> None:
@@ -144,15 +61,15 @@ def check_query(options: QueryOptions) -> None:
         ("on_change_commit", options.on_change_commit, ("fail", "skip")),
     ):
         if value not in known:
-            raise _invalid(f"{name} is {value!r}", f"use one of {', '.join(known)}.")
+            raise invalid(f"{name} is {value!r}", f"use one of {', '.join(known)}.")
     _refuse_repeated("keys", options.keys)
     _check_projection(options.where, options.select)
     if options.raw:
         _check_raw(options)
     if options.query == "upsert" and not options.keys:
-        raise _invalid("query='upsert' is given without keys", "name the key columns.")
+        raise invalid("query='upsert' is given without keys", "name the key columns.")
     if options.where is not None and not options.keys:
-        raise _invalid(
+        raise invalid(
             "where is given without keys",
             "name the key columns: they tell a row that leaves the filter from one that never was in it.",
         )
@@ -160,48 +77,69 @@ def check_query(options: QueryOptions) -> None:
 
 def _check_raw(options: QueryOptions) -> None:
     if options.query != "full_delta":
-        raise _invalid(f"raw is given with query={options.query!r}", "it only has a meaning for full_delta.")
+        raise invalid(f"raw is given with query={options.query!r}", "it only has a meaning for full_delta.")
     if options.where is not None or options.select:
-        raise _invalid(
+        raise invalid(
             "raw is given with where or select", "raw rows are those of the change feed; filter the result."
         )
     if options.capture not in ("auto", "change_files"):
-        raise _invalid(
+        raise invalid(
             f"raw is given with capture={options.capture!r}", "raw rows only exist in the change feed."
         )
 
 
 def _check_projection(where: str | None, select: tuple[str, ...]) -> None:
     if where is not None and not where.strip():
-        raise _invalid("where is empty", "leave it out, or give a predicate.")
+        raise invalid("where is empty", "leave it out, or give a predicate.")
     if any(not projection.strip() for projection in select):
-        raise _invalid("select has an empty projection", "leave it out, or give an expression.")
+        raise invalid("select has an empty projection", "leave it out, or give an expression.")
 
 
 def check_columns(options: ApplyOptions, columns: tuple[str, ...], table: str, version: int) -> None:
     """Refuse reserved names in the source, and names the source doesn't have.
 
-    With ``select`` the columns are only known to Spark, which checks them there.
+    With ``select`` the columns that land are only known to Spark, which checks them there.
 
     :raises ReservedColumnName: the source has a column that the feed or the target needs
-    :raises ColumnNotFound: a key, tracked, partition or clustering column is missing
+    :raises ColumnNotFound: a column that an option names is missing
     """
     check_feed_columns(columns, table, version)
+    known = {name.lower() for name in columns}
+    for what, names in _source_columns(options):
+        _refuse_missing(what, names, known, columns, table, version)
     if options.select:
         return
-    added = (options.start_column, options.end_column) if options.stored_as_scd_type == 2 else ()
-    known = {name.lower() for name in columns}
+    added = _added(options)
     for name in added:
         if name.lower() in known:
-            raise _reserved(name, table, version, "set start_column and end_column to other names")
+            remedy = "set start_column and end_column to other names"
+            if options.stored_as_scd_type == 1:
+                remedy = "rename it with select, or leave it out by delete_mode 'hard'"
+            raise _reserved(name, table, version, remedy)
     for what, names in _named_columns(options):
-        for name in names:
-            if name.lower() not in known | {extra.lower() for extra in _extra(what, options, added)}:
-                raise ColumnNotFound(
-                    f"The {what} column {name} does not exist in version {version} of {table}, which has "
-                    f"{', '.join(columns)}.",
-                    remedy=f"correct the {what} columns.",
-                )
+        extra = {name.lower() for name in _extra(what, options, added)}
+        _refuse_missing(what, names, known | extra, columns, table, version)
+
+
+def _added(options: ApplyOptions) -> tuple[str, ...]:
+    """Return the columns of the target that are its own."""
+    if options.stored_as_scd_type == 2:
+        return (options.start_column, options.end_column)
+    return (DELETED_COLUMN,) if options.delete_mode == "soft" else ()
+
+
+def _refuse_missing(
+    what: str, names: tuple[str, ...], known: set[str], columns: tuple[str, ...], table: str, version: int
+) -> None:
+    for name in names:
+        # Of a leaf, the column that holds it; its own name may have dots, too.
+        if name.lower() in known or (what == _NULLS and name.split(".")[0].lower() in known):
+            continue
+        raise ColumnNotFound(
+            f"The {what} column {name} does not exist in version {version} of {table}, which has "
+            f"{', '.join(columns)}.",
+            remedy=f"correct the {what} columns.",
+        )
 
 
 def check_feed_columns(columns: Iterable[str], table: str, version: int) -> None:
@@ -209,6 +147,71 @@ def check_feed_columns(columns: Iterable[str], table: str, version: int) -> None
     for name in columns:
         if name.lower() in METADATA_COLUMNS or name.lower().startswith(PLAN_PREFIX):
             raise _reserved(name, table, version, "rename it in the source")
+
+
+# -- drift --------------------------------------------------------------------------------------
+#: What a seal says of the rows of its target, by the names of the options. One of an older release lacks some
+#: of them; then those that came later had their defaults.
+_EARLY = ("where", "select", "partition_by")
+_LATER = (
+    "source_kind",
+    "column_list",
+    "except_column_list",
+    "ignore_null_updates_column_list",
+    "ignore_null_updates_except_column_list",
+    "ignore_null_updates",
+    "columns_to_update",
+    "delete_mode",
+    "apply_as_deletes",
+    "apply_as_truncates",
+    "snapshot_version_column",
+)
+_WRITTEN = (*_EARLY, *_LATER)
+#: Of these another value can hold from now on: rows keep the shape and the identity that they have.
+_ACCEPTABLE = {
+    "tracked",
+    "where",
+    "select",
+    "column_list",
+    "except_column_list",
+    "ignore_null_updates",
+    "ignore_null_updates_column_list",
+    "ignore_null_updates_except_column_list",
+    "columns_to_update",
+    "apply_as_deletes",
+    "apply_as_truncates",
+}
+
+
+def described(options: ApplyOptions) -> dict[str, Any]:
+    """Return what the seal of a target says of the options it was built with, as JSON has it."""
+    return {
+        "keys": list(options.keys),
+        "scd_type": options.stored_as_scd_type,
+        "tracked": {
+            "include": _listed(options.track_history_column_list),
+            "except": _listed(options.track_history_except_column_list),
+        },
+        "sequence_by": _listed(options.sequence_by),
+        **{name: _listed(getattr(options, name)) for name in _WRITTEN},
+        **_history_columns(options),
+    }
+
+
+def _history_columns(options: ApplyOptions) -> dict[str, str]:
+    if options.stored_as_scd_type == 1:
+        return {}
+    return {"start_column": options.start_column, "end_column": options.end_column}
+
+
+def _listed(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return list(value)
+    return dict(value) if isinstance(value, dict) else value
+
+
+#: In the place of a sequence that a seal doesn't tell: planning looks at no expression.
+_UNTOLD = "?"
 
 
 def options_of(seal: Seal) -> ApplyOptions:
@@ -219,56 +222,121 @@ def options_of(seal: Seal) -> ApplyOptions:
         keys=tuple(written.get("keys") or ()),
         stored_as_scd_type=written.get("scd_type", 1),
         insert_only=not written.get("keys"),
-        where=written.get("where"),
-        select=tuple(written.get("select") or ()),
-        partition_by=dict(written.get("partition_by") or {}),
         track_history_column_list=_tupled(tracked.get("include")),
         track_history_except_column_list=_tupled(tracked.get("except")),
     )
-    columns = {name: written[name] for name in ("start_column", "end_column") if name in written}
-    return replace(options, **columns)
+    if written.get("source_kind") == "change_log":
+        options = replace(options, sequence_by=_UNTOLD)
+    names = (*_WRITTEN, "sequence_by", "start_column", "end_column")
+    known = {name: _tupled(written[name]) for name in names if name in written}
+    return replace(options, **known)
 
 
-def _tupled(names: list[str] | None) -> tuple[str, ...] | None:
-    return None if names is None else tuple(names)
+def _tupled(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
 
 
-def check_drift(seal: Seal, options: ApplyOptions, target: str) -> None:
-    """Refuse options the target was not built with. The type of the sequence is compared by the engine.
+@dataclass(frozen=True)
+class Drift:
+    """An option whose value is not the one that the target was built with.
 
-    :raises ConfigurationDrift: other keys, SCD type, tracked columns, start or end column (order and case
-        don't count), or another ``where``, ``select`` or ``partition_by`` (white space doesn't count)
+    :param name: as the seal names it
+    :param text: a sentence that names both
     """
-    written = seal.configuration
-    now: dict[str, Any] = {
-        "keys": list(options.keys),
-        "scd_type": options.stored_as_scd_type,
-        "tracked": {
-            "include": options.track_history_column_list,
-            "except": options.track_history_except_column_list,
-        },
-        "where": options.where,
-        "select": list(options.select),
-        "partition_by": dict(options.partition_by),
-    }
-    if options.stored_as_scd_type == 2:
-        now |= {"start_column": options.start_column, "end_column": options.end_column}
-    for name, value in now.items():
-        # A seal of an older release doesn't have all of them.
+
+    name: str
+    text: str
+
+
+def drifts(seal: Seal, options: ApplyOptions, target: str) -> tuple[Drift, ...]:
+    """Return the options in which a target was built otherwise: order, case and white space don't count.
+
+    Of the sequence the type is compared, by the engine.
+    """
+    written, found = seal.configuration, []
+    defaults = described(ApplyOptions())
+    for name, value in described(options).items():
+        if name == "sequence_by" or (name not in written and name not in _LATER):
+            continue
+        was = written.get(name, defaults.get(name))
+        if name == "ignore_null_updates":
+            # A list says it, too.
+            was, value = (bool(v) or _has_list(of) for v, of in ((was, written), (value, described(options))))
         alike = _ALIKE.get(name, _comparable)
-        if name in written and alike(written[name]) != alike(value):
-            raise ConfigurationDrift(
-                f"The target {target} was built with {name} = {_shown(written[name])}, and now {name} = "
-                f"{_shown(value)} is given (pipeline {seal.pipeline}, seal {seal.number}).",
-                remedy="go back to what it was built with, or load a new target under a new pipeline name.",
+        if alike(was) != alike(value):
+            text = (
+                f"The target {target} was built with {name} = {_shown(was)}, and now {name} = "
+                f"{_shown(value)} is given (pipeline {seal.pipeline}, seal {seal.number})."
             )
+            found.append(Drift(name, text))
+    return tuple(found)
+
+
+def _has_list(given: Mapping[str, Any]) -> bool:
+    lists = ("ignore_null_updates_column_list", "ignore_null_updates_except_column_list")
+    return any(given.get(name) is not None for name in lists)
+
+
+def check_drift(seal: Seal, options: ApplyOptions, target: str, on_drift: str = "fail") -> tuple[str, ...]:
+    """Refuse options the target was not built with, unless they may change.
+
+    :param on_drift: ``accept`` or ``repair``: other options hold from now on, where rows can keep their shape
+    :return: what was accepted, one sentence each
+    :raises ConfigurationDrift: names both values, and the ways out
+    """
+    found = drifts(seal, options, target)
+    for drift in found:
+        if on_drift == "fail" or drift.name not in _ACCEPTABLE:
+            raise ConfigurationDrift(drift.text, remedy=_ways_out(drift, options))
+    if on_drift == "repair" and found and needs_history(options):
+        raise ConfigurationDrift(
+            f"{found[0].text} A reload cannot cut history that was written before anew.",
+            remedy='set on_drift to "accept", and compute the past again with mode="repair" and a '
+            "starting_version that the source's feed still holds.",
+        )
+    return tuple(f"{drift.text} It is accepted (on_drift)." for drift in found)
+
+
+def needs_history(options: ApplyOptions) -> bool:
+    """Tell whether rows of the past cannot be told from the source as it is: type 2 of what is no log."""
+    return options.stored_as_scd_type == 2 and not options.takes_events
+
+
+def _ways_out(drift: Drift, options: ApplyOptions) -> str:
+    new = "load a new target under a new pipeline name"
+    if drift.name not in _ACCEPTABLE:
+        return f'go back to what it was built with, {new}, or throw what is there away with mode="reset".'
+    again = 'mode="repair"' if needs_history(options) else 'on_drift="repair"'
+    return (
+        'go back to what it was built with; or set on_drift="accept", by which rows that are there stay as '
+        f"they are until {again} computes them again; or {new}."
+    )
+
+
+def _source_columns(options: ApplyOptions) -> list[tuple[str, tuple[str, ...]]]:
+    return [
+        ("columns_to_update", _one(options.columns_to_update)),
+        ("on_tie", options.tie_order),
+        ("snapshot version", _one(options.snapshot_version_column)),
+    ]
+
+
+def _one(name: str | None) -> tuple[str, ...]:
+    return () if name is None else (name,)
+
+
+_NULLS = "ignore-null"
 
 
 def _named_columns(options: ApplyOptions) -> list[tuple[str, tuple[str, ...]]]:
     return [
         ("key", options.keys),
+        ("landing", options.column_list or ()),
+        ("left out", options.except_column_list or ()),
         ("tracked", options.track_history_column_list or ()),
         ("tracked", options.track_history_except_column_list or ()),
+        (_NULLS, options.ignore_null_updates_column_list or ()),
+        (_NULLS, options.ignore_null_updates_except_column_list or ()),
         (
             "partition",
             tuple(name for name, made in options.partition_by.items() if made is None),
@@ -307,6 +375,10 @@ _ALIKE: dict[str, Callable[[object], object]] = {
     "where": _text,
     "select": _text,
     "partition_by": _text,
+    "apply_as_deletes": _text,
+    "apply_as_truncates": _text,
+    "columns_to_update": _name,
+    "snapshot_version_column": _name,
     "start_column": _name,
     "end_column": _name,
 }
@@ -320,19 +392,24 @@ def _shown(value: object) -> str:
         return f"({', '.join(entries)})"
     if isinstance(value, list | tuple):
         return f"({', '.join(map(str, value))})"
-    return "all" if value is None else str(value)
+    return "all" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _refuse_repeated(what: str, names: tuple[str, ...]) -> None:
     lowered = [name.lower() for name in names]
     if len(set(lowered)) < len(lowered):
-        raise _invalid(
+        raise invalid(
             f"{what} names a column twice ({', '.join(names)})",
             "name each column once.",
         )
 
 
-def _invalid(what: str, remedy: str) -> InvalidConfiguration:
+def invalid(what: str, remedy: str) -> InvalidConfiguration:
+    """Build the error for a configuration that cannot be used.
+
+    :param what: a clause without a full stop
+    :param remedy: a sentence
+    """
     return InvalidConfiguration(f"The configuration cannot be used: {what}.", remedy=remedy)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from delta_cdc import checks
 from delta_cdc.errors import InvalidConfiguration
 from delta_cdc.log.store import canonical_uri
+from delta_cdc.options import check_options
 from delta_cdc.spec import QueryOptions
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ class ApplyRequest(Request):
         :raises InvalidConfiguration: names the arguments
         """
         super().check()
-        checks.check_options(self.options)
+        check_options(self.options)
         _check_sizes(milestone_versions=self.milestone_versions, milestone_bytes=self.milestone_bytes)
         refuse_same(source=self.source, target=self.target, staging=self.staging)
         if self.adopt_from is not None:

@@ -1,0 +1,162 @@
+"""What only the source's columns tell, and what a target was built with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from delta_cdc import checks
+from delta_cdc.errors import ColumnNotFound, ConfigurationDrift, ReservedColumnName
+from delta_cdc.spec import ApplyOptions
+from tests.support.logs import seal
+
+COLUMNS = ("id", "name", "at", "Info")
+FEED = ApplyOptions(keys=("id",))
+TYPE_2 = replace(FEED, stored_as_scd_type=2)
+LOG = replace(FEED, source_kind="change_log", sequence_by="at")
+COPIES = replace(FEED, source_kind="snapshot")
+
+
+# -- columns ------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (replace(FEED, column_list=("id", "nope")), "landing column nope"),
+        (replace(FEED, except_column_list=("nope",)), "left out column nope"),
+        (replace(FEED, ignore_null_updates_column_list=("nope.x",)), "ignore-null column nope.x"),
+        (replace(FEED, ignore_null_updates_except_column_list=("nope",)), "ignore-null column nope"),
+        (replace(LOG, columns_to_update="nope"), "columns_to_update column nope"),
+        (replace(LOG, on_tie="last_by", tie_order=("at", "nope")), "on_tie column nope"),
+        (replace(COPIES, snapshot_version_column="nope"), "snapshot version column nope"),
+        (replace(LOG, columns_to_update="nope", select=("id",)), "columns_to_update column nope"),
+        (replace(LOG, on_tie="last_by", tie_order=("nope",), select=("id",)), "on_tie column nope"),
+    ],
+)
+def test_a_column_that_is_not_there(options: ApplyOptions, said: str) -> None:
+    with pytest.raises(ColumnNotFound, match=said):
+        checks.check_columns(options, COLUMNS, "/source", 3)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        replace(FEED, column_list=("ID", "NAME"), ignore_null_updates_column_list=("info.x", "name")),
+        replace(FEED, column_list=("made",), select=("id", "name AS made")),
+        replace(LOG, columns_to_update="AT", on_tie="last_by", tie_order=("AT",)),
+        replace(COPIES, snapshot_version_column="At"),
+    ],
+)
+def test_columns_that_are_there(options: ApplyOptions) -> None:
+    checks.check_columns(options, COLUMNS, "/source", 3)
+
+
+def test_the_mark_of_a_soft_delete_is_the_targets_own() -> None:
+    columns = (*COLUMNS, "_DELETED")
+    checks.check_columns(FEED, columns, "/source", 3)
+    with pytest.raises(ReservedColumnName, match="_deleted"):
+        checks.check_columns(replace(FEED, delete_mode="soft"), columns, "/source", 3)
+
+
+# -- drift --------------------------------------------------------------------------------------
+CHANGED: list[tuple[str, ApplyOptions, dict[str, Any]]] = [
+    ("tracked", TYPE_2, {"track_history_column_list": ("name",)}),
+    ("where", FEED, {"where": "id > 1"}),
+    ("select", FEED, {"select": ("id",)}),
+    ("column_list", FEED, {"column_list": ("id",)}),
+    ("except_column_list", FEED, {"except_column_list": ("name",)}),
+    ("ignore_null_updates", FEED, {"ignore_null_updates": True}),
+    ("ignore_null_updates_column_list", FEED, {"ignore_null_updates_column_list": ("name",)}),
+    ("ignore_null_updates_except_column_list", FEED, {"ignore_null_updates_except_column_list": ("a",)}),
+    ("columns_to_update", LOG, {"columns_to_update": "at"}),
+    ("apply_as_deletes", FEED, {"apply_as_deletes": "gone"}),
+    ("apply_as_truncates", LOG, {"apply_as_truncates": "t"}),
+    ("keys", FEED, {"keys": ("name",)}),
+    ("scd_type", FEED, {"stored_as_scd_type": 2}),
+    ("partition_by", FEED, {"partition_by": {"name": None}}),
+    ("source_kind", FEED, {"source_kind": "snapshot"}),
+    ("delete_mode", FEED, {"delete_mode": "soft"}),
+    ("snapshot_version_column", COPIES, {"snapshot_version_column": "at"}),
+    ("start_column", TYPE_2, {"start_column": "since"}),
+    ("end_column", TYPE_2, {"end_column": "until"}),
+]
+NEVER = {
+    "keys",
+    "scd_type",
+    "partition_by",
+    "source_kind",
+    "delete_mode",
+    "snapshot_version_column",
+    "start_column",
+    "end_column",
+}
+
+
+def built_with(options: ApplyOptions) -> Any:
+    return seal(100, 3, configuration=checks.described(options))
+
+
+@pytest.mark.parametrize(("name", "options", "changes"), CHANGED, ids=[row[0] for row in CHANGED])
+def test_what_a_target_was_built_with(name: str, options: ApplyOptions, changes: dict[str, Any]) -> None:
+    now = replace(options, **changes)
+    for was, given in ((options, now), (now, options)):
+        assert checks.check_drift(built_with(was), was, "/target") == ()
+        with pytest.raises(ConfigurationDrift, match=f"built with {name} = .*, and now {name} = ") as failed:
+            checks.check_drift(built_with(was), given, "/target")
+        for policy in ("accept", "repair"):
+            if name in NEVER:
+                assert 'mode="reset"' in failed.value.remedy
+                with pytest.raises(ConfigurationDrift):
+                    checks.check_drift(built_with(was), given, "/target", policy)
+        if name not in NEVER:
+            assert 'on_drift="accept"' in failed.value.remedy
+            notes = checks.check_drift(built_with(was), given, "/target", "accept")
+            assert any(f"built with {name}" in note and "accepted" in note for note in notes)
+
+
+def test_one_drift_that_is_accepted_does_not_cover_another() -> None:
+    now = replace(FEED, where="id > 1", delete_mode="soft")
+    with pytest.raises(ConfigurationDrift, match="delete_mode"):
+        checks.check_drift(built_with(FEED), now, "/target", "accept")
+
+
+def test_a_reload_does_not_cut_history_of_a_feed_anew() -> None:
+    now = replace(TYPE_2, where="id > 1")
+    with pytest.raises(ConfigurationDrift, match="cannot cut history") as failed:
+        checks.check_drift(built_with(TYPE_2), now, "/target", "repair")
+    assert 'mode="repair"' in failed.value.remedy
+    log = replace(LOG, stored_as_scd_type=2)
+    for built in (FEED, log):
+        assert checks.check_drift(built_with(built), replace(built, where="id > 1"), "/target", "repair")
+    assert checks.check_drift(built_with(TYPE_2), TYPE_2, "/target", "repair") == ()
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"column_list": ("id", "name")}, {"column_list": ("NAME", "ID")}),
+        ({"where": "id  > 1"}, {"where": " id > 1 "}),
+        ({"apply_as_deletes": "a  = 1"}, {"apply_as_deletes": "a = 1"}),
+        (
+            {"ignore_null_updates_column_list": ("name",)},
+            {"ignore_null_updates": True, "ignore_null_updates_column_list": ("Name",)},
+        ),
+        ({"columns_to_update": "cols"}, {"columns_to_update": "COLS"}),
+    ],
+)
+def test_what_is_no_drift(one: dict[str, Any], other: dict[str, Any]) -> None:
+    assert checks.check_drift(built_with(replace(FEED, **one)), replace(FEED, **other), "/target") == ()
+
+
+def test_a_seal_of_an_older_release_had_the_defaults() -> None:
+    old = seal(100, 3, configuration={"keys": ["id"], "scd_type": 1})
+    assert checks.check_drift(old, replace(FEED, where="id > 1"), "/target") == (), "it may have had it"
+    with pytest.raises(ConfigurationDrift, match="built with delete_mode = hard"):
+        checks.check_drift(old, replace(FEED, delete_mode="soft"), "/target")
+
+
+@pytest.mark.parametrize("options", [FEED, LOG, COPIES, *(replace(o, **c) for _, o, c in CHANGED)])
+def test_a_seal_tells_the_options_it_was_built_with(options: ApplyOptions) -> None:
+    told = checks.options_of(built_with(options))
+    assert checks.described(told) == checks.described(options)

@@ -1,0 +1,165 @@
+"""Which options go together: every refusal by itself, with what it says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from delta_cdc.errors import InvalidConfiguration
+from delta_cdc.options import check_options
+from delta_cdc.spec import ApplyOptions
+
+FEED = ApplyOptions(keys=("id",))
+TYPE_2 = replace(FEED, stored_as_scd_type=2)
+LOG = replace(FEED, source_kind="change_log", sequence_by="at")
+COPIES = replace(FEED, source_kind="snapshot")
+INSERTS = ApplyOptions(insert_only=True)
+
+REFUSED: list[tuple[str, ApplyOptions, dict[str, Any], str]] = [
+    ("no-keys", FEED, {"keys": ()}, "keys are missing"),
+    ("keys-twice", FEED, {"keys": ("id", "ID")}, "keys names a column twice"),
+    ("type-3", FEED, {"stored_as_scd_type": 3}, "stored_as_scd_type is 3"),
+    ("kind", FEED, {"source_kind": "feed"}, "source_kind is 'feed'"),
+    ("evolution", FEED, {"schema_evolution": "all"}, "schema_evolution is 'all'"),
+    ("tie", LOG, {"on_tie": "first"}, "on_tie is 'first'"),
+    ("invalid", FEED, {"on_invalid": "skip"}, "on_invalid is 'skip'"),
+    ("late", LOG, {"on_late": "quarantine"}, "on_late is 'quarantine'"),
+    ("delete-mode", FEED, {"delete_mode": "mark"}, "delete_mode is 'mark'"),
+    ("where", FEED, {"where": " "}, "where is empty"),
+    ("deletes", FEED, {"apply_as_deletes": ""}, "apply_as_deletes is empty"),
+    ("truncates", LOG, {"apply_as_truncates": " "}, "apply_as_truncates is empty"),
+    ("update-list", FEED, {"columns_to_update": " "}, "columns_to_update is empty"),
+    ("select", FEED, {"select": ("id", "")}, "select has an empty projection"),
+    # -- insert_only
+    ("inserts-history", INSERTS, {"stored_as_scd_type": 2}, "inserts alone have no history"),
+    ("inserts-of-log", INSERTS, {"source_kind": "change_log"}, "insert_only is given with source_kind"),
+    ("inserts-deletes", INSERTS, {"apply_as_deletes": "gone"}, "insert_only and apply_as_deletes"),
+    ("inserts-nulls", INSERTS, {"ignore_null_updates": True}, "insert_only and ignore_null_updates"),
+    ("inserts-partial", INSERTS, {"columns_to_update": "c"}, "insert_only and columns_to_update"),
+    ("inserts-soft", INSERTS, {"delete_mode": "soft"}, "delete_mode 'soft', or with a quarantine"),
+    ("inserts-quarantine", INSERTS, {"on_invalid": "quarantine"}, "or with a quarantine"),
+    ("inserts-sequence", INSERTS, {"sequence_by": "at"}, "sequence_by is given with SCD type 1"),
+    # -- the order
+    ("feed-sequence", FEED, {"sequence_by": "_commit_timestamp"}, "sequence_by is given with SCD type 1"),
+    ("copies-sequence", COPIES, {"sequence_by": "at"}, "sequence_by is given with SCD type 1"),
+    ("feed-delete-sequence", FEED, {"delete_sequence": "now"}, "delete_sequence is given with SCD type 1"),
+    ("history-of-expression", TYPE_2, {"sequence_by": "at"}, "delete_sequence is missing"),
+    ("history-of-parts", TYPE_2, {"sequence_by": ("_commit_version", "n")}, "delete_sequence is missing"),
+    ("no-sequence", TYPE_2, {"sequence_by": ""}, "sequence_by is empty"),
+    ("no-parts", LOG, {"sequence_by": ()}, "sequence_by is empty"),
+    ("blank-part", LOG, {"sequence_by": ("at", " ")}, "sequence_by is empty"),
+    ("log-without", LOG, {"sequence_by": "_commit_version"}, "sequence_by is missing"),
+    ("log-arrival", LOG, {"sequence_by": "_commit_timestamp"}, "which is when an event arrived"),
+    ("log-arrival-in", LOG, {"sequence_by": ("at", "-_COMMIT_version")}, "which is when an event arrived"),
+    ("log-delete-sequence", LOG, {"delete_sequence": "at"}, "delete_sequence is given with a change log"),
+    (
+        "versioned-sequence",
+        COPIES,
+        {"snapshot_version_column": "v", "sequence_by": "v"},
+        "given with snapshot_version_column",
+    ),
+    (
+        "versioned-delete-sequence",
+        COPIES,
+        {"snapshot_version_column": "v", "delete_sequence": "v"},
+        "given with snapshot_version_column",
+    ),
+    # -- what only some kinds have
+    ("feed-truncates", FEED, {"apply_as_truncates": "t"}, "apply_as_truncates is given without a change log"),
+    ("copies-truncates", COPIES, {"apply_as_truncates": "t"}, "apply_as_truncates is given without"),
+    ("feed-tie", FEED, {"on_tie": "quarantine"}, "on_tie is 'quarantine' without a change log"),
+    ("feed-late", FEED, {"on_late": "discard"}, "on_late is 'discard' without a change log"),
+    ("last-by-nothing", LOG, {"on_tie": "last_by"}, "write on_tie={'last_by'"),
+    ("order-alone", LOG, {"tie_order": ("n",)}, "write on_tie={'last_by'"),
+    ("order-twice", LOG, {"on_tie": "last_by", "tie_order": ("n", "N")}, "tie_order names a column twice"),
+    ("feed-version", FEED, {"snapshot_version_column": "v"}, "given with source_kind 'change_feed'"),
+    ("log-version", LOG, {"snapshot_version_column": "v"}, "given with source_kind 'change_log'"),
+    ("blank-version", COPIES, {"snapshot_version_column": " "}, "snapshot_version_column is empty"),
+    ("soft-history", TYPE_2, {"delete_mode": "soft"}, "delete_mode is 'soft' with SCD type 2"),
+    # -- columns
+    ("both-lists", FEED, {"column_list": ("a",), "except_column_list": ("b",)}, "column_list and except_"),
+    ("no-column", FEED, {"column_list": ()}, "column_list is empty"),
+    ("column-twice", FEED, {"column_list": ("a", "A")}, "column_list names a column twice"),
+    ("key-left-out", FEED, {"except_column_list": ("ID",)}, "except_column_list names the key id"),
+    (
+        "tracked-left-out",
+        TYPE_2,
+        {"except_column_list": ("a",), "track_history_column_list": ("b", "A")},
+        "track_history_column_list names A, which does not land",
+    ),
+    (
+        "partition-left-out",
+        FEED,
+        {"column_list": ("a",), "partition_by": {"id": None, "b": None}},
+        "partition_by names b, which does not land",
+    ),
+    # -- events that carry some columns only
+    (
+        "both-nulls",
+        FEED,
+        {
+            "ignore_null_updates_column_list": ("a",),
+            "ignore_null_updates_except_column_list": ("b",),
+        },
+        "ignore_null_updates_column_list and ignore_null_updates_except_column_list are both given",
+    ),
+    ("nulls-and-list", LOG, {"ignore_null_updates": True, "columns_to_update": "c"}, "and ignore-null are"),
+    (
+        "null-list-and-list",
+        LOG,
+        {"ignore_null_updates_except_column_list": ("a",), "columns_to_update": "c"},
+        "and ignore-null are",
+    ),
+    # -- history
+    ("tracked-1", FEED, {"track_history_column_list": ("a",)}, "track_history_column_list is given with SCD"),
+    ("tracked-2", FEED, {"track_history_except_column_list": ("a",)}, "it only has a meaning for type 2"),
+    (
+        "both-tracked",
+        TYPE_2,
+        {"track_history_column_list": ("a",), "track_history_except_column_list": ("b",)},
+        "are both given",
+    ),
+    ("one-column", TYPE_2, {"start_column": "x", "end_column": "X"}, "start_column and end_column"),
+    # -- the table
+    ("layout", FEED, {"partition_by": {"id": None}, "cluster_by": ("id",)}, "clusters or partitions"),
+    ("clustering", FEED, {"cluster_by": ("a", "b", "c", "d", "e")}, "cluster_by names 5 columns"),
+    (
+        "retention",
+        FEED,
+        {"target_properties": {"delta.setTransactionRetentionDuration": "1 day"}},
+        "the target would forget",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("options", "changes", "said"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED]
+)
+def test_what_does_not_go_together(options: ApplyOptions, changes: dict[str, Any], said: str) -> None:
+    check_options(options)
+    with pytest.raises(InvalidConfiguration) as failed:
+        check_options(replace(options, **changes))
+    assert said in str(failed.value)
+    assert failed.value.remedy.endswith(".")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        replace(TYPE_2, sequence_by=("a", "b"), delete_sequence="struct(a, b)"),
+        replace(LOG, stored_as_scd_type=2),
+        replace(LOG, sequence_by=("at", "my_commit_version_2"), apply_as_truncates="op = 't'"),
+        replace(LOG, on_tie="last_by", tie_order=("n",), on_invalid="quarantine", on_late="discard"),
+        replace(LOG, delete_mode="soft", columns_to_update="cols", apply_as_deletes="op = 'd'"),
+        replace(FEED, ignore_null_updates=True, ignore_null_updates_column_list=("a", "b.c")),
+        replace(FEED, apply_as_deletes="gone", on_invalid="quarantine", delete_mode="soft"),
+        replace(COPIES, snapshot_version_column="v", stored_as_scd_type=2),
+        replace(COPIES, stored_as_scd_type=2, sequence_by="_commit_timestamp"),
+        replace(INSERTS, column_list=("a",)),
+        replace(FEED, column_list=("a",), partition_by={"id": None, "made": "left(b, 1)"}),
+    ],
+)
+def test_what_goes_together(options: ApplyOptions) -> None:
+    check_options(options)
