@@ -24,15 +24,18 @@ class Arm:
 
     :param run: what is timed
     :param answer: what the run gave, as something that can be compared; not timed
+    :param prepare: what has to be there before a run; not timed
     """
 
     name: str
     run: Callable[[], Any]
     answer: Callable[[], Any]
     seconds: list[float] = field(default_factory=list)
+    prepare: Callable[[], Any] = lambda: None
 
     def time(self) -> None:
         """Run once."""
+        self.prepare()
         begin = time.perf_counter()
         self.run()
         self.seconds.append(time.perf_counter() - begin)
