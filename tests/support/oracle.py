@@ -50,6 +50,16 @@ def scd1(history: History) -> list[dict[str, Any]]:
     return [dict(row) for row in history[-1][1].values()]
 
 
+def scd1_soft(history: History, deleted: str = "_deleted") -> list[dict[str, Any]]:
+    """Return the rows of a type 1 target whose deleted rows stay, marked, with the values they had last."""
+    rows: dict[Hashable, dict[str, Any]] = {}
+    for _, state in history:
+        for key, row in rows.items():
+            row[deleted] = key not in state
+        rows.update({key: {**row, deleted: False} for key, row in state.items()})
+    return list(rows.values())
+
+
 def scd2(
     history: History,
     *,

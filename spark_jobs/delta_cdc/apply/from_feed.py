@@ -53,8 +53,9 @@ def merge(session: SparkSession, spec: ApplySpec, step: Step) -> Work:
     events = states.version_states(found, shape.keys, shape.values)
     highest = step.highest_sequence
     if options.stored_as_scd_type == 1:
-        batch = scd1.validated(scd1.net_changes(events, shape), shape, source, versions)
-        statement = scd1.merge(spec.target_uri, shape, batch, evolve=evolve)
+        net = scd1.net_changes(events, shape, soft=rows.marks_deletes(options))
+        batch = scd1.validated(net, shape, source, versions)
+        statement = scd1.merge(spec.target_uri, shape, options, batch, evolve=evolve)
         kept = ["changes", "suppressed", "events"]
     else:
         cut = scd2.segments(scd2.classified(events, shape), shape)

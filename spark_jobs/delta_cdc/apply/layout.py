@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from delta_cdc.apply.rows import added_columns
 from delta_cdc.errors import InvalidConfiguration
 from delta_cdc.sql import quote, string, table
 
@@ -53,9 +54,8 @@ def properties(shape: Shape, options: ApplyOptions) -> dict[str, str]:
     }
     if statistics:
         ours["delta.dataSkippingStatsColumns"] = ",".join(map(quote, statistics))
-    added = () if shape.sequence_type is None else (options.start_column, options.end_column)
     given = {k: v for k, v in options.target_properties.items() if k.startswith("delta.")}
-    ours |= {**mapping([*shape.values, *added]), **given}
+    ours |= {**mapping([*shape.values, *added_columns(options)]), **given}
     if (
         ours.get("delta.columnMapping.mode", "none") != "none"
         and ours["delta.enableChangeDataFeed"] == "true"

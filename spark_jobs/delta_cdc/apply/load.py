@@ -6,17 +6,19 @@ from typing import TYPE_CHECKING
 
 from delta_cdc.apply import batch as b
 from delta_cdc.apply import layout, rows, schema
+from delta_cdc.apply.sequences import as_text
 from delta_cdc.apply.work import Work
 from delta_cdc.changes import feed, states
-from delta_cdc.sql import PLAN_PREFIX, quote, table
+from delta_cdc.sql import PLAN_PREFIX, quote
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import DataType
 
     from delta_cdc.apply.rows import Shape
-    from delta_cdc.spec import ApplySpec, Step
+    from delta_cdc.spec import ApplyOptions, ApplySpec, Step
 
 _ROWS, _HIGHEST = f"{PLAN_PREFIX}rows", f"{PLAN_PREFIX}highest"
 _NULL_SEQUENCES = f"{PLAN_PREFIX}null_sequences"
@@ -43,17 +45,11 @@ def load(session: SparkSession, spec: ApplySpec, step: Step) -> Work:
     found = rows.projected(sequenced, options, (*feed.METADATA_COLUMNS, states.SEQUENCE))
     shape = rows.shape_of(found, source_rows, options, spec.source_uri)
     counts, highest = _checked_snapshot(found, shape, spec, version)
-    target_rows = found.select(*[quote(name) for name in shape.values])
-    if shape.sequence_type is not None:
-        target_rows = found.select(
-            *[quote(name) for name in shape.values],
-            F.col(states.SEQUENCE).alias(options.start_column),
-            F.lit(None).cast(shape.sequence_type).alias(options.end_column),
-        )
+    target_rows = as_target(found, shape, options)
     if step.planned_on is not None and step.kind != "reset":
         schema.check_target(session, spec, target_rows.schema)
         if step.is_empty and shape.sequence_type is not None:
-            highest = _highest_in_target(session, spec)
+            highest = _highest_in_target(session, spec, shape.sequence_type)
     return Work(write_step(spec, step, target_rows, shape), counts, highest, shape)
 
 
@@ -74,12 +70,32 @@ def write_step(spec: ApplySpec, step: Step, target_rows: DataFrame, shape: Shape
     return lambda: writer.save(spec.target_uri)
 
 
-def _highest_in_target(session: SparkSession, spec: ApplySpec) -> str | None:
+def as_target(found: DataFrame, shape: Shape, options: ApplyOptions) -> DataFrame:
+    """Return living rows as the target holds them.
+
+    :param found: values, and :data:`~delta_cdc.changes.states.SEQUENCE`
+    """
+    from pyspark.sql import functions as F
+
+    added: list[Column] = []
+    if shape.sequence_type is not None:
+        added = [F.col(states.SEQUENCE), F.lit(None).cast(shape.sequence_type)]
+    elif rows.marks_deletes(options):
+        added = [F.lit(False)]
+    named = zip(added, rows.added_columns(options), strict=True)
+    return found.select(
+        *[quote(name) for name in shape.values], *[value.alias(name) for value, name in named]
+    )
+
+
+def _highest_in_target(session: SparkSession, spec: ApplySpec, sequence_type: DataType) -> str | None:
     """Return the greatest sequence in rows that were there before the first seal."""
-    start, end = quote(spec.options.start_column), quote(spec.options.end_column)
-    highest = f"CAST(greatest(max({start}), max({end})) AS STRING) AS highest"
-    found = session.sql(f"SELECT {highest} FROM {table(spec.target_uri)}").collect()[0]["highest"]
-    return None if found is None else str(found)
+    from pyspark.sql import functions as F
+
+    bounds = [F.max(quote(name)) for name in (spec.options.start_column, spec.options.end_column)]
+    existing = session.read.format("delta").load(spec.target_uri)
+    found = existing.select(as_text(F.greatest(*bounds), sequence_type).alias("highest")).collect()
+    return None if found[0]["highest"] is None else str(found[0]["highest"])
 
 
 def _sequences(spec: ApplySpec) -> str:
@@ -101,12 +117,15 @@ def _checked_snapshot(
         F.count_if(F.col(states.SEQUENCE).isNull()).alias(_NULL_SEQUENCES),
         F.max(states.SEQUENCE).alias(_HIGHEST),
     )
+    highest = F.lit(None)
+    if shape.sequence_type is not None:
+        highest = as_text(F.max(_HIGHEST), shape.sequence_type)
     totals = per_key.agg(
         F.coalesce(F.sum(_ROWS), F.lit(0)).alias("rows"),
         F.count_if(b.null_key(shape)).alias("null_keys"),
         F.count_if(F.col(_ROWS) > 1).alias("duplicates"),
         F.coalesce(F.sum(_NULL_SEQUENCES), F.lit(0)).alias("null_sequences"),
-        F.max(_HIGHEST).cast("string").alias("highest"),
+        highest.alias("highest"),
     ).collect()[0]
     b.refuse_null_keys(totals["null_keys"], spec.source_uri, versions, shape.keys)
     if totals["duplicates"]:

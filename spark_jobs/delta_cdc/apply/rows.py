@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from delta_cdc.changes import states
 from delta_cdc.changes.feed import COMMIT_TIMESTAMP, COMMIT_VERSION, METADATA_COLUMNS, ORDER, is_before
 from delta_cdc.changes.states import SEQUENCE
-from delta_cdc.errors import InvalidExpression, ReservedColumnName
+from delta_cdc.errors import InvalidConfiguration, InvalidExpression, ReservedColumnName
+from delta_cdc.spec import DELETED_COLUMN
 from delta_cdc.sql import PLAN_PREFIX, quote
 
 if TYPE_CHECKING:
@@ -43,10 +44,20 @@ class Shape:
     order_type: DataType | None = None
 
 
-def _refuse_reserved(columns: Sequence[str], options: ApplyOptions, source: str) -> None:
-    reserved = {name.lower() for name in METADATA_COLUMNS}
+def added_columns(options: ApplyOptions) -> tuple[str, ...]:
+    """Return the columns that a target has beside those of the rows."""
     if options.stored_as_scd_type == 2:
-        reserved |= {options.start_column.lower(), options.end_column.lower()}
+        return (options.start_column, options.end_column)
+    return (DELETED_COLUMN,) if marks_deletes(options) else ()
+
+
+def marks_deletes(options: ApplyOptions) -> bool:
+    """Tell whether a deleted row stays in the target, marked in :data:`~delta_cdc.spec.DELETED_COLUMN`."""
+    return options.delete_mode == "soft" and options.stored_as_scd_type == 1
+
+
+def _refuse_reserved(columns: Sequence[str], options: ApplyOptions, source: str) -> None:
+    reserved = {name.lower() for name in (*METADATA_COLUMNS, *added_columns(options))}
     bad = [c for c in columns if c.lower() in reserved or c.lower().startswith(PLAN_PREFIX)]
     if bad:
         raise ReservedColumnName(
@@ -84,13 +95,37 @@ def _sequence(rows: DataFrame, options: ApplyOptions) -> Column:
         return upsert
     delete = F.expr(options.delete_sequence)
     types = [rows.select(part.alias("s")).schema["s"].dataType for part in (upsert, delete)]
-    if types[0] != types[1]:
+    if _part_types(types[0]) != _part_types(types[1]):
         raise InvalidExpression(
             f"delete_sequence = {options.delete_sequence!r} is of type {types[1].simpleString()}, but "
             f"sequence_by = {options.sequence_by!r} of type {types[0].simpleString()}.",
-            remedy="give both the same type, for instance with CAST.",
+            remedy="give both the same type, for instance with CAST; a list of expressions is matched by "
+            "struct(…).",
         )
-    return F.when(is_before(), delete).otherwise(upsert)
+    return F.when(is_before(), _like_combined(delete, types[1])).otherwise(upsert)
+
+
+def _part_types(data_type: DataType) -> list[str]:
+    """Return the types of a sequence's parts; how a struct calls them does not matter."""
+    from pyspark.sql import types as T
+
+    if not isinstance(data_type, T.StructType):
+        return [data_type.simpleString()]
+    return ["struct", *[field.dataType.simpleString() for field in data_type.fields]]
+
+
+def _like_combined(value: Column, data_type: DataType) -> Column:
+    """Return a struct as :func:`combined` makes it; anything else as it is."""
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
+    if not isinstance(data_type, T.StructType):
+        return value
+    parts = [value.getField(field.name) for field in data_type.fields]
+    known = F.lit(True)
+    for part in parts:
+        known = known & part.isNotNull()
+    return F.when(known, F.struct(*[part.alias(f"_{at}") for at, part in enumerate(parts, 1)]))
 
 
 def _check_orderable(data_type: DataType, options: ApplyOptions) -> None:
@@ -134,18 +169,55 @@ def projected(rows: DataFrame, options: ApplyOptions, keep: Sequence[str]) -> Da
     """
     derived = {name: text for name, text in options.partition_by.items() if text is not None}
     states.refuse_moving("partition_by", list(derived.values()), rows.columns)
-    rows = states.projected(rows, options.where, options.select, keep)
+    rows = states.projected(_alive(rows, options, keep), options.where, options.select, keep)
     if derived:
         every = [quote(name) for name in rows.columns if name not in keep]
         partitions = [f"{text} AS {quote(name)}" for name, text in derived.items()]
         rows = states.beside(rows, "partition_by", [*every, *partitions], keep)
-    return rows
+    values = [name for name in rows.columns if name not in keep]
+    landing = _landing(values, options, set(derived))
+    return rows if landing == values else rows.select(*[quote(name) for name in (*landing, *keep)])
+
+
+def _alive(rows: DataFrame, options: ApplyOptions, keep: Sequence[str]) -> DataFrame:
+    """Leave out the states that count as deleted; where rows are events, the caller reads the predicate."""
+    from pyspark.sql import functions as F
+
+    deleted = options.apply_as_deletes
+    if deleted is None or options.takes_events:
+        return rows
+    states.check_predicate(rows.drop(*keep), "apply_as_deletes", deleted)
+    return rows.where(~F.coalesce(F.expr(deleted), F.lit(False)))
+
+
+def _landing(values: Sequence[str], options: ApplyOptions, derived: set[str]) -> list[str]:
+    """Return the columns that land, in their order. Keys and partition columns that are made here always do.
+
+    :raises InvalidConfiguration: for a key that is to be left out
+    :raises ColumnNotFound: for a name that no projected column has
+    """
+    where, listed, left_out = "the projected rows", options.column_list, options.except_column_list
+    keys = {name.lower() for name in options.keys}
+    if listed is not None:
+        chosen = set(states.match(values, listed, "column_list", where)) | derived
+        return [name for name in values if name in chosen or name.lower() in keys]
+    out = set(states.match(values, left_out or (), "except_column_list", where))
+    lost = sorted(name for name in out if name.lower() in keys)
+    if lost:
+        raise InvalidConfiguration(
+            f"except_column_list leaves out the key {', '.join(map(repr, lost))}.",
+            remedy="a target without its keys cannot be merged into: take the key off except_column_list.",
+        )
+    if options.columns_to_update is not None:
+        # It says what a row means, and is no part of it.
+        out |= {name for name in values if name.lower() == options.columns_to_update.lower()}
+    return [name for name in values if name not in out]
 
 
 def shape_of(rows: DataFrame, source_rows: DataFrame, options: ApplyOptions, source: str) -> Shape:
     """Check the columns that the options name against the projected rows.
 
-    :param rows: projected rows, with :data:`SEQUENCE` for type 2
+    :param rows: projected rows, with :data:`SEQUENCE` for type 2 and for events
     :param source_rows: the rows before projection; the sequence expressions refer to them
     :raises ColumnNotFound: for a key, tracked or partition column that is not there
     :raises ReservedColumnName: for a column whose name the feed or the target needs
@@ -156,20 +228,24 @@ def shape_of(rows: DataFrame, source_rows: DataFrame, options: ApplyOptions, sou
     states.refuse_doubled(values, "select or partition_by")
     keys = states.match(values, options.keys, "keys", source)
     partitions = states.match(values, list(options.partition_by), "partition_by", source)
-    sequence_type, added = None, []
-    if options.stored_as_scd_type == 2:
-        added = [options.start_column, options.end_column]
-        sequence_type = rows.schema[SEQUENCE].dataType
-        _check_orderable(sequence_type, options)
-    states.match([*values, *added], options.cluster_by or (), "cluster_by", source)
+    order_type = rows.schema[SEQUENCE].dataType if _has_order(options) else None
+    if order_type is not None:
+        _check_orderable(order_type, options)
+    states.match([*values, *added_columns(options)], options.cluster_by or (), "cluster_by", source)
     return Shape(
         keys=keys,
         values=tuple(values),
         tracked=_tracked(values, keys, source_rows, options, source),
         partitions=partitions,
         schema=rows.select(*[quote(name) for name in values]).schema,
-        sequence_type=sequence_type,
+        sequence_type=order_type if options.stored_as_scd_type == 2 else None,
+        order_type=order_type,
     )
+
+
+def _has_order(options: ApplyOptions) -> bool:
+    """Tell whether a sequence orders the rows: states of type 1 are ordered by their commits alone."""
+    return options.stored_as_scd_type == 2 or options.takes_events
 
 
 def _tracked(
@@ -188,9 +264,9 @@ def _tracked(
 
 
 def with_sequence(rows: DataFrame, options: ApplyOptions) -> DataFrame:
-    """Add :data:`SEQUENCE` to feed rows: of the state after, or of the delete."""
+    """Add :data:`SEQUENCE`: of an event, of the state after, or of the delete."""
     from pyspark.sql import functions as F
 
-    if options.stored_as_scd_type != 2:
+    if not _has_order(options):
         return rows.withColumn(SEQUENCE, F.lit(None).cast("bigint"))
     return rows.withColumn(SEQUENCE, _sequence(rows, options))

@@ -2,6 +2,9 @@
 
 The net effect of a range per key is (state before, state after). Equal: nothing (counted as suppressed).
 No state after: delete. Otherwise: upsert. The target is not read for any of that.
+
+A soft delete is an upsert of the key's last values, marked: a row that came and went inside one range is
+there afterwards, as it would be had the range been cut between.
 """
 
 from __future__ import annotations
@@ -11,33 +14,45 @@ from typing import TYPE_CHECKING
 from delta_cdc import sql
 from delta_cdc.apply import batch as b
 from delta_cdc.apply.merge import Clause, Merge
+from delta_cdc.apply.rows import marks_deletes
 from delta_cdc.changes import feed
 from delta_cdc.changes import states as st
 from delta_cdc.changes.equality import same
+from delta_cdc.spec import DELETED_COLUMN
 from delta_cdc.sql import PLAN_PREFIX, quote
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from delta_cdc.apply.rows import Shape
+    from delta_cdc.spec import ApplyOptions
 
 OPERATION = f"{PLAN_PREFIX}operation"
 _DUPLICATE, _EXISTED = f"{PLAN_PREFIX}duplicate", f"{PLAN_PREFIX}existed"
 _MOST, _BALANCE = f"{PLAN_PREFIX}most", f"{PLAN_PREFIX}balance"
+#: The values that land: of the state after; of a delete, of the last state there was.
+_LAST = f"{PLAN_PREFIX}last"
+#: Whether a state after some version of the range is known.
+_SEEN = f"{PLAN_PREFIX}seen"
 
 
-def net_changes(states: DataFrame, shape: Shape) -> DataFrame:
-    """Net per key: ``keys, operation (upsert | delete | none), before, after, duplicate, unknown, events``.
+def net_changes(states: DataFrame, shape: Shape, *, soft: bool = False) -> DataFrame:
+    """Net per key: ``keys, operation (upsert | delete | none), last, seen, duplicate, unknown, events``.
 
+    ``last`` holds the values that land, ``seen`` tells whether a version of the range left any.
     ``duplicate`` tells that the key cannot be unique: two states in one version, or a balance of states that
     one row alone cannot have (two inserts without a delete between).
     """
     from pyspark.sql import functions as F
 
+    # What a delete leaves behind are the values before it.
+    last = F.coalesce(st.AFTER, st.BEFORE) if soft else F.col(st.AFTER)
     exists = {name: F.col(name).isNotNull().cast("int") for name in (st.BEFORE, st.AFTER)}
     net = states.groupBy(*[F.col(quote(key)) for key in shape.keys]).agg(
         F.min_by(st.BEFORE, feed.ORDER).alias(st.BEFORE),
         F.max_by(st.AFTER, feed.ORDER).alias(st.AFTER),
+        F.max_by(last, feed.ORDER).alias(_LAST),
+        F.max(F.col(st.AFTER).isNotNull()).alias(_SEEN),
         F.max(F.greatest(st.N_BEFORE, st.N_AFTER)).alias(_MOST),
         F.sum(F.col(st.N_AFTER) - F.col(st.N_BEFORE)).alias(_BALANCE),
         F.sum(st.UNKNOWN).alias(st.UNKNOWN),
@@ -48,7 +63,7 @@ def net_changes(states: DataFrame, shape: Shape) -> DataFrame:
         F.col(st.BEFORE).isNotNull()
         & F.col(st.AFTER).isNotNull()
         & same(st.BEFORE, st.AFTER, shape.schema, shape.values)
-    ) | (F.col(st.BEFORE).isNull() & F.col(st.AFTER).isNull())
+    ) | (F.col(st.BEFORE).isNull() & F.col(st.AFTER).isNull() & ~(F.lit(soft) & F.col(_SEEN)))
     operation = F.when(unchanged, "none").when(F.col(st.AFTER).isNull(), "delete").otherwise("upsert")
     return net.withColumn(_DUPLICATE, duplicate).withColumn(OPERATION, operation)
 
@@ -60,12 +75,12 @@ def validated(net: DataFrame, shape: Shape, source: str, versions: str) -> b.Bat
     flat = net.select(
         *[F.col(quote(key)) for key in shape.keys],
         *[
-            F.col(f"{st.AFTER}.{quote(name)}").alias(name)
+            F.col(f"{_LAST}.{quote(name)}").alias(name)
             for name in shape.values
             if name not in shape.keys
         ],
         F.col(st.BEFORE).isNotNull().alias(_EXISTED),
-        OPERATION, _DUPLICATE, st.UNKNOWN, st.EVENTS,
+        OPERATION, _SEEN, _DUPLICATE, st.UNKNOWN, st.EVENTS,
     )  # fmt: skip
     batch = b.materialise(
         flat,
@@ -89,23 +104,33 @@ def validated(net: DataFrame, shape: Shape, source: str, versions: str) -> b.Bat
     return batch
 
 
-def merge(target: str, shape: Shape, batch: b.Batch, *, evolve: bool) -> Merge:
+def merge(target: str, shape: Shape, options: ApplyOptions, batch: b.Batch, *, evolve: bool) -> Merge:
     """Return the MERGE: delete, update or insert by the plan column; one source row per key."""
-    others = [name for name in shape.values if name not in shape.keys]
-    operation = sql.column("s", OPERATION)
-    clauses = [Clause(True, f"{operation} = 'delete'", "delete", "DELETE")]
+    operation, soft = sql.column("s", OPERATION), marks_deletes(options)
+    values = {name: sql.column("s", name) for name in shape.values}
+    others = {name: value for name, value in values.items() if name not in shape.keys}
+    if soft:
+        others[DELETED_COLUMN] = values[DELETED_COLUMN] = f"({operation} = 'delete')"
     # A key that the source inserts while the target has it belongs to two rows of the source.
     first, existed = shape.keys[0], sql.column("s", _EXISTED)
     told = f"concat('{b.DUPLICATE_MARK}', CAST({sql.column('s', first)} AS STRING))"
     kept = f"CASE WHEN {existed} THEN {sql.column('s', first)} ELSE raise_error({told}) END"
-    clauses.append(Clause(True, f"NOT {existed}", "update", sql.update_set({first: kept})))
+    unexpected = f"NOT {existed} AND {is_alive()}" if soft else f"NOT {existed}"
+    clauses = [Clause(True, unexpected, "update", sql.update_set({first: kept}))]
+    if not soft:
+        clauses.insert(0, Clause(True, f"{operation} = 'delete'", "delete", "DELETE"))
     if others:
-        update = sql.update_set({name: sql.column("s", name) for name in others})
-        clauses.append(Clause(True, None, "update", update))
-    insert = sql.insert({name: sql.column("s", name) for name in shape.values})
-    clauses.append(Clause(False, f"{operation} = 'upsert'", "insert", insert))
+        clauses.append(Clause(True, None, "update", sql.update_set(others)))
+    # Nobody knows the values of a row that is deleted without having been there.
+    known = sql.column("s", _SEEN) if soft else f"{operation} = 'upsert'"
+    clauses.append(Clause(False, known, "insert", sql.insert(values)))
     on = [f"{sql.column('t', key)} = {sql.column('s', key)}" for key in shape.keys]
     return Merge(target, changed(batch), (*on, *b.pruning(batch)), tuple(clauses), evolve)
+
+
+def is_alive() -> str:
+    """Return the SQL condition that a row of a target with soft deletes is none; one put by hand is alive."""
+    return f"NOT coalesce({sql.column('t', DELETED_COLUMN)}, false)"
 
 
 def changed(batch: b.Batch) -> DataFrame:

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 from delta_cdc import sql
 from delta_cdc.apply import batch as b
 from delta_cdc.apply.merge import Clause, Merge
+from delta_cdc.apply.sequences import as_text, from_text
 from delta_cdc.changes import feed
 from delta_cdc.changes import states as st
 from delta_cdc.changes.equality import same
@@ -105,6 +106,7 @@ def validated(cut: DataFrame, shape: Shape, options: ApplyOptions, source: str, 
     """Materialise the segments; refuse what apply.md refuses, with counts and sample keys."""
     from pyspark.sql import functions as F
 
+    assert shape.sequence_type is not None
     boundary = F.col(KIND).isin("open", "close")
     batch = b.materialise(
         cut,
@@ -123,7 +125,7 @@ def validated(cut: DataFrame, shape: Shape, options: ApplyOptions, source: str, 
             "duplicates": F.count_if(_DUPLICATE),
             "null_sequences": F.count_if(_NULL_SEQUENCE),
             "disorder": F.count_if(_DISORDER),
-            "highest": F.max(F.when(boundary, F.col(START))).cast("string"),
+            "highest": as_text(F.max(F.when(boundary, F.col(START))), shape.sequence_type),
         },
     )
     totals = batch.totals
@@ -180,7 +182,7 @@ def refuse_not_above_history(
     boundary = F.col(KIND).isin("open", "close")
     least = batch.rows.where(boundary).groupBy(*[F.col(quote(key)) for key in shape.keys])
     suspects = least.agg(F.min(START).alias(START)).where(
-        F.col(START) <= F.lit(highest).cast(shape.sequence_type)
+        F.col(START) <= from_text(highest, shape.sequence_type)
     )
     if suspects.isEmpty():
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from delta_cdc.apply import rows
 from delta_cdc.errors import ConfigurationDrift, TargetSchemaClash
 
 if TYPE_CHECKING:
@@ -15,11 +16,12 @@ if TYPE_CHECKING:
 
 
 def target_schema(shape: Shape, options: ApplyOptions) -> StructType:
-    """Return the columns that a target of this shape has: the rows' own, and for type 2 start and end."""
+    """Return the columns that a target of this shape has: the rows' own, and start and end, or the mark."""
     from pyspark.sql import types as T
 
-    history = (options.start_column, options.end_column) if shape.sequence_type is not None else ()
-    added = [T.StructField(name, shape.sequence_type or T.NullType()) for name in history]
+    added = [
+        T.StructField(name, shape.sequence_type or T.BooleanType()) for name in rows.added_columns(options)
+    ]
     return T.StructType([*shape.schema.fields, *added])
 
 
@@ -65,17 +67,19 @@ def check_target(session: SparkSession, spec: ApplySpec, wanted: StructType) -> 
     options = spec.options
     existing = {f.name.lower(): f for f in session.read.format("delta").load(spec.target_uri).schema.fields}
     new = [f.name for f in wanted.fields if f.name.lower() not in existing]
-    history = {options.start_column.lower(), options.end_column.lower()}
+    history = {name.lower() for name in rows.added_columns(options)}
     for field in wanted.fields:
         found = existing.get(field.name.lower())
         if found is None:
             continue
+        ours = field.name.lower() in history
         nested = _lacking(found.dataType, field.dataType, field.name)
-        if nested is not None:
+        # A sequence of more parts orders otherwise than the history that is there.
+        if nested is not None and not (ours and nested):
             new += nested
             continue
         types = f"{found.dataType.simpleString()}, not {field.dataType.simpleString()}"
-        if options.stored_as_scd_type == 2 and field.name.lower() in history:
+        if options.stored_as_scd_type == 2 and ours:
             raise ConfigurationDrift(
                 f"{spec.target_uri} was built with a sequence of another type: {field.name} is {types}.",
                 remedy="keep the type of sequence_by, or build a new target under a new pipeline name.",

@@ -114,10 +114,9 @@ def projected(rows: DataFrame, where: str | None, select: Sequence[str], keep: S
     """
     from pyspark.sql import functions as F
 
-    for argument, texts in (("where", [where] if where else []), ("select", select)):
-        refuse_moving(argument, texts, rows.columns)
+    refuse_moving("select", select, rows.columns)
     if where:
-        _refuse_no_predicate(resolve(rows.drop(*keep), "where", [where]), where)
+        check_predicate(rows.drop(*keep), "where", where)
         rows = rows.where(F.expr(where))
     if select:
         every = [quote(name) for name in rows.columns if name not in keep]
@@ -126,14 +125,24 @@ def projected(rows: DataFrame, where: str | None, select: Sequence[str], keep: S
     return rows
 
 
-def _refuse_no_predicate(resolved: DataFrame, where: str) -> None:
+def check_predicate(rows: DataFrame, argument: str, text: str) -> None:
+    """Check a predicate over rows.
+
+    :param argument: the argument whose text it is
+    :raises InvalidExpression: where it does not resolve, is no predicate, or is no function of the row alone
+    """
+    refuse_moving(argument, [text], rows.columns)
+    _refuse_no_predicate(resolve(rows, argument, [text]), argument, text)
+
+
+def _refuse_no_predicate(resolved: DataFrame, argument: str, text: str) -> None:
     from pyspark.sql.types import BooleanType, NullType
 
     found = resolved.schema[0].dataType
     if not isinstance(found, BooleanType | NullType):
         raise InvalidExpression(
-            f"where = {where!r} is of type {found.simpleString()}, not true or false.",
-            remedy="correct where; it is a Spark SQL predicate over the source's columns.",
+            f"{argument} = {text!r} is of type {found.simpleString()}, not true or false.",
+            remedy=f"correct {argument}; it is a Spark SQL predicate over the source's columns.",
         )
 
 

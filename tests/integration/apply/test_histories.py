@@ -15,9 +15,12 @@ from tests.support.engine import Flow
 from tests.support.histories import COLUMNS, KEYS, SCRIPTS, Histories, drawn, played, write
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from pyspark.sql import SparkSession
+
+    Row = Mapping[str, Any]
 
 LENGTH = 9
 LAST = LENGTH - 1
@@ -28,36 +31,86 @@ SOURCES: list[dict[str, Any]] = [
     {"properties": {"delta.enableDeletionVectors": "true"}, "partition_by": ("u",)},
     {"properties": {"delta.enableDeletionVectors": "true", "delta.enableRowTracking": "true"}},
 ]
-#: One configuration each; of type 2, what the oracle tracks.
-CONFIGURATIONS: dict[str, tuple[ApplyOptions, tuple[str, ...]]] = {
-    "type 1": (ApplyOptions(keys=KEYS), ()),
-    "type 1 partitioned by a value, without deletion vectors": (
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """What the user asks for, and what of it the oracle has to know.
+
+    :param state: what becomes of one state of the source; None where it is filtered out
+    """
+
+    options: ApplyOptions
+    tracked: tuple[str, ...] = ()
+    columns: tuple[str, ...] = COLUMNS
+    state: Callable[[Row], Row | None] = lambda row: row
+    sequences: Mapping[str, oracle.SequenceOf] = field(default_factory=dict)
+
+    def expected(self, states: oracle.History) -> list[dict[str, Any]]:
+        history = [
+            (version, {key: row for key, found in state.items() if (row := self.state(found)) is not None})
+            for version, state in states
+        ]
+        if self.options.delete_mode == "soft":
+            return oracle.scd1_soft(history)
+        if self.options.stored_as_scd_type == 1:
+            return oracle.scd1(history)
+        return oracle.scd2(history, tracked=self.tracked, **self.sequences)
+
+
+def _u_or(row: Row, other: int) -> int:
+    return other if row["u"] is None else row["u"]
+
+
+def _not_b(row: Row) -> Row | None:
+    return None if row["v"] == "b" else row
+
+
+def _parted(row: Row) -> Row | None:
+    return None if row["v"] == "c" else {**row, "part": _u_or(row, 7)}
+
+
+def _type_2(**options: Any) -> ApplyOptions:
+    return ApplyOptions(keys=KEYS, stored_as_scd_type=2, **options)
+
+
+NO_VECTORS = {"delta.enableDeletionVectors": "false"}
+CONFIGURATIONS: dict[str, Configuration] = {
+    "type 1": Configuration(ApplyOptions(keys=KEYS)),
+    "type 1 partitioned by a value, without deletion vectors": Configuration(
+        ApplyOptions(keys=KEYS, partition_by={"u": None}, target_properties=NO_VECTORS)
+    ),
+    "type 1, soft, v = 'b' is a delete, u does not land": Configuration(
         ApplyOptions(
-            keys=KEYS, partition_by={"u": None}, target_properties={"delta.enableDeletionVectors": "false"}
+            keys=KEYS, delete_mode="soft", apply_as_deletes="v = 'b'", column_list=("V",), cluster_by=("id",)
         ),
-        (),
+        columns=("case", "id", "v", "_deleted"),
+        state=_not_b,
     ),
-    "type 2": (ApplyOptions(keys=KEYS, stored_as_scd_type=2), ("v", "u")),
-    "type 2 tracks v": (
-        ApplyOptions(keys=KEYS, stored_as_scd_type=2, track_history_column_list=("v",)),
-        ("v",),
+    "type 2": Configuration(_type_2(), ("v", "u"), HISTORY),
+    "type 2 tracks v": Configuration(_type_2(track_history_column_list=("v",)), ("v",), HISTORY),
+    "type 2 tracks all but v": Configuration(
+        _type_2(track_history_except_column_list=("V",)), ("u",), HISTORY
     ),
-    "type 2 tracks all but v": (
-        ApplyOptions(keys=KEYS, stored_as_scd_type=2, track_history_except_column_list=("V",)),
-        ("u",),
+    "type 2 tracks nothing": Configuration(_type_2(track_history_column_list=()), (), HISTORY),
+    "type 2 without deletion vectors, published": Configuration(
+        _type_2(publish_changes=True, target_properties=NO_VECTORS), ("v", "u"), HISTORY
     ),
-    "type 2 tracks nothing": (
-        ApplyOptions(keys=KEYS, stored_as_scd_type=2, track_history_column_list=()),
-        (),
-    ),
-    "type 2 without deletion vectors, published": (
-        ApplyOptions(
-            keys=KEYS,
-            stored_as_scd_type=2,
-            publish_changes=True,
-            target_properties={"delta.enableDeletionVectors": "false"},
+    "type 2 in order of two columns, partitioned by one that does not land": Configuration(
+        _type_2(
+            sequence_by=("_commit_version", "coalesce(u, 9)"),
+            delete_sequence="struct(_commit_version, 9 AS last)",
+            apply_as_deletes="v = 'c'",
+            except_column_list=("U",),
+            partition_by={"part": "coalesce(u, 7)"},
         ),
-        ("v", "u"),
+        tracked=("v", "part"),
+        columns=("case", "id", "v", "part", "__START_AT", "__END_AT"),
+        state=_parted,
+        sequences={
+            "sequence": lambda row, version: (version, _u_or(row, 9)),
+            "delete_sequence": lambda row, version: (version, 9),
+        },
     ),
 }
 
@@ -87,17 +140,13 @@ class World:
     def rows(self, name: str) -> list[dict[str, Any]]:
         if name not in self.found:
             target = str(self.root / f"target {self.seed} {name}".replace(",", ""))
-            flow = Flow(self.spark, self.source, target, CONFIGURATIONS[name][0], pipeline=name)
+            flow = Flow(self.spark, self.source, target, CONFIGURATIONS[name].options, pipeline=name)
             self.flows[name] = flow.through(*self.cuts(name))
             self.found[name] = flow.rows()
         return self.found[name]
 
     def expected(self, name: str, case: str | None = None) -> list[dict[str, Any]]:
-        options, tracked = CONFIGURATIONS[name]
-        history = self.histories.history(case)
-        return (
-            oracle.scd1(history) if options.stored_as_scd_type == 1 else oracle.scd2(history, tracked=tracked)
-        )
+        return CONFIGURATIONS[name].expected(self.histories.history(case))
 
 
 def _world(spark: SparkSession, root: Path, seed: int) -> World:
@@ -116,7 +165,7 @@ def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Worl
 @pytest.mark.parametrize("case", SCRIPTS)
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_scripted_case(world: World, name: str, case: str) -> None:
-    columns = COLUMNS if CONFIGURATIONS[name][0].stored_as_scd_type == 1 else HISTORY
+    columns = CONFIGURATIONS[name].columns
     found = [row for row in world.rows(name) if row["case"] == case]
     assert oracle.rows_of(found, columns) == oracle.rows_of(world.expected(name, case), columns)
 
@@ -140,7 +189,7 @@ def test_the_source_is_what_the_script_says(world: World) -> None:
 
 
 def _agree(world: World, name: str) -> None:
-    columns = COLUMNS if CONFIGURATIONS[name][0].stored_as_scd_type == 1 else HISTORY
+    columns = CONFIGURATIONS[name].columns
     found = oracle.rows_of(world.rows(name), columns)
     expected = oracle.rows_of(world.expected(name), columns)
     assert found == expected, (

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from delta_cdc.spec import JobResult
 
 TYPE_1, TYPE_2 = ApplyOptions(keys=("id",)), ApplyOptions(keys=("id",), stored_as_scd_type=2)
+SOFT = replace(TYPE_1, delete_mode="soft")
 BY_N = replace(TYPE_2, sequence_by="n", delete_sequence="n + 1")
 
 
@@ -70,6 +71,24 @@ def refused(flow: Flow, result: JobResult, name: str, *words: str) -> None:
         ),
         (replace(TYPE_2, sequence_by="X'00'", delete_sequence="X'00'"), "InvalidExpression", "no order"),
         (replace(TYPE_2, sequence_by="nullif(n, 10)", delete_sequence="n"), "NullSequence", "id = "),
+        (replace(TYPE_1, column_list=("v", "nope")), "ColumnNotFound", "column_list: column 'nope'"),
+        (replace(TYPE_1, except_column_list=("nope",)), "ColumnNotFound", "except_column_list"),
+        (replace(TYPE_1, except_column_list=("ID",)), "InvalidConfiguration", "the key 'id'"),
+        (replace(TYPE_1, apply_as_deletes="n"), "InvalidExpression", "apply_as_deletes = 'n' is of type int"),
+        (replace(TYPE_1, apply_as_deletes="nope"), "InvalidExpression", "apply_as_deletes"),
+        (replace(TYPE_1, apply_as_deletes="rand() < n"), "InvalidExpression", "apply_as_deletes"),
+        (replace(SOFT, select=("id", "v AS _DELETED")), "ReservedColumnName", "_DELETED"),
+        (replace(TYPE_2, sequence_by=("n", "array(n)"), delete_sequence="n"), "InvalidExpression", "type"),
+        (
+            replace(TYPE_2, sequence_by=("n", "v"), delete_sequence="struct(v, n)"),
+            "InvalidExpression",
+            "delete_sequence",
+        ),
+        (
+            replace(TYPE_2, sequence_by=("n", "nullif(v, 'b')"), delete_sequence="struct(n, v)"),
+            "NullSequence",
+            "id = 2",
+        ),
         (ApplyOptions(keys=("n",)), "KeyNotUnique", "n = 10"),
         (ApplyOptions(keys=("k",), select=("nullif(id, 1) k", "v")), "NullKey", "1 row(s)"),
     ],
@@ -107,6 +126,12 @@ BAD_FEEDS: dict[str, tuple[ApplyOptions, tuple[str, ...], str, str]] = {
     ),
     "a key of the target inserted again": (
         TYPE_1,
+        ("INSERT INTO {} VALUES (1,'x',1)",),
+        "KeyNotUnique",
+        "for instance 1)",
+    ),
+    "a key of the target inserted again, soft": (
+        SOFT,
         ("INSERT INTO {} VALUES (1,'x',1)",),
         "KeyNotUnique",
         "for instance 1)",
