@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from delta_cdc import output
+from delta_cdc.arguments import MODES, sequences
 from delta_cdc.checks import options_of
 from delta_cdc.errors import DeltaCdcError, InvalidConfiguration, JobFailed
-from delta_cdc.spec import Capture, Query
+from delta_cdc.spec import ApplyOptions, Capture, Query, SourceKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from delta_cdc.plan import ChangesPlan
     from delta_cdc.status import Status
+    from delta_cdc.watermark import Seal
 
 
 _TABLE_LIMIT = 20
@@ -69,7 +71,8 @@ def _parser() -> argparse.ArgumentParser:
     plan = commands.add_parser(
         "plan",
         help="show what the next run of a pipeline would do, from the logs alone (starts no Spark)",
-        description="Without a watermark it tells the initial load. Configuration is taken from the seal.",
+        description="Without a watermark it tells the initial load. Configuration is taken from the seal; "
+        "--key, --source-kind and --sequence-by stand in for it before there is one.",
     )
     plan.add_argument("source", help="path or URI of the source table")
     plan.add_argument("target", help="path or URI of the target table")
@@ -81,6 +84,15 @@ def _parser() -> argparse.ArgumentParser:
         bounds.add_argument(f"--{name}", type=int, metavar="N")
     for name in ("starting-timestamp", "ending-timestamp"):
         bounds.add_argument(f"--{name}", metavar="TIME")
+    mode = plan.add_argument_group("what the run is to do")
+    mode.add_argument("--mode", choices=MODES, default="incremental", help="default: incremental")
+    mode.add_argument("--repair-keys", metavar="SQL", help="repair: predicate over the key columns")
+    mode.add_argument("--repair-quarantined", action="store_true", help="repair: the keys in quarantine")
+    mode.add_argument("--discard-history", action="store_true", help="reset of type 2: its history may go")
+    told = plan.add_argument_group("before the first load")
+    told.add_argument("--source-kind", choices=get_args(SourceKind), help="default: change_feed")
+    told.add_argument("--key", dest="keys", action="append", metavar="COLUMN", help="repeatable")
+    told.add_argument("--sequence-by", action="append", metavar="SQL", help="repeatable; of a change log")
     plan.set_defaults(run=_plan)
     _add_changes(commands)
     jars = commands.add_parser(
@@ -194,22 +206,41 @@ def _plan(arguments: argparse.Namespace) -> int:
     from delta_cdc.log.table import DeltaLog
     from delta_cdc.plan import ApplyRequest, plan_apply
     from delta_cdc.reconcile import reconcile
-    from delta_cdc.spec import ApplyOptions
 
     proof = reconcile(DeltaLog(arguments.target), arguments.pipeline)
     seal = proof.seal if proof is not None else None
     names = ("starting_version", "ending_version", "starting_timestamp", "ending_timestamp", "max_versions",
-             "max_bytes", "milestone_versions", "milestone_bytes")  # fmt: skip
+             "max_bytes", "milestone_versions", "milestone_bytes", "mode", "repair_keys",
+             "repair_quarantined", "discard_history")  # fmt: skip
     request = ApplyRequest(
         pipeline=arguments.pipeline,
         source=arguments.source,
         target=arguments.target,
-        # Without a seal nothing is known of the rows, and a load asks for nothing.
-        options=options_of(seal) if seal is not None else ApplyOptions(insert_only=True),
+        options=_options(arguments, seal),
         **{name: getattr(arguments, name) for name in names},
     )
     print(plan_apply(request))
     return 0
+
+
+def _options(arguments: argparse.Namespace, seal: Seal | None) -> ApplyOptions:
+    """Return the options of the seal, or, where there is none, what the command line says of them."""
+    names = ("source_kind", "keys", "sequence_by")
+    given = {name: getattr(arguments, name) for name in names if getattr(arguments, name)}
+    if seal is not None:
+        if given:
+            raise InvalidConfiguration(
+                f"{', '.join(given)} given, and the pipeline has a watermark (seal {seal.number}).",
+                remedy="leave them out: the seal says what the target was built with.",
+            )
+        return options_of(seal)
+    return ApplyOptions(
+        keys=tuple(given.get("keys", ())),
+        source_kind=given.get("source_kind", ApplyOptions.source_kind),
+        sequence_by=sequences(given.get("sequence_by")),
+        # Where nothing is said, a load asks for nothing of the rows.
+        insert_only=not given,
+    )
 
 
 def _changes(arguments: argparse.Namespace) -> int:

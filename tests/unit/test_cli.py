@@ -12,6 +12,7 @@ import pytest
 from delta_cdc import output
 from delta_cdc.cli import main
 from tests.support.logs import FEED, LogTable
+from tests.support.tables import Tables
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -161,3 +162,47 @@ def test_columns_are_aligned_as_a_terminal_shows_them() -> None:
         " 9  ' a '",
         "10  NULL",
     ]
+
+
+# -- delta-cdc plan -------------------------------------------------------------------------------
+@pytest.fixture
+def tables(tmp_path: Path) -> Tables:
+    """A source with versions 0-5 (all but 0 change data), one per second; no target."""
+    return Tables.made_in(tmp_path)
+
+
+def planned(tables: Tables, *given: str) -> int:
+    return main(["plan", tables.source.uri, tables.target.uri, "--pipeline", "p", *given])
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (["--source-kind", "change_log", "--key", "id"], "sequence_by is missing"),
+        (["--source-kind", "change_log", "--sequence-by", "name"], "keys are missing"),
+        (["--key", "id", "--sequence-by", "name"], "sequence_by is given with SCD type 1"),
+        (["--mode", "repair"], "not exactly one of a range"),
+        (
+            ["--mode", "repair", "--repair-keys", "id > 1", "--repair-quarantined"],
+            "not exactly one of a range",
+        ),
+        (["--repair-keys", "id > 1"], "set mode to 'repair'"),
+        (["--discard-history"], "discard_history is given with mode 'incremental'"),
+        (["--mode", "redo"], "invalid choice"),
+    ],
+)
+def test_a_plan_that_cannot_be_meant(tables: Tables, capsys: Said, given: list[str], told: str) -> None:
+    try:
+        code: Any = planned(tables, *given)
+    except SystemExit as left:
+        code = left.code
+    said = capsys.readouterr()
+    assert (code, said.out) == (2, "")
+    assert told in said.err
+
+
+def test_what_the_seal_says_is_not_said_again(tables: Tables, capsys: Said) -> None:
+    tables.sealed(2)
+    assert planned(tables) == 0
+    assert planned(tables, "--key", "id", "--sequence-by", "name") == 2
+    assert "keys, sequence_by given, and the pipeline has a watermark" in capsys.readouterr().err

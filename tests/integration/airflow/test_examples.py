@@ -1,0 +1,74 @@
+"""The examples that make their own sources, run in a real Airflow with a real Spark."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, QueryBuilder
+
+from tests.integration.airflow.test_sinks import example
+from tests.support import event_model, oracle
+from tests.support.event_model import END, START, Event, Rules
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.integration.airflow.conftest import Airflow, Outcome
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+_RUNS = 3
+
+
+def rows(table: Path, version: int | None = None) -> list[dict[str, Any]]:
+    query = QueryBuilder().register("t", DeltaTable(str(table), version=version))
+    return list(pa.table(query.execute("SELECT * FROM t").read_all()).to_pylist())
+
+
+def runs(airflow: Airflow, file: Path) -> list[Outcome]:
+    done = [airflow.run(file) for _ in range(_RUNS)]
+    for outcome in done:
+        assert outcome.state == "success", outcome.log
+        assert outcome.xcom("apply")["applied"]
+    return done
+
+
+def test_a_log_with_late_events(airflow: Airflow, tmp_path: Path) -> None:
+    done = runs(airflow, example(airflow, "events_from_log", tmp_path))
+    events = [
+        Event(
+            key=(row["parcel"],),
+            sequence=row["scanned_at"],
+            kind="delete" if row["handed_over"] else "upsert",
+            values=row,
+        )
+        for row in rows(tmp_path / "scans")
+    ]
+    rules = Rules(keys=("parcel",), columns={"place": None, "weight": None})
+    columns = ("parcel", "place", "weight", START, END)
+    wanted = oracle.rows_of(event_model.type_2(events, rules), columns)
+    assert oracle.rows_of(rows(tmp_path / "parcel_history"), columns) == wanted
+    assert len(wanted) > 50
+    # The first hour has nothing to be late for.
+    assert "late" not in done[0].xcom("apply")["counts"]
+    assert all(outcome.xcom("apply")["counts"]["late"] > 0 for outcome in done[1:])
+
+
+def test_full_copies(airflow: Airflow, tmp_path: Path) -> None:
+    runs(airflow, example(airflow, "daily_snapshots", tmp_path))
+    copies, target = tmp_path / "stock", tmp_path / "stock_history"
+    commits = {entry["version"]: entry["timestamp"] for entry in DeltaTable(str(copies)).history()}
+    # The first run finds the empty table and the first copy, and loads the copy.
+    history = [
+        (version, {row["article"]: row for row in rows(copies, version)}) for version in range(1, _RUNS + 1)
+    ]
+    wanted = oracle.scd2(history, tracked=["shelf", "pieces"], sequence=lambda _, version: commits[version])
+    found = rows(target)
+    for row in found:
+        for bound in (START, END):
+            row[bound] = row[bound] and int(row[bound].timestamp() * 1000)
+    columns = ("article", "shelf", "pieces", START, END)
+    assert oracle.rows_of(found, columns) == oracle.rows_of(wanted, columns)
+    assert len(wanted) > len(history[-1][1]), "something changed"
