@@ -31,6 +31,7 @@ class LogFlow:
 
     :param arguments: those of ``apply_changes``, without source, target and pipeline
     :param said: what was done, for people
+    :param results: of every run
     """
 
     spark: SparkSession
@@ -39,14 +40,17 @@ class LogFlow:
     arguments: Mapping[str, Any]
     pipeline: str = "events"
     said: list[str] = field(default_factory=list)
+    results: list[ApplyResult] = field(default_factory=list)
 
     def apply(self, ending_version: int | None = None, **more: Any) -> ApplyResult:
         """Apply everything after the watermark up to a version of the log (default: the newest)."""
         asked: dict[str, Any] = {"source_kind": "change_log", **self.arguments, **more}
         self.said.append(f"apply to {ending_version}{f' with {more}' if more else ''}")
-        return apply_changes(
+        result = apply_changes(
             self.spark, self.log, self.target, pipeline=self.pipeline, ending_version=ending_version, **asked
         )
+        self.results.append(result)
+        return result
 
     @property
     def options(self) -> ApplyOptions:
