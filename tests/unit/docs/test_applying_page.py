@@ -1,0 +1,113 @@
+"""What ``docs/applying.md`` says beside its examples: names that exist, tables that are complete."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from delta_cdc import errors
+from delta_cdc.api import apply_changes
+from delta_cdc.arguments import MODES
+from delta_cdc.spec import DELETED_COLUMN, SourceKind
+
+_DOCS = Path(__file__).parents[3] / "docs"
+_PARAMETERS = set(inspect.signature(apply_changes).parameters)
+#: Arguments that other pages tell about: where, how much, with what right.
+_ELSEWHERE = {
+    "spark",
+    "source",
+    "target",
+    "insert_only",
+    "starting_timestamp",
+    "ending_version",
+    "ending_timestamp",
+    "max_bytes",
+    "milestone_versions",
+    "initial_load",
+    "cluster_by",
+    "target_properties",
+    "publish_changes",
+    "single_driver",
+    "scratch",
+    "storage_options",
+    "run_id",
+}
+
+
+@pytest.fixture(scope="module")
+def page() -> str:
+    return (_DOCS / "applying.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def prose(page: str) -> str:
+    return re.sub(r"^```.*?^```$", "", page, flags=re.M | re.S)
+
+
+def _codes(text: str) -> list[str]:
+    return re.findall(r"`([^`]+)`", text)
+
+
+def _table(page: str, first: str) -> list[list[str]]:
+    """Return the rows of the table whose first column has that head."""
+    found = re.search(rf"^\| {re.escape(first)} \|.*\n\|[-|]+\|\n((?:\|.*\n)+)", page, re.M)
+    assert found is not None, first
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in found[1].splitlines()]
+
+
+def test_every_argument_has_its_place(prose: str) -> None:
+    named = {name for code in _codes(prose) for name in re.findall(r"\w+", code)}
+    assert _PARAMETERS - named - _ELSEWHERE == set()
+    assert _PARAMETERS >= _ELSEWHERE
+
+
+def test_arguments_that_are_given_exist(prose: str) -> None:
+    given = {name for code in _codes(prose) for name in re.findall(r"(?:^|, )(\w+)=", code)}
+    assert len(given) > 12
+    assert given <= _PARAMETERS
+
+
+def test_sources_and_modes_have_their_rows(page: str, prose: str) -> None:
+    kinds = [code for row in _table(page, "the source is") for code in _codes(row[1])]
+    assert kinds == list(get_args(SourceKind))
+    modes = [_codes(row[0])[0] for row in _table(page, "`mode`")]
+    assert list(dict.fromkeys(modes)) == [mode for mode in MODES if mode != "incremental"]
+    assert DELETED_COLUMN in _codes(prose)
+
+
+def test_what_is_the_same_as_in_auto_cdc_exists_here(page: str) -> None:
+    rows = _table(page, "AUTO CDC")
+    same = [name for row in rows if row[1] == "the same" for name in _codes(row[0])]
+    assert len(same) > 12
+    assert {name for name in same if not name.startswith("__")} <= _PARAMETERS
+    other = [name for row in rows for name in re.findall(r"`(\w+)(?:=[^`]*)?`", row[1])]
+    assert set(other) <= _PARAMETERS
+
+
+def test_names_of_errors_exist(prose: str) -> None:
+    named = set(re.findall(r"`([A-Z][a-z]+(?:[A-Z][a-z]+)+)`", prose)) - {"DeltaApplyChangesOperator"}
+    # Every named error of events, of logs and of snapshots has a sentence.
+    assert {
+        "InvalidEvent",
+        "LateBeyondHorizon",
+        "NotAppendOnly",
+        "NullKey",
+        "NullSequence",
+        "SequenceNotIncreasing",
+        "SnapshotNotAscending",
+        "ConfigurationDrift",
+    } <= named
+    assert [name for name in sorted(named) if not hasattr(errors, name)] == []
+
+
+def test_links_to_parts_of_a_page_lead_somewhere(page: str) -> None:
+    links = re.findall(r"\]\(([\w.-]*)#([\w-]+)\)", page)
+    assert len(links) >= 2
+    for file, part in links:
+        text = (_DOCS / file).read_text(encoding="utf-8") if file else page
+        heads = re.findall(r"^#+ (.*)$", text, re.M)
+        assert part in {re.sub(r"[^\w -]", "", head.lower()).replace(" ", "-") for head in heads}, part
