@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 CHANGE_FEED = "delta.enableChangeDataFeed"
 #: Delta still reads the name the feed had at first.
 _CHANGE_FEED_NAMES = (CHANGE_FEED, "delta.enableChangeDataCapture")
+#: Of a change log: events below this sequence that come later are refused; what lies below it may be removed.
+LATENESS_HORIZON = "delta_cdc.latenessHorizon"
 #: Gives every row an id that stays.
 ROW_TRACKING = "delta.enableRowTracking"
 _ROW_IDS = "delta.rowTracking.materializedRowIdColumnName"

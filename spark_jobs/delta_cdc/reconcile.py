@@ -29,6 +29,7 @@ from delta_cdc.watermark import Seal, app_id
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from delta_cdc.errors import DeltaCdcError
     from delta_cdc.log.actions import Commit
     from delta_cdc.log.table import DeltaLog, TableState
 
@@ -50,6 +51,7 @@ class Proof:
     :param empty: whether the target holds no row (told only where there is no seal)
     :param was_sealed: whether this pipeline ever sealed the table, taken back or not
     :param commit: the commit that carries ``seal``; None where a :class:`Mirror` proves in its place
+    :param refused: why there is no seal, where the caller can go on without one
     """
 
     seal: Seal | None
@@ -59,6 +61,7 @@ class Proof:
     empty: bool = False
     was_sealed: bool = True
     commit: Commit | None = None
+    refused: DeltaCdcError | None = None
 
 
 @dataclass(frozen=True)
@@ -163,6 +166,7 @@ async def reconcile_async(
     mirror: Callable[[], Any] | None = None,
     declared: bool = False,
     closed: bool = False,
+    forgiven: tuple[type[DeltaCdcError], ...] = (),
 ) -> Proof | None:
     """Find out what the target's log proves about a pipeline.
 
@@ -172,6 +176,8 @@ async def reconcile_async(
     :param declared: the caller vouches for rows without a seal: they are no error, and prove nothing. A seal
         that was there and expired is an error all the same
     :param closed: return the last seal of a pipeline whose target was adopted by another one, too
+    :param forgiven: errors that are none to the caller, who computes all rows anew: such a proof has no seal,
+        but the number that comes next, and the error as ``refused``
     :return: None where no table exists
     :raises TargetReplaced: somebody else replaced, overwrote or truncated the table after our seal
     :raises TargetChangedUnderneath: such an event lies between planning and the newest seal
@@ -189,7 +195,28 @@ async def reconcile_async(
     _refuse_retention(state)
     stored = await log.transaction(app_id(pipeline))
     back = Backwards(log)
+    try:
+        return await _proved(log, back, state, pipeline, stored, mirror, declared=declared, closed=closed)
+    except forgiven as error:
+        number = await _next_number(log, state, stored)
+        return Proof(seal=None, next_number=number, target=state, refused=error)
+
+
+async def _proved(
+    log: DeltaLog,
+    back: Backwards,
+    state: TableState,
+    pipeline: str,
+    stored: int | None,
+    mirror: Callable[[], Any] | None,
+    *,
+    declared: bool,
+    closed: bool,
+) -> Proof:
     walk = await _walk(log, back, state, pipeline) if stored is not None else _Walk()
+    if walk.seal is not None and walk.seal.successor is not None and not closed:
+        # Whatever happened to the table since, it is another pipeline's.
+        raise adopted_by(state, walk.seal)
     if walk.cleaned is not None and stored is not None:
         # A declared state does not help: an initial_load that stays in a DAG would declare an old version.
         proof = _mirrored(walk, state, pipeline, stored, Mirror.from_dict(mirror()) if mirror else None)
@@ -324,10 +351,9 @@ async def _unsealed(
             remedy="use the pipeline name it was built with, name that one in adopt_from, declare the state "
             'of a table made by hand with initial_load {"none_at": V}, or use a target of its own.',
         )
-    number = stored + 1 if stored is not None else await _first_number(log, state)
     return Proof(
         seal=None,
-        next_number=number,
+        next_number=await _next_number(log, state, stored),
         target=state,
         notes=notes,
         empty=empty,
@@ -335,8 +361,10 @@ async def _unsealed(
     )
 
 
-async def _first_number(log: DeltaLog, state: TableState) -> int:
+async def _next_number(log: DeltaLog, state: TableState, stored: int | None) -> int:
     """Every planner of an empty table must come to the same number, so that two loads compete for it."""
+    if stored is not None:
+        return stored + 1
     if state.created_time is not None:
         return state.created_time
     commit = await log.commit(await log.oldest_version())
@@ -474,13 +502,15 @@ def _refuse_replaced(state: TableState, walk: _Walk) -> None:
         raise TargetReplaced(
             f"The target {state.uri} was replaced after version {commit.version}, which carries watermark "
             f"{seal.watermark} of pipeline {seal.pipeline} ({what}).",
-            remedy=f"RESTORE the target to version {intact}, or drop it, so that it is loaded anew.",
+            remedy=f'RESTORE the target to version {intact}; or set on_target_replaced="reload", by which '
+            "its rows are brought to what the source holds; or drop it.",
         )
 
 
 async def _refuse_underneath(back: Backwards, state: TableState, seal: Seal, commit: Commit) -> None:
     planned = seal.step.planned_on
-    if planned is None:
+    # A reset puts new rows in the place of whatever was there.
+    if planned is None or seal.step.kind == "reset":
         return
     for version in range(commit.version - 1, planned.version, -1):
         between = await back.get(version)

@@ -69,7 +69,7 @@ def prepared(spec: S, root: str, storage_options: dict[str, str] | None = None) 
                 spec.source_uri,
                 step.segments,
                 root,
-                at=step.ending_version,
+                at=step.at,
                 storage_options=storage_options,
             ),
         )

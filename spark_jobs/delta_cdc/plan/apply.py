@@ -12,10 +12,13 @@ from delta_cdc.errors import (
     NotInsertOnly,
     RangeNotContiguous,
     SourceHistoryChanged,
+    SourceTableReplaced,
+    VersionsExpired,
 )
 from delta_cdc.log.store import canonical_uri, spark_uri
 from delta_cdc.log.table import DeltaLog, run_sync
-from delta_cdc.plan import ranges
+from delta_cdc.plan import modes, quarantine, ranges
+from delta_cdc.plan.ranges import load_step
 from delta_cdc.plan.request import ApplyRequest, Memory
 from delta_cdc.plan.result import Plan
 from delta_cdc.plan.sight import carrying, look
@@ -48,21 +51,114 @@ async def plan_apply_async(request: ApplyRequest, memory: Memory | None = None) 
     """
     request.check()
     sight = await look(request, memory or Memory())
-    if sight.seal is not None:
-        checks.check_drift(sight.seal, request.options, canonical_uri(request.target))
+    if request.mode == "reset" and sight.proof is not None:
+        return await _reset(request, sight)
+    seal, refused = sight.seal, sight.proof.refused if sight.proof is not None else None
+    if refused is not None:
+        return _worked(request, sight, await modes.reload(request, sight, refused))
+    drifted: tuple[str, ...] = ()
+    if seal is not None:
+        drifted = checks.check_drift(seal, request.options, canonical_uri(request.target), request.on_drift)
+        sight = replace(sight, found=(*sight.found, *drifted))
+    if seal is None:
+        return await _first(request, sight)
+    if request.mode == "repair":
+        return await _repair(request, sight, seal)
+    if request.mode == "reload" or (drifted and request.on_drift == "repair"):
+        return await _reload(request, sight, seal)
+    return await _onwards(request, sight, seal)
+
+
+async def _first(request: ApplyRequest, sight: Sight) -> Plan:
+    """Plan the first commit of a target, whichever mode was asked for: there is nothing to compare with."""
+    if request.mode == "repair":
+        raise modes.nothing_to_repair(request)
     if request.staging is not None:
         return await _from_staging(request, sight, request.staging)
-    if sight.seal is not None:
-        return await _from_watermark(request, sight, sight.seal)
-    return await _load(request, sight)
+    return await _load(*await quarantine.resumed(request, sight))
 
 
+async def _onwards(request: ApplyRequest, sight: Sight, seal: Seal) -> Plan:
+    """Plan what comes after the watermark, or a reload where that is not to be had and a policy says so."""
+    try:
+        if request.staging is None:
+            return await _from_watermark(*await quarantine.resumed(request, sight), seal)
+        await gates.check_identity(sight.log, sight.source, seal)
+    except (SourceTableReplaced, SourceHistoryChanged) as error:
+        if request.on_source_replaced != "reload":
+            raise
+        return _worked(request, sight, await modes.reload(request, sight, error))
+    except VersionsExpired as error:
+        if request.on_versions_expired != "reload":
+            raise
+        return _worked(request, sight, await modes.reload(request, sight, error))
+    return await _from_staging(request, sight, request.staging)
+
+
+# -- modes --------------------------------------------------------------------------------------
+def _worked(request: ApplyRequest, sight: Sight, work: modes.Work) -> Plan:
+    return _planned(request, sight, work.at_end, work.steps, work.notes, work.versions)
+
+
+async def _reload(request: ApplyRequest, sight: Sight, seal: Seal) -> Plan:
+    because: SourceTableReplaced | SourceHistoryChanged | None = None
+    notes: tuple[str, ...] = ()
+    try:
+        identity = await gates.check_identity(sight.log, sight.source, seal)
+        notes = (identity.note,) if identity.note else ()
+    except (SourceTableReplaced, SourceHistoryChanged) as error:
+        if request.on_source_replaced != "reload":
+            raise
+        because = error
+    work = await modes.reload(request, sight, because)
+    return _worked(request, sight, replace(work, notes=(*notes, *work.notes)))
+
+
+async def _repair(request: ApplyRequest, sight: Sight, seal: Seal) -> Plan:
+    asked = _asked(request.options)
+    if asked.is_net:
+        # Which keys have changed is asked, whatever became of them.
+        asked = QueryOptions("full_delta")
+    copies = request.options.source_kind == "snapshot" and not request.options.takes_events
+    try:
+        found = await modes.repair(request, sight, seal, asked, one_by_one=copies)
+    except ChangeFeedDisabled:
+        if checks.needs_history(request.options) or request.options.takes_events:
+            raise
+        # Which keys a version changed is told by its two ends, too.
+        found = await modes.repair(request, sight, seal, asked, one_by_one=True)
+    if isinstance(found, modes.Work):
+        return _worked(request, sight, found)
+    return sight.nothing(seal.watermark, *found.notes)
+
+
+async def _reset(request: ApplyRequest, sight: Sight) -> Plan:
+    """Plan a load in the place of all rows."""
+    assert sight.proof is not None
+    target, refused = canonical_uri(request.target), sight.proof.refused
+    why = f"{refused.message} " if refused is not None else ""
+    plan = await _load(request, sight)
+    assert isinstance(plan.spec, ApplySpec)
+    at = len(sight.before)
+    steps = plan.spec.steps
+    reset = replace(steps[at], kind="reset")
+    spec = replace(plan.spec, steps=(*steps[:at], reset, *steps[at + 1 :]))
+    note = f"{why}All rows of {target} are thrown away and loaded anew (reset)."
+    return replace(plan, spec=spec, notes=(note, *plan.notes))
+
+
+# -- after the watermark ------------------------------------------------------------------------
 async def _from_watermark(request: ApplyRequest, sight: Sight, seal: Seal) -> Plan:
     chosen = await ranges.choose(sight, seal)
     if not isinstance(chosen, ranges.Chosen):
         return await _seal_alone(request, sight, seal, chosen)
     made, said = await _steps(request, sight, chosen, sight.next_number, seal.applied_from)
-    first = replace(made[0], planned_on=sight.planned_on, highest_sequence=seal.highest_sequence)
+    first = replace(
+        made[0],
+        planned_on=sight.planned_on,
+        highest_sequence=seal.highest_sequence,
+        truncate_sequences=seal.truncate_sequences,
+    )
     notes = (*chosen.notes, *said)
     return _planned(request, sight, chosen.at_end, (first, *made[1:]), notes, chosen.versions)
 
@@ -81,6 +177,7 @@ async def _steps(
             applied_from=applied_from,
             versions=request.milestone_versions,
             size=request.milestone_bytes,
+            one_by_one=_is_copied(request.options),
         )
     except ChangeFeedDisabled as error:
         if not request.options.insert_only:
@@ -93,12 +190,22 @@ async def _steps(
 
 
 def _asked(options: ApplyOptions) -> QueryOptions:
-    """Return what of the changes matters: to type 1 their net effect by key, to type 2 each of them."""
-    if options.insert_only:
+    """Return what of the changes matters.
+
+    Of events, which rows came. Else to type 1 their net effect by key, and to type 2 each of them; also to
+    type 1 where a change carries some of the columns only.
+    """
+    if options.insert_only or options.takes_events:
         return QueryOptions("append_only")
-    if options.stored_as_scd_type == 1:
+    if options.stored_as_scd_type == 1 and not options.is_partial:
         return QueryOptions("min_delta", keys=options.keys)
     return QueryOptions("full_delta")
+
+
+def _is_copied(options: ApplyOptions) -> bool:
+    """Tell whether each version is a full copy whose files say nothing of what changed."""
+    every = options.stored_as_scd_type == 2 or options.is_partial
+    return options.source_kind == "snapshot" and not options.takes_events and every
 
 
 def _planned(
@@ -118,6 +225,8 @@ def _planned(
         options=request.options,
         steps=(*sight.before, *steps),
         single_driver=request.single_driver,
+        quarantine_uri=quarantine.location(request.target) if quarantine.is_asked(request) else "",
+        dry_run=request.dry_run,
     )
     ending = spec.steps[-1].ending_version
     return Plan(
@@ -178,7 +287,8 @@ def _load_alone(request: ApplyRequest, sight: Sight, load: Step, at: TableState)
     version = load.ending_version
     checks.check_columns(request.options, at.schema_columns, sight.source.uri, version)
     versions = None if load.is_empty else VersionRange(version, version)
-    return _planned(request, sight, at, (load,), feed_warning(at), versions)
+    warnings = feed_warning(at) if request.options.source_kind == "change_feed" else ()
+    return _planned(request, sight, at, (load,), warnings, versions)
 
 
 def _first_version(request: ApplyRequest, sight: Sight) -> int | None:
@@ -219,28 +329,6 @@ async def _load_before(sight: Sight, first: int, *, declared: bool) -> tuple[Ste
         seal_number=sight.next_number,
         applied_from=0,
         source_commit_hash="",
-        source_columns=at.schema_columns,
-        planned_on=sight.planned_on,
-    )
-    return step, at
-
-
-async def load_step(sight: Sight, version: int, *, declared: bool = False) -> tuple[Step, TableState]:
-    """Return the step that loads a snapshot of a version as one sealed commit, and the source as of it.
-
-    :param declared: no rows: what the target holds counts as that snapshot
-    """
-    at = await sight.at(version)
-    commit = await sight.log.commit(version)
-    if version < sight.source.version:
-        gates.check_retention(commit, sight.source, sight.now_ms)
-    step = Step(
-        kind="declare" if declared else "load",
-        starting_version=version,
-        ending_version=version,
-        seal_number=sight.next_number,
-        applied_from=0,
-        source_commit_hash=commit.sha256,
         source_columns=at.schema_columns,
         planned_on=sight.planned_on,
     )
@@ -298,5 +386,6 @@ async def _from_staging(request: ApplyRequest, sight: Sight, uri: str) -> Plan:
         planned_on=sight.planned_on,
         staging=Staging(spark_uri(uri), commit.version, kind),
         highest_sequence=seal.highest_sequence if seal is not None else None,
+        truncate_sequences=seal.truncate_sequences if seal is not None else (),
     )
     return _planned(request, sight, at, (step,), (), VersionRange(step.starting_version, ending))

@@ -18,7 +18,7 @@ from delta_cdc.properties import CHANGE_FEED, ROW_TRACKING, feed_on, row_id_colu
 from delta_cdc.spec import Segment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from delta_cdc.log.actions import Commit
     from delta_cdc.log.table import DeltaLog, TableState
@@ -36,6 +36,7 @@ IDS_KEPT = "delta.rowTracking.preserved"
 MOST_VERSIONS, MOST_COMPARED = 500, 20
 #: Each segment is a scan of its own in the plan.
 MOST_SEGMENTS = 50
+_COPY = "each version is a full copy, told from the one before it by key"
 
 
 @dataclass(frozen=True)
@@ -106,10 +107,20 @@ class _Version:
         return self.may_carry_over and self.commit.info.tags.get(IDS_KEPT) != "true"
 
 
-async def choose(table: Table, commits: Sequence[Commit], options: QueryOptions) -> Captured:
+async def choose(
+    table: Table,
+    commits: Sequence[Commit],
+    options: QueryOptions,
+    *,
+    left_out: Collection[int] = (),
+    one_by_one: bool = False,
+) -> Captured:
     """Choose the segments of a range; their gates are yet to be passed.
 
     :param commits: of the range, ascending and gap-free
+    :param left_out: versions that are not read
+    :param one_by_one: the two ends of every version that changes data are compared by key, whatever else the
+        table could tell: what its files say is who wrote them, not what changed
     :raises ChangeFeedDisabled: the feed is off in a version, and nothing else can serve
     :raises CaptureUnavailable: the capture that was asked for cannot read a version
     :raises NotInsertOnly: ``added_files`` was asked for, and a commit removes rows
@@ -118,11 +129,14 @@ async def choose(table: Table, commits: Sequence[Commit], options: QueryOptions)
     versions = _trimmed(await _versions(table, commits))
     if not versions:
         return Captured()
+    if one_by_one:
+        changing = [version for version in versions if version.commit.changes_data]
+        return Captured(tuple([await _by_ends(table, [one], "snapshot_diff", _COPY) for one in changing]))
     skipped: list[_Version] = []
     if options.capture == "added_files" and options.on_change_commit == "skip":
         skipped = [version for version in versions if not version.only_adds]
     found: list[Segment] = []
-    for part in _around(versions, skipped):
+    for part in _around(versions, {*left_out, *(version.commit.version for version in skipped)}):
         found += await _segments(table, part, options)
     notes: tuple[str, ...] = ()
     if skipped:
@@ -209,8 +223,7 @@ def _trimmed(versions: list[_Version]) -> list[_Version]:
     return versions[changing[0] : changing[-1] + 1] if changing else []
 
 
-def _around(versions: list[_Version], skipped: list[_Version]) -> list[list[_Version]]:
-    left_out = {version.commit.version for version in skipped}
+def _around(versions: list[_Version], left_out: set[int]) -> list[list[_Version]]:
     groups = groupby(versions, key=lambda version: version.commit.version in left_out)
     parts = [_trimmed(list(group)) for out, group in groups if not out]
     return [part for part in parts if part]

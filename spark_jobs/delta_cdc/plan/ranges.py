@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from delta_cdc import gates
 from delta_cdc.errors import ChangeFeedDisabled, RangeNotContiguous
-from delta_cdc.plan import captures
+from delta_cdc.plan import captures, events
+from delta_cdc.plan.request import ApplyRequest
 from delta_cdc.spec import Step
 from delta_cdc.versions import VersionRange
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from delta_cdc.log.actions import Commit
     from delta_cdc.log.table import TableState
     from delta_cdc.plan.sight import Sight
     from delta_cdc.spec import QueryOptions
     from delta_cdc.watermark import Seal
+
+    Read = Callable[[int, int], Awaitable[tuple[Commit, ...]]]
 
 _CHUNK = 64
 
@@ -43,11 +47,13 @@ class Chosen:
     """A range with changes that passed its gates.
 
     :param at_end: the source as of the range's end
+    :param arrivals: what the commits say beside, where the source is a table of events
     """
 
     commits: tuple[Commit, ...]
     at_end: TableState
     notes: tuple[str, ...]
+    arrivals: events.Arrivals | None = field(default=None, repr=False, compare=False)
 
     @property
     def versions(self) -> VersionRange:
@@ -88,8 +94,9 @@ async def choose_after(sight: Sight, watermark: int, ending: int, notes: tuple[s
     request, uri = sight.request, sight.source.uri
     # A pinned end is what an earlier try made of the same limits.
     free = sight.pinned_end is None
+    arrivals = arrivals_of(sight)
     commits = await _up_to(
-        sight,
+        reader(sight, arrivals),
         watermark + 1,
         ending,
         request.max_versions if free else None,
@@ -100,7 +107,22 @@ async def choose_after(sight: Sight, watermark: int, ending: int, notes: tuple[s
         text = f"No commit in versions {commits[0].version}-{last.version} of {uri} changes data."
         return Nothing(last.version, last.sha256, (*notes, text), commits)
     said = await gates.check_schema(sight.log, commits)
-    return Chosen(commits, await sight.at(last.version), (*notes, *said))
+    return Chosen(commits, await sight.at(last.version), (*notes, *said), arrivals)
+
+
+def arrivals_of(sight: Sight) -> events.Arrivals | None:
+    """Return what reads the source's commits where it is a table of events, else None."""
+    request = sight.request
+    if not isinstance(request, ApplyRequest) or not request.options.takes_events:
+        return None
+    return events.Arrivals(sight.log, sight.source)
+
+
+def reader(sight: Sight, arrivals: events.Arrivals | None) -> Read:
+    """Return what reads the commits of a range."""
+    if arrivals is not None:
+        return arrivals.read
+    return lambda starting, ending: gates.read_range(sight.log, starting, ending)
 
 
 def _ending(sight: Sight, committed: int) -> tuple[int, tuple[str, ...]]:
@@ -144,6 +166,30 @@ def refuse_beyond(sight: Sight) -> None:
         )
 
 
+# -- a snapshot ---------------------------------------------------------------------------------
+async def load_step(sight: Sight, version: int, *, declared: bool = False) -> tuple[Step, TableState]:
+    """Return the step that loads a snapshot of a version as one sealed commit, and the source as of it.
+
+    :param declared: no rows: what the target holds counts as that snapshot
+    """
+    at = await sight.at(version)
+    commit = await sight.log.commit(version)
+    if version < sight.source.version:
+        gates.check_retention(commit, sight.source, sight.now_ms)
+    step = Step(
+        kind="declare" if declared else "load",
+        starting_version=version,
+        ending_version=version,
+        seal_number=sight.next_number,
+        applied_from=0,
+        source_commit_hash=commit.sha256,
+        source_columns=at.schema_columns,
+        planned_on=sight.planned_on,
+        horizons=events.horizon_at(at) if arrivals_of(sight) is not None else (),
+    )
+    return step, at
+
+
 # -- milestones ---------------------------------------------------------------------------------
 def milestones(
     commits: tuple[Commit, ...], versions: int | None, size: int | None
@@ -180,16 +226,16 @@ def milestones(
 
 
 async def _up_to(
-    sight: Sight, starting: int, ending: int, versions: int | None, size: int | None
+    read: Read, starting: int, ending: int, versions: int | None, size: int | None
 ) -> tuple[Commit, ...]:
     """Read the commits of a range, no further than its first milestone needs."""
     if versions is None and size is None:
-        return await gates.read_range(sight.log, starting, ending)
+        return await read(starting, ending)
     commits: tuple[Commit, ...] = ()
     batch = _CHUNK if versions is None else min(versions + 1, _CHUNK)
     while not commits or commits[-1].version < ending:
         after = commits[-1].version + 1 if commits else starting
-        commits += await gates.read_range(sight.log, after, min(ending, after + batch - 1))
+        commits += await read(after, min(ending, after + batch - 1))
         parts = milestones(commits, versions, size)
         if len(parts) > 1:
             return parts[0]
@@ -205,8 +251,9 @@ async def steps(
     *,
     number: int,
     applied_from: int,
-    versions: int | None,
-    size: int | None,
+    versions: int | None = None,
+    size: int | None = None,
+    one_by_one: bool = False,
 ) -> tuple[tuple[Step, ...], tuple[str, ...]]:
     """Return one step per milestone, and what is to be said about how they are read.
 
@@ -214,11 +261,14 @@ async def steps(
     :param number: the seal number of the first one
     :param versions: the milestones' limit, see :func:`milestones`
     :param size: bytes, likewise
+    :param one_by_one: see :func:`delta_cdc.plan.captures.choose`
     """
     made: list[Step] = []
     notes: list[str] = []
-    for part in milestones(chosen.commits, versions, size):
-        async for commits, captured in _within_limits(sight, chosen, part, options):
+    horizons = chosen.arrivals.horizons if chosen.arrivals is not None else {}
+    parts = [one for part in milestones(chosen.commits, versions, size) for one in events.cut(part, horizons)]
+    for part in parts:
+        async for commits, captured in _within_limits(sight, chosen, part, options, one_by_one=one_by_one):
             last = commits[-1]
             notes += captured.notes
             made.append(
@@ -232,26 +282,34 @@ async def steps(
                     source_columns=await _columns_at(sight, chosen, last.version),
                     planned_on=None,
                     segments=captured.segments,
+                    horizons=events.horizon_of(commits, horizons),
                 )
             )
     return tuple(made), tuple(notes)
 
 
 async def _within_limits(
-    sight: Sight, chosen: Chosen, commits: tuple[Commit, ...], options: QueryOptions
+    sight: Sight,
+    chosen: Chosen,
+    commits: tuple[Commit, ...],
+    options: QueryOptions,
+    *,
+    one_by_one: bool,
 ) -> AsyncIterator[tuple[tuple[Commit, ...], captures.Captured]]:
     """Yield a milestone, cut where reading it would take a plan that no driver should hold."""
     table = captures.Table(sight.log, chosen.at_end, sight.source, sight.now_ms)
     await table.look_up_times(commits)
+    left_out = chosen.arrivals.left_out if chosen.arrivals is not None else set()
+    choose = partial(captures.choose, left_out=left_out, one_by_one=one_by_one)
     while commits:
         part = captures.window(commits, options)
         table = replace(table, at_end=await _state_at(sight, chosen, part[-1].version))
-        captured = await captures.choose(table, part, options)
+        captured = await choose(table, part, options)
         too_much = captures.beyond_limits(captured.segments, part, scratch=sight.request.scratch)
         if too_much is not None:
             part = part[: too_much - part[0].version]
             table = replace(table, at_end=await _state_at(sight, chosen, part[-1].version))
-            captured = await captures.choose(table, part, options)
+            captured = await choose(table, part, options)
         await captures.pass_gates(table, captured.segments, part)
         yield part, captured
         commits = commits[len(part) :]

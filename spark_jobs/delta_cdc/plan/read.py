@@ -15,7 +15,8 @@ from delta_cdc.errors import (
 from delta_cdc.log.store import canonical_uri, spark_uri
 from delta_cdc.log.table import DeltaLog, run_sync
 from delta_cdc.plan import ranges
-from delta_cdc.plan.apply import feed_warning, load_step
+from delta_cdc.plan.apply import feed_warning
+from delta_cdc.plan.ranges import load_step
 from delta_cdc.plan.request import Memory
 from delta_cdc.plan.result import Plan
 from delta_cdc.plan.sight import look

@@ -13,9 +13,11 @@ from delta_cdc.options import check_options
 from delta_cdc.spec import QueryOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from delta_cdc.spec import ApplyOptions
+
+    Rules = Iterator[tuple[bool, str, str]]
 
 _BOUNDS = (
     "adopt_from",
@@ -139,12 +141,20 @@ class ApplyRequest(Request):
                 )
         self._check_initial_load()
         self._check_staging()
+        for refused, what, remedy in (*_modes(self), *_repairs(self), *_policies(self)):
+            if refused:
+                raise checks.invalid(what, remedy)
 
     def _check_staging(self) -> None:
         """A staged batch is applied as a whole, so what would change it can only be told to the read."""
         if self.staging is None:
             return
         names = [name for name in _BOUNDS if getattr(self, name) is not None]
+        if self.options.source_kind != "change_feed":
+            raise checks.invalid(
+                f"staging and source_kind {self.options.source_kind!r} are given",
+                "leave staging out: what is staged are changes of a table.",
+            )
         if names:
             raise InvalidConfiguration(
                 f"staging and {', '.join(names)} are given.",
@@ -169,6 +179,100 @@ class ApplyRequest(Request):
                 f"initial_load {load!r} and staging are both given.",
                 remedy="the first batch of a staging table is a snapshot; leave initial_load out.",
             )
+
+
+_MODES = ("incremental", "repair", "reload", "reset")
+_LIMITS = ("max_versions", "max_bytes", "milestone_versions", "milestone_bytes")
+_STARTS = ("starting_version", "starting_timestamp")
+_POLICIES = ("on_source_replaced", "on_target_replaced", "on_versions_expired")
+
+
+def _modes(r: ApplyRequest) -> Rules:
+    """Yield what a mode does not go with: whether it is so, what is said, and the remedy."""
+    mode = r.mode
+    yield mode not in _MODES, f"mode is {mode!r}", f"use one of {', '.join(_MODES)}."
+    yield (
+        mode != "reset" and r.discard_history,
+        f"discard_history is given with mode {mode!r}",
+        "leave it out: only a reset throws history away.",
+    )
+    yield (
+        mode == "reset" and r.options.stored_as_scd_type == 2 and not r.discard_history,
+        "mode is 'reset' for a target of SCD type 2, and its history would be lost",
+        "set discard_history where it may go; mode 'reload' keeps it.",
+    )
+    yield (
+        mode == "reset" and r.declares_state,
+        f"mode is 'reset' and initial_load is {r.initial_load!r}",
+        "leave one of them out: what is there is thrown away, or declared.",
+    )
+    if mode == "incremental":
+        return
+    limits = [name for name in _LIMITS if getattr(r, name) is not None]
+    yield (
+        bool(limits),
+        f"{', '.join(limits)} and mode {mode!r} are given",
+        "leave them out: it is done in one commit.",
+    )
+    yield (
+        r.staging is not None,
+        f"staging and mode {mode!r} are given",
+        "leave staging out: a staged batch holds changes, and this reads the source itself.",
+    )
+    yield (
+        mode == "reload" and any(getattr(r, name) is not None for name in _STARTS),
+        "a start and mode 'reload' are given",
+        "leave the start out: all keys are compared; some of them are by mode 'repair'.",
+    )
+
+
+def _repairs(r: ApplyRequest) -> Rules:
+    """Yield what a repair does not go with, likewise."""
+    starts = any(getattr(r, name) is not None for name in _STARTS)
+    ends = r.ending_version is not None or r.ending_timestamp is not None
+    if r.mode != "repair":
+        given = r.repair_keys is not None or r.repair_quarantined
+        yield (
+            given,
+            f"repair_keys or repair_quarantined is given with mode {r.mode!r}",
+            "set mode to 'repair', or leave them out.",
+        )
+        return
+    what_to_name = (
+        "name the versions whose keys are computed again, from starting_version to ending_version or the "
+        "watermark; or the keys (repair_keys); or those in quarantine (repair_quarantined)."
+    )
+    named = [starts or ends, r.repair_keys is not None, r.repair_quarantined]
+    yield (
+        named.count(True) != 1 or (ends and not starts),
+        "mode is 'repair', and not exactly one of a range, repair_keys and repair_quarantined is given",
+        what_to_name,
+    )
+    yield (
+        r.repair_keys is not None and not r.repair_keys.strip(),
+        "repair_keys is empty",
+        "give a predicate over the key columns; true stands for all keys.",
+    )
+
+
+def _policies(r: ApplyRequest) -> Rules:
+    """Yield policies that are none, or that cannot be kept."""
+    yield (
+        r.on_drift not in ("fail", "accept", "repair"),
+        f"on_drift is {r.on_drift!r}",
+        "use one of fail, accept, repair.",
+    )
+    for name in _POLICIES:
+        value = getattr(r, name)
+        yield value not in ("fail", "reload"), f"{name} is {value!r}", "use 'fail' or 'reload'."
+    by_key = [f"mode {r.mode!r}"] if r.mode in ("repair", "reload") else []
+    by_key += [f"{name} 'reload'" for name in _POLICIES if getattr(r, name) == "reload"]
+    by_key += ["on_drift 'repair'"] if r.on_drift == "repair" else []
+    yield (
+        r.options.insert_only and bool(by_key),
+        f"insert_only and {', '.join(by_key)} are given",
+        "give keys and drop insert_only: without keys rows cannot be compared; mode 'reset' loads anew.",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

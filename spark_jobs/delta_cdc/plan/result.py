@@ -69,6 +69,9 @@ def _told(step: Step) -> str:
     what = {
         "load": f"the snapshot of version {step.ending_version}",
         "apply": versions,
+        "reload": f"the difference to version {step.ending_version}",
+        "reset": f"the snapshot of version {step.ending_version} in the place of all rows",
+        "repair": _repaired(step),
         "declare": f"no rows: what is there counts as version {step.ending_version}",
         "reseal": f"no rows: the watermark {step.ending_version} under a new seal",
         "adopt": f"no rows: the watermark {step.ending_version} of the pipeline that built the target",
@@ -76,11 +79,21 @@ def _told(step: Step) -> str:
         "complete": f"no rows: the batch, {versions}, is complete",
         "commit": f"no rows: everything up to version {step.ending_version} has arrived",
     }[step.kind]
-    if step.kind == "load" and step.is_empty:
+    if step.kind in ("load", "reset") and step.is_empty:
         what = "no rows: a table without rows, before version 0"
     if step.successor is not None:
         what = f"no rows: the last seal of {step.pipeline}, which {step.successor} goes on from"
     return f"{what}, seal {step.seal_number}"
+
+
+def _repaired(step: Step) -> str:
+    """Return which keys a repair computes again."""
+    keys = f"that {step.starting_version}-{step.ending_version} changed"
+    if step.keys_where is not None:
+        keys = f"where {step.keys_where}"
+    elif step.replayed:
+        keys = "in quarantine"
+    return f"the keys {keys}, as of version {step.at}"
 
 
 def segment_lines(name: str, segments: Iterable[Segment]) -> Iterator[tuple[str, str]]:

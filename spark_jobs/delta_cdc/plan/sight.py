@@ -7,7 +7,14 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from delta_cdc.errors import PipelineAdopted, RangeNotContiguous, TargetWithoutProof
+from delta_cdc.errors import (
+    PipelineAdopted,
+    ProofExpired,
+    RangeNotContiguous,
+    TargetChangedUnderneath,
+    TargetReplaced,
+    TargetWithoutProof,
+)
 from delta_cdc.log.table import DeltaLog
 from delta_cdc.plan.request import ApplyRequest, epoch_ms
 from delta_cdc.plan.result import Plan
@@ -19,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from typing import Literal
 
+    from delta_cdc.errors import DeltaCdcError
     from delta_cdc.log.table import TableState
     from delta_cdc.plan.request import Memory, Request
     from delta_cdc.watermark import Seal
@@ -110,7 +118,8 @@ async def look(
         ending=await _end(request, log, source),
         pinned_end=memory.end(key),
     )
-    if isinstance(request, ApplyRequest) and request.adopt_from is not None:
+    takes_over = proof is None or proof.refused is None
+    if isinstance(request, ApplyRequest) and request.adopt_from is not None and takes_over:
         target = DeltaLog(request.target, request.storage_options)
         return await _adopted(sight, target, request.adopt_from)
     return sight
@@ -122,14 +131,29 @@ async def _proved_by_target(request: Request, memory: Memory) -> Proof | None:
     adopts = isinstance(request, ApplyRequest) and request.adopt_from is not None
     declared = adopts or (isinstance(request, ApplyRequest) and request.declares_state)
     return await reconcile_async(
-        target, request.pipeline, mirror=memory.mirror, declared=declared, closed=adopts
+        target,
+        request.pipeline,
+        mirror=memory.mirror,
+        declared=declared,
+        closed=adopts,
+        forgiven=_forgiven(request),
     )
+
+
+def _forgiven(request: Request) -> tuple[type[DeltaCdcError], ...]:
+    """Return what is no obstacle to a request, because it computes all rows of the target anew."""
+    if not isinstance(request, ApplyRequest):
+        return ()
+    if request.mode == "reset":
+        return (TargetReplaced, TargetWithoutProof, TargetChangedUnderneath, ProofExpired)
+    return (TargetReplaced,) if request.on_target_replaced == "reload" else ()
 
 
 def _refuse_declared_again(request: Request, proof: Proof | None) -> None:
     """A declaration is for the rows that were there before the first seal, once."""
     declared = isinstance(request, ApplyRequest) and request.declares_state
-    if declared and proof is not None and proof.seal is None and proof.was_sealed:
+    lost = proof is not None and proof.seal is None and proof.refused is None
+    if declared and lost and proof is not None and proof.was_sealed:
         raise TargetWithoutProof(
             f"The target {proof.target.uri} (version {proof.target.version}) was restored to before the "
             f"first seal of pipeline {request.pipeline}, whose state was declared with initial_load.",
@@ -185,6 +209,7 @@ def carrying(seal: Seal, kind: Literal["reseal", "adopt"]) -> Step:
         source_commit_hash=seal.source_commit_hash,
         source_columns=(),
         highest_sequence=seal.highest_sequence,
+        truncate_sequences=seal.truncate_sequences,
         configuration=seal.configuration,
     )
 

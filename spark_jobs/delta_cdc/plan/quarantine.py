@@ -1,0 +1,89 @@
+"""What the quarantine, a table beside the target, says of a try that died between its two commits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from delta_cdc.errors import NotADeltaTable, TableNotFound
+from delta_cdc.log.store import spark_uri
+from delta_cdc.log.table import DeltaLog
+from delta_cdc.reconcile import Backwards, seal_of
+from delta_cdc.watermark import app_id
+
+if TYPE_CHECKING:
+    from delta_cdc.log.table import TableState
+    from delta_cdc.plan.request import ApplyRequest
+    from delta_cdc.plan.sight import Sight
+    from delta_cdc.watermark import Seal
+
+_SUFFIX = "__quarantine"
+
+
+def location(target: str) -> str:
+    """Return where the quarantine of a target lies, as Spark names it: beside it."""
+    return f"{spark_uri(target).rstrip('/')}{_SUFFIX}"
+
+
+def is_asked(request: ApplyRequest) -> bool:
+    """Tell whether a request has anything to do with a quarantine."""
+    return request.options.quarantines or request.repair_quarantined
+
+
+async def resumed(request: ApplyRequest, sight: Sight) -> tuple[ApplyRequest, Sight]:
+    """Return what is asked and seen, its end fixed to what a try that wrote to the quarantine and died had.
+
+    Its rows stand under the number that comes next in the target. The end that it had is taken again, so that
+    what it took out is taken out by the commit that follows, and by no other.
+
+    :raises CorruptLog: the quarantine's log is damaged
+    """
+    begun = await _begun(request, sight)
+    if begun is None:
+        return request, sight
+    ending = begun.step.ending_version
+    note = (
+        f"An earlier try has written what versions {begun.step.starting_version}-{ending} of "
+        f"{sight.source.uri} leave in quarantine, but did not commit them: they are applied now."
+    )
+    limited = replace(request, milestone_versions=None, milestone_bytes=None)
+    return limited, replace(
+        sight, request=limited, ending=None, pinned_end=ending, found=(*sight.found, note)
+    )
+
+
+async def _begun(request: ApplyRequest, sight: Sight) -> Seal | None:
+    if request.mode != "incremental" or request.staging is not None or not is_asked(request):
+        return None
+    log = DeltaLog(location(request.target), request.storage_options)
+    state = await state_of(log)
+    if state is None or await log.transaction(app_id(request.pipeline)) != sight.next_number:
+        return None
+    seal = await _newest(log, state, request.pipeline)
+    if seal is None or seal.number != sight.next_number or seal.step.ending_version > sight.source.version:
+        return None
+    follows = sight.seal is None or seal.step.starting_version == sight.seal.watermark + 1
+    kind = "load" if sight.seal is None else "apply"
+    return seal if follows and seal.step.kind == kind else None
+
+
+async def state_of(log: DeltaLog) -> TableState | None:
+    """Return the quarantine's state; None where nothing was ever put into it."""
+    try:
+        return await log.snapshot()
+    except (TableNotFound, NotADeltaTable):
+        if await log.left_over():
+            return None
+        raise
+
+
+async def _newest(log: DeltaLog, state: TableState, pipeline: str) -> Seal | None:
+    back = Backwards(log)
+    for version in range(state.version, -1, -1):
+        commit = await back.get(version)
+        if commit is None:
+            return None
+        seal = seal_of(commit, pipeline)
+        if seal is not None:
+            return seal
+    return None
