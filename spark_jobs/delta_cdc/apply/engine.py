@@ -6,9 +6,9 @@ import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
-from delta_cdc import phases
+from delta_cdc import checks, phases
+from delta_cdc.apply import again, from_events, from_feed, layout, load, quarantine
 from delta_cdc.apply import batch as b
-from delta_cdc.apply import from_feed, layout, load
 from delta_cdc.apply.commit import (
     Outcome,
     Seen,
@@ -53,6 +53,8 @@ def run(spark: SparkSession, spec: ApplySpec) -> JobResult:
     feed.refuse_forbidden_confs(spark)
     refuse_unsafe_log_store(spark, spec.target_uri, single_driver=spec.single_driver)
     session = private_session(spark)
+    if spec.dry_run:
+        return _dry_run(session, spec)
     counts: dict[str, int] = {}
     previous: _Done | None = None
     for step in spec.steps:
@@ -67,6 +69,21 @@ def run(spark: SparkSession, spec: ApplySpec) -> JobResult:
         done = previous.work.counts
         counts = {name: counts.get(name, 0) + done.get(name, 0) for name in {**counts, **done}}
     return JobResult(status="committed", counts=counts)
+
+
+def _dry_run(session: SparkSession, spec: ApplySpec) -> JobResult:
+    """Find out what the first step with rows would do. What comes after it depends on its commit."""
+    step = next((step for step in spec.steps if step.kind not in ("adopt", "reseal")), spec.steps[0])
+    work = _prepare(session, spec, step)
+    if work.merge is not None:
+        statement, counts = work.merge.statement, work.merge.counted(session)
+    else:
+        inserted = work.inserts.count() if work.inserts is not None else 0
+        verb = "REPLACE ALL ROWS OF" if step.kind == "reset" else "APPEND TO"
+        statement, counts = f"{verb} {table(spec.target_uri)}: {inserted} rows", {"inserted": inserted}
+    more = len(spec.steps) - 1 - spec.steps.index(step)
+    told = f"{_told(spec, step)}; {more} more commit(s) would follow" if more else _told(spec, step)
+    return JobResult("planned", {**counts, **work.counts}, told, statements=(statement,))
 
 
 def _following(session: SparkSession, spec: ApplySpec, step: Step, previous: _Done) -> Step | str:
@@ -104,10 +121,16 @@ def _run_step(session: SparkSession, spec: ApplySpec, step: Step) -> _Done:
         reason = overtaken(session, spec.target_uri, step.planned_on, seen)
         if reason is not None:
             return _Done(step, Outcome("stale", message=reason), work)
+    seal = _seal(spec, step, work)
+    if work.quarantined is not None:
+        reason = quarantine.write(session, spec, step, seal, work.quarantined)
+        if reason is not None:
+            return _Done(step, Outcome("stale", message=reason), work)
+        phases.reached("quarantined")
     known = ", ".join(f"{count} {name}" for name, count in work.counts.items())
     log.info("committing %s to %s (%s)", what, spec.target_uri, known or "append")
     try:
-        outcome = commit(session, _seal(spec, step, work), work.write)
+        outcome = commit(session, seal, work.write)
     except Exception as error:
         # A key that is there against expectation: or the target is no longer the one that was looked at.
         reason = _overtaken_since(session, spec, step) if b.DUPLICATE_MARK in str(error) else None
@@ -122,10 +145,17 @@ def _run_step(session: SparkSession, spec: ApplySpec, step: Step) -> _Done:
 
 def _told(spec: ApplySpec, step: Step) -> str:
     if step.kind == "apply":
-        return f"versions {step.starting_version}-{step.ending_version} of {spec.source_uri}"
-    if step.kind == "load" and not step.is_empty:
-        return f"a snapshot of version {step.ending_version} of {spec.source_uri}"
+        return f"{_range(step)} of {spec.source_uri}"
+    if step.kind in ("load", "reset", "reload") and not step.is_empty:
+        return f"a {step.kind} of version {step.ending_version} of {spec.source_uri}"
+    if step.kind == "repair":
+        chosen = step.keys_where or ("what is quarantined" if step.replayed else "")
+        return f"a repair of {chosen or _range(step)} of {spec.source_uri}"
     return f"a seal without rows for version {step.ending_version} of {spec.source_uri}"
+
+
+def _range(step: Step) -> str:
+    return f"versions {step.starting_version}-{step.ending_version}"
 
 
 def _overtaken_since(session: SparkSession, spec: ApplySpec, step: Step) -> str | None:
@@ -146,17 +176,28 @@ def _tidy(session: SparkSession, spec: ApplySpec, step: Step, shape: Shape | Non
         if step.staging is not None:
             # The batch is in the target; what is read again from here on comes from a newer batch's version.
             session.sql(f"DELETE FROM {table(step.staging.uri)}")
+        if step.replayed:
+            quarantine.forget(session, spec.quarantine_uri, spec.pipeline, step.seal_number)
     except Exception as error:  # noqa: BLE001 - optional work after a commit must not fail the commit
         log.warning("after the commit to %s: %s", spec.target_uri, first_line(error))
 
 
 def _prepare(session: SparkSession, spec: ApplySpec, step: Step) -> Work:
     if step.kind in ("load", "declare", "reset"):
-        return load.load(session, spec, step)
+        takes_events = spec.options.takes_events and not spec.options.insert_only
+        return from_events.first(session, spec, step) if takes_events else load.load(session, spec, step)
+    if step.kind == "reload":
+        return again.reload(session, spec, step)
+    if step.kind == "repair":
+        return again.repair(session, spec, step)
     if step.kind != "apply":
         return _seal_alone(session, spec, step)
     if spec.options.insert_only:
         return from_feed.append(session, spec, step)
+    if spec.options.takes_events:
+        return from_events.apply(session, spec, step)
+    if spec.options.is_partial:
+        return from_events.apply_states(session, spec, step)
     return from_feed.merge(session, spec, step)
 
 
@@ -197,27 +238,8 @@ def _seal(spec: ApplySpec, step: Step, work: Work) -> Seal:
 
 
 def _configuration(options: ApplyOptions, shape: Shape) -> dict[str, object]:
-    sequence = shape.sequence_type
+    sequence = shape.order_type
     return {
-        "keys": list(options.keys),
-        "scd_type": options.stored_as_scd_type,
+        **checks.described(options),
         "sequence_by_type": sequence.simpleString() if sequence is not None else None,
-        "tracked": {
-            "include": _listed(options.track_history_column_list),
-            "except": _listed(options.track_history_except_column_list),
-        },
-        "where": options.where,
-        "select": list(options.select),
-        "partition_by": dict(options.partition_by),
-        **_history_columns(options),
     }
-
-
-def _history_columns(options: ApplyOptions) -> dict[str, str]:
-    if options.stored_as_scd_type != 2:
-        return {}
-    return {"start_column": options.start_column, "end_column": options.end_column}
-
-
-def _listed(columns: tuple[str, ...] | None) -> list[str] | None:
-    return None if columns is None else list(columns)

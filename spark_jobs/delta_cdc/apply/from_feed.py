@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from delta_cdc.apply import rows, scd1, scd2, schema
+from delta_cdc.apply import batch as b
+from delta_cdc.apply import quarantine, rows, scd1, scd2, schema
 from delta_cdc.apply.sequences import greater
 from delta_cdc.apply.work import Work
 from delta_cdc.changes import feed, states
 from delta_cdc.changes import rows as captured
-from delta_cdc.errors import NotInsertOnly
+from delta_cdc.errors import NotInsertOnly, NullKey, NullSequence
 from delta_cdc.sql import quote
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from delta_cdc.apply.rows import Shape
     from delta_cdc.spec import ApplySpec, Step
@@ -24,21 +26,29 @@ log = logging.getLogger(__name__)
 
 def change_rows(session: SparkSession, spec: ApplySpec, step: Step) -> tuple[DataFrame, Shape]:
     """Return the change rows of a step, filtered and projected, and their shape."""
-    columns = step.source_columns
-    if step.staging is not None:
-        source_rows = captured.staged_rows(session, step.staging, columns)
-    else:
-        source_rows = captured.change_rows(
-            session,
-            spec.source_uri,
-            step.segments,
-            columns,
-            at=step.ending_version,
-            slices_uri=spec.slices_uri,
-        )
+    source_rows = read(session, spec, step)
     sequenced = rows.with_sequence(source_rows, spec.options)
-    found = rows.projected(sequenced, spec.options, (*feed.METADATA_COLUMNS, feed.ORDER, states.SEQUENCE))
-    return found, rows.shape_of(found, source_rows, spec.options, spec.source_uri)
+    kept = [*feed.METADATA_COLUMNS, feed.ORDER, states.SEQUENCE]
+    if spec.options.on_invalid == "quarantine":
+        sequenced = quarantine.with_raw(sequenced, step.source_columns)
+        kept.append(quarantine.RAW)
+    found = rows.projected(sequenced, spec.options, kept)
+    shape = rows.shape_of(found.drop(quarantine.RAW), source_rows, spec.options, spec.source_uri)
+    return found, shape
+
+
+def read(session: SparkSession, spec: ApplySpec, step: Step) -> DataFrame:
+    """Return the change rows of a step as they are."""
+    if step.staging is not None:
+        return captured.staged_rows(session, step.staging, step.source_columns)
+    return captured.change_rows(
+        session,
+        spec.source_uri,
+        step.segments,
+        step.source_columns,
+        at=step.at,
+        slices_uri=spec.slices_uri,
+    )
 
 
 def _versions(step: Step) -> str:
@@ -47,10 +57,24 @@ def _versions(step: Step) -> str:
 
 def merge(session: SparkSession, spec: ApplySpec, step: Step) -> Work:
     """Prepare the MERGE of a range of changes."""
-    options, source, versions = spec.options, spec.source_uri, _versions(step)
     found, shape = change_rows(session, spec, step)
-    evolve = schema.check_target(session, spec, schema.target_schema(shape, options))
+    evolve = schema.check_target(session, spec, schema.target_schema(shape, spec.options))
     events = states.version_states(found, shape.keys, shape.values)
+    try:
+        return _merge(session, spec, step, events, shape, evolve=evolve)
+    except (NullKey, NullSequence):
+        if spec.options.on_invalid != "quarantine":
+            raise
+    # Only a range that has such rows pays for looking for them.
+    events, aside = _without_invalid(found, shape, spec, step)
+    work = _merge(session, spec, step, events, shape, evolve=evolve)
+    return replace(work, quarantined=aside, counts={**work.counts, "quarantined": aside.count()})
+
+
+def _merge(
+    session: SparkSession, spec: ApplySpec, step: Step, events: DataFrame, shape: Shape, *, evolve: bool
+) -> Work:
+    options, source, versions = spec.options, spec.source_uri, _versions(step)
     highest = step.highest_sequence
     if options.stored_as_scd_type == 1:
         net = scd1.net_changes(events, shape, soft=rows.marks_deletes(options))
@@ -69,6 +93,41 @@ def merge(session: SparkSession, spec: ApplySpec, step: Step) -> Work:
     log.debug("%s", statement.statement)
     counts = {name: batch.totals[name] for name in kept}
     return Work(lambda: statement.run(session), counts, highest, shape, merge=statement)
+
+
+def _without_invalid(
+    found: DataFrame, shape: Shape, spec: ApplySpec, step: Step
+) -> tuple[DataFrame, DataFrame]:
+    """Take out states that nobody could find again, and events without a place in their key's history.
+
+    :return: the states per key and version that stay; rows for the quarantine
+    """
+    from pyspark.sql import functions as F
+
+    def aside(
+        rows: DataFrame, reason: str, event: str | Column, version: str = feed.COMMIT_VERSION
+    ) -> DataFrame:
+        return quarantine.rows(
+            rows,
+            spec=spec,
+            step=step,
+            reason=F.lit(reason),
+            keys=shape.keys,
+            sequence=F.lit(None),
+            event=F.col(event) if isinstance(event, str) else event,
+            commit_version=F.col(version),
+        )
+
+    null_key = b.null_key(shape)
+    out = aside(found.where(null_key & feed.is_after()), quarantine.NULL_KEY, quarantine.RAW)
+    events = states.version_states(found.where(~null_key), shape.keys, (*shape.values, quarantine.RAW))
+    if shape.sequence_type is not None:
+        events = scd2.classified(events, shape)
+        raw = [F.col(state).getField(quarantine.RAW) for state in (states.AFTER, states.BEFORE)]
+        lost = events.where(scd2.lacks_sequence())
+        out = out.union(aside(lost, quarantine.NULL_SEQUENCE, F.coalesce(*raw), feed.ORDER))
+        events = scd2.in_order_only(events, shape)
+    return events, out.localCheckpoint()
 
 
 def append(session: SparkSession, spec: ApplySpec, step: Step) -> Work:
@@ -93,4 +152,4 @@ def append(session: SparkSession, spec: ApplySpec, step: Step) -> Work:
         )
     values = found.select(*[quote(name) for name in shape.values])
     writer = values.write.format("delta").mode("append").option("mergeSchema", "true")
-    return Work(lambda: writer.save(spec.target_uri), {}, None, shape)
+    return Work(lambda: writer.save(spec.target_uri), {}, None, shape, inserts=values)

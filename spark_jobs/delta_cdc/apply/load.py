@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from delta_cdc.apply import batch as b
-from delta_cdc.apply import layout, rows, schema
+from delta_cdc.apply import layout, quarantine, rows, schema
 from delta_cdc.apply.sequences import as_text
 from delta_cdc.apply.work import Work
 from delta_cdc.changes import feed, states
+from delta_cdc.errors import NullKey, NullSequence
 from delta_cdc.sql import PLAN_PREFIX, quote
 
 if TYPE_CHECKING:
@@ -42,15 +43,50 @@ def load(session: SparkSession, spec: ApplySpec, step: Step) -> Work:
         moment = F.lit(None).cast("timestamp")
     stamped = stamped.withColumn(feed.COMMIT_TIMESTAMP, moment)
     sequenced = rows.with_sequence(stamped, options)
-    found = rows.projected(sequenced, options, (*feed.METADATA_COLUMNS, states.SEQUENCE))
+    kept = (*feed.METADATA_COLUMNS, states.SEQUENCE)
+    found = rows.projected(sequenced, options, kept)
     shape = rows.shape_of(found, source_rows, options, spec.source_uri)
-    counts, highest = _checked_snapshot(found, shape, spec, version)
+    aside = None
+    try:
+        counts, highest = _checked_snapshot(found, shape, spec, version)
+    except (NullKey, NullSequence):
+        if options.on_invalid != "quarantine":
+            raise
+        told = quarantine.with_raw(sequenced, step.source_columns)
+        found, aside = _without_invalid(
+            rows.projected(told, options, (*kept, quarantine.RAW)), shape, spec, step
+        )
+        counts, highest = _checked_snapshot(found, shape, spec, version)
+        counts["quarantined"] = aside.count()
     target_rows = as_target(found, shape, options)
     if step.planned_on is not None and step.kind != "reset":
         schema.check_target(session, spec, target_rows.schema)
         if step.is_empty and shape.sequence_type is not None:
             highest = _highest_in_target(session, spec, shape.sequence_type)
-    return Work(write_step(spec, step, target_rows, shape), counts, highest, shape)
+    write = write_step(spec, step, target_rows, shape)
+    return Work(write, counts, highest, shape, inserts=target_rows, quarantined=aside)
+
+
+def _without_invalid(
+    found: DataFrame, shape: Shape, spec: ApplySpec, step: Step
+) -> tuple[DataFrame, DataFrame]:
+    """Return the rows that have keys and sequences, and rows for the quarantine."""
+    from pyspark.sql import functions as F
+
+    reason = F.when(b.null_key(shape), quarantine.NULL_KEY)
+    if shape.sequence_type is not None:
+        reason = reason.when(F.col(states.SEQUENCE).isNull(), quarantine.NULL_SEQUENCE)
+    aside = quarantine.rows(
+        found.where(reason.isNotNull()),
+        spec=spec,
+        step=step,
+        reason=reason,
+        keys=shape.keys,
+        sequence=F.lit(None),
+        event=F.col(quarantine.RAW),
+        commit_version=F.col(feed.COMMIT_VERSION),
+    )
+    return found.where(reason.isNull()), aside.localCheckpoint()
 
 
 def write_step(spec: ApplySpec, step: Step, target_rows: DataFrame, shape: Shape) -> Callable[[], None]:

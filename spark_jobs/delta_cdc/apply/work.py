@@ -24,6 +24,7 @@ class Work:
     :param shape: of the rows; None where the step moves none and carries a state on
     :param truncate_sequences: for the seal
     :param merge: the statement, where it is a MERGE; a dry run shows it and counts what it would do
+    :param inserts: the rows that are written, where that is all that is done; a dry run counts them
     :param quarantined: rows for the quarantine table (:data:`delta_cdc.apply.quarantine.COLUMNS`), written
         before the target; None where there are none
     """
@@ -34,4 +35,5 @@ class Work:
     shape: Shape | None = None
     truncate_sequences: tuple[str, ...] = ()
     merge: Merge | None = None
+    inserts: DataFrame | None = None
     quarantined: DataFrame | None = None

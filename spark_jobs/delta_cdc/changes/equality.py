@@ -54,6 +54,32 @@ def comparable(value: Column, data_type: DataType) -> Column:
     )
 
 
+def comparable_sql(value: str, data_type: DataType, depth: int = 0) -> str:
+    """Return SQL that does what :func:`comparable` does, for statements that are text.
+
+    :param value: SQL of the value
+    :param depth: how many lambdas are around it
+    """
+    from pyspark.sql import types as T
+
+    if has_equality(data_type):
+        return value
+    if isinstance(data_type, T.VariantType):
+        return f"to_json({value})"
+    item = f"e{depth}"
+    if isinstance(data_type, T.ArrayType):
+        return f"transform({value}, {item} -> {comparable_sql(item, data_type.elementType, depth + 1)})"
+    if isinstance(data_type, T.StructType):
+        parts = ", ".join(
+            comparable_sql(f"{value}.{quote(f.name)}", f.dataType, depth) for f in data_type.fields
+        )
+        return f"CASE WHEN {value} IS NOT NULL THEN struct({parts}) END"
+    assert isinstance(data_type, T.MapType)
+    key = comparable_sql(f"{item}.key", data_type.keyType, depth + 1)
+    entry = comparable_sql(f"{item}.value", data_type.valueType, depth + 1)
+    return f"array_sort(transform(map_entries({value}), {item} -> struct({key}, {entry})))"
+
+
 def same(left: str, right: str, schema: StructType, columns: Sequence[str]) -> Column:
     """Tell whether two struct columns agree on ``columns``, null-safe.
 

@@ -41,6 +41,7 @@ from delta_cdc.errors import (
     InvalidExpression,
     KeyNotUnique,
     NullKey,
+    SequenceNotIncreasing,
     WrongReader,
 )
 from delta_cdc.sql import PLAN_PREFIX, quote
@@ -67,6 +68,7 @@ _REMEDIES: dict[type[DeltaCdcError], str] = {
     NullKey: "choose keys that are never NULL, or leave such rows out with where.",
     WrongReader: "check which connector reads the change feed.",
     CaptureUnavailable: SHARED_REMEDY,
+    SequenceNotIncreasing: "use sequence_by='_commit_version', or an expression that always grows.",
 }
 #: Spark puts more before, between and after, and a key may hold any text.
 _RAISED = re.compile(
@@ -129,8 +131,8 @@ def named_in_plan(error: BaseException) -> DeltaCdcError | None:
     found = _RAISED.search(str(error))
     if found is None:
         return None
-    raised = {error.__name__: error for error in _REMEDIES}[found[1]]
-    return raised(found[2], remedy=found[3])
+    named = {error.__name__: error for error in _REMEDIES}[found[1]]
+    return named(found[2], remedy=found[3])
 
 
 def drop_carry_over(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
@@ -302,8 +304,8 @@ def _refuse_without_equality(rows: DataFrame, keys: Sequence[str]) -> None:
 
 
 # -- errors in the plan -------------------------------------------------------------------------
-def _raised(error: type[DeltaCdcError], parts: Sequence[str | Column]) -> Column:
-    """Return what raises a named error where Spark evaluates it."""
+def raised(error: type[DeltaCdcError], parts: Sequence[str | Column]) -> Column:
+    """Return what raises a named error where Spark evaluates it; :func:`named_in_plan` finds it again."""
     from pyspark.sql import functions as F
 
     texts = [f"{error.__name__}: ", *parts, f" Remedy: {_REMEDIES[error]}"]
@@ -332,16 +334,16 @@ def _unknown(place: str) -> Column:
     what = _shown(F.col(CHANGE_TYPE))
     known = ", which Delta's change feed does not know."
     where = _example((), F.col(COMMIT_VERSION))
-    return _raised(WrongReader, [f"{place}: a row has the _change_type ", what, ", ", *where, known])
+    return raised(WrongReader, [f"{place}: a row has the _change_type ", what, ", ", *where, known])
 
 
 def _null_key(keys: Sequence[str], place: str) -> Column:
     from pyspark.sql import functions as F
 
     example = _example(keys, F.col(COMMIT_VERSION))
-    return _raised(NullKey, [f"{place}: a row has NULL in a key column (", *example, ")."])
+    return raised(NullKey, [f"{place}: a row has NULL in a key column (", *example, ")."])
 
 
 def _not_unique(keys: Sequence[str], version: Column, place: str) -> Column:
     example = _example(keys, version)
-    return _raised(KeyNotUnique, [f"{place}: two rows share one key (for instance ", *example, ")."])
+    return raised(KeyNotUnique, [f"{place}: two rows share one key (for instance ", *example, ")."])

@@ -1,0 +1,278 @@
+"""Reload and repair: rows of the target are made again, and only what differs is written.
+
+What a key should hold comes from the source as of the watermark (type 1 of a feed, reload), from the feed
+since a version (type 2 of a feed: history before it stands), or from all of its events (change logs,
+snapshots).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from delta_cdc.apply import batch as b
+from delta_cdc.apply import (
+    clip,
+    cut,
+    difference,
+    entries,
+    events,
+    from_events,
+    leaves,
+    quarantine,
+    rows,
+    schema,
+)
+from delta_cdc.apply.entries import Selection
+from delta_cdc.apply.from_events import Cut
+from delta_cdc.apply.sequences import as_text
+from delta_cdc.changes import feed, states
+from delta_cdc.errors import InvalidConfiguration
+from delta_cdc.sql import PLAN_PREFIX, quote
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from delta_cdc.apply.from_events import Job
+    from delta_cdc.apply.rows import Shape
+    from delta_cdc.apply.work import Work
+    from delta_cdc.spec import ApplySpec, Step
+
+_ROWS, _NULL = f"{PLAN_PREFIX}rows", f"{PLAN_PREFIX}null"
+
+
+def reload(session: SparkSession, spec: ApplySpec, step: Step) -> Work:
+    """Prepare the difference between the target and the source as of the step's version."""
+    job = from_events.job_of(session, spec, step)
+    if job.options.takes_events:
+        return _from_events(job, Selection())
+    return _from_snapshot(job, Selection())
+
+
+def repair(session: SparkSession, spec: ApplySpec, step: Step) -> Work:
+    """Prepare the difference for the keys that a range changed, that were chosen, or that are quarantined."""
+    job = from_events.job_of(session, spec, step)
+    options = job.options
+    if options.takes_events:
+        return _from_events(job, _chosen(job) or _of_events(job))
+    if options.stored_as_scd_type == 1:
+        return _from_snapshot(job, _chosen(job) or _of_states(job))
+    if options.is_partial:
+        raise InvalidConfiguration(
+            f"{spec.target_uri}: history whose events carry some of the columns only cannot be repaired from "
+            "a change feed, which does not say what each event was to leave as it was.",
+            remedy="use mode='reload' to bring the open rows up to the source.",
+        )
+    return _from_states(job)
+
+
+def _chosen(job: Job) -> Selection | None:
+    """Return the keys that the step names; None where a range names them."""
+    step = job.step
+    if step.keys_where is not None:
+        return Selection(predicate=step.keys_where)
+    if step.replayed:
+        shape = _snapshot(job)[1] if not job.options.takes_events else _event_shape(job)
+        found = quarantine.keys_of(job.session, job.spec.quarantine_uri, job.spec.pipeline, shape)
+        return Selection(keys=found.localCheckpoint())
+    return None
+
+
+def _keys(found: DataFrame, shape: Shape) -> Selection:
+    keys = found.select(*[quote(key) for key in shape.keys]).distinct().dropna()
+    return Selection(keys=keys.localCheckpoint())
+
+
+# -- all events of a key ------------------------------------------------------------------------
+def _event_shape(job: Job) -> Shape:
+    return events.of_rows(from_events.all_rows(job).limit(0), job.options, job.source, job.step).shape
+
+
+def _of_events(job: Job) -> Selection:
+    """Return the keys of the events of a range; all keys, where a truncate is among them."""
+    from pyspark.sql import functions as F
+
+    found = events.of_rows(from_events.batch_rows(job), job.options, job.source, job.step)
+    if job.options.source_kind == "snapshot":
+        # A key that is missing from a snapshot was changed by it, too.
+        return Selection()
+    if not found.rows.where(F.col(events.KIND) == events.TRUNCATE).isEmpty():
+        return Selection()
+    return _keys(found.rows, found.shape)
+
+
+def _from_events(job: Job, selection: Selection) -> Work:
+    job.truncated = job.options.apply_as_truncates is not None
+    shape = _event_shape(job)
+    evolve = schema.check_target(job.session, job.spec, schema.target_schema(shape, job.spec.options))
+    made = from_events.cut_again(job, selection, None, shape, ())
+    merge = from_events.merged(job, [made], shape, (), evolve=evolve)
+    highest, truncates = None, job.step.truncate_sequences
+    if job.step.kind == "reload":
+        highest, told = events.extent(from_events.all_rows(job), job.options, job.source, job.step)
+        truncates = told or truncates
+    return from_events.work(job, merge, shape, highest, truncates)
+
+
+# -- the source as of a version -----------------------------------------------------------------
+def _snapshot(job: Job) -> tuple[DataFrame, Shape]:
+    """Return the source's rows as of the step, projected, with their sequence."""
+    from pyspark.sql import functions as F
+
+    options, step = job.options, job.step
+    columns = step.source_columns
+    source_rows = feed.snapshot_rows(job.session, job.source, step.at, columns)
+    stamped = _stamped(job, source_rows.withColumn(feed.CHANGE_TYPE, F.lit("insert")))
+    told = rows.with_sequence(stamped, options)
+    carried = []
+    if options.columns_to_update is not None:
+        told = told.withColumn(events.CARRIED, events.carried(source_rows, options))
+        carried = [events.CARRIED]
+    found = rows.projected(told, options, (*feed.METADATA_COLUMNS, states.SEQUENCE, *carried))
+    return found, rows.shape_of(found.drop(*carried), source_rows, options, job.source)
+
+
+def _stamped(job: Job, found: DataFrame) -> DataFrame:
+    """Add version and time of the step's commit."""
+    from pyspark.sql import functions as F
+
+    told = " ".join([*job.options.sequences, job.options.delete_sequence or ""]).lower()
+    moment = F.lit(None).cast("timestamp")
+    if job.options.stored_as_scd_type == 2 and feed.COMMIT_TIMESTAMP in told:
+        moment = feed.commit_timestamp(job.session, job.source, job.step.at)
+    return found.withColumn(feed.COMMIT_VERSION, F.lit(job.step.at).cast("bigint")).withColumn(
+        feed.COMMIT_TIMESTAMP, moment
+    )
+
+
+def _from_snapshot(job: Job, selection: Selection) -> Work:
+    """Bring chosen keys to what the source holds as of the step: a key that is not there is deleted."""
+    from pyspark.sql import functions as F
+
+    options = job.options
+    history = options.stored_as_scd_type == 2
+    found, shape = _snapshot(job)
+    evolve = schema.check_target(job.session, job.spec, schema.target_schema(shape, job.spec.options))
+    state = F.struct(*[F.col(quote(name)) for name in shape.values])
+    named = F.col(events.CARRIED) if events.CARRIED in found.columns else F.lit(None).cast("array<string>")
+    parts = leaves.leaves(shape, options)
+    told = selection.of(found, shape).select(
+        *[F.col(quote(key)) for key in shape.keys],
+        states.SEQUENCE,
+        F.lit(events.UPSERT).alias(events.KIND),
+        state.alias(states.AFTER),
+        leaves.authored(parts, options, state, named).alias(events.AUTHORED),
+        F.lit(1).cast("bigint").alias(feed.ORDER),
+    )
+    told = told.repartition(*[F.col(quote(key)) for key in shape.keys]).localCheckpoint()
+    _refuse_unusable(job, told, shape)
+    of_keys = entries.of_events(told, shape, feed.ORDER)
+    current = selection.of(difference.target_rows(job.session, job.spec.target_uri, shape, options), shape)
+    if history:
+        current = current.where(F.col(difference.FOUND_END).isNull())
+    gone = current.join(told, on=list(shape.keys), how="left_anti")
+    deletes = _absent(job, gone, shape, told)
+    whole = entries.of_target(current, of_keys, shape).unionByName(of_keys)
+    whole = whole.unionByName(entries.of_events(deletes, shape, feed.ORDER))
+    whole = cut.inherited(whole, shape, options)
+    if history:
+        made = difference.against_base(cut.runs(whole, shape), shape, growing=True)
+    else:
+        made = difference.operations(cut.last_states(whole, shape), shape, options, compared=True)
+    merge = from_events.merged(job, [Cut(made, compared=True)], shape, (), evolve=evolve)
+    highest = None
+    if shape.order_type is not None:
+        sequences = told.select(states.SEQUENCE).union(deletes.select(states.SEQUENCE))
+        greatest = as_text(F.max(states.SEQUENCE), shape.order_type)
+        highest = sequences.agg(greatest.alias("highest")).collect()[0]["highest"]
+    return from_events.work(job, merge, shape, highest, job.step.truncate_sequences)
+
+
+def _absent(job: Job, gone: DataFrame, shape: Shape, like: DataFrame) -> DataFrame:
+    """Return deletes of rows of the target: dated by the row itself, or by the commit.
+
+    :param like: events, for their types
+    """
+    from pyspark.sql import functions as F
+
+    options = job.options
+    sequence = F.lit(None)
+    if shape.sequence_type is not None:
+        text = options.delete_sequence
+        sequence = rows.combined(options.sequences if text is None else (text,))
+    flat = _stamped(job, gone.select(f"{difference.FOUND}.*"))
+    return flat.select(
+        *[F.col(quote(key)) for key in shape.keys],
+        sequence.cast(like.schema[states.SEQUENCE].dataType).alias(states.SEQUENCE),
+        F.lit(events.DELETE).alias(events.KIND),
+        F.lit(None).cast(like.schema[states.AFTER].dataType).alias(states.AFTER),
+        F.lit(None).cast("array<boolean>").alias(events.AUTHORED),
+        F.lit(1).cast("bigint").alias(feed.ORDER),
+    )
+
+
+def _refuse_unusable(job: Job, told: DataFrame, shape: Shape) -> None:
+    """:raises NullKey: likewise KeyNotUnique, NullSequence: in the source as of the step"""
+    from pyspark.sql import functions as F
+
+    versions = f"version {job.step.at}"
+    per_key = told.groupBy(*[F.col(quote(key)) for key in shape.keys]).agg(
+        F.count("*").alias(_ROWS), F.max(F.col(states.SEQUENCE).isNull()).alias(_NULL)
+    )
+    history = shape.sequence_type is not None
+    found = per_key.agg(
+        F.count_if(b.null_key(shape)).alias("null_keys"),
+        F.count_if(F.col(_ROWS) > 1).alias("duplicates"),
+        F.count_if(_NULL).alias("null_sequences"),
+    ).collect()[0]
+    b.refuse_null_keys(found["null_keys"], job.source, versions, shape.keys)
+    if found["duplicates"]:
+        sample = b.samples(per_key, shape.keys, F.col(_ROWS) > 1)
+        b.refuse_duplicates(found["duplicates"], job.source, versions, sample)
+    if history and found["null_sequences"]:
+        sample = b.samples(per_key, shape.keys, F.col(_NULL))
+        expression = ", ".join(job.options.sequences)
+        b.refuse_null_sequences(found["null_sequences"], job.source, versions, sample, expression)
+
+
+# -- the feed since a version -------------------------------------------------------------------
+def _of_states(job: Job) -> Selection:
+    """Return the keys of the changes of a range."""
+    from pyspark.sql import functions as F
+
+    found, shape = from_events.states_of(job)
+    return _keys(found.where(F.col(feed.ORDER) <= job.step.ending_version), shape)
+
+
+def _from_states(job: Job) -> Work:
+    """Cut history anew from the first change on that the feed still tells of a key; what is before stands."""
+    from pyspark.sql import functions as F
+
+    found, shape = from_events.states_of(job)
+    evolve = schema.check_target(job.session, job.spec, schema.target_schema(shape, job.spec.options))
+    batch = from_events.checked_states(job, found, shape)
+    valid = batch.rows.where(F.col(events.REASON).isNull())
+    chosen = _chosen(job) or _keys(valid.where(F.col(feed.ORDER) <= job.step.ending_version), shape)
+    told = chosen.of(valid, shape)
+    firsts = told.groupBy(*[F.col(quote(key)) for key in shape.keys]).agg(
+        F.min_by(states.SEQUENCE, feed.ORDER).alias(clip.FIRST),
+        F.min_by(states.BEFORE, feed.ORDER).alias(states.AFTER),
+    )
+    of_keys = entries.of_events(told, shape, feed.ORDER)
+    before = entries.of_events(
+        firsts.where(F.col(states.AFTER).isNotNull()).select(
+            *[F.col(quote(key)) for key in shape.keys],
+            F.lit(None).cast(of_keys.schema[states.SEQUENCE].dataType).alias(states.SEQUENCE),
+            F.lit(events.UPSERT).alias(events.KIND),
+            states.AFTER,
+            F.lit(None).cast("array<boolean>").alias(events.AUTHORED),
+            F.lit(None).cast("bigint").alias(feed.ORDER),
+        ),
+        shape,
+        feed.ORDER,
+    ).withColumn(cut.RANK, F.lit(0))
+    runs = cut.runs(before.unionByName(of_keys), shape)
+    existing = difference.target_rows(job.session, job.spec.target_uri, shape, job.options)
+    runs, existing = clip.since(runs, existing, firsts, shape)
+    made = difference.against_rows(runs, existing, shape)
+    merge = from_events.merged(job, [Cut(made, compared=True)], shape, (), evolve=evolve)
+    return from_events.work(job, merge, shape, None, ())

@@ -1,0 +1,259 @@
+"""Desired rows against the rows of the target: what a MERGE has to insert, update and delete.
+
+What is compared with rows of the target stays lazy. It is computed inside the MERGE, so it sees the version
+of the target that the MERGE commits on; a difference that was computed before it would lose what others wrote
+in between without any conflict.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from delta_cdc import sql
+from delta_cdc.apply.cut import BASE, DELETED, END, FOUND_DELETED, START
+from delta_cdc.apply.merge import Clause, Merge
+from delta_cdc.changes import states
+from delta_cdc.changes.equality import comparable_sql, same
+from delta_cdc.changes.queries import raised
+from delta_cdc.errors import SequenceNotIncreasing
+from delta_cdc.spec import DELETED_COLUMN
+from delta_cdc.sql import PLAN_PREFIX, quote
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import DataType
+
+    from delta_cdc.apply.rows import Shape
+    from delta_cdc.spec import ApplyOptions
+
+OPERATION = f"{PLAN_PREFIX}operation"
+#: Values (struct) of a row of the target, and its end.
+FOUND, FOUND_END = f"{PLAN_PREFIX}existing", f"{PLAN_PREFIX}existing_end"
+UPSERT, INSERT, UPDATE, DELETE, MARK = "upsert", "insert", "update", "delete", "mark"
+#: Computed once, inside the MERGE's own transaction: its source reads the target.
+LAZY = {"spark.databricks.delta.merge.materializeSource": "auto"}
+
+
+def target_rows(
+    session: SparkSession, target: str, shape: Shape, options: ApplyOptions, pruning: Sequence[str] = ()
+) -> DataFrame:
+    """Return rows of the target: keys, values as :data:`FOUND`, and start and end, or the mark of deletion.
+
+    :param pruning: SQL conditions on keys, of the alias ``t``, that skip files
+    """
+    from pyspark.sql import functions as F
+
+    rows = session.read.format("delta").load(target).alias("t")
+    for condition in pruning:
+        rows = rows.where(F.expr(condition))
+    types = {field.name.lower(): field for field in rows.schema.fields}
+
+    def conformed(name: str) -> Column:
+        wanted = shape.schema[name].dataType
+        field = types.get(name.lower())
+        if field is None:
+            return F.lit(None).cast(wanted)
+        return _as(F.col(f"t.{quote(field.name)}"), field.dataType, wanted)
+
+    columns = [conformed(key).alias(key) for key in shape.keys]
+    columns.append(F.struct(*[conformed(name).alias(name) for name in shape.values]).alias(FOUND))
+    if shape.sequence_type is not None:
+        columns.append(F.col(f"t.{quote(options.start_column)}").alias(START))
+        columns.append(F.col(f"t.{quote(options.end_column)}").alias(FOUND_END))
+    if options.delete_mode == "soft":
+        columns.append(F.coalesce(F.col(f"t.{quote(DELETED_COLUMN)}"), F.lit(False)).alias(FOUND_DELETED))
+    return rows.select(*columns)
+
+
+def _as(value: Column, found: DataType, wanted: DataType) -> Column:
+    """Return a value of the target in the type of the rows, which may have more fields in its structs."""
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
+    if found == wanted:
+        return value
+    if isinstance(found, T.StructType) and isinstance(wanted, T.StructType):
+        there = {field.name.lower(): field for field in found.fields}
+        fields = []
+        for field in wanted.fields:
+            old = there.get(field.name.lower())
+            made = (
+                F.lit(None).cast(field.dataType)
+                if old is None
+                else _as(value.getField(old.name), old.dataType, field.dataType)
+            )
+            fields.append(made.alias(field.name))
+        return F.when(value.isNotNull(), F.struct(*fields))
+    if isinstance(found, T.ArrayType) and isinstance(wanted, T.ArrayType):
+        return F.transform(value, lambda item: _as(item, found.elementType, wanted.elementType))
+    if isinstance(found, T.MapType) and isinstance(wanted, T.MapType):
+        return F.transform_values(value, lambda _, item: _as(item, found.valueType, wanted.valueType))
+    return value.cast(wanted)
+
+
+# -- type 1 -------------------------------------------------------------------------------------
+def operations(last: DataFrame, shape: Shape, options: ApplyOptions, *, compared: bool) -> DataFrame:
+    """Say what becomes of each key's row, type 1.
+
+    :param last: :func:`delta_cdc.apply.cut.last_states`
+    :param compared: the base is the target's row; else what is there is left to the MERGE's own conditions
+    """
+    from pyspark.sql import functions as F
+
+    soft = options.delete_mode == "soft"
+    gone = F.lit(MARK if soft else DELETE)
+    has_values = F.col(states.AFTER).isNotNull()
+    deleted = F.col(DELETED) & ~has_values if soft else F.col(DELETED)
+    operation = F.when(deleted, gone).otherwise(UPSERT)
+    if compared:
+        base = F.col(BASE)
+        unchanged = base.isNotNull() & has_values & same(BASE, states.AFTER, shape.schema, shape.values)
+        if soft:
+            unchanged = unchanged & (F.col(FOUND_DELETED) == F.col(DELETED))
+            nothing = unchanged | (deleted & (base.isNull() | F.coalesce(F.col(FOUND_DELETED), F.lit(True))))
+        else:
+            nothing = (unchanged & ~F.col(DELETED)) | (F.col(DELETED) & base.isNull())
+        operation = F.when(~nothing, operation)
+    found = last.withColumn(OPERATION, operation).where(F.col(OPERATION).isNotNull())
+    return _flat(found, shape, [OPERATION, DELETED])
+
+
+def merge_states(
+    target: str,
+    rows: DataFrame,
+    shape: Shape,
+    options: ApplyOptions,
+    pruning: Sequence[str],
+    *,
+    compared: bool,
+    lazy: bool,
+    evolve: bool,
+) -> Merge:
+    """Return the MERGE of type 1: one source row per key.
+
+    :param rows: of :func:`operations`
+    :param compared: none of the rows is in the target as it is
+    :param lazy: they are computed from rows of the target
+    """
+    soft = options.delete_mode == "soft"
+    operation = sql.column("s", OPERATION)
+    values = {name: sql.column("s", name) for name in shape.values}
+    others = {name: value for name, value in values.items() if name not in shape.keys}
+    if soft:
+        others[DELETED_COLUMN] = values[DELETED_COLUMN] = sql.column("s", DELETED)
+    clauses = [Clause(True, f"{operation} = '{DELETE}'", "delete", "DELETE")]
+    if soft:
+        mark = sql.column("t", DELETED_COLUMN)
+        clauses = [
+            Clause(
+                True,
+                f"{operation} = '{MARK}' AND NOT coalesce({mark}, false)",
+                "update",
+                sql.update_set({DELETED_COLUMN: "true"}),
+            )
+        ]
+    if others:
+        changed = f"{operation} = '{UPSERT}'"
+        if not compared:
+            changed += f" AND NOT ({_same(shape, soft=soft)})"
+        clauses.append(Clause(True, changed, "update", sql.update_set(others)))
+    clauses.append(Clause(False, f"{operation} = '{UPSERT}'", "insert", sql.insert(values)))
+    on = [f"{sql.column('t', key)} = {sql.column('s', key)}" for key in shape.keys]
+    return Merge(target, rows, (*on, *pruning), tuple(clauses), evolve, LAZY if lazy else {})
+
+
+def _same(shape: Shape, *, soft: bool) -> str:
+    """Return SQL: the target's row (``t``) has the values of the source's row already."""
+    parts = []
+    for name in shape.values:
+        if name in shape.keys:
+            continue
+        sides = [comparable_sql(sql.column(alias, name), shape.schema[name].dataType) for alias in "ts"]
+        parts.append(" <=> ".join(sides))
+    if soft:
+        parts.append(f"{sql.column('t', DELETED_COLUMN)} <=> {sql.column('s', DELETED)}")
+    return " AND ".join(parts) or "true"
+
+
+# -- type 2 -------------------------------------------------------------------------------------
+def against_base(runs: DataFrame, shape: Shape, *, growing: bool = False) -> DataFrame:
+    """Say what becomes of the runs of keys whose open row, if any, is the base of their entries.
+
+    :param runs: :func:`delta_cdc.apply.cut.runs`
+    :param growing: the sequence must lie above the start of the open row; else Spark raises
+        :class:`~delta_cdc.errors.SequenceNotIncreasing` where it evaluates the rows
+    :return: keys, start, end, values (flat), operation; nothing for a row that stays as it is
+    """
+    from pyspark.sql import functions as F
+
+    base, end = F.col(BASE), F.col(END)
+    unchanged = end.isNull() & same(BASE, states.AFTER, shape.schema, shape.values)
+    told = "a key's sequence does not lie above the start of its open row in the target."
+    narrow = raised(SequenceNotIncreasing, [told]) if growing else F.lit(DELETE)
+    operation = (
+        F.when(base.isNull(), INSERT)
+        .when(end.isNotNull() & ~(F.col(START) < end), narrow)
+        .when(~unchanged, UPDATE)
+    )
+    found = runs.withColumn(OPERATION, operation).where(F.col(OPERATION).isNotNull())
+    return _flat(found, shape, [START, END, OPERATION])
+
+
+def against_rows(runs: DataFrame, existing: DataFrame, shape: Shape) -> DataFrame:
+    """Say what becomes of all rows of keys that are cut as a whole; see :func:`against_base`.
+
+    :param existing: :func:`target_rows` of these keys
+    """
+    from pyspark.sql import functions as F
+
+    keys = [quote(key) for key in shape.keys]
+    there = F.lit(True).alias(_THERE)
+    wanted = runs.select(*keys, START, END, states.AFTER, there)
+    names = [*shape.keys, START]
+    both = wanted.join(existing.select(*keys, START, FOUND, FOUND_END), on=names, how="full")
+    unchanged = F.col(END).eqNullSafe(F.col(FOUND_END)) & same(
+        FOUND, states.AFTER, shape.schema, shape.values
+    )
+    operation = (
+        F.when(F.col(_THERE).isNull(), DELETE).when(F.col(FOUND).isNull(), INSERT).when(~unchanged, UPDATE)
+    )
+    found = both.withColumn(OPERATION, operation).where(F.col(OPERATION).isNotNull())
+    return _flat(found, shape, [START, END, OPERATION])
+
+
+_THERE = f"{PLAN_PREFIX}there"
+
+
+def _flat(found: DataFrame, shape: Shape, more: Sequence[str]) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    others = [name for name in shape.values if name not in shape.keys]
+    return found.select(
+        *[F.col(quote(key)) for key in shape.keys],
+        *[F.col(states.AFTER).getField(name).alias(name) for name in others],
+        *more,
+    )
+
+
+def merge_history(
+    target: str, rows: DataFrame, shape: Shape, options: ApplyOptions, pruning: Sequence[str], *, evolve: bool
+) -> Merge:
+    """Return the MERGE of type 2, keyed on keys and start.
+
+    :param rows: of :func:`against_base` and :func:`against_rows`
+    """
+    operation, start, end = (sql.column("s", name) for name in (OPERATION, START, END))
+    values = {name: sql.column("s", name) for name in shape.values}
+    others = {name: value for name, value in values.items() if name not in shape.keys}
+    update = sql.update_set({**others, options.end_column: end})
+    insert = sql.insert({**values, options.start_column: start, options.end_column: end})
+    on = [f"{sql.column('t', key)} = {sql.column('s', key)}" for key in shape.keys]
+    on += [f"{sql.column('t', options.start_column)} = {start}", *pruning]
+    clauses = (
+        Clause(True, f"{operation} = '{DELETE}'", "delete", "DELETE"),
+        Clause(True, f"{operation} = '{UPDATE}'", "update", update),
+        Clause(False, f"{operation} = '{INSERT}'", "insert", insert),
+    )
+    return Merge(target, rows, tuple(on), clauses, evolve, LAZY)

@@ -1,0 +1,505 @@
+"""Events: the rows of the affected keys are cut from them, and the target is brought to these rows.
+
+A batch in which every event lies above the highest sequence applied before is *in order*: the state of its
+keys is the target's open row. Keys with a late event are cut again from all of their events in the log; so
+are all keys where a truncate is late, and where a log is loaded or reloaded.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from delta_cdc.apply import batch as b
+from delta_cdc.apply import (
+    clip,
+    cut,
+    difference,
+    entries,
+    events,
+    from_feed,
+    load,
+    quarantine,
+    rows,
+    schema,
+    ties,
+)
+from delta_cdc.apply.entries import Selection
+from delta_cdc.apply.sequences import as_text, from_text, greater
+from delta_cdc.apply.work import Work
+from delta_cdc.changes import feed, states
+from delta_cdc.changes import rows as captured
+from delta_cdc.errors import KeyNotUnique, SnapshotNotAscending, TiedEvents
+from delta_cdc.spec import DELETED_COLUMN
+from delta_cdc.sql import quote
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from delta_cdc.apply.events import Checked
+    from delta_cdc.apply.merge import Merge
+    from delta_cdc.apply.rows import Shape
+    from delta_cdc.spec import ApplyOptions, ApplySpec, Step
+
+log = logging.getLogger(__name__)
+
+#: The seal keeps so many truncates; they only tell that the log has some.
+_KEPT_TRUNCATES = 100
+
+
+@dataclass
+class Job:
+    """One step over events: what its parts have in common, and the counts they add to.
+
+    :param truncated: there may be truncates in the source
+    """
+
+    session: SparkSession
+    spec: ApplySpec
+    step: Step
+    options: ApplyOptions
+    truncated: bool = False
+    counts: dict[str, int] = field(default_factory=dict)
+    aside: list[DataFrame] = field(default_factory=list)
+
+    @property
+    def source(self) -> str:
+        """Return the source, for messages."""
+        return self.spec.source_uri
+
+    @property
+    def versions(self) -> str:
+        """Return the range, for messages."""
+        return f"versions {self.step.starting_version}-{self.step.ending_version}"
+
+    def count(self, **more: int) -> None:
+        """Add counts; zero is left out, but for events."""
+        for name, number in more.items():
+            if number or name == "events":
+                self.counts[name] = self.counts.get(name, 0) + number
+
+    def set_aside(self, found: DataFrame, shape: Shape, reason: Column) -> None:
+        """Keep events for the quarantine."""
+        from pyspark.sql import functions as F
+
+        assert shape.order_type is not None
+        self.aside.append(
+            quarantine.rows(
+                found,
+                spec=self.spec,
+                step=self.step,
+                reason=reason,
+                keys=shape.keys,
+                sequence=as_text(F.col(states.SEQUENCE), shape.order_type),
+                event=F.col(events.RAW),
+                commit_version=F.col(feed.COMMIT_VERSION),
+            )
+        )
+
+    def quarantined(self) -> DataFrame | None:
+        """Return all that was set aside."""
+        rows = None
+        for more in self.aside:
+            rows = more if rows is None else rows.unionByName(more)
+        return rows
+
+
+def job_of(session: SparkSession, spec: ApplySpec, step: Step) -> Job:
+    """Return a job over a step."""
+    return Job(session, spec, step, events.effective(spec.options), truncated=bool(step.truncate_sequences))
+
+
+# -- reading ------------------------------------------------------------------------------------
+def batch_rows(job: Job) -> DataFrame:
+    """Return the rows that were added in the step's range, with the version that added them."""
+    from pyspark.sql import functions as F
+
+    columns = job.step.source_columns
+    found = captured.change_rows(
+        job.session,
+        job.source,
+        job.step.segments,
+        columns,
+        at=job.step.ending_version,
+        slices_uri=job.spec.slices_uri,
+    )
+    inserted = found.where(F.col(feed.CHANGE_TYPE) == "insert")
+    return inserted.select(*[quote(name) for name in columns], feed.COMMIT_VERSION)
+
+
+def all_rows(job: Job) -> DataFrame:
+    """Return all rows of the source as of the step; which version added a row is not known."""
+    from pyspark.sql import functions as F
+
+    rows = feed.snapshot_rows(job.session, job.source, max(job.step.at, 0), job.step.source_columns)
+    if job.step.at < 0:
+        rows = rows.limit(0)
+    return rows.withColumn(feed.COMMIT_VERSION, F.lit(None).cast("bigint"))
+
+
+def _checked(job: Job, rows: DataFrame) -> tuple[Checked, Shape]:
+    from pyspark.sql import functions as F
+
+    found = events.of_rows(rows, job.options, job.source, job.step)
+    checked = events.checked(found, job.options, job.step, job.source, job.versions)
+    job.count(**checked.counts)
+    if checked.invalid is not None:
+        job.set_aside(checked.invalid, found.shape, F.col(events.REASON))
+    return checked, found.shape
+
+
+def _resolved(job: Job, found: DataFrame, shape: Shape) -> DataFrame:
+    """Return events without ties."""
+    from pyspark.sql import functions as F
+
+    try:
+        one, aside, tied = ties.resolved(found, shape, job.options, job.source, job.versions)
+    except TiedEvents as error:
+        if job.options.source_kind != "snapshot":
+            raise
+        raise KeyNotUnique(
+            f"A snapshot of {job.source}, {job.versions}, has different rows with one key. {error.message}",
+            remedy="add columns to keys until a row is unique, or remove the duplicates from the source.",
+        ) from error
+    job.count(tied=tied)
+    if aside is not None:
+        job.count(quarantined=aside.count())
+        job.set_aside(aside, shape, F.lit("tied"))
+    return one
+
+
+# -- a range ------------------------------------------------------------------------------------
+def apply(session: SparkSession, spec: ApplySpec, step: Step) -> Work:
+    """Prepare the MERGE of a range of a change log, or of a table of snapshots."""
+    from pyspark.sql import functions as F
+
+    job = job_of(session, spec, step)
+    checked, shape = _checked(job, batch_rows(job))
+    evolve = schema.check_target(session, spec, schema.target_schema(shape, spec.options))
+    pruning = b.pruning(checked.batch)
+    job.truncated = job.truncated or bool(checked.truncates)
+    found = checked.events.withColumn(ties.IN_BATCH, F.lit(True))
+    if job.options.source_kind == "snapshot":
+        _refuse_older(job, checked)
+        made = [_in_order(job, found, shape, (), everything=True)]
+        pruning = []
+    elif checked.late_truncates:
+        made, pruning = [cut_again(job, Selection(), found, shape, ())], []
+    else:
+        made = _by_lateness(job, checked, found, shape, pruning)
+        pruning = [] if checked.truncates else pruning
+    merge = merged(job, made, shape, pruning, evolve=evolve)
+    truncates = (
+        *step.truncate_sequences,
+        *(t for t in checked.truncates if t not in step.truncate_sequences),
+    )
+    return work(job, merge, shape, checked.highest, truncates)
+
+
+def work(job: Job, merge: Merge, shape: Shape, highest: str | None, truncates: Sequence[str]) -> Work:
+    """Return a prepared step.
+
+    :param highest: greatest sequence of its events, as text
+    :param truncates: for the seal, those before it among them
+    """
+    log.debug("%s", merge.statement)
+    return Work(
+        partial(merge.run, job.session),
+        counts=job.counts,
+        highest_sequence=greater(job.session, shape.order_type, job.step.highest_sequence, highest),
+        shape=shape,
+        truncate_sequences=tuple(truncates[-_KEPT_TRUNCATES:]),
+        merge=merge,
+        quarantined=job.quarantined(),
+    )
+
+
+def _refuse_older(job: Job, checked: Checked) -> None:
+    if checked.late:
+        raise SnapshotNotAscending(
+            f"{checked.late} row(s) of {job.source}, {job.versions}, belong to a snapshot that is not newer "
+            f"than {job.step.highest_sequence}, the last one applied.",
+            remedy="deliver snapshots whole and in order; mode='reload' takes the newest one as it is.",
+        )
+
+
+def _by_lateness(
+    job: Job, checked: Checked, found: DataFrame, shape: Shape, pruning: Sequence[str]
+) -> list[Cut]:
+    from pyspark.sql import functions as F
+
+    everything = bool(checked.truncates)
+    if not checked.late:
+        return [_in_order(job, found, shape, pruning, everything=everything)]
+    assert job.step.highest_sequence is not None
+    assert shape.order_type is not None
+    late = F.col(states.SEQUENCE) <= from_text(job.step.highest_sequence, shape.order_type)
+    keys = found.where(late).select(*[quote(key) for key in shape.keys]).distinct().localCheckpoint()
+    again = cut_again(job, Selection(keys), found, shape, pruning)
+    rest = found.join(keys, on=list(shape.keys), how="left_anti")
+    if not everything and rest.isEmpty():
+        return [again]
+    return [again, _in_order(job, rest, shape, pruning, everything=everything, without=keys)]
+
+
+# -- cutting ------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Cut:
+    """What is to be written for some keys.
+
+    :param rows: of :mod:`delta_cdc.apply.difference`
+    :param compared: what is the same in the target already is not among them
+    """
+
+    rows: DataFrame
+    compared: bool
+
+
+def _in_order(
+    job: Job,
+    found: DataFrame,
+    shape: Shape,
+    pruning: Sequence[str],
+    *,
+    everything: bool,
+    without: DataFrame | None = None,
+) -> Cut:
+    """Cut keys on top of the target's current rows.
+
+    :param everything: all keys of the target are affected (truncates, snapshots), not only those with events
+    :param without: keys that are not cut here
+    """
+    from pyspark.sql import functions as F
+
+    options = job.options
+    resolved = _resolved(job, found, shape)
+    of_keys = entries.of_events(resolved.where(F.col(events.KIND) != events.TRUNCATE), shape)
+    history = options.stored_as_scd_type == 2
+    if history or everything or options.is_partial:
+        pruning = [] if everything else pruning
+        current = difference.target_rows(job.session, job.spec.target_uri, shape, options, pruning)
+        if history:
+            current = current.where(F.col(difference.FOUND_END).isNull())
+        if not everything:
+            current = Selection(of_keys.select(*[quote(key) for key in shape.keys])).of(current, shape)
+        elif without is not None:
+            current = current.join(without, on=list(shape.keys), how="left_anti")
+        of_keys = entries.of_target(current, of_keys, shape).unionByName(of_keys)
+        compared = True
+    else:
+        compared = False
+    if options.source_kind == "snapshot":
+        of_keys = entries.with_absences(of_keys, resolved, shape)
+    elif everything:
+        of_keys = entries.with_truncates(
+            of_keys, resolved.where(F.col(events.KIND) == events.TRUNCATE), shape
+        )
+    whole = cut.inherited(of_keys, shape, options)
+    if history:
+        return Cut(difference.against_base(cut.runs(whole, shape), shape), compared)
+    last = cut.last_states(whole, shape)
+    return Cut(difference.operations(last, shape, options, compared=compared), compared)
+
+
+def cut_again(
+    job: Job, selection: Selection, batch: DataFrame | None, shape: Shape, pruning: Sequence[str]
+) -> Cut:
+    """Cut keys from all of their events in the source.
+
+    :param batch: the events that are new, for counts; None where none are
+    """
+    from pyspark.sql import functions as F
+
+    options = job.options
+    of_keys = desired_entries(job, selection, batch, shape, pruning)
+    whole = cut.inherited(of_keys, shape, options)
+    existing = selection.of(
+        difference.target_rows(job.session, job.spec.target_uri, shape, options, pruning), shape
+    )
+    if options.stored_as_scd_type == 2:
+        runs = cut.runs(whole, shape)
+        if job.step.horizons:
+            assert shape.order_type is not None
+            boundary = from_text(job.step.horizons[-1][1], shape.order_type)
+            runs, existing = clip.at_horizon(runs, existing, shape, boundary)
+        return Cut(difference.against_rows(runs, existing, shape), compared=True)
+    if selection.is_all:
+        # A row whose key has no event: nothing in the log says that it should be there.
+        whole = entries.of_target(existing, whole, shape, dead=True).unionByName(whole)
+        whole = whole.withColumn(cut.BASE, F.lit(None).cast(whole.schema[cut.BASE].dataType))
+    return Cut(difference.operations(cut.last_states(whole, shape), shape, options, compared=False), False)
+
+
+def desired_entries(
+    job: Job, selection: Selection, batch: DataFrame | None, shape: Shape, pruning: Sequence[str] = ()
+) -> DataFrame:
+    """Return the entries of keys from all of their events in the source, truncates among them."""
+    from pyspark.sql import functions as F
+
+    options = job.options
+    found = events.of_rows(all_rows(job), options, job.source, job.step)
+    valid = found.rows.where(F.col(events.REASON).isNull())
+    is_truncate = F.col(events.KIND) == events.TRUNCATE
+    of_keys = valid.where(~is_truncate).alias("t") if options.apply_as_truncates else valid.alias("t")
+    for condition in pruning:
+        of_keys = of_keys.where(F.expr(condition))
+    of_keys = selection.of(of_keys, shape)
+    of_keys = of_keys.repartition(*[F.col(quote(key)) for key in shape.keys]).localCheckpoint()
+    news = F.lit(False)
+    if batch is not None:
+        place = [*shape.keys, states.SEQUENCE]
+        new = batch.select(*[quote(name) for name in place]).distinct().withColumn(ties.IN_BATCH, F.lit(True))
+        of_keys = of_keys.join(new, on=place, how="left")
+        news = F.coalesce(F.col(ties.IN_BATCH), F.lit(False))
+    resolved = _resolved(job, of_keys.withColumn(ties.IN_BATCH, news), shape)
+    made = entries.of_events(resolved, shape)
+    if options.source_kind == "snapshot":
+        return entries.with_absences(made, valid, shape)
+    if job.truncated:
+        made = entries.with_truncates(made, valid.where(is_truncate), shape)
+    return made
+
+
+def merged(job: Job, made: Sequence[Cut], shape: Shape, pruning: Sequence[str], *, evolve: bool) -> Merge:
+    """Return the MERGE that writes what was cut."""
+    rows = made[0].rows
+    for other in made[1:]:
+        rows = rows.unionByName(other.rows)
+    target = job.spec.target_uri
+    if job.options.stored_as_scd_type == 2:
+        return difference.merge_history(target, rows, shape, job.options, pruning, evolve=evolve)
+    compared = all(one.compared for one in made)
+    lazy = any(one.compared for one in made)
+    return difference.merge_states(
+        target, rows, shape, job.options, pruning, compared=compared, lazy=lazy, evolve=evolve
+    )
+
+
+# -- states whose events carry some of the columns ------------------------------------------------
+def apply_states(session: SparkSession, spec: ApplySpec, step: Step) -> Work:
+    """Prepare the MERGE of a range of a change feed whose upserts do not set every column."""
+    from pyspark.sql import functions as F
+
+    job = job_of(session, spec, step)
+    found, shape = states_of(job)
+    evolve = schema.check_target(session, spec, schema.target_schema(shape, spec.options))
+    batch = checked_states(job, found, shape)
+    pruning = b.pruning(batch)
+    valid = batch.rows.where(F.col(events.REASON).isNull())
+    of_keys = entries.of_events(valid, shape, feed.ORDER)
+    current = difference.target_rows(session, spec.target_uri, shape, job.options, pruning)
+    history = job.options.stored_as_scd_type == 2
+    if history:
+        current = current.where(F.col(difference.FOUND_END).isNull())
+    current = Selection(of_keys.select(*[quote(key) for key in shape.keys])).of(current, shape)
+    whole = entries.of_target(current, of_keys, shape).unionByName(of_keys)
+    whole = cut.inherited(whole, shape, job.options)
+    if history:
+        rows = difference.against_base(cut.runs(whole, shape), shape, growing=True)
+    else:
+        rows = difference.operations(cut.last_states(whole, shape), shape, job.options, compared=True)
+    merge = merged(job, [Cut(rows, compared=True)], shape, pruning, evolve=evolve)
+    return work(job, merge, shape, batch.totals["highest"] if history else None, ())
+
+
+def states_of(job: Job) -> tuple[DataFrame, Shape]:
+    """Return the events of a change feed, with the state before each, and their shape."""
+
+    options = job.options
+    source_rows = from_feed.read(job.session, job.spec, job.step)
+    told = rows.with_sequence(source_rows, options)
+    keep = [*feed.METADATA_COLUMNS, feed.ORDER, states.SEQUENCE]
+    carried = []
+    if options.columns_to_update is not None:
+        told = told.withColumn(events.CARRIED, events.carried(source_rows, options))
+        carried = [events.CARRIED]
+    found = rows.projected(told, options, (*keep, *carried))
+    shape = rows.shape_of(found.drop(*carried), source_rows, options, job.source)
+    changes = states.version_states(found, shape.keys, (*shape.values, *carried))
+    return events.of_states(changes, shape, options), shape
+
+
+def checked_states(job: Job, found: DataFrame, shape: Shape) -> b.Batch:
+    """Materialise the events of a feed once; refuse or set aside what cannot be applied."""
+    from pyspark.sql import functions as F
+
+    order_type = shape.order_type
+    highest = F.lit(None).cast("string")
+    if order_type is not None:
+        highest = as_text(F.max(F.when(F.col(events.REASON).isNull(), F.col(states.SEQUENCE))), order_type)
+    batch = b.materialise(
+        found,
+        shape.keys,
+        {
+            "events": F.coalesce(F.sum(F.col(states.N_BEFORE) + F.col(states.N_AFTER)), F.lit(0)),
+            "unknown": F.coalesce(F.sum(states.UNKNOWN), F.lit(0)),
+            "duplicates": F.count_if(F.greatest(states.N_BEFORE, states.N_AFTER) > 1),
+            **{reason: F.count_if(F.col(events.REASON) == reason) for reason in events.INVALID},
+            "highest": highest,
+        },
+        only=F.col(events.REASON).isNull(),
+    )
+    totals = batch.totals
+    b.refuse_unknown_types(totals["unknown"], job.source, job.versions)
+    if totals["duplicates"]:
+        sample = b.samples(batch.rows, shape.keys, F.greatest(states.N_BEFORE, states.N_AFTER) > 1)
+        b.refuse_duplicates(totals["duplicates"], job.source, job.versions, sample)
+    events.refuse_invalid(batch, shape, job.options, job.source, job.versions)
+    aside = sum(totals[reason] for reason in events.INVALID)
+    job.count(events=totals["events"], quarantined=aside)
+    if aside:
+        job.set_aside(batch.rows.where(F.col(events.REASON).isNotNull()), shape, F.col(events.REASON))
+    return batch
+
+
+# -- load ---------------------------------------------------------------------------------------
+def first(session: SparkSession, spec: ApplySpec, step: Step) -> Work:
+    """Prepare a load: all events of the source are applied, into a new target or in the place of all rows."""
+    from pyspark.sql import functions as F
+
+    job = job_of(session, spec, step)
+    checked, shape = _checked(job, all_rows(job))
+    found = checked.events.withColumn(ties.IN_BATCH, F.lit(True))
+    is_truncate = F.col(events.KIND) == events.TRUNCATE
+    resolved = _resolved(job, found.where(~is_truncate), shape)
+    made = entries.of_events(resolved, shape)
+    if job.options.source_kind == "snapshot":
+        made = entries.with_absences(made, resolved, shape)
+    if checked.truncates:
+        made = entries.with_truncates(made, found.where(is_truncate), shape)
+    rows = desired_rows(cut.inherited(made, shape, job.options), shape, job.options)
+    if step.is_empty:
+        rows = rows.limit(0)
+    if step.planned_on is not None and step.kind != "reset":
+        schema.check_target(session, spec, rows.schema)
+    return Work(
+        load.write_step(spec, step, rows, shape),
+        counts=job.counts,
+        highest_sequence=checked.highest,
+        shape=shape,
+        truncate_sequences=checked.truncates[-_KEPT_TRUNCATES:],
+        inserts=rows,
+        quarantined=job.quarantined(),
+    )
+
+
+def desired_rows(whole: DataFrame, shape: Shape, options: ApplyOptions) -> DataFrame:
+    """Return the rows of a target, flat, that entries make."""
+    from pyspark.sql import functions as F
+
+    values = [
+        F.col(quote(name)) if name in shape.keys else F.col(states.AFTER).getField(name).alias(name)
+        for name in shape.values
+    ]
+    if options.stored_as_scd_type == 2:
+        history = [F.col(cut.START).alias(options.start_column), F.col(cut.END).alias(options.end_column)]
+        return cut.runs(whole, shape).select(*values, *history)
+    last = cut.last_states(whole, shape)
+    if options.delete_mode == "soft":
+        kept = last.where(F.col(states.AFTER).isNotNull())
+        return kept.select(*values, F.col(cut.DELETED).alias(DELETED_COLUMN))
+    return last.where(~F.col(cut.DELETED)).select(*values)
