@@ -63,6 +63,34 @@ def classified(states: DataFrame, shape: Shape) -> DataFrame:
     return states.withColumn(KIND, kind)
 
 
+def lacks_sequence() -> Column:
+    """Tell whether a classified event has no place in the history of its key."""
+    from pyspark.sql import functions as F
+
+    return F.col(st.SEQUENCE).isNull() & (F.col(KIND) != "none")
+
+
+def in_order_only(events: DataFrame, shape: Shape) -> DataFrame:
+    """Take classified events without a sequence out of their keys' histories.
+
+    What comes after such an event follows what was there before it: else a change that began with an event
+    taken out would go for none.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    key = Window.partitionBy(*[F.col(quote(name)) for name in shape.keys])
+    along = key.orderBy(feed.ORDER)
+    broken, first = f"{PLAN_PREFIX}broken", f"{PLAN_PREFIX}first_before"
+    told = events.withColumns(
+        {broken: F.max(lacks_sequence()).over(key), first: F.first(st.BEFORE).over(along)}
+    )
+    kept = told.where(~lacks_sequence())
+    follows = F.when(F.row_number().over(along) == 1, F.col(first)).otherwise(F.lag(st.AFTER).over(along))
+    before = F.when(F.col(broken), follows).otherwise(F.col(st.BEFORE))
+    return kept.withColumn(st.BEFORE, before).drop(broken, first)
+
+
 def segments(events: DataFrame, shape: Shape) -> DataFrame:
     """Cut a key's events into segments.
 

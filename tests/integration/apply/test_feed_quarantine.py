@@ -1,0 +1,315 @@
+"""What cannot be applied is taken out, kept readable, and written once for one seal."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from delta_cdc.apply import from_feed, load, quarantine, rows
+from delta_cdc.apply.commit import private_session
+from delta_cdc.spec import ApplyOptions, ApplySpec, Step
+from delta_cdc.watermark import Seal, SealStep
+from tests.support.engine import Flow, metadata, newest, seal_of, table_rows, versions
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from delta_cdc.apply.work import Work
+
+#: After the load: what happens to each row of the source, in order.
+STATEMENTS = (
+    "UPDATE {} SET v = 'a2', n = NULL WHERE id = 1",  # lost
+    "UPDATE {} SET v = 'a3', n = 30 WHERE id = 1",
+    "UPDATE {} SET v = 'b2', n = NULL WHERE id = 2",  # lost
+    "UPDATE {} SET v = 'b', n = 40 WHERE id = 2",  # so this changes nothing that is tracked
+    "DELETE FROM {} WHERE id = 3",  # lost
+    "INSERT INTO {} VALUES (3, 'c2', 60)",
+    "UPDATE {} SET id = 7, n = 70 WHERE id IS NULL",  # found its key
+    "UPDATE {} SET id = NULL WHERE id = 4",  # lost its key: a delete, and a row that nobody finds again
+    "UPDATE {} SET v = 'e2', n = NULL WHERE id = 5",  # lost
+)
+ROWS = "(1,'a',10),(2,'b',10),(3,'c',10),(4,'d',12),(5,'e',10),(NULL,'x',10)"
+HISTORY = [
+    (1, "a", 10, 30),
+    (1, "a3", 30, None),
+    (2, "b", 10, None),
+    (3, "c", 10, 60),
+    (3, "c2", 60, None),
+    (4, "d", 12, 13),
+    (5, "e", 10, None),
+    (7, "x", 70, None),
+]
+TYPE_1 = ApplyOptions(keys=("id",), on_invalid="quarantine")
+TYPE_2 = replace(TYPE_1, stored_as_scd_type=2, sequence_by="n", delete_sequence="nullif(n + 1, 11)")
+
+
+@pytest.fixture(scope="module")
+def source(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = str(tmp_path_factory.mktemp("quarantine") / "source")
+    frame = spark.sql(f"SELECT * FROM VALUES {ROWS} t(id, v, n)").coalesce(1)
+    frame.write.format("delta").option("delta.enableChangeDataFeed", "true").save(path)
+    for statement in STATEMENTS:
+        spark.sql(statement.format(f"delta.`{path}`"))
+    return path
+
+
+def taken_out(work: Work) -> list[tuple[Any, ...]]:
+    """Return reason, version, keys and event of what a step takes out."""
+    assert work.quarantined is not None
+    found = work.quarantined.select("reason", "commit_version", "keys", "event").collect()
+    assert work.counts["quarantined"] == len(found)
+    return sorted((row[0], row[1], json.loads(row[2])["id"], json.loads(row[3])["v"]) for row in found)
+
+
+def done(spark: SparkSession, flow: Flow) -> tuple[Work, Work]:
+    """Load, then apply all the rest; return both."""
+    session = private_session(spark)
+    at_load = flow.step("load", 0, 0)
+    first = load.load(session, flow.spec(at_load), at_load)
+    first.write()
+    step = flow.step("apply", 1, newest(flow.source), highest_sequence=first.highest_sequence)
+    then = from_feed.merge(session, flow.spec(step), step)
+    then.write()
+    return first, then
+
+
+def test_what_has_no_place_in_the_history_of_its_key(
+    spark: SparkSession, tmp_path: Path, source: str
+) -> None:
+    flow = Flow(spark, source, str(tmp_path / "history"), TYPE_2)
+    first, then = done(spark, flow)
+    assert taken_out(first) == [("null_key", 0, None, "x")]
+    assert taken_out(then) == [
+        ("null_key", 8, None, "d"),
+        ("null_sequence", 1, "1", "a2"),
+        ("null_sequence", 3, "2", "b2"),
+        ("null_sequence", 5, "3", "c"),
+        ("null_sequence", 9, "5", "e2"),
+    ]
+    found = [(row["id"], row["v"], row["__START_AT"], row["__END_AT"]) for row in flow.rows()]
+    assert sorted(found, key=str) == sorted(HISTORY, key=str)
+    assert then.highest_sequence == "70"
+
+
+def test_what_has_no_key(spark: SparkSession, tmp_path: Path, source: str) -> None:
+    flow = Flow(spark, source, str(tmp_path / "rows"), TYPE_1)
+    first, then = done(spark, flow)
+    assert taken_out(first) == [("null_key", 0, None, "x")]
+    assert taken_out(then) == [("null_key", 8, None, "d")]
+    assert sorted((row["id"], row["v"]) for row in flow.rows()) == [
+        (1, "a3"), (2, "b"), (3, "c2"), (5, "e2"), (7, "x")
+    ]  # fmt: skip
+
+
+def test_what_is_valid_is_not_looked_at_twice(spark: SparkSession, tmp_path: Path, source: str) -> None:
+    flow = Flow(spark, source, str(tmp_path / "valid"), replace(TYPE_1, where="id IS NOT NULL"))
+    step = flow.step("load", 0, 0)
+    work = load.load(private_session(spark), flow.spec(step), step)
+    assert (work.quarantined, work.counts) == (None, {"rows": 5})
+
+
+# -- the table ----------------------------------------------------------------------------------
+KEYS = {
+    "k": "DECIMAL(38,18)",
+    "d": "DOUBLE",
+    "b": "BINARY",
+    "t": "TIMESTAMP",
+    "w": "TIMESTAMP_NTZ",
+    "s": "STRING",
+    "day": "DATE",
+    "flag": "BOOLEAN",
+    "p": "STRUCT<x: INT, y: STRING>",
+}
+ONE_KEY = (
+    "99999999999999999999.000000000000000001BD AS k, double('NaN') AS d, X'00FFFE' AS b, "
+    "TIMESTAMP'2024-02-29 00:00:00.000001Z' AS t, TIMESTAMP_NTZ'0001-01-01 00:00:00.1' AS w, "
+    "'q\"\\'\\n日' AS s, DATE'9999-12-31' AS day, false AS flag, named_struct('x', 1, 'y', NULL) AS p"
+)
+
+
+def shape_of(frame: DataFrame) -> rows.Shape:
+    return rows.Shape(
+        keys=tuple(KEYS),
+        values=tuple(frame.columns),
+        tracked=(),
+        partitions=(),
+        schema=frame.schema,
+        sequence_type=None,
+    )
+
+
+def spec_of(tmp_path: Path, pipeline: str = "flow") -> ApplySpec:
+    return ApplySpec(
+        pipeline=pipeline,
+        run_id="r",
+        source_uri="s",
+        source_table_id="i",
+        target_uri=str(tmp_path / "t"),
+        options=TYPE_1,
+        steps=(),
+        quarantine_uri=str(tmp_path / "t__quarantine"),
+    )
+
+
+def step_of(start: int, end: int, seal: int) -> Step:
+    return Step("apply", start, end, seal, 0, "", ())
+
+
+def seal_for(spec: ApplySpec, step: Step) -> Seal:
+    done = SealStep("apply", step.starting_version, step.ending_version, "f", "r")
+    return Seal(spec.pipeline, step.seal_number, "i", "s", 0, step.ending_version, "", done)
+
+
+def test_keys_come_back_as_they_were_and_events_stay_readable(spark: SparkSession, tmp_path: Path) -> None:
+    from pyspark.sql import functions as F
+
+    session, spec, step = private_session(spark), spec_of(tmp_path), step_of(1, 2, 5)
+    frame = session.sql(f"SELECT {ONE_KEY}, NULL AS nothing, float('-inf') AS f FROM range(2)")
+    frame = frame.selectExpr(*[f"CAST({k} AS {kind}) AS {k}" for k, kind in KEYS.items()], "nothing", "f")
+    lost = frame.withColumn("s", F.lit(None).cast("string"))
+
+    def out(found: DataFrame, reason: str) -> DataFrame:
+        return quarantine.rows(
+            found,
+            spec=spec,
+            step=step,
+            reason=F.lit(reason),
+            keys=tuple(KEYS),
+            sequence=F.lit("7"),
+            event=F.struct("*"),
+            commit_version=F.lit(2),
+        )
+
+    told = out(frame, "tied").union(out(lost, "null_key"))
+    assert quarantine.write(session, spec, step, seal_for(spec, step), told) is None
+    stored = table_rows(spark, spec.quarantine_uri, "reason = 'tied'")[0]
+    assert {name: stored[name] for name in list(quarantine.COLUMNS)[:6]} == {
+        "reason": "tied",
+        "pipeline": "flow",
+        "seal": 5,
+        "starting_version": 1,
+        "ending_version": 2,
+        "commit_version": 2,
+    }
+    event = json.loads(stored["event"], parse_float=str)
+    assert event == {
+        "k": "99999999999999999999.000000000000000001",
+        "d": "NaN",
+        "b": "AP/+",
+        "t": "2024-02-29T00:00:00.000001Z",
+        "w": "0001-01-01T00:00:00.100000",
+        "s": "q\"'\n日",
+        "day": "9999-12-31",
+        "flag": False,
+        "p": {"x": 1, "y": None},
+        "nothing": None,
+        "f": "-Infinity",
+    }
+    found = quarantine.keys_of(session, spec.quarantine_uri, "flow", shape_of(frame))
+    assert [(f.name, f.dataType) for f in found.schema] == [
+        (f.name, f.dataType) for f in frame.select(*KEYS).schema
+    ]
+    # Two events of one key, and one without a key, which nobody can replay by key.
+    assert found.count() == 1
+    same = " AND ".join(f"f.{k} <=> e.{k}" for k in KEYS)
+    found.createOrReplaceTempView("found_keys")
+    frame.distinct().createOrReplaceTempView("expected_keys")
+    assert session.sql(f"SELECT * FROM found_keys f JOIN expected_keys e ON {same}").count() == 1
+    assert quarantine.keys_of(session, spec.quarantine_uri, "other", shape_of(frame)).isEmpty()
+    quarantine.forget(session, spec.quarantine_uri, "flow", 5)
+    assert len(table_rows(spark, spec.quarantine_uri)) == 4
+    quarantine.forget(session, spec.quarantine_uri, "flow", 6)
+    assert [row["reason"] for row in table_rows(spark, spec.quarantine_uri)] == ["null_key"] * 2
+
+
+def test_one_seal_one_set_of_rows(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tries that died before the target's commit leave rows that the next try of their seal replaces."""
+    from pyspark.sql import functions as F
+
+    session, ours = private_session(spark), spec_of(tmp_path)
+    uri = ours.quarantine_uri
+
+    def write(spec: ApplySpec, start: int, end: int, seal: int, number: int) -> str | None:
+        step = step_of(start, end, seal)
+        out = quarantine.rows(
+            session.range(number),
+            spec=spec,
+            step=step,
+            reason=F.lit("tied"),
+            keys=("id",),
+            sequence=F.lit(None),
+            event=F.struct("id"),
+            commit_version=F.lit(start),
+        )
+        return quarantine.write(session, spec, step, seal_for(spec, step), out)
+
+    def held() -> list[tuple[str, int, int, int, int]]:
+        found = spark.read.format("delta").load(uri)
+        groups = found.groupBy("pipeline", "seal", "starting_version", "ending_version").count().collect()
+        return sorted(tuple(row) for row in groups)  # type: ignore[misc]
+
+    real, calls = quarantine._exists, []
+
+    def too_early(*given: Any) -> bool:
+        """The table is made by somebody else right after it was looked for."""
+        calls.append(given)
+        found = real(*given)
+        if len(calls) == 1:
+            assert write(spec_of(tmp_path, "other"), 1, 1, 9, 1) is None
+        return found
+
+    monkeypatch.setattr(quarantine, "_exists", too_early)
+    assert write(ours, 1, 2, 5, 2) is None
+    assert held() == [("flow", 5, 1, 2, 2), ("other", 9, 1, 1, 1)]
+    seal = seal_of(uri, newest(uri))
+    assert seal is not None
+    assert (seal.pipeline, seal.number) == ("flow", 5)
+    before = versions(uri)
+    assert write(ours, 1, 2, 5, 2) is None
+    assert versions(uri) == before
+    # The target never saw seal 5; meanwhile there is more to read.
+    assert write(ours, 1, 4, 5, 3) is None
+    assert held() == [("flow", 5, 1, 4, 3), ("other", 9, 1, 1, 1)]
+    # A range inside of it is there beside it: too much is looked at again, too little would be lost.
+    assert write(ours, 1, 3, 5, 2) is None
+    assert held() == [("flow", 5, 1, 3, 2), ("flow", 5, 1, 4, 3), ("other", 9, 1, 1, 1)]
+    assert write(ours, 5, 6, 6, 1) is None
+    late = write(ours, 1, 9, 5, 4)
+    assert late is not None
+    assert "a run after this one" in late
+    assert ("flow", 6, 5, 6, 1) in held()
+    assert metadata(uri)["configuration"]["delta.enableDeletionVectors"] == "true"
+
+
+def test_a_table_that_is_no_quarantine(spark: SparkSession, tmp_path: Path) -> None:
+    from pyspark.sql import functions as F
+
+    from delta_cdc.errors import TableNotFound, TargetSchemaClash
+
+    session, spec, step = private_session(spark), spec_of(tmp_path), step_of(1, 2, 5)
+    frame = session.sql("SELECT 1 AS id")
+    with pytest.raises(TableNotFound, match="t__quarantine"):
+        quarantine.keys_of(session, spec.quarantine_uri, "flow", shape_of(frame))
+    frame.withColumn("pipeline", F.lit("flow")).withColumn("seal", F.lit(1)).withColumn(
+        "starting_version", F.lit(1)
+    ).withColumn("ending_version", F.lit(1)).write.format("delta").save(spec.quarantine_uri)
+    out = quarantine.rows(
+        frame,
+        spec=spec,
+        step=step,
+        reason=F.lit("tied"),
+        keys=("id",),
+        sequence=F.lit(None),
+        event=F.struct("id"),
+        commit_version=F.lit(1),
+    )
+    with pytest.raises(TargetSchemaClash, match="no column reason"):
+        quarantine.write(session, spec, step, seal_for(spec, step), out)
+    assert versions(spec.quarantine_uri) == [0]
