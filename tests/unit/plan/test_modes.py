@@ -1,0 +1,498 @@
+"""Repair, reload and reset, and the policies that make a reload of an error."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from delta_cdc import checks
+from delta_cdc.errors import (
+    ChangeFeedDisabled,
+    ConfigurationDrift,
+    InvalidConfiguration,
+    PipelineAdopted,
+    ProofExpired,
+    RangeNotContiguous,
+    RangeTooLong,
+    SourceHistoryChanged,
+    SourceTableReplaced,
+    TargetChangedUnderneath,
+    TargetReplaced,
+    TargetWithoutProof,
+    TransactionRetentionSet,
+    VersionsExpired,
+)
+from delta_cdc.log.table import DeltaLog
+from delta_cdc.plan import captures
+from delta_cdc.reconcile import reconcile
+from delta_cdc.spec import ApplyOptions, ApplySpec, from_json, to_json
+from delta_cdc.versions import VersionRange
+from delta_cdc.watermark import PlannedOn
+from tests.support.logs import EPOCH, FEED, SECOND, LogTable, seal
+from tests.support.tables import KEYED, NOW, Tables
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from delta_cdc.plan import Plan
+    from delta_cdc.spec import Step
+
+DAY = 86_400 * SECOND
+TYPE_2 = replace(KEYED, stored_as_scd_type=2)
+LOG = replace(KEYED, source_kind="change_log", sequence_by="at")
+INSERTS = ApplyOptions(insert_only=True)
+
+
+def steps(plan: Plan) -> tuple[Step, ...]:
+    assert isinstance(plan.spec, ApplySpec)
+    assert from_json(to_json(plan.spec)) == plan.spec
+    return plan.spec.steps
+
+
+def built(tables: Tables, watermark: int, options: ApplyOptions = KEYED, **changes: Any) -> None:
+    tables.sealed(watermark, configuration=checks.described(options), **changes)
+
+
+# -- what is refused ----------------------------------------------------------------------------
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    ("mode", {"mode": "again"}, "mode is 'again'"),
+    ("drift", {"on_drift": "reload"}, "on_drift is 'reload'"),
+    ("source", {"on_source_replaced": "accept"}, "on_source_replaced is 'accept'"),
+    ("target", {"on_target_replaced": "repair"}, "on_target_replaced is 'repair'"),
+    ("expired", {"on_versions_expired": ""}, "on_versions_expired is ''"),
+    ("discard", {"discard_history": True}, "discard_history is given with mode 'incremental'"),
+    ("keys", {"repair_keys": "id = 1"}, "repair_keys or repair_quarantined is given with mode 'incremental'"),
+    ("quarantined", {"mode": "reload", "repair_quarantined": True}, "is given with mode 'reload'"),
+    ("no-range", {"mode": "repair"}, "not exactly one of a range"),
+    ("end-alone", {"mode": "repair", "ending_version": 3}, "not exactly one of a range"),
+    ("two", {"mode": "repair", "starting_version": 1, "repair_keys": "true"}, "not exactly one of"),
+    ("two-more", {"mode": "repair", "repair_quarantined": True, "repair_keys": "true"}, "not exactly one"),
+    ("blank", {"mode": "repair", "repair_keys": " "}, "repair_keys is empty"),
+    ("history", {"mode": "reset", "options": TYPE_2}, "set discard_history"),
+    ("declared", {"mode": "reset", "initial_load": {"none_at": 1}}, "initial_load is {'none_at': 1}"),
+    ("reload-start", {"mode": "reload", "starting_version": 2}, "a start and mode 'reload'"),
+    ("reload-limit", {"mode": "reload", "max_versions": 2}, "max_versions and mode 'reload'"),
+    (
+        "repair-milestones",
+        {"mode": "repair", "repair_keys": "true", "milestone_bytes": 2},
+        "milestone_bytes and mode 'repair'",
+    ),
+    ("reset-staging", {"mode": "reset", "staging": "/staging/x"}, "staging and mode 'reset'"),
+    ("inserts-reload", {"mode": "reload", "options": INSERTS}, "insert_only and mode 'reload' are given"),
+    (
+        "inserts-policy",
+        {"options": INSERTS, "on_versions_expired": "reload", "on_drift": "repair"},
+        "insert_only and on_versions_expired 'reload', on_drift 'repair' are given",
+    ),
+    ("log-staging", {"options": LOG, "staging": "/staging/x"}, "staging and source_kind 'change_log'"),
+]
+
+
+@pytest.mark.parametrize(("changes", "said"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
+def test_requests_that_cannot_be_meant(tables: Tables, changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidConfiguration) as failed:
+        tables.apply(**changes)
+    assert said in str(failed.value)
+
+
+# -- repair -------------------------------------------------------------------------------------
+def test_the_keys_of_a_range_are_repaired_under_the_next_seal(tables: Tables) -> None:
+    built(tables, 4, highest_sequence="9")
+    plan = tables.apply(mode="repair", starting_version=2, ending_version=3)
+    (step,) = steps(plan)
+    assert (step.kind, step.starting_version, step.ending_version) == ("repair", 2, 3)
+    assert (step.watermark, step.at, step.seal_number) == (4, 4, 101)
+    assert (step.source_commit_hash, step.highest_sequence) == (tables.source.sha256(4), "9")
+    assert (step.planned_on, step.keys_where, step.replayed) == (PlannedOn("id-1", 0), None, False)
+    assert [(s.starting_version, s.ending_version) for s in step.segments] == [(2, 3)]
+    assert plan.versions == VersionRange(2, 3)
+    assert "the keys that 2-3 changed, as of version 4" in str(plan)
+
+
+def test_history_is_repaired_from_a_version_up_to_the_watermark(tables: Tables) -> None:
+    built(tables, 4, TYPE_2)
+    (step,) = steps(tables.apply(mode="repair", starting_version=2, ending_version=3, options=TYPE_2))
+    assert (step.starting_version, step.ending_version, step.watermark) == (2, 3, 4)
+    assert [(s.starting_version, s.ending_version) for s in step.segments] == [(2, 4)]
+
+
+def test_a_repair_of_a_log_reads_the_events_of_its_range(tables: Tables) -> None:
+    built(tables, 4, LOG, truncate_sequences=("3",))
+    (step,) = steps(tables.apply(mode="repair", starting_version=3, options=LOG))
+    assert (step.starting_version, step.ending_version, step.truncate_sequences) == (3, 4, ("3",))
+    assert [(s.starting_version, s.ending_version) for s in step.segments] == [(3, 4)]
+
+
+@pytest.mark.parametrize(
+    ("options", "read"), [(KEYED, []), (LOG, []), (TYPE_2, [(1, 4)])], ids=["type 1", "log", "history"]
+)
+def test_chosen_keys_are_repaired(tables: Tables, options: ApplyOptions, read: list[Any]) -> None:
+    built(tables, 4, options)
+    plan = tables.apply(mode="repair", repair_keys="id = 'a'", options=options)
+    (step,) = steps(plan)
+    assert (step.keys_where, step.starting_version, step.ending_version, step.at) == ("id = 'a'", 0, 4, 4)
+    assert [(s.starting_version, s.ending_version) for s in step.segments] == read
+    assert "the keys where id = 'a', as of version 4" in str(plan)
+
+
+def test_a_repair_reads_what_a_version_changed_without_a_feed(tables: Tables) -> None:
+    """Of type 1; history can't be told from the ends of a range."""
+    tables.source.set_properties()
+    tables.source.overwrite()
+    tables.source.overwrite()
+    built(tables, 8)
+    (step,) = steps(tables.apply(mode="repair", starting_version=7))
+    assert [(s.capture, s.starting_version, s.ending_version, s.net) for s in step.segments] == [
+        ("snapshot_diff", 7, 7, True),
+        ("snapshot_diff", 8, 8, True),
+    ]
+    built(tables, 8, TYPE_2, number=101)
+    with pytest.raises(ChangeFeedDisabled):
+        tables.apply(mode="repair", starting_version=7, options=TYPE_2)
+
+
+def test_a_repair_beyond_the_watermark(tables: Tables) -> None:
+    built(tables, 3)
+    for given in ({"starting_version": 4}, {"starting_version": 2, "ending_version": 4}):
+        with pytest.raises(RangeNotContiguous, match="the watermark of pipeline p is 3"):
+            tables.apply(mode="repair", **given)
+
+
+def test_a_repair_of_nothing(tables: Tables) -> None:
+    with pytest.raises(InvalidConfiguration, match="holds nothing of pipeline p yet"):
+        tables.apply(mode="repair", starting_version=1)
+    built(tables, 5)
+    tables.source.optimize()
+    built(tables, 6, number=101)
+    plan = tables.apply(mode="repair", starting_version=6)
+    assert plan.spec is None
+    assert "no key to repair" in plan.notes[-1]
+
+
+def test_a_repair_needs_the_source_as_of_the_watermark(tables: Tables) -> None:
+    built(tables, 4)
+    with pytest.raises(VersionsExpired):
+        tables.apply(mode="repair", repair_keys="true", now=NOW + 8 * DAY)
+    built(tables, 5, number=101)
+    assert steps(tables.apply(mode="repair", repair_keys="true", now=NOW + 8 * DAY))
+
+
+def test_a_repair_of_another_source(tables: Tables, tmp_path: Path) -> None:
+    built(tables, 2)
+    again = LogTable(tmp_path / "again", table_id="other", configuration=dict(FEED)).create()
+    for _ in range(4):
+        again.append(at=EPOCH + DAY)
+    with pytest.raises(SourceTableReplaced):
+        tables.apply(mode="repair", repair_keys="true", source=again.uri, on_source_replaced="reload")
+
+
+def test_a_long_repair(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(captures, "MOST_VERSIONS", 2)
+    built(tables, 5)
+    made = steps(tables.apply(mode="repair", starting_version=1))
+    assert [(s.starting_version, s.ending_version) for s in made] == [(1, 2), (3, 4), (5, 5)]
+    assert [s.seal_number for s in made] == [101, 102, 103]
+    assert [s.watermark for s in made] == [5, 5, 5]
+    assert [s.planned_on is None for s in made] == [False, True, True]
+    built(tables, 5, TYPE_2, number=101)
+    with pytest.raises(RangeTooLong, match="Versions 1-5"):
+        tables.apply(mode="repair", starting_version=1, options=TYPE_2)
+
+
+def test_a_replay_takes_the_keys_in_quarantine(tables: Tables) -> None:
+    built(tables, 4)
+    empty = tables.apply(mode="repair", repair_quarantined=True)
+    assert empty.spec is None
+    assert "there is nothing to repair" in empty.notes[-1]
+    beside = LogTable(tables.target.path.with_name("target__quarantine")).create()
+    assert tables.apply(mode="repair", repair_quarantined=True).spec is None
+    beside.append()
+    plan = tables.apply(mode="repair", repair_quarantined=True)
+    (step,) = steps(plan)
+    assert (step.kind, step.replayed, step.segments, step.at) == ("repair", True, (), 4)
+    assert isinstance(plan.spec, ApplySpec)
+    assert plan.spec.quarantine_uri == beside.uri
+    assert "the keys in quarantine" in str(plan)
+
+
+# -- reload -------------------------------------------------------------------------------------
+def test_a_reload_moves_the_watermark_to_the_newest_version(tables: Tables) -> None:
+    built(tables, 3, highest_sequence="7", truncate_sequences=("2",))
+    plan = tables.apply(mode="reload")
+    (step,) = steps(plan)
+    assert (step.kind, step.starting_version, step.ending_version, step.at) == ("reload", 5, 5, 5)
+    assert (step.seal_number, step.segments, step.planned_on) == (101, (), PlannedOn("id-1", 0))
+    assert (step.source_commit_hash, step.highest_sequence) == (tables.source.sha256(5), "7")
+    assert (step.truncate_sequences, step.source_columns) == (("2",), ("id", "name"))
+    assert plan.versions == VersionRange(5, 5)
+    assert "the difference to version 5" in str(plan)
+    (step,) = steps(tables.apply(4, mode="reload"))
+    assert step.ending_version == 4, "a retry keeps its end"
+    (step,) = steps(tables.apply(2, mode="reload"))
+    assert step.ending_version == 5, "an end before the watermark is of older work"
+    assert steps(tables.apply(mode="reload", ending_version=3))[0].ending_version == 3
+    with pytest.raises(RangeNotContiguous, match="would take the watermark back: it is 3"):
+        tables.apply(mode="reload", ending_version=2)
+    with pytest.raises(RangeNotContiguous, match="newest version"):
+        tables.apply(mode="reload", ending_version=6)
+
+
+def test_a_reload_without_a_target_is_a_load(tables: Tables) -> None:
+    (step,) = steps(tables.apply(mode="reload"))
+    assert step.kind == "load"
+
+
+def other_source(tables: Tables, tmp_path: Path) -> str:
+    again = LogTable(tmp_path / "again", table_id="other", configuration=dict(FEED)).create()
+    again.append(at=EPOCH + DAY)
+    return again.uri
+
+
+def test_a_source_that_was_made_again_is_reloaded_if_so_said(tables: Tables, tmp_path: Path) -> None:
+    built(tables, 4, LOG, highest_sequence="7", truncate_sequences=("2",))
+    uri = other_source(tables, tmp_path)
+    for mode in ("incremental", "reload"):
+        with pytest.raises(SourceTableReplaced):
+            tables.apply(source=uri, mode=mode, options=LOG)
+        plan = tables.apply(source=uri, mode=mode, options=LOG, on_source_replaced="reload")
+        (step,) = steps(plan)
+        assert (step.kind, step.ending_version, step.applied_from) == ("reload", 1, 0)
+        assert (step.highest_sequence, step.truncate_sequences) == (None, ())
+        assert isinstance(plan.spec, ApplySpec)
+        assert plan.spec.source_table_id == "other"
+        assert "another table now" in plan.notes[-1]
+        assert "(reload)" in plan.notes[-1]
+
+
+def test_another_history_is_reloaded_too(tables: Tables) -> None:
+    built(tables, 4)
+    text = tables.source.file(4).read_text()
+    tables.source.file(4).write_text(text.replace("Append", "append"))
+    with pytest.raises(SourceHistoryChanged):
+        tables.apply()
+    (step,) = steps(tables.apply(on_source_replaced="reload"))
+    assert (step.kind, step.ending_version) == ("reload", 5)
+    tables.source.file(5).unlink()
+    tables.source.file(4).unlink()
+    (step,) = steps(tables.apply(on_source_replaced="reload"))
+    assert step.ending_version == 3, "the versions are another history's"
+
+
+@pytest.mark.parametrize(
+    ("options", "goes_on"),
+    [
+        (TYPE_2, False),
+        (replace(TYPE_2, sequence_by="at", delete_sequence="_commit_version"), False),
+        (replace(TYPE_2, sequence_by="_commit_timestamp"), True),
+        (KEYED, True),
+        (replace(LOG, stored_as_scd_type=2), True),
+    ],
+)
+def test_a_history_of_versions_does_not_go_on_in_another_table(
+    tables: Tables, tmp_path: Path, options: ApplyOptions, goes_on: bool
+) -> None:
+    built(tables, 4, options)
+    given = {"source": other_source(tables, tmp_path), "options": options, "on_source_replaced": "reload"}
+    if goes_on:
+        assert steps(tables.apply(**given))[0].kind == "reload"
+    else:
+        with pytest.raises(SourceTableReplaced, match="counts in versions"):
+            tables.apply(**given)
+
+
+def test_expired_versions_are_reloaded_if_so_said(tables: Tables) -> None:
+    built(tables, 3)
+    late = NOW + 8 * DAY
+    with pytest.raises(VersionsExpired):
+        tables.apply(now=late)
+    plan = tables.apply(now=late, on_versions_expired="reload")
+    (step,) = steps(plan)
+    assert (step.kind, step.ending_version, step.seal_number) == ("reload", 5, 101)
+    assert "beyond delta.deletedFileRetentionDuration" in plan.notes[-1]
+    with pytest.raises(VersionsExpired):
+        tables.apply(now=late, on_versions_expired="reload", ending_version=4)
+
+
+# -- a target that is not as we left it ---------------------------------------------------------
+@pytest.mark.parametrize(
+    "happens",
+    [lambda t: t.truncate(), lambda t: t.overwrite(), lambda t: t.replace_table("id-2")],
+    ids=["truncate", "overwrite", "replace"],
+)
+def test_a_target_that_was_replaced_is_reloaded_if_so_said(
+    tables: Tables, happens: Callable[[LogTable], int]
+) -> None:
+    built(tables, 3, highest_sequence="7")
+    happens(tables.target)
+    with pytest.raises(TargetReplaced, match="on_target_replaced"):
+        tables.apply()
+    with pytest.raises(TargetReplaced):
+        tables.apply(mode="reload")
+    plan = tables.apply(on_target_replaced="reload")
+    (step,) = steps(plan)
+    assert (step.kind, step.ending_version, step.seal_number) == ("reload", 5, 101)
+    assert step.planned_on == PlannedOn(tables.target.table_id, 1)
+    assert "was replaced after version 0" in plan.notes[-1]
+    # What is committed then proves like any other seal.
+    made = seal(101, 5, source=tables.source, kind="reload", planned_on=step.planned_on)
+    tables.target.write_seal(replace(made, configuration=checks.described(KEYED)))
+    assert tables.apply().spec is None
+
+
+@pytest.mark.parametrize("mode", ["incremental", "reset"])
+def test_a_target_that_was_adopted_is_not_taken_back_by_a_policy(tables: Tables, mode: str) -> None:
+    built(tables, 3)
+    made = seal(101, 3, source=tables.source, planned_on=PlannedOn("id-1", 0), successor="other")
+    tables.target.write_seal(made, rows=False)
+    tables.target.truncate()
+    with pytest.raises(PipelineAdopted):
+        tables.apply(on_target_replaced="reload", mode=mode)
+
+
+# -- reset --------------------------------------------------------------------------------------
+def test_a_reset_is_a_load_in_the_place_of_all_rows(tables: Tables) -> None:
+    built(tables, 3, TYPE_2, highest_sequence="7")
+    plan = tables.apply(mode="reset", options=TYPE_2, discard_history=True)
+    (step,) = steps(plan)
+    assert (step.kind, step.ending_version, step.applied_from) == ("reset", 5, 0)
+    assert (step.seal_number, step.planned_on) == (101, PlannedOn("id-1", 0))
+    assert (step.highest_sequence, step.truncate_sequences, step.segments) == (None, (), ())
+    assert "thrown away and loaded anew" in plan.notes[0]
+    assert "the snapshot of version 5 in the place of all rows" in str(plan)
+
+
+def test_a_reset_may_start_in_the_past(tables: Tables) -> None:
+    built(tables, 5)
+    reset, changes = steps(tables.apply(mode="reset", starting_version=3))
+    assert (reset.kind, reset.ending_version, reset.seal_number) == ("reset", 2, 101)
+    assert (changes.kind, changes.starting_version, changes.seal_number) == ("apply", 3, 102)
+    reset, _ = steps(tables.apply(mode="reset", starting_version=0))
+    assert (reset.kind, reset.is_empty) == ("reset", True)
+
+
+def test_a_reset_without_a_target_is_a_load(tables: Tables) -> None:
+    (step,) = steps(tables.apply(mode="reset"))
+    assert step.kind == "load"
+
+
+def test_a_reset_ignores_what_it_throws_away(tables: Tables, tmp_path: Path) -> None:
+    built(tables, 3, TYPE_2)
+    uri = other_source(tables, tmp_path)
+    (step,) = steps(tables.apply(mode="reset", source=uri))
+    assert (step.kind, step.ending_version, step.seal_number) == ("reset", 1, 101)
+    tables.target.truncate()
+    assert steps(tables.apply(mode="reset"))[0].seal_number == 101
+
+
+def by_hand(tables: Tables) -> None:
+    tables.target.create()
+    tables.target.append()
+
+
+def underneath(tables: Tables) -> None:
+    built(tables, 3)
+    tables.target.truncate()
+    made = seal(101, 4, source=tables.source, planned_on=PlannedOn("id-1", 0))
+    tables.target.write_seal(made)
+
+
+def expired(tables: Tables) -> None:
+    from deltalake import DeltaTable
+
+    built(tables, 3)
+    tables.target.append()
+    DeltaTable(tables.target.uri).create_checkpoint()
+    tables.target.file(0).unlink()
+
+
+@pytest.mark.parametrize(
+    ("happens", "error", "number"),
+    [
+        (by_hand, TargetWithoutProof, EPOCH),
+        (underneath, TargetChangedUnderneath, 102),
+        (expired, ProofExpired, 101),
+    ],
+)
+def test_a_reset_needs_no_proof(
+    tables: Tables, happens: Callable[[Tables], None], error: type[Exception], number: int
+) -> None:
+    happens(tables)
+    for given in ({}, {"on_target_replaced": "reload"}, {"mode": "reload"}):
+        with pytest.raises(error):
+            tables.apply(**given)
+    plan = tables.apply(mode="reset")
+    (step,) = steps(plan)
+    assert (step.kind, step.seal_number) == ("reset", number)
+    assert step.planned_on == PlannedOn("id-1", tables.target.version)
+    assert tables.target.uri in plan.notes[0]
+
+
+def test_a_reset_does_not_forget_how_transactions_are_kept(tables: Tables) -> None:
+    built(tables, 3)
+    tables.target.set_properties(**{"delta.setTransactionRetentionDuration": "interval 1 day"})
+    with pytest.raises(TransactionRetentionSet):
+        tables.apply(mode="reset")
+
+
+def sealed_reset(tables: Tables, number: int, watermark: int, planned: int) -> None:
+    """Write what a reset commits: an overwrite of our own."""
+    made = seal(number, watermark, source=tables.source, kind="reset", planned_on=PlannedOn("id-1", planned))
+    made = replace(made, configuration=checks.described(KEYED))
+    tables.target.write_seal(made, operation="WRITE", parameters={"mode": "Overwrite"})
+
+
+def test_a_reset_of_our_own_is_no_replacement(tables: Tables) -> None:
+    built(tables, 3)
+    sealed_reset(tables, 101, 5, planned=0)
+    proof = reconcile(DeltaLog(tables.target.uri), "p")
+    assert proof is not None
+    assert proof.seal is not None
+    assert (proof.seal.watermark, proof.next_number) == (5, 102)
+    # One that is taken back doesn't count, and its number is not used again.
+    tables.target.restore(0)
+    proof = reconcile(DeltaLog(tables.target.uri), "p")
+    assert proof is not None
+    assert proof.seal is not None
+    assert (proof.seal.watermark, proof.next_number) == (3, 102)
+
+
+def test_what_lay_underneath_a_reset_does_not_matter(tables: Tables) -> None:
+    built(tables, 3)
+    tables.target.truncate()
+    sealed_reset(tables, 101, 5, planned=0)
+    assert tables.apply().spec is None
+
+
+# -- drift --------------------------------------------------------------------------------------
+def test_drift_is_accepted_and_said(tables: Tables) -> None:
+    built(tables, 3)
+    now = replace(KEYED, where="id > 'a'")
+    with pytest.raises(ConfigurationDrift):
+        tables.apply(options=now)
+    plan = tables.apply(options=now, on_drift="accept")
+    assert [step.kind for step in steps(plan)] == ["apply"]
+    assert "built with where = all, and now where = id > 'a'" in plan.notes[0]
+
+
+def test_drift_is_repaired_by_a_reload(tables: Tables) -> None:
+    built(tables, 5)
+    now = replace(KEYED, where="id > 'a'")
+    plan = tables.apply(options=now, on_drift="repair")
+    assert [step.kind for step in steps(plan)] == ["reload"], "though nothing is new"
+    assert "is accepted" in plan.notes[0]
+    assert tables.apply(options=KEYED, on_drift="repair").spec is None, "no drift, no reload"
+    assert steps(tables.apply(options=now, on_drift="repair", mode="repair", repair_keys="true"))[0].kind == (
+        "repair"
+    )
+
+
+def test_a_dry_run_is_the_same_plan(tables: Tables) -> None:
+    built(tables, 3)
+    plan, dry = tables.apply(), tables.apply(dry_run=True)
+    assert isinstance(plan.spec, ApplySpec)
+    assert isinstance(dry.spec, ApplySpec)
+    assert (plan.spec.dry_run, dry.spec.dry_run) == (False, True)
+    assert plan.spec.steps == dry.spec.steps
