@@ -1,0 +1,298 @@
+"""Tables of events and of full copies: which commits count, what may still arrive, how each is read."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from delta_cdc import checks
+from delta_cdc.errors import ChangeFeedDisabled, CorruptLog, NotAppendOnly
+from delta_cdc.spec import ApplyOptions, ApplySpec
+from delta_cdc.versions import VersionRange
+from tests.support.logs import FEED, LogTable, seal
+from tests.support.tables import KEYED, Tables
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from delta_cdc.plan import Plan
+    from delta_cdc.spec import Step
+
+TYPE_2 = replace(KEYED, stored_as_scd_type=2)
+LOG = replace(KEYED, source_kind="change_log", sequence_by="at")
+VERSIONED = replace(KEYED, source_kind="snapshot", snapshot_version_column="name")
+COPIES = replace(KEYED, source_kind="snapshot")
+HORIZON = "delta_cdc.latenessHorizon"
+
+
+def steps(plan: Plan) -> tuple[Step, ...]:
+    assert isinstance(plan.spec, ApplySpec)
+    return plan.spec.steps
+
+
+def read(step: Step) -> list[tuple[int, int, str]]:
+    return [(s.starting_version, s.ending_version, s.capture) for s in step.segments]
+
+
+def built(tables: Tables, watermark: int, options: ApplyOptions = LOG, **changes: Any) -> None:
+    tables.sealed(watermark, configuration=checks.described(options), **changes)
+
+
+# -- events -------------------------------------------------------------------------------------
+@pytest.mark.parametrize("options", [LOG, replace(LOG, stored_as_scd_type=2), VERSIONED])
+def test_new_events_are_those_that_were_added(tables: Tables, options: ApplyOptions) -> None:
+    built(tables, 2, options, highest_sequence="9", truncate_sequences=("4", "5"))
+    (step,) = steps(tables.apply(options=options))
+    assert (step.kind, read(step)) == ("apply", [(3, 5, "change_files")])
+    assert (step.highest_sequence, step.truncate_sequences, step.horizons) == ("9", ("4", "5"), ())
+    tables.source.set_properties()
+    tables.source.append()
+    (step,) = steps(tables.apply(options=options))
+    assert read(step) == [(3, 5, "change_files"), (7, 7, "added_files")], "no feed is needed"
+
+
+def test_a_seal_that_is_due_carries_the_truncates(tables: Tables) -> None:
+    built(tables, 5, truncate_sequences=("4",))
+    (step,) = steps(tables.apply(options=LOG, now=tables.source.created + 40 * 86_400_000))
+    assert (step.kind, step.truncate_sequences) == ("reseal", ("4",))
+
+
+@pytest.mark.parametrize("options", [LOG, VERSIONED])
+@pytest.mark.parametrize(
+    "happens",
+    [
+        lambda t: t.overwrite(),
+        lambda t: t.truncate(),
+        lambda t: t.restore(2),
+        lambda t: t.commit("UPDATE", *t.removes(), t.add()),
+        lambda t: t.commit("MERGE", *t.removes(), t.add(), parameters={"predicate": "x"}),
+        lambda t: t.delete("at < 3"),
+    ],
+    ids=["overwrite", "truncate", "restore", "update", "merge", "delete"],
+)
+def test_events_that_were_changed(
+    tables: Tables, options: ApplyOptions, happens: Callable[[LogTable], int]
+) -> None:
+    built(tables, 5, options)
+    at = happens(tables.source)
+    tables.source.append()
+    with pytest.raises(NotAppendOnly, match=f"Version {at} of ") as failed:
+        tables.apply(options=options)
+    assert 'mode="reload"' in failed.value.remedy
+    assert [step.kind for step in steps(tables.apply(options=options, mode="reload"))] == ["reload"]
+
+
+def test_events_are_still_told_from_maintenance(tables: Tables) -> None:
+    """A horizon allows deletes, and nothing else."""
+    tables.source.set_properties(**FEED, **{HORIZON: "3"})
+    built(tables, 6)
+    tables.source.overwrite()
+    with pytest.raises(NotAppendOnly, match="Version 7"):
+        tables.apply(options=LOG)
+
+
+def test_what_maintenance_deletes_is_no_event(tables: Tables) -> None:
+    tables.source.set_properties(**FEED, **{HORIZON: "3"})
+    built(tables, 5)
+    tables.source.append()
+    tables.source.delete("at < 3")
+    tables.source.append()
+    plan = tables.apply(options=LOG)
+    (step,) = steps(plan)
+    assert read(step) == [(7, 7, "change_files"), (9, 9, "change_files")]
+    assert plan.versions == VersionRange(6, 9)
+    built(tables, 9, number=101)
+    tables.source.delete("at < 3")
+    assert tables.apply(options=LOG).spec is None, "nothing to apply"
+
+
+def test_a_delete_before_there_was_a_horizon(tables: Tables) -> None:
+    built(tables, 5)
+    tables.source.delete("at < 3")
+    tables.source.set_properties(**FEED, **{HORIZON: "3"})
+    tables.source.append()
+    with pytest.raises(NotAppendOnly, match=f"Version 6 .*no {HORIZON}"):
+        tables.apply(options=LOG)
+
+
+def test_maintenance_does_not_use_up_a_limit(tables: Tables) -> None:
+    tables.source.set_properties(**FEED, **{HORIZON: "3"})
+    built(tables, 6)
+    for _ in range(3):
+        tables.source.delete("at < 3")
+    tables.source.append()
+    assert tables.apply(options=LOG, max_versions=1).versions == VersionRange(7, 10)
+
+
+def test_rows_that_a_merge_only_adds_are_events(tables: Tables) -> None:
+    built(tables, 5)
+    tables.source.commit("MERGE", tables.source.add(), parameters={"predicate": "x"})
+    assert tables.apply(options=LOG).versions == VersionRange(6, 6)
+
+
+# -- the lateness horizon -----------------------------------------------------------------------
+def test_a_step_knows_the_horizon_of_its_events(tables: Tables) -> None:
+    tables.source.set_properties(**FEED, **{HORIZON: "3"})
+    built(tables, 6)
+    tables.source.append()
+    (step,) = steps(tables.apply(options=LOG))
+    assert step.horizons == ((6, "3"),)
+    assert steps(tables.apply(options=LOG, mode="reload"))[0].horizons == ((7, "3"),)
+    repaired = tables.apply(options=LOG, mode="repair", repair_keys="true")
+    assert steps(repaired)[0].horizons == ((6, "3"),)
+
+
+def test_a_load_knows_the_horizon(tables: Tables) -> None:
+    (step,) = steps(tables.apply(options=LOG))
+    assert step.horizons == ()
+    tables.source.set_properties(**FEED, **{HORIZON: '["3","b"]'})
+    (step,) = steps(tables.apply(options=LOG))
+    assert (step.kind, step.horizons) == ("load", ((6, '["3","b"]'),))
+    (step,) = steps(tables.apply(options=KEYED))
+    assert step.horizons == (), "only events can be late"
+
+
+def test_a_horizon_that_moves_parts_the_events(tables: Tables) -> None:
+    built(tables, 2)
+    tables.source.set_properties(**FEED, **{HORIZON: "3"})  # 6
+    tables.source.append()
+    tables.source.append()
+    tables.source.set_properties(**FEED, **{HORIZON: "5"})  # 9
+    tables.source.append()
+    tables.source.set_properties(**FEED)  # 11
+    tables.source.append()
+    tables.source.optimize()
+    made = steps(tables.apply(options=LOG))
+    assert [(s.starting_version, s.ending_version, s.horizons) for s in made] == [
+        (3, 6, ()),
+        (7, 9, ((6, "3"),)),
+        (10, 11, ((9, "5"),)),
+        (12, 13, ()),
+    ]
+    assert [read(step)[0][:2] for step in made] == [(3, 5), (7, 8), (10, 10), (12, 12)]
+    limited = steps(tables.apply(options=LOG, milestone_versions=1))
+    assert [s.horizons for s in limited] == [(), (), (), ((6, "3"),), ((7, "3"),), ((9, "5"),), ()]
+
+
+def test_the_horizon_before_a_range_that_ends_in_the_past(tables: Tables) -> None:
+    tables.source.set_properties(**FEED, **{HORIZON: "3"})
+    tables.source.append()
+    built(tables, 7)
+    tables.source.append()
+    tables.source.set_properties(**FEED)
+    tables.source.append()
+    (step,) = steps(tables.apply(options=LOG, ending_version=8))
+    assert step.horizons == ((7, "3"),)
+
+
+# -- full copies --------------------------------------------------------------------------------
+def test_each_copy_is_told_from_the_one_before(tables: Tables) -> None:
+    tables.source.overwrite()
+    tables.source.optimize()
+    tables.source.overwrite()
+    built(tables, 5, replace(COPIES, stored_as_scd_type=2))
+    (step,) = steps(tables.apply(options=replace(COPIES, stored_as_scd_type=2)))
+    assert read(step) == [(6, 6, "snapshot_diff"), (8, 8, "snapshot_diff")]
+    assert all(segment.net and len(segment.timestamps) == 1 for segment in step.segments)
+    partial = replace(COPIES, ignore_null_updates=True)
+    built(tables, 5, partial, number=101)
+    assert read(steps(tables.apply(options=partial))[0]) == read(step)
+
+
+def test_of_type_1_only_the_newest_copy_counts(tables: Tables) -> None:
+    tables.source.set_properties()
+    tables.source.overwrite()
+    tables.source.overwrite()
+    built(tables, 6, COPIES)
+    (step,) = steps(tables.apply(options=COPIES))
+    assert read(step) == [(7, 8, "snapshot_diff")]
+
+
+def test_copies_need_no_feed(tables: Tables) -> None:
+    tables.source.set_properties()
+    for options in (COPIES, replace(COPIES, stored_as_scd_type=2), LOG):
+        assert tables.apply(options=options).notes == ()
+    assert "feed" in tables.apply(options=KEYED).notes[0]
+
+
+def test_every_change_is_read_where_some_carry_a_part_only(tables: Tables) -> None:
+    """Net of two changes, the columns that the first of them carried would be lost."""
+    built(tables, 2, KEYED)
+    for _ in range(2):
+        tables.source.optimize()
+    partial = replace(KEYED, ignore_null_updates=True)
+    tables.source.set_properties()
+    tables.source.overwrite()
+    assert read(steps(tables.apply(options=KEYED))[0])[-1] == (9, 9, "snapshot_diff")
+    with pytest.raises(ChangeFeedDisabled):
+        tables.apply(options=partial, on_drift="accept")
+
+
+# -- the quarantine -----------------------------------------------------------------------------
+QUARANTINES = replace(LOG, on_invalid="quarantine")
+
+
+def beside(tables: Tables) -> LogTable:
+    return LogTable(tables.target.path.with_name("target__quarantine"), table_id="q")
+
+
+def put_aside(tables: Tables, number: int, start: int, end: int, kind: str = "apply") -> LogTable:
+    table = beside(tables)
+    table.write_seal(seal(number, end, source=tables.source, start=start, kind=kind), operation="WRITE")
+    return table
+
+
+def test_the_quarantine_lies_beside_the_target(tables: Tables) -> None:
+    plan = tables.apply(options=QUARANTINES, target=tables.target.uri + "/")
+    assert isinstance(plan.spec, ApplySpec)
+    assert plan.spec.quarantine_uri == beside(tables).uri
+    plan = tables.apply(options=LOG)
+    assert isinstance(plan.spec, ApplySpec)
+    assert plan.spec.quarantine_uri == ""
+
+
+def test_a_range_whose_quarantine_is_written_is_finished_first(tables: Tables) -> None:
+    built(tables, 2)
+    put_aside(tables, 101, 3, 4)
+    for given in ({}, {"ending_version": 3}, {"milestone_versions": 1}, {"max_versions": 1}):
+        plan = tables.apply(options=QUARANTINES, **given)
+        (step,) = steps(plan)
+        assert (step.starting_version, step.ending_version, step.seal_number) == (3, 4, 101)
+        assert "versions 3-4" in plan.notes[0]
+    assert tables.apply(options=LOG).versions == VersionRange(3, 5), "no quarantine is asked for"
+
+
+@pytest.mark.parametrize(
+    ("number", "start", "end", "kind"),
+    [
+        (100, 1, 2, "apply"),
+        (102, 3, 4, "apply"),
+        (101, 2, 4, "apply"),
+        (101, 3, 4, "repair"),
+        (101, 4, 4, "reload"),
+    ],
+)
+def test_a_quarantine_that_says_nothing_of_the_next_range(
+    tables: Tables, number: int, start: int, end: int, kind: str
+) -> None:
+    built(tables, 2)
+    put_aside(tables, number, start, end, kind)
+    assert tables.apply(options=QUARANTINES).versions == VersionRange(3, 5)
+
+
+def test_a_load_whose_quarantine_is_written_keeps_its_version(tables: Tables) -> None:
+    tables.target.create()
+    put_aside(tables, tables.target.created, 4, 4, "load")
+    (step,) = steps(tables.apply(options=QUARANTINES))
+    assert (step.kind, step.ending_version) == ("load", 4)
+
+
+def test_a_quarantine_that_is_not_there_or_damaged(tables: Tables) -> None:
+    built(tables, 2)
+    assert tables.apply(options=QUARANTINES).versions == VersionRange(3, 5)
+    table = put_aside(tables, 101, 3, 4)
+    table.file(0).write_text("{")
+    with pytest.raises(CorruptLog):
+        tables.apply(options=QUARANTINES)
