@@ -206,3 +206,28 @@ def test_what_the_seal_says_is_not_said_again(tables: Tables, capsys: Said) -> N
     assert planned(tables) == 0
     assert planned(tables, "--key", "id", "--sequence-by", "name") == 2
     assert "keys, sequence_by given, and the pipeline has a watermark" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (["--mode", "reload"], "reload     "),
+        (["--mode", "reset"], "reset      "),
+        (["--mode", "repair", "--starting-version", "1", "--ending-version", "2"], "repair     "),
+        (["--mode", "repair", "--repair-keys", "id > 1"], "repair     "),
+    ],
+)
+def test_a_plan_of_another_mode(tables: Tables, capsys: Said, given: list[str], told: str) -> None:
+    tables.sealed(2)
+    assert planned(tables, *given) == 0
+    said = capsys.readouterr().out
+    assert told in said
+    assert "nothing: no process is started" not in said
+
+
+def test_a_log_before_its_first_load(tables: Tables, capsys: Said) -> None:
+    asked = ["--source-kind", "change_log", "--sequence-by", "name"]
+    assert planned(tables, *asked, "--key", "id") == 0
+    assert "load       " in capsys.readouterr().out
+    assert planned(tables, *asked, "--key", "id", "--key", "parcel") == 1
+    assert "ColumnNotFound: The key column parcel does not exist" in capsys.readouterr().err

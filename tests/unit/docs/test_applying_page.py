@@ -11,6 +11,7 @@ import pytest
 
 from delta_cdc import errors
 from delta_cdc.api import apply_changes
+from delta_cdc.apply import quarantine
 from delta_cdc.arguments import MODES
 from delta_cdc.spec import DELETED_COLUMN, SourceKind
 
@@ -86,6 +87,13 @@ def test_what_is_the_same_as_in_auto_cdc_exists_here(page: str) -> None:
     assert {name for name in same if not name.startswith("__")} <= _PARAMETERS
     other = [name for row in rows for name in re.findall(r"`(\w+)(?:=[^`]*)?`", row[1])]
     assert set(other) <= _PARAMETERS
+
+
+def test_columns_of_the_quarantine(page: str) -> None:
+    told = [name for row in _table(page, "column of the quarantine") for name in _codes(row[0])]
+    assert sorted(told) == sorted(quarantine.COLUMNS)
+    reasons = _codes(_table(page, "column of the quarantine")[0][1])
+    assert {quarantine.NULL_KEY, quarantine.NULL_SEQUENCE} <= set(reasons)
 
 
 def test_names_of_errors_exist(prose: str) -> None:
