@@ -2,13 +2,14 @@
 
 `__START_AT` and `__END_AT` hold the commit times of the source; `__END_AT` is NULL in the current version.
 
-Leave the form empty to apply everything new, or name a range of versions.
+Leave the form as it is to apply everything new, or name a range of versions. It also repairs, reloads, and
+shows what a run would do.
 """
 
 from __future__ import annotations
 
 from airflow.sdk import DAG
-from example_settings import DEFERRABLE, FORM, WAIT, table, version_range
+from example_settings import DEFERRABLE, RUN_FORM, WAIT, run_form, table
 
 from airflow_delta_cdc.operators import DeltaApplyChangesOperator
 from airflow_delta_cdc.sensors import DeltaVersionSensor
@@ -20,7 +21,7 @@ with DAG(
     description="customer → customer_history, SCD type 2",
     schedule=None,
     max_active_runs=1,
-    params=version_range(),
+    params=run_form(),
     tags=["delta-cdc", "example"],
     doc_md=__doc__,
 ):
@@ -43,6 +44,6 @@ with DAG(
         keys=["c_custkey"],
         stored_as_scd_type=2,
         sequence_by="_commit_timestamp",
-        **FORM,
+        **RUN_FORM,
     )
     wait >> apply

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 
 from airflow.sdk import DAG, task
-from example_settings import table
+from example_settings import RUN_FORM, run_form, table
 
 from airflow_delta_cdc.operators import DeltaApplyChangesOperator
 
@@ -37,6 +37,7 @@ with DAG(
     description="stock, a full copy a day → stock_history, SCD type 2",
     schedule=None,
     max_active_runs=1,
+    params=run_form(),
     tags=["delta-cdc", "example"],
     doc_md=__doc__,
 ) as dag:
@@ -66,5 +67,6 @@ with DAG(
         keys=["article"],
         stored_as_scd_type=2,
         sequence_by="_commit_timestamp",
+        **RUN_FORM,
     )
     write_copy() >> apply

@@ -15,7 +15,7 @@ import random
 from datetime import UTC, datetime, timedelta
 
 from airflow.sdk import DAG, task
-from example_settings import table
+from example_settings import RUN_FORM, run_form, table
 
 from airflow_delta_cdc.operators import DeltaApplyChangesOperator
 
@@ -50,6 +50,7 @@ with DAG(
     description="scans → parcel_history, SCD type 2 from late events",
     schedule=None,
     max_active_runs=1,
+    params=run_form(),
     tags=["delta-cdc", "example"],
     doc_md=__doc__,
 ) as dag:
@@ -85,5 +86,6 @@ with DAG(
         sequence_by="scanned_at",
         apply_as_deletes="handed_over",
         except_column_list=["handed_over", "scanned_at"],
+        **RUN_FORM,
     )
     write_events() >> apply

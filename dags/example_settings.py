@@ -52,9 +52,47 @@ def version_range() -> dict[str, Param]:
     }
 
 
+def run_form() -> dict[str, Param]:
+    """Return the Params of an apply task's form: a range of versions, and what the run does.
+
+    All as they are: apply what is new since the watermark.
+    """
+    return {
+        **version_range(),
+        "mode": Param(
+            "incremental",
+            type="string",
+            enum=["incremental", "repair", "reload"],
+            title="Mode",
+            description="repair: compute the keys again that changed in the versions above, or those below. "
+            "reload: compute all keys again.",
+        ),
+        "repair_keys": Param(
+            None,
+            type=["null", "string"],
+            title="Keys to repair",
+            description="Mode repair: a predicate over the key columns, in the place of versions.",
+        ),
+        "dry_run": Param(
+            False,
+            type="boolean",
+            title="Dry run",
+            description="Show in the log what would be done, and write nothing.",
+        ),
+    }
+
+
 #: Arguments that hand the form to an operator. An empty field arrives as "None", which means: not given.
 FORM = {
     "starting_version": "{{ params.starting_version }}",
     "ending_version": "{{ params.ending_version }}",
     "max_versions": "{{ params.max_versions }}",
+}
+
+#: The same for :func:`run_form`.
+RUN_FORM = {
+    **FORM,
+    "mode": "{{ params.mode }}",
+    "repair_keys": "{{ params.repair_keys }}",
+    "dry_run": "{{ params.dry_run }}",
 }

@@ -3,13 +3,14 @@
 The sensor waits for versions beyond the watermark, which stands in the target's own log. If none came within
 the wait, it gives way, and the apply task publishes the watermark as it is: no Spark application, no commit.
 
-Leave the form empty to apply everything new, or name a range of versions.
+Leave the form as it is to apply everything new, or name a range of versions. It also repairs, reloads, and
+shows what a run would do.
 """
 
 from __future__ import annotations
 
 from airflow.sdk import DAG
-from example_settings import DEFERRABLE, FORM, WAIT, table, version_range
+from example_settings import DEFERRABLE, RUN_FORM, WAIT, run_form, table
 
 from airflow_delta_cdc.operators import DeltaApplyChangesOperator
 from airflow_delta_cdc.sensors import DeltaVersionSensor
@@ -21,7 +22,7 @@ with DAG(
     description="orders → orders_current, SCD type 1",
     schedule=None,
     max_active_runs=1,
-    params=version_range(),
+    params=run_form(),
     tags=["delta-cdc", "example"],
     doc_md=__doc__,
 ):
@@ -43,6 +44,6 @@ with DAG(
         target=TARGET,
         keys=["o_orderkey"],
         stored_as_scd_type=1,
-        **FORM,
+        **RUN_FORM,
     )
     wait >> apply

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from delta_cdc import arguments
+
 _PROJECT = Path(__file__).parents[3]
 _DAGS = _PROJECT / "dags"
 _FORM = {"starting_version": 0, "ending_version": 0, "max_versions": 1}
@@ -34,6 +36,12 @@ dags = {
         "paused": dag.is_paused_upon_creation,
         "woken_by": [asset.name for asset in woken_by(dag)],
         "watched": [w.trigger.table for asset in woken_by(dag) for w in asset.watchers],
+        "asked": {
+            name: getattr(task, name)
+            for task in dag.tasks
+            if task.task_id == "apply"
+            for name in dag.params
+        },
         "targets": [task.target for task in dag.tasks if getattr(task, "target", None)],
     }
     for dag_id, dag in bag.dags.items()
@@ -71,10 +79,13 @@ def test_all_parse(found: dict) -> None:
     assert set(found["dags"]) == {dag_id for file in files for dag_id in several.get(file, {file})}
 
 
-@pytest.mark.parametrize("dag_id", ["orders_current", "customer_history", "orders_staged"])
+_APPLIED = ["orders_current", "customer_history", "events_from_log", "daily_snapshots"]
+
+
+@pytest.mark.parametrize("dag_id", [*_APPLIED, "orders_staged"])
 def test_the_form_is_typed_and_empty(found: dict, dag_id: str) -> None:
     params = found["dags"][dag_id]["params"]
-    assert set(params) == set(_FORM)
+    assert set(params) == set(_FORM) | ({"mode", "repair_keys", "dry_run"} if dag_id in _APPLIED else set())
     for name, minimum in _FORM.items():
         param = params[name]
         assert param["value"] is None
@@ -82,6 +93,19 @@ def test_the_form_is_typed_and_empty(found: dict, dag_id: str) -> None:
         assert param["schema"]["minimum"] == minimum
         assert param["schema"]["title"]
         assert param["description"]
+
+
+@pytest.mark.parametrize("dag_id", _APPLIED)
+def test_the_form_as_it_is_means_an_incremental_run(found: dict, dag_id: str) -> None:
+    """Rendered as Airflow renders it, and read as the operator reads it."""
+    params = found["dags"][dag_id]["params"]
+    rendered = {name: str(param["value"]) for name, param in params.items()}
+    assert found["dags"][dag_id]["asked"] == {name: f"{{{{ params.{name} }}}}" for name in params}
+    assert set(params["mode"]["schema"]["enum"]) <= set(arguments.MODES)
+    asked = dict.fromkeys(arguments.RunChoices.__annotations__)
+    choices = arguments.run_choices(**{n: v for n, v in {**asked, **rendered}.items() if n in asked})
+    assert choices == arguments.run_choices(**asked)
+    assert all(arguments.whole_number(name, rendered[name]) is None for name in _FORM)
 
 
 def test_one_run_at_a_time(found: dict) -> None:
