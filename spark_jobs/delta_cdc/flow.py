@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import random
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
@@ -29,7 +32,7 @@ from delta_cdc.plan import (
     plan_commit,
     plan_read,
 )
-from delta_cdc.plan.result import segment_lines
+from delta_cdc.plan.result import segment_lines, told
 from delta_cdc.plan.staging import newest_commit, sink
 from delta_cdc.reconcile import Mirror, own_commits, reconcile
 from delta_cdc.spec import ApplySpec, CommitSpec, JobResult, ReadSpec, fingerprint, step_fingerprint
@@ -52,7 +55,12 @@ _Result = TypeVar("_Result", bound="ApplyResult")
 #: More tries than anybody waits for; the pin must not grow without bound.
 _KEPT_FINGERPRINTS = 40
 #: Kinds of seals that came with rows.
-_MOVING = ("load", "apply")
+_MOVING = ("load", "apply", "reload", "reset", "repair")
+#: Those of them that only their own commit proves: the watermark alone does not tell whether they were made.
+_BY_THEMSELVES = ("reload", "reset", "repair")
+#: Seconds before a lost race is planned again: doubled each time, up to the most, and half of it by chance.
+_FIRST_WAIT, _LONGEST_WAIT = 0.5, 30.0
+_BOUNDS = ("starting_version", "ending_version", "starting_timestamp", "ending_timestamp")
 _METRICS = {
     "numTargetRowsInserted": "inserted",
     "numTargetRowsUpdated": "updated",
@@ -107,38 +115,53 @@ class _Pin:
     :param planned_version: the oldest version of the written table that one of them was planned on; -1 is
         none
     :param seal_number: the number of a load's seal, where there was no target
+    :param asked: what was asked for beside the changes after the watermark; "" is nothing
+    :param lasts: fingerprints of the last step of every plan for it
     """
 
     ending_version: int | None = None
     fingerprints: tuple[str, ...] = ()
     planned_version: int = -1
     seal_number: int | None = None
+    asked: str = ""
+    lasts: tuple[str, ...] = ()
 
     @classmethod
     def read(cls, value: dict[str, Any] | None) -> _Pin:
         """People can edit the store: what is not as we write it is no pin."""
         given = value or {}
-        names = given.get("fingerprints")
-        planned = given.get("planned_version")
+        planned, asked = given.get("planned_version"), given.get("asked")
         return cls(
             _whole(given.get("ending_version")),
-            tuple(name for name in names if isinstance(name, str)) if isinstance(names, list) else (),
+            _texts(given.get("fingerprints")),
             planned if isinstance(planned, int) else -1,
             _whole(given.get("seal_number")),
+            asked if isinstance(asked, str) else "",
+            _texts(given.get("lasts")),
         )
 
     def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "fingerprints": list(self.fingerprints)}
+        return {**asdict(self), "fingerprints": list(self.fingerprints), "lasts": list(self.lasts)}
 
-    def following(self, plan: Plan, name: str, planned: int, number: int) -> _Pin:
-        """Return the pin with one more plan."""
+    def following(self, plan: Plan, name: str, planned: int, number: int, asked: str = "") -> _Pin:
+        """Return the pin with one more plan.
+
+        :param asked: what the plan is for; plans for other work are not taken for it
+        """
         others = tuple(other for other in self.fingerprints if other != name)
+        lasts = self.lasts if asked == self.asked else ()
         return _Pin(
             plan.ending_version,
             (*others, name)[-_KEPT_FINGERPRINTS:],
             min(planned, self.planned_version) if others else planned,
             number if plan.proof is None else None,
+            asked,
+            (*lasts, f"{name}:{plan.steps[-1].seal_number}")[-_KEPT_FINGERPRINTS:] if asked else (),
         )
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    return tuple(text for text in value if isinstance(text, str)) if isinstance(value, list) else ()
 
 
 def _whole(value: object) -> int | None:
@@ -157,6 +180,8 @@ class ApplyResult:
     :param pin_key: what :func:`published` forgets; not part of what is published
     :param mirror: the newest seal in full (:meth:`delta_cdc.reconcile.Mirror.to_dict`), for a store outside
         the target; not part of what is published either
+    :param dry_run: what a dry run found out: ``steps``, one text each, the ``statements`` that would run, and
+        ``counts``; None where it was none
     """
 
     applied: bool
@@ -172,10 +197,11 @@ class ApplyResult:
     timestamp: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="milliseconds"))
     pin_key: str = field(default="", kw_only=True, repr=False, compare=False)
     mirror: dict[str, Any] | None = field(default=None, kw_only=True, repr=False, compare=False)
+    dry_run: dict[str, Any] | None = field(default=None, kw_only=True, repr=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plain JSON form that is published."""
-        return {
+        published = {
             "pipeline": self.pipeline,
             "seal": self.seal,
             "source_table": self.source_table,
@@ -190,6 +216,7 @@ class ApplyResult:
             "counts": self.counts,
             "timestamp": self.timestamp,
         }
+        return published if self.dry_run is None else {**published, "dry_run": self.dry_run}
 
 
 @dataclass(frozen=True)
@@ -268,12 +295,16 @@ def run_apply(
     pins: Pins | None = None,
     mirror: Callable[[], Any] | None = None,
     say: Say = logger.info,
-    max_attempts: int = 3,
+    max_attempts: int = 5,
+    sleep: Callable[[float], None] = time.sleep,
 ) -> ApplyResult:
     """Apply what the source has beyond the target's watermark, and prove it from the target's log.
 
     With nothing to do, ``execute`` is not called. Where the process dies, the next call finds out from the
-    log whether the commit was made.
+    log whether the commit was made. Where another writer was faster, the proof is read again after a pause,
+    and planned anew.
+
+    A dry run (``request.dry_run``) plans and executes once, writes nothing, and keeps no pin.
 
     :param execute: runs the spec in Spark
     :param pins: keeps the plan over retries of the same work, until the caller calls :func:`published`; None
@@ -281,12 +312,15 @@ def run_apply(
     :param mirror: returns the copy of the seal that was kept outside (``ApplyResult.mirror``); asked only
         where the sealed commit was cleaned from the target's log
     :param say: takes one line per step
-    :param max_attempts: how often to plan again after losing a race
+    :param max_attempts: how often to plan at most, where races are lost
+    :param sleep: waits for so many seconds before planning again
     :raises ConcurrentModification: every attempt lost
     :raises OutcomeUnknown: the job said that it committed, and the log doesn't show it
     :raises DeltaCdcError: the named error that the job or a check reported
     """
-    return _Apply(request, execute, pins or NoPins(), mirror, say, max_attempts).run()
+    # What would be done decides nothing about what is.
+    kept = NoPins() if request.dry_run or pins is None else pins
+    return _Apply(request, execute, kept, mirror, say, max_attempts, sleep).run()
 
 
 def run_read(
@@ -296,7 +330,8 @@ def run_read(
     pins: Pins | None = None,
     mirror: Callable[[], Any] | None = None,
     say: Say = logger.info,
-    max_attempts: int = 3,
+    max_attempts: int = 5,
+    sleep: Callable[[float], None] = time.sleep,
 ) -> ReadResult:
     """Write the changes beyond the watermark into staging, as the one open batch.
 
@@ -304,7 +339,7 @@ def run_read(
     try staged is gone on with. Parameters and errors are those of
     :func:`run_apply`; what is proved is the staging table's seal.
     """
-    return _Read(request, execute, pins or NoPins(), mirror, say, max_attempts).run()
+    return _Read(request, execute, pins or NoPins(), mirror, say, max_attempts, sleep).run()
 
 
 def run_commit(
@@ -312,7 +347,8 @@ def run_commit(
     *,
     execute: Callable[[CommitSpec], JobResult],
     say: Say = logger.info,
-    max_attempts: int = 3,
+    max_attempts: int = 5,
+    sleep: Callable[[float], None] = time.sleep,
 ) -> CommitResult:
     """Commit the open batch of a staging table, and prove it from the table's log.
 
@@ -321,7 +357,8 @@ def run_commit(
 
     :param execute: runs the spec in Spark
     :param say: takes one line per step
-    :param max_attempts: how often to plan again after losing a race
+    :param max_attempts: how often to plan at most, where races are lost
+    :param sleep: waits for so many seconds before planning again
     :raises NoOpenBatch: nothing was read yet, or the batch is not complete
     :raises OtherBatchOpen: the open batch is not the one that is to be committed
     :raises ConcurrentModification: every attempt lost
@@ -345,12 +382,24 @@ def run_commit(
         assert result is not None
         if result.status == "failed":
             raise _named(result, request.pipeline)
-        say(f"Not committed ({result.status}: {result.message or 'no reason'}); planning again.")
+        said = f"Not committed ({result.status}: {result.message or 'no reason'})"
+        _pause(said, attempt, max_attempts, say, sleep)
     raise ConcurrentModification(
         f"Another writer won the race for {canonical_uri(request.staging)} {max_attempts} times in a row "
         f"(pipeline {request.pipeline}).",
         remedy="run again; let one run per pipeline be active at a time.",
     )
+
+
+def _pause(said: str, attempt: int, max_attempts: int, say: Say, sleep: Callable[[float], None]) -> None:
+    """Wait before planning again: writers that lost to each other would meet at the same moment once more."""
+    if attempt >= max_attempts:
+        say(f"{said}; no attempt is left.")
+        return
+    longest = min(_LONGEST_WAIT, _FIRST_WAIT * 2 ** (attempt - 1))
+    seconds = random.uniform(longest / 2, longest)
+    say(f"{said}; planning again in {seconds:.1f} s (attempt {attempt + 1} of {max_attempts}).")
+    sleep(seconds)
 
 
 def _tried(
@@ -469,6 +518,7 @@ class _Run(ABC, Generic[_Request, _Spec, _Result]):
         mirror: Callable[[], Any] | None,
         say: Say,
         max_attempts: int,
+        sleep: Callable[[float], None],
     ) -> None:
         self.request: _Request = request
         self.execute: Callable[[_Spec], JobResult] = execute
@@ -476,6 +526,7 @@ class _Run(ABC, Generic[_Request, _Spec, _Result]):
         self.mirror = mirror
         self.say = say
         self.max_attempts = max_attempts
+        self.sleep = sleep
 
     # Each kind says for itself:
     @abstractmethod
@@ -502,6 +553,14 @@ class _Run(ABC, Generic[_Request, _Spec, _Result]):
     def publish(self, plan: Plan, own: _Own, result: JobResult | None) -> _Result:
         """Return the result of a commit that was confirmed."""
 
+    def asked(self) -> str:
+        """Return what is asked for beside the changes after the watermark; "" is nothing."""
+        return ""
+
+    def made_before(self, plan: Plan) -> _Result | None:
+        """Return the result of an earlier try that did the same, where the watermark does not tell."""
+        return None
+
     @abstractmethod
     def covered(self, plan: Plan) -> bool:
         """Tell whether a later seal proves this plan's range."""
@@ -516,6 +575,9 @@ class _Run(ABC, Generic[_Request, _Spec, _Result]):
                 if not done.applied:
                     self.pins.delete(plan.pin_key)
                 return done
+            before = self.made_before(plan)
+            if before is not None:
+                return before
             published = self._attempt(plan, plan.spec, attempt)  # type: ignore[arg-type]
             if published is not None:
                 return published
@@ -528,7 +590,7 @@ class _Run(ABC, Generic[_Request, _Spec, _Result]):
     def _attempt(self, plan: Plan, spec: _Spec, attempt: int) -> _Result | None:
         """Run one plan; None where another writer was faster."""
         pin = self.pinned(plan.pin_key).following(
-            plan, fingerprint(spec), self.planned_version(spec), self.seal_number(spec)
+            plan, fingerprint(spec), self.planned_version(spec), self.seal_number(spec), self.asked()
         )
         self.pins.set(plan.pin_key, pin.to_dict())
         self.say(f"Planned: {self.described(plan)} (attempt {attempt}).")
@@ -540,6 +602,8 @@ class _Run(ABC, Generic[_Request, _Spec, _Result]):
         except Exception as error:  # noqa: BLE001 - whatever ended the job, the log decides
             return self._after_crash(plan, spec, error)
         own = self._own(plan, spec)
+        if result.status == "planned":
+            return self.publish(plan, own, result)
         if result.status == "failed":
             raise self._failed(result, own)
         if own.complete or (result.status == "committed" and self.covered(plan)):
@@ -550,10 +614,8 @@ class _Run(ABC, Generic[_Request, _Spec, _Result]):
                 f"{self.written_table()} shows no such commit.",
                 remedy="run again; the log will tell.",
             )
-        self.say(
-            f"Not committed to {self.written_table()} ({result.status}: {result.message or 'no reason'})"
-            "; planning again."
-        )
+        said = f"Not committed to {self.written_table()} ({result.status}: {result.message or 'no reason'})"
+        _pause(said, attempt, self.max_attempts, self.say, self.sleep)
         return None
 
     def _after_crash(self, plan: Plan, spec: _Spec, error: Exception) -> _Result:
@@ -591,6 +653,9 @@ class _Run(ABC, Generic[_Request, _Spec, _Result]):
     def described(self, plan: Plan) -> str:
         if plan.versions is None:
             return f"a seal for version {plan.ending_version} of {plan.source.uri} in {self.written_table()}"
+        if _stands_alone(plan):
+            steps = "; ".join(f"{step.kind} of {told(step)}" for step in plan.steps)
+            return f"{steps}, {plan.source.uri} into {self.written_table()}"
         commits = len([step for step in plan.steps if step.kind in ("apply", "answer", "complete")])
         milestones = f" in {commits} commits" if commits > 1 else ""
         return f"versions {plan.versions} of {plan.source.uri} into {self.written_table()}{milestones}"
@@ -666,28 +731,50 @@ class _Apply(_Run[ApplyRequest, ApplySpec, ApplyResult]):
     def seal_number(self, spec: ApplySpec) -> int:
         return spec.steps[0].seal_number
 
+    def asked(self) -> str:
+        request = self.request
+        if request.mode == "incremental":
+            return ""
+        names = ("mode", "repair_keys", "repair_quarantined", *_BOUNDS)
+        return json.dumps([getattr(request, name) for name in names])
+
     def covered(self, plan: Plan) -> bool:
         """Another seal may already stand on ours: then our range lies inside what it proves."""
-        return _proves(self._proof(), plan)
+        return not _stands_alone(plan) and _proves(self._proof(), plan)
+
+    def made_before(self, plan: Plan) -> ApplyResult | None:
+        pin = self.pinned(plan.pin_key)
+        if not self.asked() or pin.asked != self.asked() or plan.proof is None:
+            return None
+        earlier = self._ours(plan)
+        if not any(seal.step.fingerprint in pin.lasts for seal, _ in earlier):
+            return None
+        return self._publish_earlier(plan, plan.proof, earlier)
 
     def publish_nothing(self, plan: Plan) -> ApplyResult:
         proof = plan.proof
         seal = proof.seal if proof is not None else None
         earlier = self._ours(plan)
         if proof is not None and earlier:
-            last, commit = earlier[-1]
-            self.say(
-                f"Already applied by an earlier try: version {commit.version} of {self.written_table()} "
-                f"holds versions {_range(earlier) or last.step.ending_version} of {plan.source.uri}."
-            )
-            return self._result(plan, proof, _range(earlier), _summed(earlier), commit.version, applied=True)
+            return self._publish_earlier(plan, proof, earlier)
         known = f"watermark {seal.watermark}" if seal is not None else "no watermark yet"
         self.say(
             f"Nothing to do: {self.written_table()} has {known}, and {plan.source.uri} is at version "
             f"{plan.source.version}."
         )
         version = proof.target.version if proof is not None else None
-        return self._result(plan, proof, None, {}, version, applied=False)
+        done = self._result(plan, proof, None, {}, version, applied=False)
+        return replace(done, dry_run=_found(plan, None)) if self.request.dry_run else done
+
+    def _publish_earlier(
+        self, plan: Plan, proof: Proof, earlier: tuple[tuple[Seal, Commit], ...]
+    ) -> ApplyResult:
+        last, commit = earlier[-1]
+        self.say(
+            f"Already applied by an earlier try: version {commit.version} of {self.written_table()} "
+            f"holds versions {_range(earlier) or last.step.ending_version} of {plan.source.uri}."
+        )
+        return self._result(plan, proof, _range(earlier), _summed(earlier), commit.version, applied=True)
 
     def _ours(self, plan: Plan) -> tuple[tuple[Seal, Commit], ...]:
         """Return the commits with rows that this piece of work made and did not publish yet, oldest first.
@@ -702,14 +789,17 @@ class _Apply(_Run[ApplyRequest, ApplySpec, ApplyResult]):
         return tuple(pair for pair in found if pair[0].step.kind in _MOVING)
 
     def publish(self, plan: Plan, own: _Own, result: JobResult | None) -> ApplyResult:
+        if result is not None and result.status == "planned":
+            return self._publish_dry(plan, result)
         proof = self._proof()
-        if proof is None or proof.seal is None or not _proves(proof, plan):
+        ours = self._ours(plan)
+        in_effect = _proves(proof, plan) and (bool(ours) or not _stands_alone(plan))
+        if proof is None or proof.seal is None or not in_effect:
             raise OutcomeUnknown(
                 f"The commit of pipeline {self.request.pipeline} is in {self.written_table()}'s log, but "
                 "its seal is not in effect: the target was restored or replaced right after it.",
                 remedy="run again; the log will tell.",
             )
-        ours = self._ours(plan)
         version = own.found[-1][1].version if own.found else proof.target.version
         if plan.versions is None and not ours:
             self.say(
@@ -724,6 +814,18 @@ class _Apply(_Run[ApplyRequest, ApplySpec, ApplyResult]):
         )
         versions = _range(ours) if ours else plan.versions
         return self._result(plan, proof, versions, counts, version, applied=True)
+
+    def _publish_dry(self, plan: Plan, result: JobResult) -> ApplyResult:
+        found = _found(plan, result)
+        self.say(f"A dry run: nothing was written to {self.written_table()}.")
+        for step in found["steps"]:
+            self.say(f"Would do: {step}.")
+        for statement in found["statements"]:
+            self.say(f"Would run:\n{statement}")
+        self.say(f"Would give: {_counted(result.counts)}.")
+        version = plan.proof.target.version if plan.proof is not None else None
+        done = self._result(plan, plan.proof, plan.versions, dict(result.counts), version, applied=False)
+        return replace(done, dry_run=found)
 
     def _proof(self) -> Proof | None:
         log = DeltaLog(self.request.target, self.request.storage_options)
@@ -858,7 +960,20 @@ def _proves(proof: Proof | None, plan: Plan) -> bool:
     if proof is None or proof.seal is None or proof.seal.source_table_id != plan.spec.source_table_id:
         return False
     step = plan.spec.steps[-1]
-    return _covers(proof.seal, step.starting_version, step.ending_version)
+    return _covers(proof.seal, step.starting_version, step.at)
+
+
+def _stands_alone(plan: Plan) -> bool:
+    return any(step.kind in _BY_THEMSELVES for step in plan.steps)
+
+
+def _found(plan: Plan, result: JobResult | None) -> dict[str, Any]:
+    """Return what a dry run found out, as it is published."""
+    return {
+        "steps": [f"{step.kind}: {told(step)}" for step in plan.steps],
+        "statements": list(result.statements) if result is not None else [],
+        "counts": dict(result.counts) if result is not None else {},
+    }
 
 
 def _covers(seal: Seal, starting: int, ending: int) -> bool:
@@ -869,6 +984,6 @@ def _covers(seal: Seal, starting: int, ending: int) -> bool:
 def _range(commits: tuple[tuple[Seal, Commit], ...]) -> VersionRange | None:
     """Return the versions that commits applied, first to last; those of a load only where it stands alone."""
     steps = [seal.step for seal, _ in commits]
-    applied = [step for step in steps if step.kind == "apply"] or steps[-1:]
+    applied = [step for step in steps if step.kind in ("apply", "repair")] or steps[-1:]
     starting = applied[0].starting_version
     return VersionRange(starting, applied[-1].ending_version) if starting >= 0 else None

@@ -71,9 +71,17 @@ def seal_due_at(source: TableState, proof: Proof) -> int:
     """Return when an idle pipeline has to seal anew, epoch milliseconds; 0 is at once.
 
     The sealed commit leaves the target's log some day, and the watermark the source's. At half of the
-    shortest of these retentions the watermark moves to the newest version, under a new seal.
+    shortest of these retentions the watermark moves to the newest version, under a new seal. A repair makes a
+    new seal and leaves the watermark where it is, so how old that is cannot be told from it.
     """
-    return 0 if proof.commit is None else proof.commit.timestamp + _shortest(source, proof) // 2
+    if proof.commit is None or _is_repaired(source, proof):
+        return 0
+    return proof.commit.timestamp + _shortest(source, proof) // 2
+
+
+def _is_repaired(source: TableState, proof: Proof) -> bool:
+    seal = proof.seal
+    return seal is not None and seal.step.kind == "repair" and seal.watermark < source.version
 
 
 def _shortest(source: TableState, proof: Proof) -> int:
@@ -88,6 +96,10 @@ def reseal_due(source: TableState, proof: Proof, now_ms: int) -> str | None:
     """Say why an idle pipeline has to seal anew; None where it is not due (see :func:`seal_due_at`)."""
     if proof.commit is None:
         return "The commit that carried the watermark is gone from the target's log: it is sealed anew."
+    if _is_repaired(source, proof):
+        return (
+            "The newest seal is that of a repair, which left the watermark where it was: it is sealed anew."
+        )
     if now_ms <= seal_due_at(source, proof):
         return None
     age, limit = now_ms - proof.commit.timestamp, _shortest(source, proof)

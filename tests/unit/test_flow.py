@@ -19,7 +19,7 @@ from delta_cdc.errors import (
     TargetChangedUnderneath,
 )
 from delta_cdc.flow import NoPins, committed, committed_by_run, published, run_apply, run_commit, run_read
-from delta_cdc.plan import ApplyRequest, CommitRequest, Memory, ReadRequest, plan_read
+from delta_cdc.plan import ApplyRequest, CommitRequest, Memory, ReadRequest, captures, plan_read
 from delta_cdc.reconcile import Mirror
 from delta_cdc.spec import (
     ApplyOptions,
@@ -58,6 +58,7 @@ class World:
     said: list[str] = field(default_factory=list)
     ran: list[ApplySpec | ReadSpec | CommitSpec] = field(default_factory=list)
     rows: int = 0
+    slept: list[float] = field(default_factory=list)
     pins: NoPins = field(default_factory=NoPins)
 
     @property
@@ -77,7 +78,7 @@ class World:
 
     def commit(self, spec: ApplySpec, steps: tuple[Step, ...]) -> JobResult:
         for step in steps:
-            load = step.kind == "load"
+            load = step.kind in ("load", "reset")
             if step.planned_on is None and self.target.version >= 0:
                 # What the engine does for a step that follows another one.
                 step = replace(step, planned_on=PlannedOn(self.target.table_id, self.target.version))
@@ -87,8 +88,9 @@ class World:
                 source_table_id=spec.source_table_id,
                 source_uri=spec.source_uri,
                 applied_from=step.applied_from,
-                watermark=step.ending_version,
+                watermark=step.at,
                 source_commit_hash=step.source_commit_hash,
+                configuration={"where": spec.options.where},
                 step=SealStep(
                     kind=step.kind,
                     starting_version=step.starting_version,
@@ -103,7 +105,8 @@ class World:
             given: dict[str, Any] = {"operation": "MERGE"}
             if load:
                 given = {"operation": "WRITE", "metrics": {"numOutputRows": "50", "numFiles": "1"}}
-            elif step.kind != "apply":
+                given["parameters"] = {"mode": "Overwrite" if step.kind == "reset" else "ErrorIfExists"}
+            elif step.kind not in ("apply", "reload", "repair"):
                 given = {"operation": "WRITE", "metrics": {"numOutputRows": "0"}, "rows": False}
             self.target.write_seal(made, **given)
         return DONE
@@ -185,6 +188,7 @@ class World:
             pins=self.pins,
             say=self.said.append,
             max_attempts=attempts,
+            sleep=self.slept.append,
         )
 
     def read(self, execute: Callable[[ReadSpec], JobResult] | None = None, **changes: Any) -> ReadResult:
@@ -196,6 +200,7 @@ class World:
             execute=execute or self.reader,
             pins=self.pins,
             say=self.said.append,
+            sleep=self.slept.append,
         )
 
     def pinned(self) -> dict[str, Any] | None:
@@ -430,6 +435,237 @@ def test_what_was_restored_and_applied_by_another_run_is_not_ours(world: World) 
     world.pins = mine
     again = world.unpublished(never)
     assert (again.applied, again.watermark) == (False, Watermark("source-id", 5))
+
+
+# -- repair, reload and reset -------------------------------------------------------------------
+def test_a_repair_is_proved_by_its_own_commit(world: World) -> None:
+    result = world.apply(mode="repair", starting_version=2, ending_version=3)
+    (step,) = world.ran[0].steps
+    assert (step.kind, step.at) == ("repair", 3)
+    assert (result.applied, result.versions, result.watermark) == (
+        True,
+        VersionRange(2, 3),
+        Watermark("source-id", 3),
+    )
+    assert result.counts == {"inserted": 3, "updated": 2, "deleted": 1, "suppressed": 4}
+    assert world.heard("the keys that 2-3 changed")
+    world.next_run()
+    assert world.apply().versions == VersionRange(4, 5), "what comes after the watermark comes after it"
+
+
+def test_a_repair_that_only_says_that_it_committed(world: World) -> None:
+    """The watermark covers its range without it."""
+    for mode in ({"mode": "repair", "starting_version": 2}, {"mode": "reload", "ending_version": 3}):
+        with pytest.raises(OutcomeUnknown, match="shows no such commit"):
+            world.apply(lambda spec: DONE, **mode)
+
+
+def test_a_repair_that_was_restored_right_after_its_commit(world: World) -> None:
+    def committed_and_restored(spec: ApplySpec) -> JobResult:
+        world.engine(spec)
+        world.target.restore(0)
+        return DONE
+
+    with pytest.raises(OutcomeUnknown):
+        world.apply(committed_and_restored, mode="repair", repair_keys="true")
+
+
+REPEATED: list[dict[str, Any]] = [
+    {"mode": "repair", "starting_version": 2, "ending_version": 3},
+    {"mode": "repair", "repair_keys": "id = 1"},
+    {"mode": "reload"},
+    {"mode": "reset"},
+    {"mode": "reset", "starting_version": 4},
+]
+
+
+@pytest.mark.parametrize("asked", REPEATED, ids=str)
+def test_a_retry_knows_what_it_did_already(world: World, asked: dict[str, Any]) -> None:
+    first = world.unpublished(**asked)
+    again = world.unpublished(never, **asked)
+    assert (again.applied, again.versions, again.counts, again.target_version) == (
+        True,
+        first.versions,
+        first.counts,
+        first.target_version,
+    )
+    assert world.heard("Already applied by an earlier try")
+    world.next_run()
+    world.ran.clear()
+    assert world.apply(**asked).applied, "in a new run it is done again"
+    assert len(world.ran) == 1
+
+
+def test_a_retry_of_a_job_that_died_after_its_repair(world: World) -> None:
+    asked = {"mode": "repair", "repair_keys": "id = 1"}
+
+    def dies(spec: ApplySpec) -> JobResult:
+        raise Boom
+
+    with pytest.raises(Boom):
+        world.unpublished(dies, **asked)
+    assert world.unpublished(**asked).applied
+    assert world.unpublished(never, **asked).applied
+
+
+def test_a_repair_is_not_taken_for_another_one(world: World) -> None:
+    """The same task, cleared with other parameters before it could publish."""
+    world.unpublished(mode="repair", repair_keys="id = 1")
+    world.ran.clear()
+    world.unpublished(mode="repair", repair_keys="id = 2")
+    assert len(world.ran) == 1
+    world.unpublished(mode="repair", starting_version=2)
+    assert len(world.ran) == 2
+    world.unpublished(never, mode="repair", starting_version=2)
+
+
+def test_a_repair_that_a_restore_took_back_is_done_again(world: World) -> None:
+    asked = {"mode": "repair", "repair_keys": "id = 1"}
+    world.unpublished(**asked)
+    world.target.restore(0)
+    world.ran.clear()
+    world.unpublished(**asked)
+    assert len(world.ran) == 1
+
+
+def test_a_long_repair_of_which_a_part_is_there_is_done_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(captures, "MOST_VERSIONS", 1)
+    asked = {"mode": "repair", "starting_version": 1}
+
+    def dies(spec: ApplySpec) -> JobResult:
+        world.commit(spec, spec.steps[:2])
+        raise Boom
+
+    with pytest.raises(Boom):
+        world.unpublished(dies, **asked)
+    result = world.unpublished(**asked)
+    assert len(world.ran) == 1
+    assert len(world.ran[0].steps) == 3
+    assert result.versions == VersionRange(1, 3)
+
+
+def test_a_reload_publishes_where_it_brought_the_target_to(world: World) -> None:
+    result = world.apply(mode="reload")
+    assert (result.applied, result.versions, result.watermark) == (
+        True,
+        VersionRange(5, 5),
+        Watermark("source-id", 5),
+    )
+    world.next_run()
+    assert not world.apply(never).applied
+
+
+def test_a_policy_reloads_once(world: World) -> None:
+    world.target.truncate()
+    first = world.unpublished(on_target_replaced="reload")
+    assert [step.kind for step in world.ran[0].steps] == ["reload"]
+    assert first.applied
+    again = world.unpublished(never, on_target_replaced="reload")
+    assert (again.applied, again.versions) == (True, VersionRange(5, 5))
+
+
+def test_a_reset_counts_as_a_load(world: World) -> None:
+    result = world.apply(mode="reset")
+    assert result.counts["inserted"] == 50
+    assert committed(world.request) == Watermark("source-id", 5)
+    world.next_run()
+    assert not world.apply(never).applied
+
+
+# -- a dry run ----------------------------------------------------------------------------------
+def dry(spec: ApplySpec) -> JobResult:
+    assert spec.dry_run
+    return JobResult(status="planned", counts={"events": 4, "inserted": 2}, statements=("MERGE INTO x",))
+
+
+def test_a_dry_run_tells_and_writes_nothing(world: World) -> None:
+    before = world.target.version
+    result = world.unpublished(dry, dry_run=True)
+    assert (result.applied, result.versions, result.watermark) == (
+        False,
+        VersionRange(4, 5),
+        Watermark("source-id", 3),
+    )
+    assert result.counts == {"events": 4, "inserted": 2}
+    (step,) = result.to_dict()["dry_run"]["steps"]
+    assert step.startswith("apply: versions 4-5, seal ")
+    assert result.to_dict()["dry_run"] == {
+        "steps": [step],
+        "statements": ["MERGE INTO x"],
+        "counts": {"events": 4, "inserted": 2},
+    }
+    for line in ("nothing was written", step, "MERGE INTO x", "4 events, 2 inserted"):
+        assert world.heard(line)
+    assert world.target.version == before
+    assert world.pinned() is None
+    assert "dry_run" not in world.apply().to_dict()
+
+
+def test_a_dry_run_does_not_end_where_an_earlier_try_did(world: World) -> None:
+    def dies(spec: ApplySpec) -> JobResult:
+        raise Boom
+
+    with pytest.raises(Boom):
+        world.unpublished(dies)
+    pin = world.pinned()
+    world.source.append()
+    assert world.unpublished(dry, dry_run=True).versions == VersionRange(4, 6)
+    assert world.pinned() == pin
+
+
+def test_a_dry_run_with_nothing_to_do_starts_no_job(world: World) -> None:
+    world.apply()
+    result = world.unpublished(never, dry_run=True)
+    assert result.to_dict()["dry_run"] == {"steps": [], "statements": [], "counts": {}}
+
+
+def test_a_dry_run_of_bad_input_is_the_named_error(world: World) -> None:
+    error = KeyNotUnique("two rows", remedy="one").to_dict()
+    with pytest.raises(KeyNotUnique):
+        world.unpublished(lambda spec: JobResult(status="failed", error=error), dry_run=True)
+
+
+# -- lost races ---------------------------------------------------------------------------------
+@pytest.mark.parametrize("status", ["conflict", "skipped", "stale"])
+def test_a_lost_race_is_planned_again_after_a_pause(world: World, status: Any) -> None:
+    tried: list[int] = []
+
+    def loses_twice(spec: ApplySpec) -> JobResult:
+        tried.append(spec.steps[0].seal_number)
+        if len(tried) <= 2:
+            return JobResult(status=status, message=f"OPTIMIZE {len(tried)}")
+        return world.engine(spec)
+
+    assert world.apply(loses_twice).applied
+    assert len(tried) == 3
+    one, two = world.slept
+    assert 0.25 <= one <= 0.5
+    assert 0.5 <= two <= 1.0
+    for number in (1, 2):
+        assert world.heard(f"({status}: OPTIMIZE {number}); planning again in ")
+
+
+def test_the_pauses_are_bounded(world: World) -> None:
+    def loses(spec: ApplySpec) -> JobResult:
+        return JobResult(status="conflict", message="somebody was faster")
+
+    with pytest.raises(ConcurrentModification, match="12 times"):
+        world.apply(loses, max_attempts=12)
+    assert len(world.slept) == 11, "after the last try nobody waits"
+    assert max(world.slept) <= 30
+    assert len(set(world.slept)) == 11, "writers that lost to each other do not meet again"
+    assert world.heard("no attempt is left")
+
+
+def test_five_attempts_unless_told_otherwise(world: World) -> None:
+    def loses(spec: ApplySpec) -> JobResult:
+        return JobResult(status="conflict")
+
+    with pytest.raises(ConcurrentModification, match="5 times"):
+        run_apply(world.request, execute=loses, sleep=world.slept.append)
+    assert len(world.slept) == 4
 
 
 # -- seals without rows -------------------------------------------------------------------------
@@ -753,7 +989,12 @@ def test_no_batch_and_no_target(world: World, tmp_path: Path) -> None:
 # -- custom sinks -------------------------------------------------------------------------------
 def commit(world: World, execute: Callable[[CommitSpec], JobResult] | None = None, **changes: Any) -> Any:
     request = CommitRequest(pipeline="p", staging=world.staging.uri)
-    return run_commit(replace(request, **changes), execute=execute or world.committer, say=world.said.append)
+    return run_commit(
+        replace(request, **changes),
+        execute=execute or world.committer,
+        say=world.said.append,
+        sleep=world.slept.append,
+    )
 
 
 def test_a_batch_is_offered_until_it_is_committed(world: World) -> None:
@@ -885,9 +1126,9 @@ def test_a_commit_that_always_loses(world: World) -> None:
         tried.append(spec)
         return JobResult(status="conflict", message="somebody was faster")
 
-    with pytest.raises(ConcurrentModification, match="3 times"):
+    with pytest.raises(ConcurrentModification, match="5 times"):
         commit(world, loses)
-    assert len(tried) == 3
+    assert len(tried) == 5
 
 
 def test_a_read_that_died_between_milestones_goes_on(world: World) -> None:

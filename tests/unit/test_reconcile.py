@@ -10,6 +10,7 @@ import pytest
 from delta_cdc.errors import (
     LogGap,
     NotADeltaTable,
+    PipelineAdopted,
     ProofExpired,
     SealUnreadable,
     TargetChangedUnderneath,
@@ -17,8 +18,8 @@ from delta_cdc.errors import (
     TargetWithoutProof,
     TransactionRetentionSet,
 )
-from delta_cdc.log.table import DeltaLog
-from delta_cdc.reconcile import Proof, reconcile
+from delta_cdc.log.table import DeltaLog, run_sync
+from delta_cdc.reconcile import Proof, reconcile, reconcile_async
 from delta_cdc.watermark import PlannedOn
 from tests.support.logs import EPOCH, SECOND, LogTable, seal
 
@@ -282,3 +283,70 @@ def test_a_long_log_is_read_back_to_the_seal(target: LogTable) -> None:
     for _ in range(30):
         target.optimize()
     assert proven(target) == (8, 102)
+
+
+# -- what a caller can go on without ------------------------------------------------------------
+FORGIVEN = (TargetReplaced, TargetWithoutProof)
+
+
+def forgiven(table: LogTable) -> Proof:
+    proof = run_sync(reconcile_async(DeltaLog(table.uri), "p", forgiven=FORGIVEN))
+    assert proof is not None
+    return proof
+
+
+def test_an_error_that_is_forgiven_leaves_the_number_that_comes_next(target: LogTable) -> None:
+    assert forgiven(target).refused is None
+    target.truncate()
+    proof = forgiven(target)
+    assert (proof.seal, proof.next_number, proof.target.version) == (None, 102, 2)
+    assert isinstance(proof.refused, TargetReplaced)
+    with pytest.raises(TargetReplaced):
+        look(target)
+
+
+def test_a_table_by_hand_that_is_forgiven_has_one_first_number(tmp_path: Path) -> None:
+    table = LogTable(tmp_path / "other").create()
+    table.append()
+    assert [forgiven(table).next_number for _ in range(2)] == [EPOCH, EPOCH]
+    assert isinstance(forgiven(table).refused, TargetWithoutProof)
+
+
+def test_other_errors_are_not_forgiven(target: LogTable) -> None:
+    target.truncate()
+    target.write_seal(seal(102, 9, planned_on=PlannedOn("id-1", 1)))
+    with pytest.raises(TargetChangedUnderneath):
+        forgiven(target)
+
+
+def test_an_adopted_target_stays_adopted_whatever_happened_to_it(target: LogTable) -> None:
+    target.write_seal(seal(102, 8, planned_on=PlannedOn("id-1", 1), successor="q"), rows=False)
+    target.truncate()
+    for asked in (look, forgiven):
+        with pytest.raises(PipelineAdopted):
+            asked(target)
+
+
+@pytest.mark.parametrize("kind", ["repair", "reload", "reset"])
+def test_a_restore_over_any_step(target: LogTable, kind: str) -> None:
+    """The watermark is the one true where it goes; a repair does not change it, and counts by its number."""
+    given = {"operation": "WRITE", "parameters": {"mode": "Overwrite"}} if kind == "reset" else {}
+    planned = PlannedOn("id-1", 1)
+    target.write_seal(seal(102, 8 if kind == "repair" else 12, kind=kind, planned_on=planned), **given)
+    assert proven(target) == (8 if kind == "repair" else 12, 103)
+    target.restore(0)
+    assert proven(target) == (5, 103)
+    target.restore(2)
+    assert proven(target) == (8 if kind == "repair" else 12, 103)
+    target.restore(1)
+    assert proven(target) == (8, 103)
+
+
+def test_what_came_between_planning_and_a_reset_is_gone_with_it(target: LogTable) -> None:
+    target.replace_table("id-1")
+    made = seal(102, 12, kind="reset", planned_on=PlannedOn("id-1", 1))
+    target.write_seal(made, operation="WRITE", parameters={"mode": "Overwrite"})
+    assert proven(target) == (12, 103)
+    target.truncate()
+    with pytest.raises(TargetReplaced):
+        look(target)

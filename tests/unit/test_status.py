@@ -51,6 +51,16 @@ def test_up_to_date(tables: Tables) -> None:
     assert found.readable_until == "2027-02-14T08:00:00+00:00"
 
 
+@pytest.mark.parametrize("kind", ["repair", "reload", "reset"])
+def test_whatever_made_the_newest_seal(tables: Tables, kind: str) -> None:
+    tables.sealed(2)
+    tables.sealed(3, 101, start=1, kind=kind)
+    found = look(tables)
+    assert (found.committed, found.lag_versions, found.findings) == (3, 2, ())
+    assert found.seal is not None
+    assert (found.seal["number"], found.seal["step"]["kind"]) == (101, kind)
+
+
 @pytest.mark.parametrize(
     ("properties", "days", "warned"),
     [

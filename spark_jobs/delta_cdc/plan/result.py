@@ -51,7 +51,7 @@ class Plan:
         if not self.steps:
             yield "to do", "nothing: no process is started and nothing is written"
         for step in self.steps:
-            yield step.kind, _told(step)
+            yield step.kind, told(step)
             yield from segment_lines("", step.segments)
         for note in self.notes:
             yield "note", note
@@ -64,7 +64,8 @@ class Plan:
         return f"{state.uri} (id {state.table_id}, version {state.version}): {proved}"
 
 
-def _told(step: Step) -> str:
+def told(step: Step) -> str:
+    """Return what a step does, for people."""
     versions = f"versions {step.starting_version}-{step.ending_version}"
     what = {
         "load": f"the snapshot of version {step.ending_version}",

@@ -410,3 +410,25 @@ def test_adopt_from_a_name_that_never_was_needs_a_declaration(tables: Tables) ->
     made_by_hand(tables)
     with pytest.raises((TargetWithoutProof, InvalidConfiguration)):
         adopt(tables)
+
+
+# -- after a repair -----------------------------------------------------------------------------
+def test_an_idle_pipeline_that_was_repaired_moves_its_watermark(tables: Tables) -> None:
+    """However often it is repaired: the new seal of a repair says nothing of the watermark's age."""
+    tables.sealed(5)
+    tables.sealed(5, 101, kind="repair")
+    assert tables.apply().spec is None, "it stands at the newest version"
+    tables.source.optimize()
+    plan = tables.apply()
+    (step,) = plan.steps
+    assert (step.kind, step.ending_version, step.seal_number) == ("reseal", 6, 102)
+    assert "that of a repair" in plan.notes[-1]
+    tables.sealed(6, 102, kind="reseal")
+    assert tables.apply().spec is None
+
+
+@pytest.mark.parametrize("kind", ["reload", "reset"])
+def test_what_moves_the_watermark_is_as_old_as_its_seal(tables: Tables, kind: str) -> None:
+    tables.sealed(5, kind=kind)
+    tables.source.optimize()
+    assert tables.apply().spec is None
