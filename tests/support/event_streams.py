@@ -209,16 +209,18 @@ def _halves(draw: random.Random, id_: int, seq: int) -> list[Posted]:
 
 
 def _agreeing(found: Sequence[Posted]) -> list[Posted]:
-    """Leave contradictions only where a delete settles them: else a tie's upserts get the same values."""
-    deleted = {(posted.id, posted.seq) for posted in found if posted.op == "delete"}
+    """Leave no contradiction: all upserts of a tie say what the first one says.
+
+    A delete would settle it, but may come in a later batch than they.
+    """
     first: dict[Any, Posted] = {}
     made = []
     for posted in found:
-        place = (posted.id, posted.seq)
-        if posted.op != "delete" and place not in deleted:
-            said = first.setdefault(place, posted)
-            posted = replace(posted, values=said.values, cols=said.cols)
-        made.append(posted)
+        if posted.op == "delete":
+            made.append(posted)
+        else:
+            said = first.setdefault((posted.id, posted.seq), posted)
+            made.append(replace(posted, values=said.values, cols=said.cols))
     return made
 
 
@@ -275,9 +277,15 @@ def _batch(draw: random.Random, posted: Posted, windows: int, late: float, style
     return draw.randrange(posted.window, windows) if draw.random() < late else posted.window
 
 
+#: Which version of a log the first batch is.
+FIRST = 1
+
+
 def create_log(spark: SparkSession, log: str, ddl: str = DDL, keys: Sequence[str] = KEYS) -> None:
-    """Create an empty log, version 0, clustered by its keys."""
-    spark.sql(f"CREATE TABLE delta.`{log}` ({ddl}) USING delta CLUSTER BY ({', '.join(keys)})")
+    """Create an empty log, clustered by its keys: version 0."""
+    # "history" without quotes is a word of Delta's grammar.
+    listed = ", ".join(f"`{key}`" for key in keys)
+    spark.sql(f"CREATE TABLE delta.`{log}` ({ddl}) USING delta CLUSTER BY ({listed})")
 
 
 def append(spark: SparkSession, log: str, rows: Sequence[tuple[Any, ...]], ddl: str = DDL) -> None:
@@ -287,7 +295,7 @@ def append(spark: SparkSession, log: str, rows: Sequence[tuple[Any, ...]], ddl: 
 
 
 def write_log(spark: SparkSession, log: str, batches: Sequence[Batch]) -> None:
-    """Write a delivery: batch b is version b + 1 of the log."""
+    """Write a delivery: its batches are the versions of the log from ``FIRST`` on."""
     create_log(spark, log)
     for batch in batches:
         append(spark, log, [posted.row(history) for history, posted in batch])
