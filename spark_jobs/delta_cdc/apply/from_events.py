@@ -124,7 +124,7 @@ def batch_rows(job: Job) -> DataFrame:
         job.source,
         job.step.segments,
         columns,
-        at=job.step.ending_version,
+        at=job.step.at,
         slices_uri=job.spec.slices_uri,
     )
     inserted = found.where(F.col(feed.CHANGE_TYPE) == "insert")

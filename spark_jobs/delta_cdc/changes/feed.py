@@ -224,7 +224,7 @@ def changed_source(session: SparkSession, source: str, step: Step) -> str | None
         return None
     # The reader takes its path for a pattern.
     folder = re.sub(r"([\\*?\[\]{}^,])", r"\\\1", source.rstrip("/"))
-    path = f"{folder}/_delta_log/{step.ending_version:020d}.json"
+    path = f"{folder}/_delta_log/{step.at:020d}.json"
     try:
         content = session.read.format("binaryFile").load(path).select("content").collect()
     except Exception as error:
@@ -233,7 +233,7 @@ def changed_source(session: SparkSession, source: str, step: Step) -> str | None
         content = []
     if content and hashlib.sha256(content[0]["content"]).hexdigest() == step.source_commit_hash:
         return None
-    return f"version {step.ending_version} of {source} is not the one planned for: the source was made anew"
+    return f"version {step.at} of {source} is not the one planned for: the source was made anew"
 
 
 def is_before() -> Column:
