@@ -78,7 +78,7 @@ def _chosen(job: Job) -> Selection | None:
 
 
 def _keys(found: DataFrame, shape: Shape) -> Selection:
-    keys = found.select(*[quote(key) for key in shape.keys]).distinct().dropna()
+    keys = found.select(*[quote(key) for key in shape.keys]).distinct().where(~b.null_key(shape))
     return Selection(keys=keys.localCheckpoint())
 
 
@@ -249,10 +249,9 @@ def _from_states(job: Job) -> Work:
 
     found, shape = from_events.states_of(job)
     evolve = schema.check_target(job.session, job.spec, schema.target_schema(shape, job.spec.options))
-    batch = from_events.checked_states(job, found, shape)
-    valid = batch.rows.where(F.col(events.REASON).isNull())
-    chosen = _chosen(job) or _keys(valid.where(F.col(feed.ORDER) <= job.step.ending_version), shape)
-    told = chosen.of(valid, shape)
+    chosen = _chosen(job) or _keys(found.where(F.col(feed.ORDER) <= job.step.ending_version), shape)
+    batch = from_events.checked_states(job, chosen.of(found, shape), shape)
+    told = batch.rows.where(F.col(events.REASON).isNull())
     firsts = told.groupBy(*[F.col(quote(key)) for key in shape.keys]).agg(
         F.min_by(states.SEQUENCE, feed.ORDER).alias(clip.FIRST),
         F.min_by(states.BEFORE, feed.ORDER).alias(states.AFTER),

@@ -69,7 +69,9 @@ def of_rows(source_rows: DataFrame, options: ApplyOptions, source: str, step: St
         KIND: _kind(plain, options),
         CARRIED: carried(plain, options),
         TIE: _tie(plain, options),
-        RAW: F.struct(*[F.col(quote(name)) for name in columns]) if options.quarantines else F.lit(None),
+        RAW: F.struct(*[F.col(quote(name)) for name in columns])
+        if options.quarantines or step.replayed
+        else F.lit(None),
     }
     keep = (feed.COMMIT_VERSION, *added)
     told = source_rows.withColumns(added)

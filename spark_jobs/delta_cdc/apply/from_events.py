@@ -349,7 +349,10 @@ def desired_entries(
         of_keys = of_keys.where(F.expr(condition))
     of_keys = selection.of(of_keys, shape)
     of_keys = of_keys.repartition(*[F.col(quote(key)) for key in shape.keys]).localCheckpoint()
-    news = F.lit(False)
+    # What is replayed is looked at as if it were new.
+    news = F.lit(job.step.replayed)
+    if job.step.replayed:
+        _set_aside_again(job, selection.of(found.rows.where(F.col(events.REASON).isNotNull()), shape), shape)
     if batch is not None:
         place = [*shape.keys, states.SEQUENCE]
         new = batch.select(*[quote(name) for name in place]).distinct().withColumn(ties.IN_BATCH, F.lit(True))
@@ -362,6 +365,16 @@ def desired_entries(
     if job.truncated:
         made = entries.with_truncates(made, valid.where(is_truncate), shape)
     return made
+
+
+def _set_aside_again(job: Job, invalid: DataFrame, shape: Shape) -> None:
+    """Keep what still cannot be applied in the quarantine, under the new seal."""
+    from pyspark.sql import functions as F
+
+    invalid = invalid.localCheckpoint()
+    job.count(quarantined=invalid.count())
+    if job.counts.get("quarantined"):
+        job.set_aside(invalid, shape, F.col(events.REASON))
 
 
 def merged(job: Job, made: Sequence[Cut], shape: Shape, pruning: Sequence[str], *, evolve: bool) -> Merge:

@@ -7,10 +7,10 @@ every event carries them.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING
 
+from delta_cdc.changes.equality import balanced
 from delta_cdc.errors import ColumnNotFound
 
 if TYPE_CHECKING:
@@ -160,4 +160,4 @@ def _value(path: tuple[str, ...], data_type: DataType, by_path: dict[tuple[str, 
     assert isinstance(data_type, T.StructType)
     fields = [_value((*path, f.name), f.dataType, by_path).alias(f.name) for f in data_type.fields]
     below = [value for other, value in by_path.items() if other[: len(path)] == path]
-    return F.when(~reduce(and_, [value.isNull() for value in below]), F.struct(*fields))
+    return F.when(~balanced(and_, [value.isNull() for value in below]), F.struct(*fields))

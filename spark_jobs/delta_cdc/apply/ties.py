@@ -7,7 +7,6 @@ user decides.
 
 from __future__ import annotations
 
-from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,7 @@ from delta_cdc.apply import batch as b
 from delta_cdc.apply import leaves
 from delta_cdc.apply.events import AUTHORED, DELETE, KIND, TIE, TRUNCATE, UPSERT
 from delta_cdc.changes import feed, states
-from delta_cdc.changes.equality import comparable
+from delta_cdc.changes.equality import balanced, comparable
 from delta_cdc.errors import TiedEvents
 from delta_cdc.sql import PLAN_PREFIX, quote
 
@@ -132,7 +131,7 @@ def _combined(counts: Column, parts: tuple[leaves.Leaf, ...], shape: Shape) -> d
         carried.append(F.max(carries))
         # In a struct, because a value that is NULL counts, too.
         values.append(F.first(F.when(carries, F.struct(value.alias("v"))), ignorenulls=True).getField("v"))
-    disagree = reduce(or_, conflicts, F.lit(False))
+    disagree = balanced(or_, [F.lit(False), *conflicts])
     any_state = F.first(F.when(is_upsert, F.col(states.AFTER)), ignorenulls=True)
     state = leaves.rebuilt(parts, shape, any_state, values) if parts else any_state
     deleted = n_deletes > 0
@@ -141,5 +140,7 @@ def _combined(counts: Column, parts: tuple[leaves.Leaf, ...], shape: Shape) -> d
         states.AFTER: F.when(~deleted, state),
         AUTHORED: F.when(~deleted & F.first(flags, ignorenulls=True).isNotNull(), F.array(*carried)),
         _CONFLICT: ~deleted & disagree,
-        _DIFFERENT: (deleted & (n_upserts > 0)) | disagree | (~deleted & reduce(or_, uneven, F.lit(False))),
+        _DIFFERENT: (deleted & (n_upserts > 0))
+        | disagree
+        | (~deleted & balanced(or_, [F.lit(False), *uneven])),
     }

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from operator import and_
+from typing import TYPE_CHECKING, Any
 
 from delta_cdc.sql import quote
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from pyspark.sql import Column
     from pyspark.sql.types import DataType, StructType
@@ -87,9 +88,21 @@ def same(left: str, right: str, schema: StructType, columns: Sequence[str]) -> C
     """
     from pyspark.sql import functions as F
 
-    result = F.lit(True)
+    compared = []
     for name in columns:
         field = schema[name]
         sides = [comparable(F.col(f"{quote(side)}.{quote(name)}"), field.dataType) for side in (left, right)]
-        result = result & sides[0].eqNullSafe(sides[1])
-    return result
+        compared.append(sides[0].eqNullSafe(sides[1]))
+    return balanced(and_, compared) if compared else F.lit(True)
+
+
+def balanced(operator: Callable[[Any, Any], Any], parts: Sequence[Column]) -> Column:
+    """Combine columns as a balanced tree: Spark walks a chain of hundreds by recursion, and overflows.
+
+    :param parts: at least one
+    """
+    if len(parts) == 1:
+        return parts[0]
+    half = len(parts) // 2
+    whole: Column = operator(balanced(operator, parts[:half]), balanced(operator, parts[half:]))
+    return whole
