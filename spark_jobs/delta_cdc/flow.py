@@ -557,8 +557,8 @@ class _Run(ABC, Generic[_Request, _Spec, _Result]):
         """Return what is asked for beside the changes after the watermark; "" is nothing."""
         return ""
 
-    def made_before(self, plan: Plan) -> _Result | None:
-        """Return the result of an earlier try that did the same, where the watermark does not tell."""
+    def without_job(self, plan: Plan) -> _Result | None:
+        """Return the result of a plan with steps for which no job is needed all the same."""
         return None
 
     @abstractmethod
@@ -575,9 +575,9 @@ class _Run(ABC, Generic[_Request, _Spec, _Result]):
                 if not done.applied:
                     self.pins.delete(plan.pin_key)
                 return done
-            before = self.made_before(plan)
-            if before is not None:
-                return before
+            known = self.without_job(plan)
+            if known is not None:
+                return known
             published = self._attempt(plan, plan.spec, attempt)  # type: ignore[arg-type]
             if published is not None:
                 return published
@@ -742,7 +742,10 @@ class _Apply(_Run[ApplyRequest, ApplySpec, ApplyResult]):
         """Another seal may already stand on ours: then our range lies inside what it proves."""
         return not _stands_alone(plan) and _proves(self._proof(), plan)
 
-    def made_before(self, plan: Plan) -> ApplyResult | None:
+    def without_job(self, plan: Plan) -> ApplyResult | None:
+        if self.request.dry_run and plan.versions is None:
+            # A seal without rows: there is nothing to count.
+            return self._publish_dry(plan, JobResult("planned"))
         pin = self.pinned(plan.pin_key)
         if not self.asked() or pin.asked != self.asked() or plan.proof is None:
             return None

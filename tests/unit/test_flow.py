@@ -621,6 +621,11 @@ def test_a_dry_run_with_nothing_to_do_starts_no_job(world: World) -> None:
     assert result.to_dict()["dry_run"] == {"steps": [], "statements": [], "counts": {}}
 
 
+def test_a_dry_run_of_a_seal_alone_starts_no_job(world: World) -> None:
+    result = world.unpublished(never, dry_run=True, pipeline="q", adopt_from="p", ending_version=3)
+    assert [line.split(":")[0] for line in result.to_dict()["dry_run"]["steps"]] == ["adopt", "adopt"]
+
+
 def test_a_dry_run_of_bad_input_is_the_named_error(world: World) -> None:
     error = KeyNotUnique("two rows", remedy="one").to_dict()
     with pytest.raises(KeyNotUnique):

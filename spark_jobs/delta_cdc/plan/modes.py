@@ -62,6 +62,9 @@ async def reload(request: ApplyRequest, sight: Sight, because: DeltaCdcError | N
     ending = _ending(sight, None if other_source or seal is None else seal.watermark)
     step, at = await ranges.load_step(sight, ending)
     step = replace(step, kind="reload")
+    if seal is None or other_source:
+        # Nothing that the target holds is known to be right, so nothing of it stands behind the horizon.
+        step = replace(step, horizons=())
     if seal is not None:
         # What the target holds was applied up to there, whatever table it came from; a log tells it anew.
         anew = other_source and request.options.takes_events

@@ -245,22 +245,22 @@ def test_a_reload_without_a_target_is_a_load(tables: Tables) -> None:
     assert step.kind == "load"
 
 
-def other_source(tables: Tables, tmp_path: Path) -> str:
-    again = LogTable(tmp_path / "again", table_id="other", configuration=dict(FEED)).create()
+def other_source(tables: Tables, tmp_path: Path, **properties: str) -> str:
+    again = LogTable(tmp_path / "again", table_id="other", configuration={**FEED, **properties}).create()
     again.append(at=EPOCH + DAY)
     return again.uri
 
 
 def test_a_source_that_was_made_again_is_reloaded_if_so_said(tables: Tables, tmp_path: Path) -> None:
     built(tables, 4, LOG, highest_sequence="7", truncate_sequences=("2",))
-    uri = other_source(tables, tmp_path)
+    uri = other_source(tables, tmp_path, **{"delta_cdc.latenessHorizon": "3"})
     for mode in ("incremental", "reload"):
         with pytest.raises(SourceTableReplaced):
             tables.apply(source=uri, mode=mode, options=LOG)
         plan = tables.apply(source=uri, mode=mode, options=LOG, on_source_replaced="reload")
         (step,) = steps(plan)
         assert (step.kind, step.ending_version, step.applied_from) == ("reload", 1, 0)
-        assert (step.highest_sequence, step.truncate_sequences) == (None, ())
+        assert (step.highest_sequence, step.truncate_sequences, step.horizons) == (None, (), ())
         assert isinstance(plan.spec, ApplySpec)
         assert plan.spec.source_table_id == "other"
         assert "another table now" in plan.notes[-1]
