@@ -31,7 +31,7 @@ from delta_cdc.apply.sequences import as_text, from_text, greater
 from delta_cdc.apply.work import Work
 from delta_cdc.changes import feed, states
 from delta_cdc.changes import rows as captured
-from delta_cdc.errors import KeyNotUnique, SnapshotNotAscending, TiedEvents
+from delta_cdc.errors import InvalidConfiguration, KeyNotUnique, SnapshotNotAscending, TiedEvents
 from delta_cdc.spec import DELETED_COLUMN
 from delta_cdc.sql import quote
 
@@ -132,13 +132,30 @@ def batch_rows(job: Job) -> DataFrame:
 
 
 def all_rows(job: Job) -> DataFrame:
-    """Return all rows of the source as of the step; which version added a row is not known."""
+    """Return all rows of the source as of the step, with the version that added them where that matters.
+
+    Behind a lateness horizon lie events that count, and others that came too late to count. A cut of all
+    events tells them apart by the version that added them, which a log with row tracking knows.
+    """
     from pyspark.sql import functions as F
 
-    rows = feed.snapshot_rows(job.session, job.source, max(job.step.at, 0), job.step.source_columns)
+    columns = [quote(name) for name in job.step.source_columns]
+    found = job.session.read.format("delta").option("versionAsOf", max(job.step.at, 0)).load(job.source)
     if job.step.at < 0:
-        rows = rows.limit(0)
-    return rows.withColumn(feed.COMMIT_VERSION, F.lit(None).cast("bigint"))
+        found = found.limit(0)
+    added = F.lit(None).cast("bigint")
+    if job.step.horizons and _tracks_rows(found):
+        added = F.col("_metadata.row_commit_version")
+    return found.select(*columns, added.alias(feed.COMMIT_VERSION))
+
+
+def _tracks_rows(found: DataFrame) -> bool:
+    from pyspark.errors import AnalysisException
+
+    try:
+        return bool(found.select("_metadata.row_commit_version").columns)
+    except AnalysisException:
+        return False
 
 
 def _checked(job: Job, rows: DataFrame) -> tuple[Checked, Shape]:
@@ -146,6 +163,13 @@ def _checked(job: Job, rows: DataFrame) -> tuple[Checked, Shape]:
 
     found = events.of_rows(rows, job.options, job.source, job.step)
     checked = events.checked(found, job.options, job.step, job.source, job.versions)
+    if checked.counts["discarded"] and not _tracks_rows(job.session.read.format("delta").load(job.source)):
+        raise InvalidConfiguration(
+            f"{checked.counts['discarded']} event(s) of {job.source}, {job.versions}, came too late and are "
+            "to be discarded, but the log does not track its rows: a later cut of their keys could not tell "
+            "them from events that count.",
+            remedy="set delta.enableRowTracking on the log, or take these events out of it.",
+        )
     job.count(**checked.counts)
     if checked.invalid is not None:
         job.set_aside(checked.invalid, found.shape, F.col(events.REASON))
