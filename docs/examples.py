@@ -1,6 +1,7 @@
-"""Run the examples of ``docs/changes.md``, and write what they print into the page.
+"""Run the examples of ``docs/changes.md`` and ``docs/applying.md``, and write what they print into the pages.
 
-Run ``python docs/examples.py`` after a change of an example, and commit both; a test compares. A block of SQL
+Run ``python docs/examples.py`` after a change of an example, and commit both; a test compares. With names of
+pages (``python docs/examples.py applying.md``) only these are run. A block of SQL
 is run statement by statement, a line ``$ delta-cdc …`` in a block ``console`` as the command, and a block of
 Python as it is; what it prints stands in a block ``text`` after it. All of it happens below ``/lake/``, which
 is a temporary folder. Commits are told to be a minute apart, because the true times change with every run.
@@ -11,6 +12,7 @@ from __future__ import annotations
 import io
 import re
 import shlex
+import sys
 import tempfile
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -19,7 +21,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PAGE = Path(__file__).parent / "changes.md"
+_DOCS = Path(__file__).parent
+PAGES = (_DOCS / "changes.md", _DOCS / "applying.md")
 
 _BLOCK = re.compile(r"^```(sql|console|python)\n(.*?)^```\n(?:\n```text\n.*?^```\n)?", re.M | re.S)
 #: A line that ends with a commit's time, after its version: of a table, and of CSV.
@@ -28,10 +31,14 @@ _TIMES = (
     re.compile(r"^(?P<before>.*,(?P<version>\d+),)[\d-]{10}(?P<between>T)[\d:]{8}\.\d+(?P<after>Z)$", re.M),
 )
 
+#: The first seal of a table is the time in milliseconds.
+_SEAL = re.compile(r"\bseal \d{13}\b")
+
 
 def rendered(page: str, spark: SparkSession, folder: Path) -> str:
     """Return a page with what its examples print now.
 
+    :param page: its text
     :param folder: an empty folder, which stands for ``/lake``
     """
     names: dict[str, Any] = {"spark": spark}
@@ -75,7 +82,7 @@ def _run_console(code: str) -> str:
 def _run_python(code: str, names: dict[str, Any]) -> str:
     out = io.StringIO()
     with redirect_stdout(out):
-        exec(compile(code, PAGE.name, "exec"), names)
+        exec(compile(code, "example", "exec"), names)
     # Spark ends a table with an empty line.
     return re.sub(r"\n+\Z", "\n", out.getvalue())
 
@@ -88,7 +95,7 @@ def _here(text: str, folder: Path) -> str:
     told = text.replace(f"{folder}/", "/lake/")
     for pattern in _TIMES:
         told = pattern.sub(_a_minute_apart, told)
-    return told
+    return _SEAL.sub("seal 1772355600000", told)
 
 
 def _a_minute_apart(line: re.Match[str]) -> str:
@@ -100,6 +107,7 @@ if __name__ == "__main__":
     from delta_cdc.session import embedded_session
 
     session = embedded_session("examples", cores=2, quick_start=True)
-    with tempfile.TemporaryDirectory() as made:
-        PAGE.write_text(rendered(PAGE.read_text(encoding="utf-8"), session, Path(made)), encoding="utf-8")
+    for page in [_DOCS / name for name in sys.argv[1:]] or PAGES:
+        with tempfile.TemporaryDirectory() as made:
+            page.write_text(rendered(page.read_text(encoding="utf-8"), session, Path(made)), encoding="utf-8")
     session.stop()

@@ -1,4 +1,4 @@
-"""The examples of ``docs/changes.md`` print what the page says."""
+"""The examples of ``docs/changes.md`` and ``docs/applying.md`` print what the pages say."""
 
 from __future__ import annotations
 
@@ -33,13 +33,15 @@ def examples() -> Iterator[ModuleType]:
     del sys.modules["docs_examples"]
 
 
+@pytest.mark.parametrize("name", ["changes.md", "applying.md"])
 def test_the_page_says_what_the_examples_print(
-    spark: SparkSession, examples: ModuleType, tmp_path: Path
+    spark: SparkSession, examples: ModuleType, tmp_path: Path, name: str
 ) -> None:
-    page = examples.PAGE.read_text(encoding="utf-8")
+    page = (_DOCS / name).read_text(encoding="utf-8")
     told = examples.rendered(_with_other_answers(page), spark, tmp_path)
-    assert told == page, "run python docs/examples.py"
-    for query, rows in _ANSWERS.items():
+    assert told == page, f"run python docs/examples.py {name}"
+    assert [path.name for path in examples.PAGES] == ["changes.md", "applying.md"]
+    for query, rows in _ANSWERS.items() if name == "changes.md" else ():
         asked = "" if query == "full_delta" else rf" --query {query}(?: --key id)?"
         found = re.search(rf"^\$ .* --from 2 --to 6{asked}\n(?:.+\n)*\n{rows} rows ", told, re.M)
         assert found is not None, query
