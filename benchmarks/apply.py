@@ -23,6 +23,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 import uuid
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -57,10 +58,12 @@ class Run:
     ) -> None:
         self.way = way
         self.written: list[dict[str, int]] = []
+        self.cpu: list[float] = []
         self._shop, self._cell, self._copy = shop, cell, copy
         self._source: Source = shop.source(cell)
         self._prepared = shop.target(cell, way.layout)
         self._before = files(self._prepared)
+        self._clock = cpu_clock(shop.session)
         #: The copy of the run under way.
         self.target = shop.folder / "run"
 
@@ -77,7 +80,9 @@ class Run:
         os.sync()
 
     def _apply(self) -> None:
+        begin = self._clock()
         self.way.run(self._shop.session, self._cell, self._source, self.target)
+        self.cpu.append(self._clock() - begin)
 
     def _rows(self) -> tuple[object, ...]:
         self.written.append(written(self.target, self._before))
@@ -88,6 +93,22 @@ class Run:
     def clear(self) -> None:
         """Remove the copy."""
         shutil.rmtree(self.target, ignore_errors=True)
+
+
+def cpu_clock(session: SparkSession) -> Callable[[], float]:
+    """Return a clock of the CPU seconds that this process and its JVM have used, compiling included.
+
+    A busy machine stretches every second on the wall, these hardly.
+    """
+    jvm = Path(f"/proc/{session._jvm.java.lang.ProcessHandle.current().pid()}/stat")
+    tick = os.sysconf("SC_CLK_TCK")
+
+    def used() -> float:
+        # Fields 14 and 15; what comes before may hold blanks, but ends with a bracket.
+        user, system = jvm.read_text().rpartition(")")[2].split()[11:13]
+        return time.process_time() + (int(user) + int(system)) / tick
+
+    return used
 
 
 def digest(session: SparkSession, table: Path, scd_type: int, names: dict[str, str]) -> tuple[object, ...]:
@@ -122,6 +143,7 @@ def run_cell(shop: Workshop, cell: Cell, repeats: int, *, warm_ups: int = 1) -> 
         "arms": {
             run.way.name: {
                 "seconds": [round(second, 4) for second in arm.seconds],
+                "cpu": [round(second, 2) for second in run.cpu[warm_ups:]],
                 "written": {
                     kind: statistics.median(each[kind] for each in run.written) for kind in run.written[0]
                 },
@@ -176,7 +198,7 @@ def machine() -> dict[str, object]:
     }
 
 
-def measure(cells: Sequence[Cell], report: Report, folder: Path, repeats: int, warm_ups: int) -> None:
+def measure(cells: Sequence[Cell], report: Report, folder: Path, *, repeats: int, warm_ups: int) -> None:
     """Measure cells one after the other; each is kept as soon as it is done."""
     session = embedded_session("apply", **{"spark.driver.memory": "6g"})
     try:
@@ -192,7 +214,7 @@ def quick() -> None:
     """Run the smallest cell once."""
     with tempfile.TemporaryDirectory() as folder:
         report = Report(Path(folder) / "results.json")
-        measure([TINY], report, Path(folder), 1, 0)
+        measure([TINY], report, Path(folder), repeats=1, warm_ups=0)
         print(report.markdown([TINY]))
 
 
@@ -207,6 +229,7 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", choices=list(by_name), default=list(by_name), metavar="CELL")
     parser.add_argument("--again", action="store_true", help="measure cells that have figures already")
     parser.add_argument("--repeats", type=int, default=5, help="rounds that count, %(default)s")
+    parser.add_argument("--warm-ups", type=int, default=1, help="rounds before them, %(default)s")
     parser.add_argument("--folder", type=Path, default=default, help="where tables are kept, %(default)s")
     parser.add_argument("--results", type=Path, help="JSON file of figures; results.json in the folder")
     parser.add_argument("--markdown", type=Path, help="where the tables go as well; results.md beside it")
@@ -235,7 +258,7 @@ def _run(asked: argparse.Namespace, cells: Sequence[Cell]) -> None:
     report = Report(results)
     missing = [cell for cell in cells if asked.again or not report.has(cell)]
     if missing:
-        measure(missing, report, folder, asked.repeats, warm_ups=1)
+        measure(missing, report, folder, repeats=asked.repeats, warm_ups=asked.warm_ups)
     text = report.markdown(CELLS)
     (asked.markdown or results.with_suffix(".md")).write_text(text)
     print(text)

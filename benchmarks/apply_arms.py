@@ -11,9 +11,9 @@ import importlib
 import importlib.util
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from apply_tables import ATTRIBUTES, COLUMNS, END, PIPELINE, START
+from apply_tables import ATTRIBUTES, COLUMNS, END, START, arguments
 
 from delta_cdc import apply_changes
 from delta_cdc.sql import table as sql_table
@@ -47,16 +47,19 @@ class Way:
 # -- ours ---------------------------------------------------------------------------------------
 def ours(session: SparkSession, cell: Cell, source: Source, target: Path) -> object:
     """Apply as our users do: plan, run, confirm."""
-    options: dict[str, Any] = {"stored_as_scd_type": cell.scd_type}
-    return apply_changes(session, str(source.path), str(target), pipeline=PIPELINE, keys=["id"], **options)
+    return apply_changes(session, str(source.path), str(target), **arguments(cell))
 
 
 # -- by hand ------------------------------------------------------------------------------------
-def feed(session: SparkSession, source: Source) -> DataFrame:
-    """Read what the change feed says about states after a commit, and deletes."""
+def feed(session: SparkSession, cell: Cell, source: Source) -> DataFrame:
+    """Read what the change feed says about states after a commit, and deletes; of a log its new events."""
     reader = session.read.format("delta").option("readChangeFeed", "true")
     rows = reader.option("startingVersion", source.first).option("endingVersion", source.last)
-    return rows.load(str(source.path)).where("_change_type <> 'update_preimage'")
+    found = rows.load(str(source.path)).where("_change_type <> 'update_preimage'")
+    if cell.kind == "change_feed":
+        return found
+    kind = "IF(operation = 'D', 'delete', 'update_postimage') AS _change_type"
+    return found.selectExpr(*COLUMNS, kind, "sequence AS _commit_version")
 
 
 def by_hand(session: SparkSession, cell: Cell, source: Source, target: Path) -> object:
@@ -65,7 +68,7 @@ def by_hand(session: SparkSession, cell: Cell, source: Source, target: Path) -> 
     No literals in ON: finding the bounds of a batch takes a pass over it of its own, which pays in one cell
     and costs in the others.
     """
-    feed(session, source).createOrReplaceTempView("changes")
+    feed(session, cell, source).createOrReplaceTempView("changes")
     merge = _HISTORY if cell.scd_type == 2 else _CURRENT
     return session.sql(merge.format(target=sql_table(str(target)))).collect()
 
@@ -114,7 +117,7 @@ def mack(session: SparkSession, cell: Cell, source: Source, target: Path) -> obj
     """Call mack with the feed's post-images: it wants one change per key, and none that deletes."""
     from delta.tables import DeltaTable  # noqa: TID251 - what mack takes
 
-    updates = feed(session, source).selectExpr(*COLUMNS, "_commit_version AS effective_time")
+    updates = feed(session, cell, source).selectExpr(*COLUMNS, "_commit_version AS effective_time")
     upsert = importlib.import_module("mack").type_2_scd_upsert
     return upsert(DeltaTable.forPath(session, str(target)), updates, "id", list(ATTRIBUTES))
 
@@ -132,7 +135,7 @@ def _not_by_mack(cell: Cell) -> str | None:
 # -- rewriting ----------------------------------------------------------------------------------
 def rank_and_overwrite(session: SparkSession, cell: Cell, source: Source, target: Path) -> object:
     """Rank rows and changes of the touched partitions together, and overwrite these."""
-    changes = feed(session, source).selectExpr(*COLUMNS, "_change_type", "_commit_version")
+    changes = feed(session, cell, source).selectExpr(*COLUMNS, "_change_type", "_commit_version")
     touched = [row[0] for row in changes.select("month").distinct().collect()]
     kept = session.read.format("delta").load(str(target)).where(f"month IN ({', '.join(map(str, touched))})")
     both = changes.union(kept.selectExpr(*COLUMNS, "'kept'", "CAST(-1 AS BIGINT)"))
@@ -148,10 +151,14 @@ def overwrite(session: SparkSession, cell: Cell, source: Source, target: Path) -
     return rows.write.format("delta").mode("overwrite").save(str(target))
 
 
+def _type_1(cell: Cell) -> str | None:
+    return None if cell.scd_type == 1 else "keeps no history"
+
+
 def _type_1_of_a_feed(cell: Cell) -> str | None:
-    if cell.scd_type != 1:
-        return "keeps no history"
-    return None if cell.kind == "change_feed" else "is given events, not rows"
+    if cell.kind == "change_log":
+        return "needs the source's rows, a log has events"
+    return _type_1(cell)
 
 
 # -- delta-rs -----------------------------------------------------------------------------------
@@ -187,7 +194,7 @@ WAYS = (
     Way("ours", "ours", ours, _by_hand),
     Way("MERGE by hand", "ours", by_hand, _by_hand),
     Way("mack", "mack", mack, _not_by_mack, MACK_NAMES),
-    Way("RANK and overwrite", "partitioned", rank_and_overwrite, _type_1_of_a_feed),
+    Way("RANK and overwrite", "partitioned", rank_and_overwrite, _type_1),
     Way("full overwrite", "plain", overwrite, _type_1_of_a_feed),
     Way("delta-rs", "plain", delta_rs, _type_1_of_a_feed),
 )

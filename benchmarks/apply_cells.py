@@ -58,7 +58,7 @@ CELLS = (
     Cell(10**6, 10**4, mix="nothing"),
     Cell(10**6, 10**4, scd_type=2),
     Cell(10**6, 10**4, scd_type=2, depth=20),
-    Cell(10**6, 10**4, kind="change_log"),
+    Cell(10**6, 10**4, mix="mixed", kind="change_log"),
     Cell(10**7, 10**2),
     Cell(10**7, 10**2, spread="clustered", scd_type=2),
     Cell(10**7, 10**4, spread="clustered", mix="mixed"),

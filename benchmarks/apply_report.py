@@ -49,7 +49,18 @@ class Report:
         """Return the tables: seconds, ratios, bytes, what was aimed at."""
         known = [(cell, self.figures(cell)) for cell in cells if self.has(cell)]
         parts = [
-            _table(["cell", "ours, s", "against", "theirs, s", "ours : theirs (95 %)", "aim"], _times(known)),
+            _table(
+                [
+                    "cell",
+                    "ours, s",
+                    "against",
+                    "theirs, s",
+                    "ours : theirs (95 %)",
+                    "aim",
+                    "CPU, ours : theirs",
+                ],
+                _times(known),
+            ),
             _table(["cell", "arm", "written, kB", "data", "vectors", "log", "aim, kB"], _bytes(known)),
             _table(["arm", "left out of", "because it"], _left_out(known)),
         ]
@@ -73,6 +84,7 @@ def _times(known: Sequence[tuple[Cell, dict[str, Any]]]) -> Iterable[Sequence[ob
                 f"{statistics.median(arm['seconds']):.2f}",
                 found,
                 aim,
+                f"{ratio(figures['arms'][_OURS]['cpu'], arm['cpu']).value:.2f}",
             )
 
 

@@ -7,7 +7,8 @@ import os
 import shutil
 import uuid
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import reduce
+from typing import TYPE_CHECKING, Any
 
 from delta_cdc import apply_changes
 from delta_cdc.sql import table as sql_table
@@ -103,11 +104,11 @@ class Workshop:
 
     def base(self, cell: Cell) -> Path:
         """Return the source as it is before the changes."""
-        return self._kept(f"base-{cell.rows}-{cell.depth}", self._make_base, cell)
+        return self._kept(f"base-{cell.kind}-{cell.rows}-{cell.depth}", self._make_base, cell)
 
     def source(self, cell: Cell) -> Source:
         """Return the source with the changes as further versions."""
-        name = f"source-{cell.rows}-{cell.changes}-{cell.spread}-{cell.mix}-{cell.depth}"
+        name = f"source-{cell.kind}-{cell.rows}-{cell.depth}-{cell.changes}-{cell.spread}-{cell.mix}"
         path = self._kept(name, self._make_source, cell)
         return Source(path, newest(self.base(cell)) + 1, newest(path))
 
@@ -124,7 +125,7 @@ class Workshop:
             "plain": self._make_plain,
             "partitioned": self._make_partitioned,
         }
-        name = f"target-{cell.rows}-{cell.depth}-scd{cell.scd_type}-{layout}"
+        name = f"target-{cell.kind}-{cell.rows}-{cell.depth}-scd{cell.scd_type}-{layout}"
         return self._kept(name, makers[layout], cell)
 
     def _kept(self, name: str, make: Callable[[Cell, Path], None], cell: Cell) -> Path:
@@ -146,12 +147,16 @@ class Workshop:
     def _make_base(self, cell: Cell, path: Path) -> None:
         # Even ids, so that what is inserted later can lie between them.
         keys = self.session.range(0, cell.rows, 1, _files(cell.rows)).selectExpr("id * 2 AS id")
-        _save(_rows(keys, cell.rows), path, {"delta.enableChangeDataFeed": "true"})
+        events = _event(1, "U") if cell.kind == "change_log" else ()
+        _save(_rows(keys, cell.rows, 0, *events), path, {"delta.enableChangeDataFeed": "true"})
         for turn in range(cell.depth - 1):
             self.session.sql(f"ALTER TABLE {sql_table(str(path))} SET TBLPROPERTIES ('turn' = '{turn}')")
 
     def _make_source(self, cell: Cell, path: Path) -> None:
         linked(self.base(cell), path)
+        if cell.kind == "change_log":
+            _save(_events(self.session, cell), path, {}, mode="append")
+            return
         for half in (0, 1):
             changed = _changed_keys(self.session, cell).where(f"k DIV 10 % 2 = {half}")
             self._change(path, cell, changed)
@@ -178,7 +183,7 @@ class Workshop:
 
     def _make_ours(self, cell: Cell, path: Path) -> None:
         base = self.base(cell)
-        options = {"pipeline": PIPELINE, "keys": ["id"], "stored_as_scd_type": cell.scd_type}
+        options = arguments(cell)
         if cell.depth == 1:
             apply_changes(self.session, str(base), str(path), **options)
             return
@@ -218,6 +223,19 @@ class Workshop:
         return self.session.read.format("delta").load(str(self.target(cell, "ours")))
 
 
+def arguments(cell: Cell) -> dict[str, Any]:
+    """Return how our users ask for a cell."""
+    asked: dict[str, Any] = {"pipeline": PIPELINE, "keys": ["id"], "stored_as_scd_type": cell.scd_type}
+    if cell.kind == "change_log":
+        asked |= {
+            "source_kind": "change_log",
+            "sequence_by": "sequence",
+            "apply_as_deletes": "operation = 'D'",
+            "except_column_list": ["sequence", "operation"],
+        }
+    return asked
+
+
 def _files(rows: int) -> int:
     return max(1, rows // _ROWS_PER_FILE)
 
@@ -234,6 +252,22 @@ def _changed_keys(session: SparkSession, cell: Cell) -> DataFrame:
     new = {"inserts": "1", "nothing": "0"}.get(cell.mix, "IF(k % 10 = 9, 1, 0)")
     keys = session.range(0, cell.changes, 1, 2).selectExpr("id AS k")
     return keys.selectExpr("k", f"({place}) * 2 + {new} AS id")
+
+
+def _event(sequence: int, operation: str) -> tuple[str, str]:
+    """Return what an event in a log has beside the row."""
+    return f"CAST({sequence} AS BIGINT) AS sequence", f"'{operation}' AS operation"
+
+
+def _events(session: SparkSession, cell: Cell) -> DataFrame:
+    """Return the events that a log gets: as many as the commits of a table would say."""
+    keys = _changed_keys(session, cell)
+    parts = [
+        _rows(keys, cell.rows, 1, *_event(2, "U")),
+        _rows(keys.where("k % 5 = 0"), cell.rows, 2, *_event(3, "U")),
+        _rows(keys.where("k % 20 = 3"), cell.rows, 1, *_event(4, "D")),
+    ]
+    return reduce(lambda some, more: some.union(more), parts[: 3 if cell.mix == "mixed" else 1])
 
 
 def _save(
