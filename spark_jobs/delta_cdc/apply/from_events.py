@@ -32,6 +32,7 @@ from delta_cdc.apply.work import Work
 from delta_cdc.changes import feed, states
 from delta_cdc.changes import rows as captured
 from delta_cdc.errors import InvalidConfiguration, KeyNotUnique, SnapshotNotAscending, TiedEvents
+from delta_cdc.quiet import quietly
 from delta_cdc.spec import DELETED_COLUMN
 from delta_cdc.sql import quote
 
@@ -153,7 +154,8 @@ def _tracks_rows(found: DataFrame) -> bool:
     from pyspark.errors import AnalysisException
 
     try:
-        return bool(found.select("_metadata.row_commit_version").columns)
+        with quietly():
+            return bool(found.select("_metadata.row_commit_version").columns)
     except AnalysisException:
         return False
 

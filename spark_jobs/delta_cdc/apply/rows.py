@@ -9,6 +9,7 @@ from delta_cdc.changes import states
 from delta_cdc.changes.feed import COMMIT_TIMESTAMP, COMMIT_VERSION, METADATA_COLUMNS, ORDER, is_before
 from delta_cdc.changes.states import SEQUENCE
 from delta_cdc.errors import InvalidConfiguration, InvalidExpression, ReservedColumnName
+from delta_cdc.quiet import quietly
 from delta_cdc.spec import DELETED_COLUMN
 from delta_cdc.sql import PLAN_PREFIX, quote
 
@@ -155,8 +156,11 @@ def sequence_columns(rows: DataFrame, options: ApplyOptions) -> set[str]:
         if text is None or text in _METADATA_SEQUENCES:
             continue
         for name in rows.columns:
+            if name.lower().replace("`", "``") not in text.lower():
+                continue
             try:
-                rows.drop(name).selectExpr(text)
+                with quietly():
+                    rows.drop(name).selectExpr(text)
             except AnalysisException:
                 read.add(name.lower())
     return read

@@ -70,10 +70,10 @@ def resolved(
 
 def refuse(count: int, sample: str, options: ApplyOptions, source: str, versions: str) -> None:
     """:raises TiedEvents: always"""
-    told = "and last_by does not tell them apart" if options.on_tie == "last_by" else "and on_tie is 'fail'"
+    told = "last_by does not tell them apart" if options.on_tie == "last_by" else "on_tie is 'fail'"
     raise TiedEvents(
-        f"{count} time(s) different events of {source}, up to {versions}, have the same key and sequence, "
-        f"{told} (for instance {_plain(sample)}).",
+        f"Different events of one key have the same sequence in {versions} of {source}, or before "
+        f"({count} case(s), for instance {_plain(sample)}), and {told}.",
         remedy="make sequence_by finer (a list of expressions), or say which counts with "
         "on_tie={'last_by': [columns]}, or set them aside with on_tie='quarantine'.",
     )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from delta_cdc.changes.feed import METADATA_COLUMNS, ORDER, is_after, is_before
 from delta_cdc.errors import ColumnNotFound, InvalidExpression, ReservedColumnName
+from delta_cdc.quiet import quietly
 from delta_cdc.sql import PLAN_PREFIX, quote
 
 if TYPE_CHECKING:
@@ -35,7 +36,8 @@ def resolve(rows: DataFrame, argument: str, expressions: Sequence[str]) -> DataF
     from pyspark.errors import AnalysisException, ParseException
 
     try:
-        return rows.selectExpr(*expressions)
+        with quietly():
+            return rows.selectExpr(*expressions)
     except (AnalysisException, ParseException) as error:
         reason = str(error).strip().splitlines()[0]
         raise InvalidExpression(
