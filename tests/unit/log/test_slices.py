@@ -441,6 +441,17 @@ def test_a_spec_gets_the_slices_of_its_segments(tmp_path: Path) -> None:
     assert "more" in file.read_text()
 
 
+def test_the_slices_of_a_repair_have_the_columns_of_the_watermark(tmp_path: Path) -> None:
+    made = table(tmp_path)
+    made.commit("WRITE", add("a"))
+    made.commit("WRITE", add("b"))
+    made.alter(field_of("id"), field_of("name"), field_of("more"), operation="ADD COLUMNS")
+    root, tracked = tmp_path / "slices", segment(1, 1)
+    prepared(_spec(made, tracked, watermark=3), str(root))
+    file = Path(location(str(root), tracked)) / "_delta_log" / f"{0:020d}.json"
+    assert "more" in file.read_text()
+
+
 def test_a_spec_that_needs_no_slice_stays_as_it_is(tmp_path: Path) -> None:
     made = table(tmp_path)
     made.commit("WRITE", add("a"))
