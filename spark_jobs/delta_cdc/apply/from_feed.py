@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from delta_cdc.apply import batch as b
-from delta_cdc.apply import quarantine, rows, scd1, scd2, schema
+from delta_cdc.apply import layout, quarantine, rows, scd1, scd2, schema
 from delta_cdc.apply.sequences import greater
 from delta_cdc.apply.work import Work
 from delta_cdc.changes import feed, states
@@ -91,7 +91,11 @@ def _merge(
         highest = greater(session, shape.sequence_type, highest, batch.totals["highest"])
         kept = ["events", "opened", "closed", "updated"]
     log.debug("%s", statement.statement)
-    counts = {name: batch.totals[name] for name in kept}
+    totals = batch.totals
+    statement = layout.tuned(
+        session, statement, options, changed=totals["changes"], rewritten=totals["rewritten"]
+    )
+    counts = {name: totals[name] for name in kept}
     return Work(lambda: statement.run(session), counts, highest, shape, merge=statement)
 
 

@@ -1,8 +1,9 @@
-"""How targets that we create lie on disk: properties, partitions, clustering."""
+"""How targets lie on disk: properties, partitions, clustering; and how a MERGE writes its files."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from delta_cdc.apply.rows import added_columns
@@ -15,12 +16,85 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from delta_cdc.apply.commit import Seen
+    from delta_cdc.apply.merge import Merge
     from delta_cdc.apply.rows import Shape
     from delta_cdc.spec import ApplyOptions
 
 _MAX_CLUSTERING_COLUMNS = 4
 # Parquet's own restriction, lifted by column mapping.
 _NEEDS_MAPPING = re.compile(r"[ ,;{}()\n\t=]")
+
+
+#: Property of a target: bytes that no data file should be much above.
+FILE_SIZE = "delta_cdc.targetFileSize"
+_FILE_SIZE = 256 * 1024**2
+_ROWS_PER_FILE = "spark.sql.files.maxRecordsPerFile"
+_DELETION_VECTORS = "spark.databricks.delta.merge.deletionVectors.persistent"
+#: Below this, what a MERGE writes is small whichever way it is written, and looking first would cost more.
+_MANY_ROWS = 10_000
+#: Of the rows of a target, rewritten by one MERGE.
+_COPY_FROM = 0.5
+
+
+@dataclass(frozen=True)
+class Extent:
+    """Rows and bytes of a table; rows that deletion vectors hide are in the bytes alone."""
+
+    rows: int
+    size: int
+
+
+def extent(session: SparkSession, uri: str) -> Extent:
+    """Return how large a table is. Delta answers both from its log, without opening a data file."""
+    rows = session.sql(f"SELECT count(*) AS n FROM {table(uri)}").collect()[0]["n"]
+    size = session.sql(f"DESCRIBE DETAIL {table(uri)}").select("sizeInBytes").collect()[0][0]
+    return Extent(rows=rows, size=size)
+
+
+def file_size(options: ApplyOptions) -> int:
+    """Return the bytes that no data file should be much above.
+
+    :raises InvalidConfiguration: where :data:`FILE_SIZE` is no number of bytes
+    """
+    given = options.target_properties.get(FILE_SIZE)
+    if given is None:
+        return _FILE_SIZE
+    if not given.isdecimal() or int(given) < 1:
+        raise InvalidConfiguration(
+            f"target_properties: {FILE_SIZE} = {given!r} is no number of bytes.",
+            remedy=f"give a whole number, for instance {_FILE_SIZE}.",
+        )
+    return int(given)
+
+
+def rows_per_file(like: Extent, options: ApplyOptions) -> int | None:
+    """Return how many rows a data file may hold, going by the rows of a table; None where that says nothing.
+
+    Spark begins another file there. It never makes more files than the size asks for, plus one per task.
+    """
+    if not like.rows or not like.size:
+        return None
+    return max(1, file_size(options) * like.rows // like.size)
+
+
+def tuned(
+    session: SparkSession, merge: Merge, options: ApplyOptions, *, changed: int, rewritten: int
+) -> Merge:
+    """Return a MERGE that writes whole files anew where deletion vectors would cost more, and no huge files.
+
+    :param changed: rows of its source
+    :param rewritten: rows of the target that it updates or deletes, at most
+    """
+    copies = options.target_properties.get("delta.enableDeletionVectors", "true").lower() == "false"
+    if changed < _MANY_ROWS and not copies:
+        return merge
+    found, confs = extent(session, merge.target), {}
+    if rewritten > _COPY_FROM * found.rows:
+        confs[_DELETION_VECTORS] = "false"
+    most = rows_per_file(found, options)
+    if most is not None and int(session.conf.get(_ROWS_PER_FILE, None) or 0) == 0:
+        confs[_ROWS_PER_FILE] = str(most)
+    return replace(merge, confs={**merge.confs, **confs})
 
 
 def _has_statistics(shape: Shape, name: str) -> bool:

@@ -101,9 +101,18 @@ def write_step(spec: ApplySpec, step: Step, target_rows: DataFrame, shape: Shape
         writer = writer.mode("errorifexists").options(**layout.properties(shape, options))
     else:
         writer = writer.mode("append").option("mergeSchema", "true")
+    most = None if step.is_empty else _rows_per_file(target_rows, spec, step)
+    if most is not None:
+        writer = writer.option("maxRecordsPerFile", most)
     if options.partition_by and (step.kind == "reset" or step.planned_on is None):
         writer = writer.partitionBy(*options.partition_by)
     return lambda: writer.save(spec.target_uri)
+
+
+def _rows_per_file(target_rows: DataFrame, spec: ApplySpec, step: Step) -> int | None:
+    """Return how many rows a file may hold, were they as wide as those of the source."""
+    like = spec.source_uri if step.staging is None else step.staging.uri
+    return layout.rows_per_file(layout.extent(target_rows.sparkSession, like), spec.options)
 
 
 def as_target(found: DataFrame, shape: Shape, options: ApplyOptions) -> DataFrame:

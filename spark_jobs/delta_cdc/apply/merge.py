@@ -21,12 +21,19 @@ class Clause:
 
     :param matched: WHEN MATCHED, else WHEN NOT MATCHED
     :param action: what is counted; ``text`` is what is done
+    :param raises: SQL of the message, where the clause is there to fail
     """
 
     matched: bool
     condition: str | None
     action: Literal["insert", "update", "delete"]
     text: str
+    raises: str | None = None
+
+    @property
+    def told(self) -> str:
+        """Return the SQL of what a count calls the action."""
+        return f"'{self.action}'" if self.raises is None else f"raise_error({self.raises})"
 
     def __str__(self) -> str:
         when = "WHEN MATCHED" if self.matched else "WHEN NOT MATCHED"
@@ -77,11 +84,14 @@ class Merge:
                     session.conf.set(name, old)
 
     def counted(self, session: SparkSession) -> dict[str, int]:
-        """Return how many rows the statement would insert, update and delete; writes nothing."""
+        """Return how many rows the statement would insert, update and delete; writes nothing.
+
+        It fails where the statement would.
+        """
         self.source.createOrReplaceTempView(_VIEW)
         chosen = " ".join(
             f"WHEN {'' if clause.matched else 'NOT '}{_MATCHED} AND {clause.condition or 'true'} "
-            f"THEN '{clause.action}'"
+            f"THEN {clause.told}"
             for clause in self.clauses
         )
         text = "\n".join(

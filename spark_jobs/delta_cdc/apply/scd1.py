@@ -87,6 +87,7 @@ def validated(net: DataFrame, shape: Shape, source: str, versions: str) -> b.Bat
         shape.keys,
         {
             "changes": F.count_if(F.col(OPERATION) != "none"),
+            "rewritten": F.count_if((F.col(OPERATION) != "none") & F.col(_EXISTED)),
             "suppressed": F.count_if(F.col(OPERATION) == "none"),
             "events": F.coalesce(F.sum(st.EVENTS), F.lit(0)),
             "null_keys": F.count_if(b.null_key(shape)),
@@ -116,7 +117,7 @@ def merge(target: str, shape: Shape, options: ApplyOptions, batch: b.Batch, *, e
     told = f"concat('{b.DUPLICATE_MARK}', CAST({sql.column('s', first)} AS STRING))"
     kept = f"CASE WHEN {existed} THEN {sql.column('s', first)} ELSE raise_error({told}) END"
     unexpected = f"NOT {existed} AND {is_alive()}" if soft else f"NOT {existed}"
-    clauses = [Clause(True, unexpected, "update", sql.update_set({first: kept}))]
+    clauses = [Clause(True, unexpected, "update", sql.update_set({first: kept}), raises=told)]
     if not soft:
         clauses.insert(0, Clause(True, f"{operation} = 'delete'", "delete", "DELETE"))
     if others:

@@ -147,6 +147,7 @@ def validated(cut: DataFrame, shape: Shape, options: ApplyOptions, source: str, 
                 (F.col(FIRST) & boundary & F.col(_EXISTED))
                 | ((F.col(KIND) == "touch") & F.col(END).isNotNull())
             ),
+            "rewritten": F.count_if(F.col(FIRST) & ((F.col(KIND) == "touch") | (boundary & F.col(_EXISTED)))),
             "updated": F.count_if((F.col(KIND) == "touch") & F.col(END).isNull()),
             "unknown": F.coalesce(F.sum(st.UNKNOWN), F.lit(0)),
             "null_keys": F.count_if(b.null_key(shape)),

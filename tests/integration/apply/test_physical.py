@@ -1,0 +1,216 @@
+"""How little is read and written: by the MERGE's own metrics, by files that are not there, by plans."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import pytest
+
+from delta_cdc.apply import batch, from_feed, layout
+from delta_cdc.apply.commit import private_session
+from delta_cdc.errors import InvalidConfiguration
+from delta_cdc.spec import ApplyOptions
+from tests.support.engine import Flow, actions, commit_info, newest, picked
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+TYPE_1, TYPE_2 = ApplyOptions(keys=("id",)), ApplyOptions(keys=("id",), stored_as_scd_type=2)
+ROWS = 30_000
+FEED = {"delta.enableChangeDataFeed": "true", "delta.enableDeletionVectors": "true"}
+
+
+def metrics(table: str) -> dict[str, int]:
+    """Return what the newest commit says of itself."""
+    found = commit_info(table, newest(table))["operationMetrics"]
+    return {name: int(value) for name, value in found.items()}
+
+
+def take_files(table: str) -> None:
+    """Take away the files with rows: whoever opens one fails."""
+    for file in Path(table).rglob("*.parquet"):
+        if "_delta_log" not in file.parts:
+            file.unlink()
+
+
+@pytest.fixture(scope="module")
+def large(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A source of which version 1 changes 40 of 100 rows, and version 2 changes 80."""
+    path = str(tmp_path_factory.mktemp("physical") / "large")
+    frame = spark.range(ROWS).selectExpr(
+        "id", "id % 100 AS part", "0 AS v", "sha2(CAST(id AS STRING), 256) AS wide"
+    )
+    frame.write.format("delta").options(**FEED).save(path)
+    spark.sql(f"UPDATE delta.`{path}` SET v = 1 WHERE part < 40")
+    spark.sql(f"UPDATE delta.`{path}` SET v = 2 WHERE part < 80")
+    return path
+
+
+@pytest.mark.parametrize("options", [TYPE_1, TYPE_2], ids=["type 1", "type 2"])
+def test_a_large_share_of_a_target_is_written_anew(
+    spark: SparkSession, tmp_path: Path, large: str, options: ApplyOptions
+) -> None:
+    """Deletion vectors over most of a file cost every reader more than the file written anew once."""
+    flow = Flow(spark, large, str(tmp_path / "target"), options).through(0, 1)
+    found = metrics(flow.target)
+    assert (found["numTargetDeletionVectorsAdded"] > 0, found["numTargetFilesRemoved"]) == (True, 0)
+    assert flow.apply(2).status == "committed"
+    found = metrics(flow.target)
+    assert found["numTargetDeletionVectorsAdded"] == 0
+    assert found["numTargetFilesRemoved"] > 0
+    assert found["numTargetRowsUpdated"] == ROWS * 8 // 10
+    assert not any("deletionVector" in one for one in picked(flow.target, newest(flow.target), "add"))
+
+
+def test_the_extent_of_a_table_comes_from_its_log(spark: SparkSession, tmp_path: Path) -> None:
+    table = str(tmp_path / "table")
+    spark.range(1000).write.format("delta").options(**FEED).save(table)
+    spark.sql(f"DELETE FROM delta.`{table}` WHERE id % 10 = 0")
+    take_files(table)
+    found = layout.extent(spark, table)
+    assert found.rows == 900
+    assert found.size == sum(one["size"] for one in picked(table, 0, "add"))
+
+
+BOUND = 64 * 1024
+
+
+@pytest.mark.parametrize("options", [TYPE_1], ids=["type 1"])
+def test_no_file_is_far_above_its_size(
+    spark: SparkSession, tmp_path: Path, large: str, options: ApplyOptions
+) -> None:
+    small = replace(options, target_properties={layout.FILE_SIZE: str(BOUND)})
+    flow = Flow(spark, large, str(tmp_path / "target"), small).through(0, 2)
+    for version in (0, newest(flow.target)):
+        sizes = [one["size"] for one in picked(flow.target, version, "add")]
+        assert max(sizes) < 1.5 * BOUND, (version, sizes)
+        # The source's bytes count the rows that its deletion vectors hide, so that files come out smaller.
+        assert len(sizes) <= sum(sizes) / BOUND * 2.5, (version, sizes)
+    with pytest.raises(InvalidConfiguration, match="'128mb' is no number of bytes"):
+        layout.file_size(replace(options, target_properties={layout.FILE_SIZE: "128mb"}))
+
+
+@pytest.mark.parametrize("options", [TYPE_1, TYPE_2], ids=["type 1", "type 2"])
+def test_a_batch_that_changes_nothing_opens_and_writes_no_file(
+    spark: SparkSession, tmp_path: Path, options: ApplyOptions
+) -> None:
+    source = str(tmp_path / "source")
+    spark.sql("SELECT 1 AS id, 'a' AS v").write.format("delta").options(**FEED).save(source)
+    spark.sql(f"UPDATE delta.`{source}` SET v = v")
+    flow = Flow(spark, source, str(tmp_path / "target"), options).through(0)
+    take_files(flow.target)
+    assert flow.apply(1).status == "committed"
+    made = actions(flow.target, newest(flow.target))
+    assert sorted(name for one in made for name in one) == ["commitInfo", "txn"]
+    assert metrics(flow.target)["numTargetFilesAdded"] == 0
+
+
+def test_a_row_moves_to_the_partition_of_its_new_value(spark: SparkSession, tmp_path: Path) -> None:
+    source = str(tmp_path / "source")
+    frame = spark.range(6).selectExpr("id", "id % 3 AS part", "'a' AS v")
+    frame.write.format("delta").options(**FEED).save(source)
+    spark.sql(f"UPDATE delta.`{source}` SET part = 2 WHERE id = 1")
+    options = replace(TYPE_1, partition_by={"part": None})
+    flow = Flow(spark, source, str(tmp_path / "target"), options).through(0, 1)
+    found = spark.read.format("delta").load(flow.target).selectExpr("id", "part", "_metadata.file_path f")
+    rows = sorted((row["id"], row["part"], unquote(row["f"]).split("/")[-2]) for row in found.collect())
+    parts = {id_: 2 if id_ == 1 else id_ % 3 for id_ in range(6)}
+    assert rows == [(id_, part, f"part={part}") for id_, part in parts.items()]
+    told = metrics(flow.target)
+    assert {name: told[f"numTarget{name}"] for name in ("RowsUpdated", "RowsInserted", "RowsDeleted")} == {
+        "RowsUpdated": 1,
+        "RowsInserted": 0,
+        "RowsDeleted": 0,
+    }
+    assert [one["partitionValues"] for one in picked(flow.target, newest(flow.target), "remove")] == [
+        {"part": "1"}
+    ]
+
+
+@pytest.mark.parametrize("options", [TYPE_1, TYPE_2], ids=["type 1", "type 2"])
+def test_the_source_is_read_once(
+    spark: SparkSession,
+    tmp_path: Path,
+    large: str,
+    monkeypatch: pytest.MonkeyPatch,
+    options: ApplyOptions,
+) -> None:
+    """One scan makes the batch; counts, bounds and the MERGE come from what it left."""
+    flow = Flow(spark, large, str(tmp_path / "target"), options).through(0)
+    planned: list[DataFrame] = []
+    real = batch.materialise
+
+    def seen(rows: DataFrame, *given: Any, **more: Any) -> batch.Batch:
+        planned.append(rows)
+        return real(rows, *given, **more)
+
+    monkeypatch.setattr(batch, "materialise", seen)
+    step = flow.step("apply", 1, 2)
+    work = from_feed.merge(private_session(spark), flow.spec(step), step)
+    assert work.merge is not None
+    assert [scans(rows) for rows in planned] == [1]
+    assert scans(work.merge.source) == 0
+
+
+def scans(rows: DataFrame) -> int:
+    """Count reads of a table in a plan."""
+    plan = rows._jdf.queryExecution().analyzed().toString()
+    return sum("Relation [" in line for line in plan.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "literals"),
+    [
+        ("INT", "(1),(2),(3),(7)", ["t.`k` BETWEEN 1 AND 7"]),
+        ("INT", "(5),(5)", ["t.`k` = 5"]),
+        ("INT", "(1),(2),(300),(9000)", ["(t.`k` BETWEEN 1 AND 2 OR t.`k` = 300 OR t.`k` = 9000)"]),
+        (
+            "BIGINT",
+            "(-9223372036854775808),(0),(9223372036854775807)",
+            ["(t.`k` = -9223372036854775808 OR t.`k` = 0 OR t.`k` = 9223372036854775807)"],
+        ),
+        ("STRING", "('b'),('a'),('z')", ["(t.`k` = 'a' OR t.`k` = 'b' OR t.`k` = 'z')"]),
+        ("STRING", "('b'),(\"it's\"),('z')", ["t.`k` BETWEEN 'b' AND 'z'"]),
+        ("DATE", "('2024-01-01'),('1999-01-01')", ["(t.`k` = DATE'1999-01-01' OR t.`k` = DATE'2024-01-01')"]),
+        ("DECIMAL(9,2)", "(1.5),(900)", ["(t.`k` = 1.50BD OR t.`k` = 900.00BD)"]),
+        ("DOUBLE", "(1.5),(900)", []),
+        ("INT", "(1) LIMIT 0", ["false"]),
+    ],
+)
+def test_what_a_batch_says_of_its_keys(
+    spark: SparkSession, kind: str, values: str, literals: list[str]
+) -> None:
+    from pyspark.sql import functions as F
+
+    given, _, limit = values.partition(" LIMIT ")
+    rows = spark.sql(f"SELECT CAST(k AS {kind}) AS k FROM VALUES {given} t(k) LIMIT {limit or 9}")
+    found = batch.pruning(batch.materialise(rows, ["k"], {batch.CHANGES: F.count("*")}))
+    assert [_sorted(text) for text in found] == literals
+
+
+def _sorted(condition: str) -> str:
+    """Distinct values come in no order."""
+    parts = condition.strip("()").split(" OR ")
+    return (
+        condition if "BETWEEN" in condition or len(parts) == 1 else f"({' OR '.join(sorted(parts, key=_at))})"
+    )
+
+
+def _at(part: str) -> tuple[float, str]:
+    text = part.split(" = ")[1].removesuffix("BD")
+    return (float(text), "") if text.lstrip("-").replace(".", "").isdigit() else (0.0, text)
+
+
+def test_many_keys_that_lie_apart_become_few_ranges(spark: SparkSession) -> None:
+    from pyspark.sql import functions as F
+
+    heaps = spark.range(3000).selectExpr("(id % 30) * 1000000 + id AS k")
+    found = batch.materialise(heaps, ["k"], {batch.CHANGES: F.count("*")}).ranges["k"]
+    assert len(found) == batch.MOST_RANGES
+    inside = " OR ".join(f"k BETWEEN {low} AND {high}" for low, high in found)
+    assert heaps.where(inside).count() == 3000
+    # Fifteen of the 29 gaps are left out.
+    assert sum(int(high) - int(low) for low, high in found) < 16_000_000
