@@ -167,6 +167,8 @@ _LATER = (
     "snapshot_version_column",
 )
 _WRITTEN = (*_EARLY, *_LATER)
+#: Told for people; another expression of the same type is no drift.
+_SEQUENCES = ("sequence_by", "delete_sequence")
 #: Of these another value can hold from now on: rows keep the shape and the identity that they have.
 _ACCEPTABLE = {
     "tracked",
@@ -192,7 +194,7 @@ def described(options: ApplyOptions) -> dict[str, Any]:
             "include": _listed(options.track_history_column_list),
             "except": _listed(options.track_history_except_column_list),
         },
-        "sequence_by": _listed(options.sequence_by),
+        **{name: _listed(getattr(options, name)) for name in _SEQUENCES},
         **{name: _listed(getattr(options, name)) for name in _WRITTEN},
         **_history_columns(options),
     }
@@ -227,7 +229,7 @@ def options_of(seal: Seal) -> ApplyOptions:
     )
     if written.get("source_kind") == "change_log":
         options = replace(options, sequence_by=_UNTOLD)
-    names = (*_WRITTEN, "sequence_by", "start_column", "end_column")
+    names = (*_WRITTEN, *_SEQUENCES, "start_column", "end_column")
     known = {name: _tupled(written[name]) for name in names if name in written}
     return replace(options, **known)
 
@@ -256,7 +258,7 @@ def drifts(seal: Seal, options: ApplyOptions, target: str) -> tuple[Drift, ...]:
     written, found = seal.configuration, []
     defaults = described(ApplyOptions())
     for name, value in described(options).items():
-        if name == "sequence_by" or (name not in written and name not in _LATER):
+        if name in _SEQUENCES or (name not in written and name not in _LATER):
             continue
         was = written.get(name, defaults.get(name))
         if name == "ignore_null_updates":

@@ -63,7 +63,8 @@ async def check_identity(log: DeltaLog, source: TableState, seal: Seal) -> Ident
         raise SourceHistoryChanged(
             f"The source {source.uri} (version {source.version}) has another history than the one applied up "
             f"to version {seal.watermark}: {_difference(source, seal)}.",
-            remedy="load the target anew from this source: drop it, or name a new one.",
+            remedy='set on_source_replaced="reload", by which all keys are compared with this source; or '
+            "drop the target; or name a new one.",
         )
     raise replaced(source, seal)
 
@@ -92,7 +93,8 @@ def replaced(source: TableState, seal: Seal) -> SourceTableReplaced:
     return SourceTableReplaced(
         f"The source {source.uri} (version {source.version}) is another table now: its id is "
         f"{source.table_id}, and {seal.source_table_id} was applied up to version {seal.watermark}.",
-        remedy="drop the target, so that it is loaded from the new table, or name a new target.",
+        remedy='set on_source_replaced="reload", by which all keys are compared with the new table; or drop '
+        "the target; or name a new one.",
     )
 
 
@@ -199,8 +201,8 @@ def check_retention(commit: Commit, state: TableState, now_ms: int) -> None:
             f"Version {commit.version} of {state.uri} is {readable(age)} old, beyond {FILE_RETENTION} = "
             f"{text_of(FILE_RETENTION, state.configuration)}: its files may be gone, and Delta refuses to "
             "read from it.",
-            remedy=f"raise {FILE_RETENTION} on the table if its files are still there, else load the target "
-            "anew.",
+            remedy=f"raise {FILE_RETENTION} on the table if its files are still there; else an apply "
+            'with on_versions_expired="reload" compares all keys with its newest version.',
         )
 
 
@@ -235,8 +237,8 @@ async def check_files(log: DeltaLog, commit: Commit, *, feed: bool = True) -> No
             raise VersionsExpired(
                 f"The file {path}, which holds changes of version {commit.version} of {log.uri}, is gone "
                 "(VACUUM).",
-                remedy=f"load the target anew, and raise {FILE_RETENTION} on the table so that it outlasts "
-                "the longest pause of this pipeline.",
+                remedy='an apply with on_versions_expired="reload" compares all keys with its newest version; '
+                f"and raise {FILE_RETENTION} on the table so that it outlasts the longest pause of a pipeline.",
             )
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from delta_cdc import checks
 from delta_cdc.errors import ColumnNotFound, ConfigurationDrift, ReservedColumnName
+from delta_cdc.options import check_options
 from delta_cdc.spec import ApplyOptions
 from tests.support.logs import seal
 
@@ -156,7 +157,28 @@ def test_a_seal_of_an_older_release_had_the_defaults() -> None:
         checks.check_drift(old, replace(FEED, delete_mode="soft"), "/target")
 
 
-@pytest.mark.parametrize("options", [FEED, LOG, COPIES, *(replace(o, **c) for _, o, c in CHANGED)])
+@pytest.mark.parametrize(
+    "options",
+    [
+        *(FEED, LOG, COPIES),
+        replace(LOG, sequence_by=("at", "name")),
+        replace(TYPE_2, sequence_by="at", delete_sequence="now()"),
+        *(replace(options, **changes) for _, options, changes in CHANGED),
+    ],
+)
 def test_a_seal_tells_the_options_it_was_built_with(options: ApplyOptions) -> None:
     told = checks.options_of(built_with(options))
     assert checks.described(told) == checks.described(options)
+    check_options(told)
+
+
+def test_a_seal_that_does_not_tell_the_sequence_of_its_log() -> None:
+    written = checks.described(LOG)
+    del written["sequence_by"]
+    check_options(checks.options_of(seal(100, 3, configuration=written)))
+
+
+def test_another_expression_for_the_same_sequence_is_no_drift() -> None:
+    built = replace(TYPE_2, sequence_by="at", delete_sequence="now()")
+    now = replace(TYPE_2, sequence_by="date(at)", delete_sequence="today()")
+    assert checks.check_drift(built_with(built), now, "/target") == ()
