@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 from uuid import uuid4
 
 import pytest
@@ -190,6 +190,29 @@ def test_every_argument_reaches_the_engine(monkeypatch: pytest.MonkeyPatch) -> N
     assert {name: _asked(request, name) for name in _GIVEN} == {
         name: got for name, (_, got) in _GIVEN.items()
     }
+
+
+def test_the_function_asks_for_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    bounds = {"ending_version": 12, "starting_timestamp": "2026-01-01T00:00:00Z", "max_versions": 3}
+    layout = {"partition_by": ["region"], "target_properties": {"p": 1}, "storage_options": {"region": "eu"}}
+    sizes = {"max_bytes": 4, "milestone_versions": 5, "milestone_bytes": 6, "stored_as_scd_type": 2}
+    given = {name: value for name, (value, _) in _GIVEN.items()} | bounds | layout | sizes
+    given |= {"on_tie": {"last_by": ["n"]}, "initial_load": {"none_at": 4}}
+    _, _, (by_operator, _) = run(operator(**given), monkeypatch, Answer())
+    asked: list[Any] = []
+    monkeypatch.setattr("delta_cdc.api.located", lambda _, table: table)
+    monkeypatch.setattr("delta_cdc.api.is_local", lambda _: True)
+    monkeypatch.setattr("delta_cdc.api.run_apply", lambda request, **_: asked.append(request))
+    apply_changes(
+        cast("Any", None),
+        "/lake/source",
+        "/lake/target",
+        pipeline="orders",
+        keys=["id"],
+        run_id="manual__1",
+        **given,
+    )
+    assert asked == [by_operator]
 
 
 def test_an_empty_form_is_an_incremental_run(monkeypatch: pytest.MonkeyPatch) -> None:
