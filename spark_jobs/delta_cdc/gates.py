@@ -237,8 +237,8 @@ async def check_files(log: DeltaLog, commit: Commit, *, feed: bool = True) -> No
             raise VersionsExpired(
                 f"The file {path}, which holds changes of version {commit.version} of {log.uri}, is gone "
                 "(VACUUM).",
-                remedy='an apply with on_versions_expired="reload" compares all keys with its newest version; '
-                f"and raise {FILE_RETENTION} on the table so that it outlasts the longest pause of a pipeline.",
+                remedy='an apply with on_versions_expired="reload" compares all keys with its newest '
+                f"version; and raise {FILE_RETENTION} on the table, so that it outlasts the longest pause.",
             )
 
 
