@@ -11,8 +11,10 @@ import pytest
 
 from delta_cdc import errors
 from delta_cdc.api import apply_changes
-from delta_cdc.apply import quarantine
+from delta_cdc.apply import batch, layout, quarantine
 from delta_cdc.arguments import MODES
+from delta_cdc.flow import run_apply
+from delta_cdc.properties import LATENESS_HORIZON
 from delta_cdc.spec import DELETED_COLUMN, SourceKind
 
 _DOCS = Path(__file__).parents[3] / "docs"
@@ -94,6 +96,18 @@ def test_columns_of_the_quarantine(page: str) -> None:
     assert sorted(told) == sorted(quarantine.COLUMNS)
     reasons = _codes(_table(page, "column of the quarantine")[0][1])
     assert {quarantine.NULL_KEY, quarantine.NULL_SEQUENCE} <= set(reasons)
+
+
+def test_numbers_are_those_of_the_code(page: str) -> None:
+    assert f"up to {batch.MOST_RANGES} of them" in page
+    assert f"clustered by their keys (up to {layout._MAX_CLUSTERING_COLUMNS})" in page
+    assert f"A batch of {layout._MANY_ROWS:,} rows or more" in page
+    assert f"over {layout._COPY_FROM:.0%} of the target's rows".replace("%", " %") in page
+    assert f"larger than {layout._FILE_SIZE // 1024**2} MiB" in page
+    assert f'target_properties={{"{layout.FILE_SIZE}":' in page
+    tries = inspect.signature(run_apply).parameters["max_attempts"].default
+    assert f"{['', 'one', 'two', 'three', 'four', 'five', 'six'][tries]} tries in all" in page
+    assert f"'{LATENESS_HORIZON}' = '3'" in page
 
 
 def test_names_of_errors_exist(prose: str) -> None:
