@@ -158,6 +158,7 @@ async def _from_watermark(request: ApplyRequest, sight: Sight, seal: Seal) -> Pl
         planned_on=sight.planned_on,
         highest_sequence=seal.highest_sequence,
         truncate_sequences=seal.truncate_sequences,
+        known_horizons=seal.horizons,
     )
     notes = (*chosen.notes, *said)
     return _planned(request, sight, chosen.at_end, (first, *made[1:]), notes, chosen.versions)
@@ -225,7 +226,7 @@ def _planned(
         options=request.options,
         steps=(*sight.before, *steps),
         single_driver=request.single_driver,
-        quarantine_uri=quarantine.location(request.target) if quarantine.is_asked(request) else "",
+        quarantine_uri=request.quarantine or "",
         dry_run=request.dry_run,
     )
     ending = spec.steps[-1].ending_version

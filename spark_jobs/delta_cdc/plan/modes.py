@@ -73,6 +73,7 @@ async def reload(request: ApplyRequest, sight: Sight, because: DeltaCdcError | N
             applied_from=0 if other_source else seal.applied_from,
             highest_sequence=None if anew else seal.highest_sequence,
             truncate_sequences=() if anew else seal.truncate_sequences,
+            known_horizons=() if anew else seal.horizons,
         )
     checks.check_columns(request.options, at.schema_columns, sight.source.uri, ending)
     why = because.message if because is not None else ""
@@ -143,6 +144,7 @@ async def repair(
         planned_on=sight.planned_on,
         highest_sequence=seal.highest_sequence,
         truncate_sequences=seal.truncate_sequences,
+        known_horizons=seal.horizons,
         watermark=seal.watermark,
         keys_where=request.repair_keys,
         replayed=request.repair_quarantined,
@@ -169,7 +171,7 @@ async def repair(
 
 def _part(named: Step, at: int, read: Step, *, whole: bool) -> Step:
     """Return the repair of what one plan can read of a range."""
-    step = replace(named, seal_number=named.seal_number + at, segments=read.segments, horizons=read.horizons)
+    step = replace(named, seal_number=named.seal_number + at, segments=read.segments)
     if whole:
         return step
     planned = named.planned_on if at == 0 else None
@@ -212,7 +214,8 @@ def _named(sight: Sight, seal: Seal) -> tuple[int, int]:
 
 
 async def _nothing_in_quarantine(request: ApplyRequest) -> bool:
-    log = DeltaLog(quarantine.location(request.target), request.storage_options)
+    assert request.quarantine is not None
+    log = DeltaLog(request.quarantine, request.storage_options)
     state = await quarantine.state_of(log)
     return state is None or state.num_files == 0
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from delta_cdc.errors import NotADeltaTable, TableNotFound
-from delta_cdc.log.store import spark_uri
 from delta_cdc.log.table import DeltaLog
 from delta_cdc.reconcile import Backwards, seal_of
 from delta_cdc.watermark import app_id
@@ -16,18 +15,6 @@ if TYPE_CHECKING:
     from delta_cdc.plan.request import ApplyRequest
     from delta_cdc.plan.sight import Sight
     from delta_cdc.watermark import Seal
-
-_SUFFIX = "__quarantine"
-
-
-def location(target: str) -> str:
-    """Return where the quarantine of a target lies, as Spark names it: beside it."""
-    return f"{spark_uri(target).rstrip('/')}{_SUFFIX}"
-
-
-def is_asked(request: ApplyRequest) -> bool:
-    """Tell whether a request has anything to do with a quarantine."""
-    return request.options.quarantines or request.repair_quarantined
 
 
 async def resumed(request: ApplyRequest, sight: Sight) -> tuple[ApplyRequest, Sight]:
@@ -53,9 +40,9 @@ async def resumed(request: ApplyRequest, sight: Sight) -> tuple[ApplyRequest, Si
 
 
 async def _begun(request: ApplyRequest, sight: Sight) -> Seal | None:
-    if request.mode != "incremental" or request.staging is not None or not is_asked(request):
+    if request.mode != "incremental" or request.staging is not None or request.quarantine is None:
         return None
-    log = DeltaLog(location(request.target), request.storage_options)
+    log = DeltaLog(request.quarantine, request.storage_options)
     state = await state_of(log)
     if state is None or await log.transaction(app_id(request.pipeline)) != sight.next_number:
         return None

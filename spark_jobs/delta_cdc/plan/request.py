@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from delta_cdc import checks
 from delta_cdc.errors import InvalidConfiguration
-from delta_cdc.log.store import canonical_uri
+from delta_cdc.log.store import canonical_uri, spark_uri
 from delta_cdc.options import check_options
 from delta_cdc.spec import QueryOptions
 
@@ -30,6 +30,8 @@ _BOUNDS = (
     "milestone_versions",
     "milestone_bytes",
 )
+#: What the name of a target's quarantine ends with.
+_QUARANTINE = "__quarantine"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -117,6 +119,13 @@ class ApplyRequest(Request):
     dry_run: bool = False
 
     @property
+    def quarantine(self) -> str | None:
+        """Return where the quarantine is, beside the target, as Spark names it; None where none is."""
+        if not (self.options.quarantines or self.repair_quarantined):
+            return None
+        return f"{spark_uri(self.target).rstrip('/')}{_QUARANTINE}"
+
+    @property
     def declares_state(self) -> bool:
         """Return whether the user vouches for the rows of a target without a seal."""
         return self.initial_load == "none" or (
@@ -131,7 +140,7 @@ class ApplyRequest(Request):
         super().check()
         check_options(self.options)
         _check_sizes(milestone_versions=self.milestone_versions, milestone_bytes=self.milestone_bytes)
-        refuse_same(source=self.source, target=self.target, staging=self.staging)
+        refuse_same(source=self.source, target=self.target, staging=self.staging, quarantine=self.quarantine)
         if self.adopt_from is not None:
             checks.check_pipeline(self.adopt_from)
             if self.adopt_from == self.pipeline:

@@ -210,6 +210,7 @@ def carrying(seal: Seal, kind: Literal["reseal", "adopt"]) -> Step:
         source_columns=(),
         highest_sequence=seal.highest_sequence,
         truncate_sequences=seal.truncate_sequences,
+        known_horizons=seal.horizons,
         configuration=seal.configuration,
     )
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from delta_cdc import checks
-from delta_cdc.errors import ChangeFeedDisabled, CorruptLog, NotAppendOnly
+from delta_cdc.errors import ChangeFeedDisabled, CorruptLog, InvalidConfiguration, NotAppendOnly
 from delta_cdc.spec import ApplyOptions, ApplySpec
 from delta_cdc.versions import VersionRange
 from tests.support.logs import FEED, LogTable, seal
@@ -251,6 +251,11 @@ def test_the_quarantine_lies_beside_the_target(tables: Tables) -> None:
     plan = tables.apply(options=LOG)
     assert isinstance(plan.spec, ApplySpec)
     assert plan.spec.quarantine_uri == ""
+
+
+def test_the_quarantine_is_a_table_of_its_own(tables: Tables) -> None:
+    with pytest.raises(InvalidConfiguration, match="source and quarantine are the same table"):
+        tables.apply(options=QUARANTINES, source=beside(tables).uri)
 
 
 def test_a_range_whose_quarantine_is_written_is_finished_first(tables: Tables) -> None:
