@@ -224,6 +224,8 @@ class Step:
     :param replayed: ``repair``: the keys are those in the quarantine table
     :param horizons: change log: (version, sequence) ascending: events that arrived after that version must
         not lie below that sequence, the lateness horizon
+    :param known_horizons: those that the seal before this step knows: they began earlier than a range tells
+    :param loaded_version: the version that the target was loaded from, as the seal before this step has it
     :param truncate_sequences: change log: the newest truncates applied before, as the seal has them
     """
 
@@ -257,6 +259,8 @@ class Step:
     keys_where: str | None = None
     replayed: bool = False
     horizons: tuple[tuple[int, str], ...] = ()
+    known_horizons: tuple[tuple[int, str], ...] = ()
+    loaded_version: int = -1
     truncate_sequences: tuple[str, ...] = ()
 
     @property
@@ -488,8 +492,13 @@ def _step(data: dict[str, Any]) -> Step:
         planned_on=PlannedOn(**planned) if planned else None,
         staging=Staging(**staging) if staging else None,
         segments=tuple(_segment(segment) for segment in data.get("segments", ())),
-        horizons=tuple((version, text) for version, text in data.get("horizons", ())),
+        horizons=_pairs(data.get("horizons", ())),
+        known_horizons=_pairs(data.get("known_horizons", ())),
     )
+
+
+def _pairs(data: Any) -> tuple[tuple[int, str], ...]:
+    return tuple((version, text) for version, text in data)
 
 
 def _segment(data: dict[str, Any]) -> Segment:

@@ -69,6 +69,9 @@ class Seal:
     :param highest_sequence: greatest sequence value applied, as text; None where it has no meaning (type 1
         of a feed). A sequence of several parts is a JSON list of texts
     :param truncate_sequences: change log: the newest truncates applied, ascending, in the same form
+    :param horizons: change log: (version, sequence) of the lateness horizons since they came up, ascending:
+        what was added after a version and lies below its sequence does not count
+    :param loaded_version: the version of the source that the target was loaded from: history begins there
     :param configuration: keys, SCD type, sequence type and tracked set as written
     :param successor: set where this is the pipeline's last seal: the pipeline that adopted its target
     """
@@ -83,6 +86,8 @@ class Seal:
     step: SealStep
     highest_sequence: str | None = None
     truncate_sequences: tuple[str, ...] = ()
+    horizons: tuple[tuple[int, str], ...] = ()
+    loaded_version: int = -1
     configuration: dict[str, Any] = field(default_factory=dict)
     successor: str | None = None
 
@@ -113,7 +118,11 @@ class Seal:
             step = data.pop("step")
             planned = step.pop("planned_on", None)
             return cls(
-                **{**data, "truncate_sequences": tuple(data.get("truncate_sequences", ()))},
+                **{
+                    **data,
+                    "truncate_sequences": tuple(data.get("truncate_sequences", ())),
+                    "horizons": tuple((version, text) for version, text in data.get("horizons", ())),
+                },
                 step=SealStep(**step, planned_on=PlannedOn(**planned) if planned else None),
             )
         except (KeyError, TypeError, AttributeError):

@@ -26,17 +26,19 @@ from delta_cdc.apply.entries import Selection
 from delta_cdc.apply.from_events import Cut
 from delta_cdc.apply.sequences import as_text
 from delta_cdc.changes import feed, states
-from delta_cdc.errors import InvalidConfiguration
+from delta_cdc.changes.queries import raised
+from delta_cdc.errors import InvalidConfiguration, NullSequence, SequenceNotIncreasing
 from delta_cdc.sql import PLAN_PREFIX, quote
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from delta_cdc.apply.from_events import Job
     from delta_cdc.apply.rows import Shape
     from delta_cdc.apply.work import Work
     from delta_cdc.spec import ApplySpec, Step
 
+_LAST, _OPEN = f"{PLAN_PREFIX}last", f"{PLAN_PREFIX}open"
 _ROWS, _NULL = f"{PLAN_PREFIX}rows", f"{PLAN_PREFIX}null"
 
 
@@ -165,7 +167,10 @@ def _from_snapshot(job: Job, selection: Selection) -> Work:
     )
     told = told.repartition(*[F.col(quote(key)) for key in shape.keys]).localCheckpoint()
     _refuse_unusable(job, told, shape)
-    of_keys = entries.of_events(told, shape, feed.ORDER)
+    usable = told.where(~_unusable(shape)) if options.on_invalid == "quarantine" else told
+    if history:
+        usable = _above_history(job, selection, usable, shape)
+    of_keys = entries.of_events(usable, shape, feed.ORDER)
     current = selection.of(difference.target_rows(job.session, job.spec.target_uri, shape, options), shape)
     if history:
         current = current.where(F.col(difference.FOUND_END).isNull())
@@ -181,7 +186,7 @@ def _from_snapshot(job: Job, selection: Selection) -> Work:
     merge = from_events.merged(job, [Cut(made, compared=True)], shape, (), evolve=evolve)
     highest = None
     if shape.order_type is not None:
-        sequences = told.select(states.SEQUENCE).union(deletes.select(states.SEQUENCE))
+        sequences = usable.select(states.SEQUENCE).union(deletes.select(states.SEQUENCE))
         greatest = as_text(F.max(states.SEQUENCE), shape.order_type)
         highest = sequences.agg(greatest.alias("highest")).collect()[0]["highest"]
     return from_events.work(job, merge, shape, highest, job.step.truncate_sequences)
@@ -195,11 +200,14 @@ def _absent(job: Job, gone: DataFrame, shape: Shape, like: DataFrame) -> DataFra
     from pyspark.sql import functions as F
 
     options = job.options
+    flat = _stamped(job, gone.select(f"{difference.FOUND}.*"))
     sequence = F.lit(None)
     if shape.sequence_type is not None:
         text = options.delete_sequence
-        sequence = rows.combined(options.sequences if text is None else (text,))
-    flat = _stamped(job, gone.select(f"{difference.FOUND}.*"))
+        expressions = options.sequences if text is None else (text,)
+        states.resolve(flat, "delete_sequence" if text is not None else "sequence_by", expressions)
+        missing = "the sequence of a row that the source no longer has is NULL."
+        sequence = F.coalesce(rows.combined(expressions), raised(NullSequence, [missing]))
     return flat.select(
         *[F.col(quote(key)) for key in shape.keys],
         sequence.cast(like.schema[states.SEQUENCE].dataType).alias(states.SEQUENCE),
@@ -210,10 +218,40 @@ def _absent(job: Job, gone: DataFrame, shape: Shape, like: DataFrame) -> DataFra
     )
 
 
+def _unusable(shape: Shape) -> Column:
+    from pyspark.sql import functions as F
+
+    lacks = F.col(states.SEQUENCE).isNull() if shape.sequence_type is not None else F.lit(False)
+    return b.null_key(shape) | lacks
+
+
+def _above_history(job: Job, selection: Selection, told: DataFrame, shape: Shape) -> DataFrame:
+    """Let Spark raise, where it evaluates the rows, for a row that would open inside closed history."""
+    from pyspark.sql import functions as F
+
+    options = job.options
+    if set(options.sequences) <= {feed.COMMIT_VERSION}:
+        return told
+    existing = difference.target_rows(job.session, job.spec.target_uri, shape, options)
+    keys = [F.col(quote(key)) for key in shape.keys]
+    per_key = selection.of(existing, shape).groupBy(*keys)
+    history = per_key.agg(
+        F.max(difference.FOUND_END).alias(_LAST), F.max(F.col(difference.FOUND_END).isNull()).alias(_OPEN)
+    )
+    inside = ~F.coalesce(_OPEN, F.lit(False)) & (F.col(states.SEQUENCE) < F.col(_LAST))
+    text = "a key that comes back has a sequence inside its closed history in the target."
+    sequence = F.when(inside, raised(SequenceNotIncreasing, [text])).otherwise(F.col(states.SEQUENCE))
+    found = told.join(history, on=list(shape.keys), how="left").withColumn(states.SEQUENCE, sequence)
+    return found.drop(_LAST, _OPEN)
+
+
 def _refuse_unusable(job: Job, told: DataFrame, shape: Shape) -> None:
     """:raises NullKey: likewise KeyNotUnique, NullSequence: in the source as of the step"""
     from pyspark.sql import functions as F
 
+    if job.options.on_invalid == "quarantine":
+        # They were set aside when they came.
+        told = told.where(~_unusable(shape))
     versions = f"version {job.step.at}"
     per_key = told.groupBy(*[F.col(quote(key)) for key in shape.keys]).agg(
         F.count("*").alias(_ROWS), F.max(F.col(states.SEQUENCE).isNull()).alias(_NULL)

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+#: Behind an older one there is nothing left that it could keep out.
+_KEPT_HORIZONS = 50
+
 
 @dataclass(frozen=True)
 class _Done:
@@ -74,6 +77,7 @@ def run(spark: SparkSession, spec: ApplySpec) -> JobResult:
 def _dry_run(session: SparkSession, spec: ApplySpec) -> JobResult:
     """Find out what the first step with rows would do. What comes after it depends on its commit."""
     step = next((step for step in spec.steps if step.kind not in ("adopt", "reseal")), spec.steps[0])
+    step = replace(step, horizons=_horizons(step))
     work = _prepare(session, spec, step)
     if work.merge is not None:
         statement, counts = work.merge.statement, work.merge.counted(session)
@@ -104,11 +108,14 @@ def _following(session: SparkSession, spec: ApplySpec, step: Step, previous: _Do
         planned_on=PlannedOn(seen.table_id, previous.outcome.version),
         highest_sequence=previous.work.highest_sequence,
         truncate_sequences=previous.work.truncate_sequences,
+        known_horizons=previous.step.horizons,
+        loaded_version=_loaded(previous.step),
     )
 
 
 def _run_step(session: SparkSession, spec: ApplySpec, step: Step) -> _Done:
     what = _told(spec, step)
+    step = replace(step, horizons=_horizons(step))
     log.info("preparing %s", what)
     work = _prepare(session, spec, step)
     phases.reached("planned")
@@ -141,6 +148,25 @@ def _run_step(session: SparkSession, spec: ApplySpec, step: Step) -> _Done:
         log.info("committed version %s of %s, seal %s", outcome.version, spec.target_uri, step.seal_number)
         _tidy(session, spec, step, work.shape, seen)
     return _Done(step, outcome, work)
+
+
+def _horizons(step: Step) -> tuple[tuple[int, str], ...]:
+    """Return the lateness horizons that hold for a step, each since the version at which it came up.
+
+    A range tells the one that held in it; since when is in the seal before. One that was taken back holds no
+    more, and horizons only rise while there is one.
+    """
+    if step.kind in ("reseal", "adopt"):
+        return step.known_horizons
+    if not step.horizons or not step.known_horizons or step.kind == "repair":
+        return (step.known_horizons or step.horizons) if step.horizons else ()
+    if step.known_horizons[-1][1] == step.horizons[-1][1]:
+        return step.known_horizons
+    return (*step.known_horizons, *step.horizons)[-_KEPT_HORIZONS:]
+
+
+def _loaded(step: Step) -> int:
+    return step.ending_version if step.kind in ("load", "declare", "reset") else step.loaded_version
 
 
 def _told(spec: ApplySpec, step: Step) -> str:
@@ -222,6 +248,8 @@ def _seal(spec: ApplySpec, step: Step, work: Work) -> Seal:
         source_commit_hash=step.source_commit_hash,
         highest_sequence=work.highest_sequence,
         truncate_sequences=work.truncate_sequences,
+        horizons=step.horizons,
+        loaded_version=_loaded(step),
         configuration=step.configuration if work.shape is None else _configuration(spec.options, work.shape),
         successor=step.successor,
         step=SealStep(

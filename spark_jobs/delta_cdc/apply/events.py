@@ -39,10 +39,14 @@ INVALID = (NULL_KEY, NULL_SEQUENCE, UNKNOWN_COLUMN)
 
 @dataclass(frozen=True)
 class Events:
-    """Events as a DataFrame (see the module), and the shape of the rows they make."""
+    """Events as a DataFrame (see the module), and the shape of the rows they make.
+
+    :param sequences: of all rows of the source, those that ``where`` leaves out among them
+    """
 
     rows: DataFrame
     shape: Shape
+    sequences: DataFrame
 
 
 def effective(options: ApplyOptions) -> ApplyOptions:
@@ -75,6 +79,7 @@ def of_rows(source_rows: DataFrame, options: ApplyOptions, source: str, step: St
     }
     keep = (feed.COMMIT_VERSION, *added)
     told = source_rows.withColumns(added)
+    sequences = told.select(states.SEQUENCE)
     if options.where:
         # A truncate carries no values that a filter could look at.
         states.check_predicate(plain, "where", options.where)
@@ -87,8 +92,10 @@ def of_rows(source_rows: DataFrame, options: ApplyOptions, source: str, step: St
     state = F.struct(*[F.col(quote(name)) for name in shape.values])
     parts, named = leaves.leaves(shape, options), F.col(CARRIED)
     invalid = _reason(shape, step, leaves.names_unknown(shape, options, named))
+    # A truncate is nobody's event, whatever stands in its key columns.
+    has_key = F.col(KIND) != TRUNCATE
     events = found.select(
-        *[F.col(quote(key)) for key in shape.keys],
+        *[F.when(has_key, F.col(quote(key))).alias(key) for key in shape.keys],
         states.SEQUENCE,
         KIND,
         F.when(F.col(KIND) == UPSERT, state).alias(states.AFTER),
@@ -98,7 +105,7 @@ def of_rows(source_rows: DataFrame, options: ApplyOptions, source: str, step: St
         feed.COMMIT_VERSION,
         invalid.alias(REASON),
     )
-    return Events(events, shape)
+    return Events(events, shape, sequences)
 
 
 def _kind(plain: DataFrame, options: ApplyOptions) -> Column:

@@ -8,7 +8,7 @@ are all keys where a truncate is late, and where a log is loaded or reloaded.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,7 @@ from delta_cdc.apply import (
     load,
     quarantine,
     rows,
+    scd2,
     schema,
     ties,
 )
@@ -31,10 +32,11 @@ from delta_cdc.apply.sequences import as_text, from_text, greater
 from delta_cdc.apply.work import Work
 from delta_cdc.changes import feed, states
 from delta_cdc.changes import rows as captured
+from delta_cdc.changes.equality import same
 from delta_cdc.errors import InvalidConfiguration, KeyNotUnique, SnapshotNotAscending, TiedEvents
 from delta_cdc.quiet import quietly
 from delta_cdc.spec import DELETED_COLUMN
-from delta_cdc.sql import quote
+from delta_cdc.sql import PLAN_PREFIX, quote
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,6 +52,7 @@ log = logging.getLogger(__name__)
 
 #: The seal keeps so many truncates; they only tell that the log has some.
 _KEPT_TRUNCATES = 100
+_BEFORE = f"{PLAN_PREFIX}sequence_before"
 
 
 @dataclass
@@ -87,7 +90,9 @@ class Job:
         """Keep events for the quarantine."""
         from pyspark.sql import functions as F
 
-        assert shape.order_type is not None
+        sequence = F.lit(None).cast("string")
+        if shape.order_type is not None:
+            sequence = as_text(F.col(states.SEQUENCE), shape.order_type)
         self.aside.append(
             quarantine.rows(
                 found,
@@ -95,7 +100,7 @@ class Job:
                 step=self.step,
                 reason=reason,
                 keys=shape.keys,
-                sequence=as_text(F.col(states.SEQUENCE), shape.order_type),
+                sequence=sequence,
                 event=F.col(events.RAW),
                 commit_version=F.col(feed.COMMIT_VERSION),
             )
@@ -160,7 +165,8 @@ def _tracks_rows(found: DataFrame) -> bool:
         return False
 
 
-def _checked(job: Job, rows: DataFrame) -> tuple[Checked, Shape]:
+def _checked(job: Job, rows: DataFrame) -> tuple[Checked, Shape, DataFrame]:
+    """Return checked events, their shape, and rows with the sequence of every snapshot or event."""
     from pyspark.sql import functions as F
 
     found = events.of_rows(rows, job.options, job.source, job.step)
@@ -175,7 +181,9 @@ def _checked(job: Job, rows: DataFrame) -> tuple[Checked, Shape]:
     job.count(**checked.counts)
     if checked.invalid is not None:
         job.set_aside(checked.invalid, found.shape, F.col(events.REASON))
-    return checked, found.shape
+    # A snapshot is one, too, where none of its rows is left.
+    partly = job.options.where is not None or checked.invalid is not None
+    return checked, found.shape, found.sequences if partly else checked.events
 
 
 def _resolved(job: Job, found: DataFrame, shape: Shape) -> DataFrame:
@@ -204,15 +212,16 @@ def apply(session: SparkSession, spec: ApplySpec, step: Step) -> Work:
     from pyspark.sql import functions as F
 
     job = job_of(session, spec, step)
-    checked, shape = _checked(job, batch_rows(job))
+    checked, shape, every = _checked(job, batch_rows(job))
+    highest = checked.highest
     evolve = schema.check_target(session, spec, schema.target_schema(shape, spec.options))
     pruning = b.pruning(checked.batch)
     job.truncated = job.truncated or bool(checked.truncates)
     found = checked.events.withColumn(ties.IN_BATCH, F.lit(True))
     if job.options.source_kind == "snapshot":
         _refuse_older(job, checked)
-        made = [_in_order(job, found, shape, (), everything=True)]
-        pruning = []
+        made, pruning = [_in_order(job, found, shape, (), everything=True, copies=every)], []
+        highest = _newest(every, shape)
     elif checked.late_truncates:
         made, pruning = [cut_again(job, Selection(), found, shape, ())], []
     else:
@@ -223,7 +232,7 @@ def apply(session: SparkSession, spec: ApplySpec, step: Step) -> Work:
         *step.truncate_sequences,
         *(t for t in checked.truncates if t not in step.truncate_sequences),
     )
-    return work(job, merge, shape, checked.highest, truncates)
+    return work(job, merge, shape, highest, truncates)
 
 
 def work(job: Job, merge: Merge, shape: Shape, highest: str | None, truncates: Sequence[str]) -> Work:
@@ -242,6 +251,14 @@ def work(job: Job, merge: Merge, shape: Shape, highest: str | None, truncates: S
         merge=merge,
         quarantined=job.quarantined(),
     )
+
+
+def _newest(every: DataFrame, shape: Shape) -> str | None:
+    from pyspark.sql import functions as F
+
+    assert shape.order_type is not None
+    found = every.agg(as_text(F.max(states.SEQUENCE), shape.order_type).alias("newest")).collect()
+    return None if found[0]["newest"] is None else str(found[0]["newest"])
 
 
 def _refuse_older(job: Job, checked: Checked) -> None:
@@ -279,10 +296,12 @@ class Cut:
 
     :param rows: of :mod:`delta_cdc.apply.difference`
     :param compared: what is the same in the target already is not among them
+    :param lazy: rows of the target are read for it
     """
 
     rows: DataFrame
     compared: bool
+    lazy: bool = True
 
 
 def _in_order(
@@ -293,11 +312,13 @@ def _in_order(
     *,
     everything: bool,
     without: DataFrame | None = None,
+    copies: DataFrame | None = None,
 ) -> Cut:
     """Cut keys on top of the target's current rows.
 
     :param everything: all keys of the target are affected (truncates, snapshots), not only those with events
     :param without: keys that are not cut here
+    :param copies: the sequences of the snapshots; None for a log
     """
     from pyspark.sql import functions as F
 
@@ -318,8 +339,8 @@ def _in_order(
         compared = True
     else:
         compared = False
-    if options.source_kind == "snapshot":
-        of_keys = entries.with_absences(of_keys, resolved, shape)
+    if copies is not None:
+        of_keys = entries.with_absences(of_keys, copies, shape)
     elif everything:
         of_keys = entries.with_truncates(
             of_keys, resolved.where(F.col(events.KIND) == events.TRUNCATE), shape
@@ -328,7 +349,8 @@ def _in_order(
     if history:
         return Cut(difference.against_base(cut.runs(whole, shape), shape), compared)
     last = cut.last_states(whole, shape)
-    return Cut(difference.operations(last, shape, options, compared=compared), compared)
+    made = difference.operations(last, shape, options, compared=compared)
+    return Cut(made, compared, lazy=compared)
 
 
 def cut_again(
@@ -353,11 +375,14 @@ def cut_again(
             boundary = from_text(job.step.horizons[-1][1], shape.order_type)
             runs, existing = clip.at_horizon(runs, existing, shape, boundary)
         return Cut(difference.against_rows(runs, existing, shape), compared=True)
-    if selection.is_all:
+    # An event of this batch is an entry of its key, unless it is set aside together with all others.
+    lazy = job.step.kind != "apply" or selection.is_all or options.on_tie == "quarantine"
+    if lazy:
         # A row whose key has no event: nothing in the log says that it should be there.
         whole = entries.of_target(existing, whole, shape, dead=True).unionByName(whole)
         whole = whole.withColumn(cut.BASE, F.lit(None).cast(whole.schema[cut.BASE].dataType))
-    return Cut(difference.operations(cut.last_states(whole, shape), shape, options, compared=False), False)
+    last = cut.last_states(whole, shape)
+    return Cut(difference.operations(last, shape, options, compared=False), compared=False, lazy=lazy)
 
 
 def desired_entries(
@@ -387,7 +412,7 @@ def desired_entries(
     resolved = _resolved(job, of_keys.withColumn(ties.IN_BATCH, news), shape)
     made = entries.of_events(resolved, shape)
     if options.source_kind == "snapshot":
-        return entries.with_absences(made, valid, shape)
+        return entries.with_absences(made, found.sequences, shape)
     if job.truncated:
         made = entries.with_truncates(made, valid.where(is_truncate), shape)
     return made
@@ -412,7 +437,7 @@ def merged(job: Job, made: Sequence[Cut], shape: Shape, pruning: Sequence[str], 
     if job.options.stored_as_scd_type == 2:
         return difference.merge_history(target, rows, shape, job.options, pruning, evolve=evolve)
     compared = all(one.compared for one in made)
-    lazy = any(one.compared for one in made)
+    lazy = any(one.lazy for one in made)
     return difference.merge_states(
         target, rows, shape, job.options, pruning, compared=compared, lazy=lazy, evolve=evolve
     )
@@ -429,6 +454,8 @@ def apply_states(session: SparkSession, spec: ApplySpec, step: Step) -> Work:
     batch = checked_states(job, found, shape)
     pruning = b.pruning(batch)
     valid = batch.rows.where(F.col(events.REASON).isNull())
+    if job.options.stored_as_scd_type == 2:
+        _refuse_disorder(job, batch, valid, shape)
     of_keys = entries.of_events(valid, shape, feed.ORDER)
     current = difference.target_rows(session, spec.target_uri, shape, job.options, pruning)
     history = job.options.stored_as_scd_type == 2
@@ -443,6 +470,38 @@ def apply_states(session: SparkSession, spec: ApplySpec, step: Step) -> Work:
         rows = difference.operations(cut.last_states(whole, shape), shape, job.options, compared=True)
     merge = merged(job, [Cut(rows, compared=True)], shape, pruning, evolve=evolve)
     return work(job, merge, shape, batch.totals["highest"] if history else None, ())
+
+
+def _refuse_disorder(job: Job, batch: b.Batch, valid: DataFrame, shape: Shape) -> None:
+    """Refuse sequences that do not grow from change to change of a key, or lie in its history.
+
+    :raises SequenceNotIncreasing: with sample keys
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    options = job.options
+    if {*options.sequences, options.delete_sequence} <= {feed.COMMIT_VERSION, None}:
+        return
+    changed = ~same(states.BEFORE, states.AFTER, shape.schema, shape.values)
+    moves = valid.where(F.col(states.BEFORE).isNull() | F.col(states.AFTER).isNull() | changed)
+    along = Window.partitionBy(*[F.col(quote(key)) for key in shape.keys]).orderBy(feed.ORDER)
+    before = F.lag(states.SEQUENCE).over(along)
+    wrong = moves.withColumn(_BEFORE, before).where(F.col(_BEFORE) >= F.col(states.SEQUENCE))
+    count = wrong.count()
+    if count:
+        sample = b.samples(wrong, shape.keys, F.lit(True))
+        scd2.refuse_disorder(count, job.source, job.versions, sample, options)
+    starts = moves.select(
+        *[F.col(quote(key)) for key in shape.keys],
+        F.lit("open").alias(scd2.KIND),
+        F.col(states.SEQUENCE).alias(scd2.START),
+    )
+    told = replace(batch, rows=starts)
+    highest, target = job.step.highest_sequence, job.spec.target_uri
+    scd2.refuse_not_above_history(
+        job.session, target, told, shape, options, highest, job.source, job.versions
+    )
 
 
 def states_of(job: Job) -> tuple[DataFrame, Shape]:
@@ -501,13 +560,14 @@ def first(session: SparkSession, spec: ApplySpec, step: Step) -> Work:
     from pyspark.sql import functions as F
 
     job = job_of(session, spec, step)
-    checked, shape = _checked(job, all_rows(job))
+    checked, shape, every = _checked(job, all_rows(job))
     found = checked.events.withColumn(ties.IN_BATCH, F.lit(True))
     is_truncate = F.col(events.KIND) == events.TRUNCATE
     resolved = _resolved(job, found.where(~is_truncate), shape)
     made = entries.of_events(resolved, shape)
-    if job.options.source_kind == "snapshot":
-        made = entries.with_absences(made, resolved, shape)
+    copies = job.options.source_kind == "snapshot"
+    if copies:
+        made = entries.with_absences(made, every, shape)
     if checked.truncates:
         made = entries.with_truncates(made, found.where(is_truncate), shape)
     rows = desired_rows(cut.inherited(made, shape, job.options), shape, job.options)
@@ -518,7 +578,7 @@ def first(session: SparkSession, spec: ApplySpec, step: Step) -> Work:
     return Work(
         load.write_step(spec, step, rows, shape),
         counts=job.counts,
-        highest_sequence=checked.highest,
+        highest_sequence=_newest(every, shape) if copies else checked.highest,
         shape=shape,
         truncate_sequences=checked.truncates[-_KEPT_TRUNCATES:],
         inserts=rows,

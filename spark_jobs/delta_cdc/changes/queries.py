@@ -41,6 +41,7 @@ from delta_cdc.errors import (
     InvalidExpression,
     KeyNotUnique,
     NullKey,
+    NullSequence,
     SequenceNotIncreasing,
     WrongReader,
 )
@@ -65,6 +66,7 @@ _COMPARED = f"{PLAN_PREFIX}compared_"
 _SHOWN = 200
 _REMEDIES: dict[type[DeltaCdcError], str] = {
     KeyNotUnique: "add columns to keys until a row is unique, or remove the duplicates from the source.",
+    NullSequence: "use an expression that is never NULL, for instance with coalesce.",
     NullKey: "choose keys that are never NULL, or leave such rows out with where.",
     WrongReader: "check which connector reads the change feed.",
     CaptureUnavailable: SHARED_REMEDY,

@@ -159,6 +159,7 @@ async def _from_watermark(request: ApplyRequest, sight: Sight, seal: Seal) -> Pl
         highest_sequence=seal.highest_sequence,
         truncate_sequences=seal.truncate_sequences,
         known_horizons=seal.horizons,
+        loaded_version=seal.loaded_version,
     )
     notes = (*chosen.notes, *said)
     return _planned(request, sight, chosen.at_end, (first, *made[1:]), notes, chosen.versions)
@@ -388,5 +389,6 @@ async def _from_staging(request: ApplyRequest, sight: Sight, uri: str) -> Plan:
         staging=Staging(spark_uri(uri), commit.version, kind),
         highest_sequence=seal.highest_sequence if seal is not None else None,
         truncate_sequences=seal.truncate_sequences if seal is not None else (),
+        loaded_version=seal.loaded_version if seal is not None else -1,
     )
     return _planned(request, sight, at, (step,), (), VersionRange(step.starting_version, ending))

@@ -74,6 +74,7 @@ async def reload(request: ApplyRequest, sight: Sight, because: DeltaCdcError | N
             highest_sequence=None if anew else seal.highest_sequence,
             truncate_sequences=() if anew else seal.truncate_sequences,
             known_horizons=() if anew else seal.horizons,
+            loaded_version=ending if other_source else seal.loaded_version,
         )
     checks.check_columns(request.options, at.schema_columns, sight.source.uri, ending)
     why = because.message if because is not None else ""
@@ -126,6 +127,11 @@ async def repair(
     """
     await gates.check_identity(sight.log, sight.source, seal)
     first, last = _named(sight, seal)
+    if checks.needs_history(request.options):
+        first = _in_history(sight, seal, first)
+        if first > seal.watermark:
+            text = f"{canonical_uri(request.target)} was loaded as it is: there is no change to cut it from."
+            return ranges.Nothing(seal.watermark, seal.source_commit_hash, (text,))
     if request.repair_quarantined and await _nothing_in_quarantine(request):
         text = f"Nothing is in quarantine beside {canonical_uri(request.target)}: there is nothing to repair."
         return ranges.Nothing(seal.watermark, seal.source_commit_hash, (text,))
@@ -145,6 +151,7 @@ async def repair(
         highest_sequence=seal.highest_sequence,
         truncate_sequences=seal.truncate_sequences,
         known_horizons=seal.horizons,
+        loaded_version=seal.loaded_version,
         watermark=seal.watermark,
         keys_where=request.repair_keys,
         replayed=request.repair_quarantined,
@@ -192,6 +199,23 @@ async def _read(
     chosen = ranges.Chosen(commits, await sight.at(last), notes, arrivals)
     made, said = await ranges.steps(sight, chosen, asked, number=0, applied_from=0, one_by_one=one_by_one)
     return made, (*notes, *said)
+
+
+def _in_history(sight: Sight, seal: Seal, first: int) -> int:
+    """Return the version from which history is cut again: what lies before the load was never told.
+
+    :raises RangeNotContiguous: an explicit start lies there
+    """
+    loaded = seal.loaded_version
+    if first > loaded:
+        return first
+    if sight.starting is not None:
+        raise RangeNotContiguous(
+            f"The history in {canonical_uri(sight.request.target or '')} begins with the load of version "
+            f"{loaded} of {sight.source.uri}: it says nothing of version {first}.",
+            remedy=f'start at {loaded + 1} or after it; mode="reload" compares the open rows as they are.',
+        )
+    return loaded + 1
 
 
 def _named(sight: Sight, seal: Seal) -> tuple[int, int]:

@@ -211,6 +211,7 @@ def carrying(seal: Seal, kind: Literal["reseal", "adopt"]) -> Step:
         highest_sequence=seal.highest_sequence,
         truncate_sequences=seal.truncate_sequences,
         known_horizons=seal.horizons,
+        loaded_version=seal.loaded_version,
         configuration=seal.configuration,
     )
 
