@@ -195,19 +195,23 @@ def _asked(options: ApplyOptions) -> QueryOptions:
     """Return what of the changes matters.
 
     Of events, which rows came. Else to type 1 their net effect by key, and to type 2 each of them; also to
-    type 1 where a change carries some of the columns only.
+    type 1 where a change carries some of the columns only, or a deleted row stays.
     """
     if options.insert_only or options.takes_events:
         return QueryOptions("append_only")
-    if options.stored_as_scd_type == 1 and not options.is_partial:
+    if not _needs_every(options):
         return QueryOptions("min_delta", keys=options.keys)
     return QueryOptions("full_delta")
 
 
 def _is_copied(options: ApplyOptions) -> bool:
     """Tell whether each version is a full copy whose files say nothing of what changed."""
-    every = options.stored_as_scd_type == 2 or options.is_partial
-    return options.source_kind == "snapshot" and not options.takes_events and every
+    return options.source_kind == "snapshot" and not options.takes_events and _needs_every(options)
+
+
+def _needs_every(options: ApplyOptions) -> bool:
+    """Tell whether the changes between the ends of a range matter: a soft delete leaves the last values."""
+    return options.stored_as_scd_type == 2 or options.is_partial or options.delete_mode == "soft"
 
 
 def _planned(

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from delta_cdc.apply import from_feed
+from delta_cdc.apply.commit import private_session
 from delta_cdc.spec import ApplyOptions
 from tests.support import oracle
-from tests.support.engine import Flow
+from tests.support.engine import Flow, commit_info, newest
 from tests.support.histories import COLUMNS, KEYS, SCRIPTS, Histories, drawn, played, write
 
 if TYPE_CHECKING:
@@ -115,6 +117,10 @@ CONFIGURATIONS: dict[str, Configuration] = {
 }
 
 
+#: Of these, a dry run of the first range is compared with the range itself.
+COUNTED = ("type 1", "type 1, soft, v = 'b' is a delete, u does not land", "type 2 tracks v")
+
+
 @dataclass
 class World:
     """One source and its targets, made when first asked for; the cuts are drawn from the seed."""
@@ -125,6 +131,7 @@ class World:
     histories: Histories
     flows: dict[str, Flow] = field(default_factory=dict)
     found: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    counts: dict[str, tuple[dict[str, int], dict[str, int]]] = field(default_factory=dict)
 
     @property
     def source(self) -> str:
@@ -141,9 +148,34 @@ class World:
         if name not in self.found:
             target = str(self.root / f"target {self.seed} {name}".replace(",", ""))
             flow = Flow(self.spark, self.source, target, CONFIGURATIONS[name].options, pipeline=name)
-            self.flows[name] = flow.through(*self.cuts(name))
+            load, *ends = self.cuts(name)
+            flow.through(load)
+            for end in ends:
+                counted = self.counted(flow, end) if name in COUNTED and end == ends[0] else {}
+                assert flow.apply(end).status == "committed", flow.results[-1]
+                if counted:
+                    self.counts[name] = counted, self.done(flow)
+            self.flows[name] = flow
             self.found[name] = flow.rows()
         return self.found[name]
+
+    def counted(self, flow: Flow, end: int) -> dict[str, int]:
+        """Return what a dry run says of the range up to ``end``; it writes nothing."""
+        step = flow.step("apply", self.cuts(flow.pipeline)[0] + 1, end)
+        before = newest(flow.target)
+        session = private_session(self.spark)
+        work = from_feed.merge(session, flow.spec(step), step)
+        assert work.merge is not None
+        counts = work.merge.counted(session)
+        assert newest(flow.target) == before
+        return counts
+
+    def done(self, flow: Flow) -> dict[str, int]:
+        """Return what the newest MERGE says of itself."""
+        metrics = commit_info(flow.target, newest(flow.target))["operationMetrics"]
+        return {
+            done.lower(): int(metrics[f"numTargetRows{done}"]) for done in ("Inserted", "Updated", "Deleted")
+        }
 
     def expected(self, name: str, case: str | None = None) -> list[dict[str, Any]]:
         return CONFIGURATIONS[name].expected(self.histories.history(case))
@@ -173,6 +205,15 @@ def test_scripted_case(world: World, name: str, case: str) -> None:
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_random_histories(world: World, name: str) -> None:
     _agree(world, name)
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_a_dry_run_counts_what_the_merge_does(world: World, name: str) -> None:
+    world.rows(name)
+    counted, done = world.counts[name]
+    assert counted == done
+    assert done["inserted"]
+    assert done["updated"]
 
 
 def test_type_1_is_the_open_rows_of_type_2(world: World) -> None:
