@@ -64,7 +64,7 @@ async def reload(request: ApplyRequest, sight: Sight, because: DeltaCdcError | N
     step = replace(step, kind="reload")
     if seal is None or other_source:
         # Nothing that the target holds is known to be right, so nothing of it stands behind the horizon.
-        step = replace(step, horizons=())
+        step = replace(step, horizons=(), loaded_version=ending)
     if seal is not None:
         # What the target holds was applied up to there, whatever table it came from; a log tells it anew.
         anew = other_source and request.options.takes_events

@@ -189,6 +189,35 @@ def test_a_repair_of_another_source(tables: Tables, tmp_path: Path) -> None:
         tables.apply(mode="repair", repair_keys="true", source=again.uri, on_source_replaced="reload")
 
 
+def test_history_is_not_repaired_from_before_its_load(tables: Tables) -> None:
+    """The load brought rows as they were: no change before it is in the target."""
+    built(tables, 5, TYPE_2, loaded_version=3)
+    given: dict[str, Any] = {"mode": "repair", "options": TYPE_2}
+    with pytest.raises(RangeNotContiguous, match="begins with the load of version 3"):
+        tables.apply(starting_version=3, **given)
+    (step,) = steps(tables.apply(repair_keys="true", **given))
+    assert (step.starting_version, step.ending_version, step.loaded_version) == (4, 5, 3)
+    assert [(s.starting_version, s.ending_version) for s in step.segments] == [(4, 5)]
+    built(tables, 5, TYPE_2, number=101, loaded_version=5)
+    plan = tables.apply(repair_keys="true", **given)
+    assert plan.spec is None
+    assert "no change to cut it from" in plan.notes[-1]
+    built(tables, 5, KEYED, number=102, loaded_version=5)
+    assert steps(tables.apply(mode="repair", starting_version=1)), "the state is that of the watermark"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{}, {"mode": "repair", "repair_keys": "true"}, {"mode": "reload"}, {"now": NOW + 40 * DAY}],
+    ids=["apply", "repair", "reload", "reseal"],
+)
+def test_every_step_knows_what_the_seal_before_it_knew(tables: Tables, given: dict[str, Any]) -> None:
+    known = {"loaded_version": 2, "horizons": ((1, "3"),), "truncate_sequences": ("4",)}
+    built(tables, 5 if "now" in given else 4, LOG, **known)
+    (step,) = steps(tables.apply(options=LOG, **given))
+    assert (step.loaded_version, step.known_horizons, step.truncate_sequences) == (2, ((1, "3"),), ("4",))
+
+
 def test_a_long_repair(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(captures, "MOST_VERSIONS", 2)
     built(tables, 5)
@@ -252,7 +281,8 @@ def other_source(tables: Tables, tmp_path: Path, **properties: str) -> str:
 
 
 def test_a_source_that_was_made_again_is_reloaded_if_so_said(tables: Tables, tmp_path: Path) -> None:
-    built(tables, 4, LOG, highest_sequence="7", truncate_sequences=("2",))
+    known = {"horizons": ((1, "3"),), "loaded_version": 0}
+    built(tables, 4, LOG, highest_sequence="7", truncate_sequences=("2",), **known)
     uri = other_source(tables, tmp_path, **{"delta_cdc.latenessHorizon": "3"})
     for mode in ("incremental", "reload"):
         with pytest.raises(SourceTableReplaced):
@@ -261,6 +291,7 @@ def test_a_source_that_was_made_again_is_reloaded_if_so_said(tables: Tables, tmp
         (step,) = steps(plan)
         assert (step.kind, step.ending_version, step.applied_from) == ("reload", 1, 0)
         assert (step.highest_sequence, step.truncate_sequences, step.horizons) == (None, (), ())
+        assert (step.known_horizons, step.loaded_version) == ((), 1)
         assert isinstance(plan.spec, ApplySpec)
         assert plan.spec.source_table_id == "other"
         assert "another table now" in plan.notes[-1]
@@ -335,6 +366,7 @@ def test_a_target_that_was_replaced_is_reloaded_if_so_said(
     (step,) = steps(plan)
     assert (step.kind, step.ending_version, step.seal_number) == ("reload", 5, 101)
     assert step.planned_on == PlannedOn(tables.target.table_id, 1)
+    assert step.loaded_version == 5
     assert "was replaced after version 0" in plan.notes[-1]
     # What is committed then proves like any other seal.
     made = seal(101, 5, source=tables.source, kind="reload", planned_on=step.planned_on)
