@@ -56,11 +56,19 @@ def test_a_log_with_late_events(airflow: Airflow, tmp_path: Path) -> None:
 
 
 def test_full_copies(airflow: Airflow, tmp_path: Path) -> None:
-    runs(airflow, example(airflow, "daily_snapshots", tmp_path), 2)
+    file = example(airflow, "daily_snapshots", tmp_path)
     copies, target = tmp_path / "stock", tmp_path / "stock_history"
+    dry = airflow.run(file, conf={"dry_run": True})
+    assert dry.state == "success", dry.log
+    assert not target.exists()
+    shown = dry.xcom("apply")
+    assert (shown["applied"], shown["target_version"], dry.events) == (False, None, [])
+    assert len(shown["dry_run"]["steps"]) == 1
+    assert "Dry run: nothing was written." in dry.log
+    runs(airflow, file, 2)
+    # The first one that counts finds two copies, and loads the newer one.
     log = copies / "_delta_log"
-    commits = {version: (log / f"{version:020d}.json").stat().st_mtime_ns // 10**6 for version in (1, 2)}
-    # The first run finds the empty table and the first copy, and loads the copy.
+    commits = {version: (log / f"{version:020d}.json").stat().st_mtime_ns // 10**6 for version in (2, 3)}
     history = [(version, {row["article"]: row for row in rows(copies, version)}) for version in commits]
     wanted = oracle.scd2(history, tracked=["shelf", "pieces"], sequence=lambda _, version: commits[version])
     found = rows(target)
