@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from delta_cdc import flow
 from delta_cdc.errors import (
     ConcurrentModification,
     JobFailed,
@@ -468,6 +469,21 @@ def test_a_repair_that_was_restored_right_after_its_commit(world: World) -> None
 
     with pytest.raises(OutcomeUnknown):
         world.apply(committed_and_restored, mode="repair", repair_keys="true")
+
+
+def test_a_repair_that_is_restored_while_it_is_confirmed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The watermark is the same without it, so it alone does not tell."""
+    found = flow.reconcile
+
+    def after_a_restore(*given: Any, **named: Any) -> Any:
+        world.target.restore(0)
+        return found(*given, **named)
+
+    monkeypatch.setattr(flow, "reconcile", after_a_restore)
+    with pytest.raises(OutcomeUnknown, match="restored or replaced right after it"):
+        world.apply(mode="repair", repair_keys="true")
 
 
 REPEATED: list[dict[str, Any]] = [
