@@ -217,17 +217,30 @@ def test_copies_need_no_feed(tables: Tables) -> None:
     assert "feed" in tables.apply(options=KEYED).notes[0]
 
 
-def test_every_change_is_read_where_some_carry_a_part_only(tables: Tables) -> None:
-    """Net of two changes, the columns that the first of them carried would be lost."""
-    built(tables, 2, KEYED)
-    for _ in range(2):
-        tables.source.optimize()
-    partial = replace(KEYED, ignore_null_updates=True)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"ignore_null_updates": True},
+        {"ignore_null_updates_column_list": ("name",)},
+        {"columns_to_update": "name"},
+        {"delete_mode": "soft"},
+    ],
+    ids=str,
+)
+def test_changes_that_must_not_be_netted(tables: Tables, changes: dict[str, Any]) -> None:
+    """Columns that only the first of two changes carried would be lost, or the values of a deleted row."""
     tables.source.set_properties()
     tables.source.overwrite()
-    assert read(steps(tables.apply(options=KEYED))[0])[-1] == (9, 9, "snapshot_diff")
+    tables.source.overwrite()
+    built(tables, 6, KEYED)
+    assert read(steps(tables.apply())[0]) == [(7, 8, "snapshot_diff")]
+    options = replace(KEYED, **changes)
+    built(tables, 6, options, number=101)
     with pytest.raises(ChangeFeedDisabled):
-        tables.apply(options=partial, on_drift="accept")
+        tables.apply(options=options)
+    copies = replace(COPIES, **changes)
+    built(tables, 6, copies, number=102)
+    assert [end for end, _, _ in read(steps(tables.apply(options=copies))[0])] == [7, 8]
 
 
 # -- the quarantine -----------------------------------------------------------------------------
