@@ -7,6 +7,7 @@ snapshots).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from delta_cdc.apply import batch as b
@@ -69,14 +70,18 @@ def repair(session: SparkSession, spec: ApplySpec, step: Step) -> Work:
 
 def _chosen(job: Job) -> Selection | None:
     """Return the keys that the step names; None where a range names them."""
+    from pyspark.sql import types as T
+
     step = job.step
+    if step.keys_where is None and not step.replayed:
+        return None
+    shape = _event_shape(job) if job.options.takes_events else _snapshot(job)[1]
     if step.keys_where is not None:
+        keys = T.StructType([shape.schema[key] for key in shape.keys])
+        states.check_predicate(job.session.createDataFrame([], keys), "repair_keys", step.keys_where)
         return Selection(predicate=step.keys_where)
-    if step.replayed:
-        shape = _snapshot(job)[1] if not job.options.takes_events else _event_shape(job)
-        found = quarantine.keys_of(job.session, job.spec.quarantine_uri, job.spec.pipeline, shape)
-        return Selection(keys=found.localCheckpoint())
-    return None
+    found = quarantine.keys_of(job.session, job.spec.quarantine_uri, job.spec.pipeline, shape)
+    return Selection(keys=found.localCheckpoint())
 
 
 def _keys(found: DataFrame, shape: Shape) -> Selection:
@@ -148,12 +153,20 @@ def _stamped(job: Job, found: DataFrame) -> DataFrame:
 
 def _from_snapshot(job: Job, selection: Selection) -> Work:
     """Bring chosen keys to what the source holds as of the step: a key that is not there is deleted."""
+    _, shape = _snapshot(job)
+    evolve = schema.check_target(job.session, job.spec, schema.target_schema(shape, job.spec.options))
+    made, highest = _compared(job, selection)
+    merge = from_events.merged(job, [made], shape, (), evolve=evolve)
+    return from_events.work(job, merge, shape, highest, job.step.truncate_sequences)
+
+
+def _compared(job: Job, selection: Selection) -> tuple[Cut, str | None]:
+    """Return what is to be written for chosen keys, and the greatest sequence of it as text."""
     from pyspark.sql import functions as F
 
     options = job.options
     history = options.stored_as_scd_type == 2
     found, shape = _snapshot(job)
-    evolve = schema.check_target(job.session, job.spec, schema.target_schema(shape, job.spec.options))
     state = F.struct(*[F.col(quote(name)) for name in shape.values])
     named = F.col(events.CARRIED) if events.CARRIED in found.columns else F.lit(None).cast("array<string>")
     parts = leaves.leaves(shape, options)
@@ -183,13 +196,12 @@ def _from_snapshot(job: Job, selection: Selection) -> Work:
         made = difference.against_base(cut.runs(whole, shape), shape, growing=True)
     else:
         made = difference.operations(cut.last_states(whole, shape), shape, options, compared=True)
-    merge = from_events.merged(job, [Cut(made, compared=True)], shape, (), evolve=evolve)
     highest = None
     if shape.order_type is not None:
         sequences = usable.select(states.SEQUENCE).union(deletes.select(states.SEQUENCE))
         greatest = as_text(F.max(states.SEQUENCE), shape.order_type)
         highest = sequences.agg(greatest.alias("highest")).collect()[0]["highest"]
-    return from_events.work(job, merge, shape, highest, job.step.truncate_sequences)
+    return Cut(made, compared=True), highest
 
 
 def _absent(job: Job, gone: DataFrame, shape: Shape, like: DataFrame) -> DataFrame:
@@ -274,10 +286,11 @@ def _refuse_unusable(job: Job, told: DataFrame, shape: Shape) -> None:
 
 # -- the feed since a version -------------------------------------------------------------------
 def _of_states(job: Job) -> Selection:
-    """Return the keys of the changes of a range."""
+    """Return the keys of the changes of a range, those among them that a filter leaves out."""
     from pyspark.sql import functions as F
 
-    found, shape = from_events.states_of(job)
+    plain = replace(job.options, where=None, apply_as_deletes=None)
+    found, shape = from_events.states_of(replace(job, options=plain))
     return _keys(found.where(F.col(feed.ORDER) <= job.step.ending_version), shape)
 
 
@@ -287,7 +300,7 @@ def _from_states(job: Job) -> Work:
 
     found, shape = from_events.states_of(job)
     evolve = schema.check_target(job.session, job.spec, schema.target_schema(shape, job.spec.options))
-    chosen = _chosen(job) or _keys(found.where(F.col(feed.ORDER) <= job.step.ending_version), shape)
+    chosen = _chosen(job) or _of_states(job)
     batch = from_events.checked_states(job, chosen.of(found, shape), shape)
     told = batch.rows.where(F.col(events.REASON).isNull())
     firsts = told.groupBy(*[F.col(quote(key)) for key in shape.keys]).agg(
@@ -310,6 +323,9 @@ def _from_states(job: Job) -> Work:
     runs = cut.runs(before.unionByName(of_keys), shape)
     existing = difference.target_rows(job.session, job.spec.target_uri, shape, job.options)
     runs, existing = clip.since(runs, existing, firsts, shape)
-    made = difference.against_rows(runs, existing, shape)
-    merge = from_events.merged(job, [Cut(made, compared=True)], shape, (), evolve=evolve)
-    return from_events.work(job, merge, shape, None, ())
+    made = Cut(difference.against_rows(runs, existing, shape), compared=True)
+    # What the feed does not tell since then is compared with the source as it is.
+    untold = replace(chosen, without=firsts.select(*[F.col(quote(key)) for key in shape.keys]))
+    others, highest = _compared(job, untold)
+    merge = from_events.merged(job, [made, others], shape, (), evolve=evolve)
+    return from_events.work(job, merge, shape, highest, ())

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import DataType
+    from pyspark.sql.types import DataType, StructType
 
     from delta_cdc.apply.rows import Shape
     from delta_cdc.spec import ApplyOptions
 
-OPERATION = f"{PLAN_PREFIX}operation"
+OPERATION, _REPLACED = f"{PLAN_PREFIX}operation", f"{PLAN_PREFIX}replaced"
 #: Values (struct) of a row of the target, and its end.
 FOUND, FOUND_END = f"{PLAN_PREFIX}existing", f"{PLAN_PREFIX}existing_end"
 UPSERT, INSERT, UPDATE, DELETE, MARK = "upsert", "insert", "update", "delete", "mark"
@@ -127,6 +127,7 @@ def merge_states(
     options: ApplyOptions,
     pruning: Sequence[str],
     *,
+    known: StructType,
     compared: bool,
     lazy: bool,
     evolve: bool,
@@ -134,6 +135,7 @@ def merge_states(
     """Return the MERGE of type 1: one source row per key.
 
     :param rows: of :func:`operations`
+    :param known: the target's columns, as they are before the statement
     :param compared: none of the rows is in the target as it is
     :param lazy: they are computed from rows of the target
     """
@@ -157,18 +159,27 @@ def merge_states(
     if others:
         changed = f"{operation} = '{UPSERT}'"
         if not compared:
-            changed += f" AND NOT ({_same(shape, soft=soft)})"
+            changed += f" AND NOT ({_same(shape, known, soft=soft)})"
         clauses.append(Clause(True, changed, "update", sql.update_set(others)))
     clauses.append(Clause(False, f"{operation} = '{UPSERT}'", "insert", sql.insert(values)))
     on = [f"{sql.column('t', key)} = {sql.column('s', key)}" for key in shape.keys]
     return Merge(target, rows, (*on, *pruning), tuple(clauses), evolve, LAZY if lazy else {})
 
 
-def _same(shape: Shape, *, soft: bool) -> str:
-    """Return SQL: the target's row (``t``) has the values of the source's row already."""
+def _same(shape: Shape, known: StructType, *, soft: bool) -> str:
+    """Return SQL: the target's row (``t``) has the values of the source's row already.
+
+    A column that the statement itself adds, or adds a field to, cannot be compared in it.
+    """
+    types = {field.name.lower(): field.dataType for field in known.fields}
     parts = []
     for name in shape.values:
         if name in shape.keys:
+            continue
+        found = types.get(name.lower())
+        if found != shape.schema[name].dataType:
+            unset = [sql.column(alias, name) for alias in ("s" if found is None else "st")]
+            parts.append(" AND ".join(f"{side} IS NULL" for side in unset))
             continue
         sides = [comparable_sql(sql.column(alias, name), shape.schema[name].dataType) for alias in "ts"]
         parts.append(" <=> ".join(sides))
@@ -182,18 +193,26 @@ def against_base(runs: DataFrame, shape: Shape, *, growing: bool = False) -> Dat
     """Say what becomes of the runs of keys whose open row, if any, is the base of their entries.
 
     :param runs: :func:`delta_cdc.apply.cut.runs`
-    :param growing: the sequence must lie above the start of the open row; else Spark raises
+    :param growing: the sequence must not lie below the start of the open row; else Spark raises
         :class:`~delta_cdc.errors.SequenceNotIncreasing` where it evaluates the rows
     :return: keys, start, end, values (flat), operation; nothing for a row that stays as it is
     """
+    from pyspark.sql import Window
     from pyspark.sql import functions as F
 
     base, end = F.col(BASE), F.col(END)
+    # An event at the start of the base takes its place: one row of the target, not two.
+    at_start = Window.partitionBy(*[F.col(quote(key)) for key in shape.keys], START)
+    replaced = F.count("*").over(at_start) > 1
+    runs = runs.withColumn(_REPLACED, replaced)
+    nothing = F.lit(None).cast("string")
     unchanged = end.isNull() & same(BASE, states.AFTER, shape.schema, shape.values)
     told = "a key's sequence does not lie above the start of its open row in the target."
     narrow = raised(SequenceNotIncreasing, [told]) if growing else F.lit(DELETE)
     operation = (
-        F.when(base.isNull(), INSERT)
+        F.when(base.isNull(), F.when(F.col(_REPLACED), UPDATE).otherwise(INSERT))
+        .when(F.col(_REPLACED), nothing)
+        .when(end == F.col(START), DELETE)
         .when(end.isNotNull() & ~(F.col(START) < end), narrow)
         .when(~unchanged, UPDATE)
     )

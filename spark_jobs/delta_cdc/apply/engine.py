@@ -158,8 +158,8 @@ def _horizons(step: Step) -> tuple[tuple[int, str], ...]:
     """
     if step.kind in ("reseal", "adopt"):
         return step.known_horizons
-    if not step.horizons or not step.known_horizons or step.kind == "repair":
-        return (step.known_horizons or step.horizons) if step.horizons else ()
+    if not step.horizons or not step.known_horizons:
+        return step.horizons
     if step.known_horizons[-1][1] == step.horizons[-1][1]:
         return step.known_horizons
     return (*step.known_horizons, *step.horizons)[-_KEPT_HORIZONS:]

@@ -21,20 +21,26 @@ _VERSIONS, _AT, _NEXT = f"{PLAN_PREFIX}versions", f"{PLAN_PREFIX}at", f"{PLAN_PR
 
 @dataclass(frozen=True)
 class Selection:
-    """Some keys: those of ``keys``, those that ``predicate`` (Spark SQL) holds for, or all."""
+    """Some keys: those of ``keys``, those that ``predicate`` (Spark SQL) holds for, or all.
+
+    :param without: keys that are left out
+    """
 
     keys: DataFrame | None = None
     predicate: str | None = None
+    without: DataFrame | None = None
 
     @property
     def is_all(self) -> bool:
         """Return whether no key is left out."""
-        return self.keys is None and self.predicate is None
+        return self.keys is None and self.predicate is None and self.without is None
 
     def of(self, rows: DataFrame, shape: Shape) -> DataFrame:
         """Return the rows of these keys."""
         from pyspark.sql import functions as F
 
+        if self.without is not None:
+            rows = rows.join(self.without, on=list(shape.keys), how="left_anti")
         if self.keys is not None:
             return rows.join(self.keys, on=list(shape.keys), how="left_semi")
         return rows if self.predicate is None else rows.where(F.expr(self.predicate))

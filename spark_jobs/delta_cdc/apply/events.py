@@ -20,6 +20,8 @@ from delta_cdc.errors import InvalidEvent, InvalidExpression, LateBeyondHorizon
 from delta_cdc.sql import PLAN_PREFIX, quote
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark.sql import Column, DataFrame
 
     from delta_cdc.apply.rows import Shape
@@ -91,7 +93,7 @@ def of_rows(source_rows: DataFrame, options: ApplyOptions, source: str, step: St
     )
     state = F.struct(*[F.col(quote(name)) for name in shape.values])
     parts, named = leaves.leaves(shape, options), F.col(CARRIED)
-    invalid = _reason(shape, step, leaves.names_unknown(shape, options, named))
+    invalid = _reason(shape, step, leaves.names_unknown(shape, options, named, columns))
     # A truncate is nobody's event, whatever stands in its key columns.
     has_key = F.col(KIND) != TRUNCATE
     events = found.select(
@@ -170,11 +172,12 @@ def _reason(shape: Shape, step: Step, names_unknown: Column) -> Column:
     )
 
 
-def of_states(changes: DataFrame, shape: Shape, options: ApplyOptions) -> DataFrame:
+def of_states(changes: DataFrame, shape: Shape, options: ApplyOptions, columns: Sequence[str]) -> DataFrame:
     """Read the states of a feed as events.
 
     :param changes: rows of :func:`delta_cdc.changes.states.version_states`; where events say what they carry,
         the state after has that as its field :data:`CARRIED`
+    :param columns: of the source
     :return: events, with :data:`~delta_cdc.changes.feed.ORDER`, the state before, and the counts of states
     """
     from pyspark.sql import functions as F
@@ -190,7 +193,7 @@ def of_states(changes: DataFrame, shape: Shape, options: ApplyOptions) -> DataFr
     reason = (
         F.when(b.null_key(shape), NULL_KEY)
         .when(lacks_sequence, NULL_SEQUENCE)
-        .when(leaves.names_unknown(shape, options, named), UNKNOWN_COLUMN)
+        .when(leaves.names_unknown(shape, options, named, columns), UNKNOWN_COLUMN)
     )
     return changes.select(
         *[F.col(quote(key)) for key in shape.keys],
@@ -342,7 +345,10 @@ def extent(
     assert order_type is not None
     sequence = F.col(states.SEQUENCE)
     truncates = F.sort_array(F.collect_set(F.when(F.col(KIND) == TRUNCATE, sequence)))
-    row = found.rows.where(F.col(REASON).isNull()).agg(
+    rows = found.sequences.withColumn(KIND, F.lit(UPSERT))
+    if options.source_kind != "snapshot":
+        rows = found.rows.where(F.col(REASON).isNull())
+    row = rows.agg(
         as_text(F.max(sequence), order_type).alias("highest"),
         F.transform(truncates, lambda value: as_text(value, order_type)).alias("truncates"),
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, field, replace
 from functools import partial
+from operator import or_
 from typing import TYPE_CHECKING
 
 from delta_cdc.apply import batch as b
@@ -20,6 +21,7 @@ from delta_cdc.apply import (
     entries,
     events,
     from_feed,
+    leaves,
     load,
     quarantine,
     rows,
@@ -32,8 +34,15 @@ from delta_cdc.apply.sequences import as_text, from_text, greater
 from delta_cdc.apply.work import Work
 from delta_cdc.changes import feed, states
 from delta_cdc.changes import rows as captured
-from delta_cdc.changes.equality import same
-from delta_cdc.errors import InvalidConfiguration, KeyNotUnique, SnapshotNotAscending, TiedEvents
+from delta_cdc.changes.equality import balanced, comparable
+from delta_cdc.changes.queries import raised
+from delta_cdc.errors import (
+    ConfigurationDrift,
+    InvalidConfiguration,
+    KeyNotUnique,
+    SnapshotNotAscending,
+    TiedEvents,
+)
 from delta_cdc.quiet import quietly
 from delta_cdc.spec import DELETED_COLUMN
 from delta_cdc.sql import PLAN_PREFIX, quote
@@ -52,7 +61,8 @@ log = logging.getLogger(__name__)
 
 #: The seal keeps so many truncates; they only tell that the log has some.
 _KEPT_TRUNCATES = 100
-_BEFORE = f"{PLAN_PREFIX}sequence_before"
+_BEFORE, _TWICE = f"{PLAN_PREFIX}sequence_before", f"{PLAN_PREFIX}twice"
+_NEW = f"{PLAN_PREFIX}new"
 
 
 @dataclass
@@ -213,15 +223,15 @@ def apply(session: SparkSession, spec: ApplySpec, step: Step) -> Work:
 
     job = job_of(session, spec, step)
     checked, shape, every = _checked(job, batch_rows(job))
+    refuse_other_order(job, shape)
     highest = checked.highest
     evolve = schema.check_target(session, spec, schema.target_schema(shape, spec.options))
     pruning = b.pruning(checked.batch)
     job.truncated = job.truncated or bool(checked.truncates)
     found = checked.events.withColumn(ties.IN_BATCH, F.lit(True))
     if job.options.source_kind == "snapshot":
-        _refuse_older(job, checked)
+        highest = _newest(job, every, shape)
         made, pruning = [_in_order(job, found, shape, (), everything=True, copies=every)], []
-        highest = _newest(every, shape)
     elif checked.late_truncates:
         made, pruning = [cut_again(job, Selection(), found, shape, ())], []
     else:
@@ -233,6 +243,20 @@ def apply(session: SparkSession, spec: ApplySpec, step: Step) -> Work:
         *(t for t in checked.truncates if t not in step.truncate_sequences),
     )
     return work(job, merge, shape, highest, truncates)
+
+
+def refuse_other_order(job: Job, shape: Shape) -> None:
+    """Refuse a sequence of another type than that of the highest one applied.
+
+    :raises ConfigurationDrift: names both
+    """
+    assert shape.order_type is not None
+    was, now = job.step.configuration.get("sequence_by_type"), shape.order_type.simpleString()
+    if was is not None and was != now:
+        raise ConfigurationDrift(
+            f"{job.spec.target_uri} was built with a sequence of type {was}, and sequence_by gives {now}.",
+            remedy="keep the type of sequence_by, or build a new target under a new pipeline name.",
+        )
 
 
 def work(job: Job, merge: Merge, shape: Shape, highest: str | None, truncates: Sequence[str]) -> Work:
@@ -253,21 +277,27 @@ def work(job: Job, merge: Merge, shape: Shape, highest: str | None, truncates: S
     )
 
 
-def _newest(every: DataFrame, shape: Shape) -> str | None:
+def _newest(job: Job, every: DataFrame, shape: Shape) -> str | None:
+    """Return the newest snapshot.
+
+    :raises SnapshotNotAscending: one is not newer than the last one applied
+    """
     from pyspark.sql import functions as F
 
-    assert shape.order_type is not None
-    found = every.agg(as_text(F.max(states.SEQUENCE), shape.order_type).alias("newest")).collect()
-    return None if found[0]["newest"] is None else str(found[0]["newest"])
-
-
-def _refuse_older(job: Job, checked: Checked) -> None:
-    if checked.late:
+    order_type, applied = shape.order_type, job.step.highest_sequence
+    assert order_type is not None
+    sequence, late = F.col(states.SEQUENCE), F.lit(0)
+    if applied is not None:
+        late = F.count_if(sequence <= from_text(applied, order_type))
+    newest = as_text(F.max(sequence), order_type)
+    found = every.agg(newest.alias("newest"), late.alias("late")).collect()[0]
+    if found["late"]:
         raise SnapshotNotAscending(
-            f"{checked.late} row(s) of {job.source}, {job.versions}, belong to a snapshot that is not newer "
-            f"than {job.step.highest_sequence}, the last one applied.",
+            f"{found['late']} row(s) of {job.source}, {job.versions}, belong to a snapshot that is not newer "
+            f"than {applied}, the last one applied.",
             remedy="deliver snapshots whole and in order; mode='reload' takes the newest one as it is.",
         )
+    return None if found["newest"] is None else str(found["newest"])
 
 
 def _by_lateness(
@@ -362,12 +392,14 @@ def cut_again(
     """
     from pyspark.sql import functions as F
 
-    options = job.options
-    of_keys = desired_entries(job, selection, batch, shape, pruning)
-    whole = cut.inherited(of_keys, shape, options)
+    options, met = job.options, None
     existing = selection.of(
         difference.target_rows(job.session, job.spec.target_uri, shape, options, pruning), shape
     )
+    if options.source_kind == "snapshot" and options.stored_as_scd_type == 2:
+        met, existing = _since_oldest(job, existing, shape)
+    of_keys = desired_entries(job, selection, batch, shape, pruning, met)
+    whole = cut.inherited(of_keys, shape, options)
     if options.stored_as_scd_type == 2:
         runs = cut.runs(whole, shape)
         if job.step.horizons:
@@ -385,10 +417,37 @@ def cut_again(
     return Cut(difference.operations(last, shape, options, compared=False), compared=False, lazy=lazy)
 
 
+def _since_oldest(job: Job, existing: DataFrame, shape: Shape) -> tuple[DataFrame, DataFrame]:
+    """Keep history from before the oldest copy that is still there.
+
+    :return: rows of the target: the one of each key that the oldest copy meets, and all but what stands
+    """
+    from pyspark.sql import functions as F
+
+    order_type = shape.order_type
+    assert order_type is not None
+    every = events.of_rows(all_rows(job), job.options, job.source, job.step).sequences
+    oldest = every.agg(as_text(F.min(states.SEQUENCE), order_type).alias("oldest")).collect()[0]["oldest"]
+    if oldest is None:
+        return existing.limit(0), existing.limit(0)
+    boundary = from_text(oldest, order_type)
+    end = F.col(difference.FOUND_END)
+    touched = existing.where(end.isNull() | (end >= boundary))
+    return touched.where(F.col(cut.START) < boundary), touched
+
+
 def desired_entries(
-    job: Job, selection: Selection, batch: DataFrame | None, shape: Shape, pruning: Sequence[str] = ()
+    job: Job,
+    selection: Selection,
+    batch: DataFrame | None,
+    shape: Shape,
+    pruning: Sequence[str],
+    met: DataFrame | None,
 ) -> DataFrame:
-    """Return the entries of keys from all of their events in the source, truncates among them."""
+    """Return the entries of keys from all of their events in the source, truncates among them.
+
+    :param met: rows of the target that come before them
+    """
     from pyspark.sql import functions as F
 
     options = job.options
@@ -412,6 +471,8 @@ def desired_entries(
     resolved = _resolved(job, of_keys.withColumn(ties.IN_BATCH, news), shape)
     made = entries.of_events(resolved, shape)
     if options.source_kind == "snapshot":
+        if met is not None:
+            made = entries.of_target(met, made, shape).unionByName(made)
         return entries.with_absences(made, found.sequences, shape)
     if job.truncated:
         made = entries.with_truncates(made, valid.where(is_truncate), shape)
@@ -438,8 +499,9 @@ def merged(job: Job, made: Sequence[Cut], shape: Shape, pruning: Sequence[str], 
         return difference.merge_history(target, rows, shape, job.options, pruning, evolve=evolve)
     compared = all(one.compared for one in made)
     lazy = any(one.lazy for one in made)
+    known = job.session.read.format("delta").load(target).schema
     return difference.merge_states(
-        target, rows, shape, job.options, pruning, compared=compared, lazy=lazy, evolve=evolve
+        target, rows, shape, job.options, pruning, known=known, compared=compared, lazy=lazy, evolve=evolve
     )
 
 
@@ -462,6 +524,8 @@ def apply_states(session: SparkSession, spec: ApplySpec, step: Step) -> Work:
     if history:
         current = current.where(F.col(difference.FOUND_END).isNull())
     current = Selection(of_keys.select(*[quote(key) for key in shape.keys])).of(current, shape)
+    if not history:
+        current = _known_before(current, valid, shape)
     whole = entries.of_target(current, of_keys, shape).unionByName(of_keys)
     whole = cut.inherited(whole, shape, job.options)
     if history:
@@ -470,6 +534,21 @@ def apply_states(session: SparkSession, spec: ApplySpec, step: Step) -> Work:
         rows = difference.operations(cut.last_states(whole, shape), shape, job.options, compared=True)
     merge = merged(job, [Cut(rows, compared=True)], shape, pruning, evolve=evolve)
     return work(job, merge, shape, batch.totals["highest"] if history else None, ())
+
+
+def _known_before(current: DataFrame, valid: DataFrame, shape: Shape) -> DataFrame:
+    """Let Spark raise for a living row of the target whose key the source inserts: two rows share it."""
+    from pyspark.sql import functions as F
+
+    keys = [F.col(quote(key)) for key in shape.keys]
+    is_new = F.min_by(F.col(states.BEFORE).isNull(), feed.ORDER).alias(_NEW)
+    found = current.join(valid.groupBy(*keys).agg(is_new), on=list(shape.keys))
+    lives = F.lit(True)
+    if cut.FOUND_DELETED in current.columns:
+        lives = ~F.col(cut.FOUND_DELETED)
+    error = raised(KeyNotUnique, ["the source inserts a key that the target already has."])
+    state = F.when(F.col(_NEW) & lives, error).otherwise(F.col(difference.FOUND))
+    return found.withColumn(difference.FOUND, state).drop(_NEW)
 
 
 def _refuse_disorder(job: Job, batch: b.Batch, valid: DataFrame, shape: Shape) -> None:
@@ -483,8 +562,9 @@ def _refuse_disorder(job: Job, batch: b.Batch, valid: DataFrame, shape: Shape) -
     options = job.options
     if {*options.sequences, options.delete_sequence} <= {feed.COMMIT_VERSION, None}:
         return
-    changed = ~same(states.BEFORE, states.AFTER, shape.schema, shape.values)
-    moves = valid.where(F.col(states.BEFORE).isNull() | F.col(states.AFTER).isNull() | changed)
+    moves = valid.where(
+        F.col(states.BEFORE).isNull() | F.col(states.AFTER).isNull() | _changes_tracked(shape, options)
+    )
     along = Window.partitionBy(*[F.col(quote(key)) for key in shape.keys]).orderBy(feed.ORDER)
     before = F.lag(states.SEQUENCE).over(along)
     wrong = moves.withColumn(_BEFORE, before).where(F.col(_BEFORE) >= F.col(states.SEQUENCE))
@@ -504,6 +584,20 @@ def _refuse_disorder(job: Job, batch: b.Batch, valid: DataFrame, shape: Shape) -
     )
 
 
+def _changes_tracked(shape: Shape, options: ApplyOptions) -> Column:
+    """Tell whether an update carries a tracked column with another value."""
+    from pyspark.sql import functions as F
+
+    changes = [F.lit(False)]
+    for at, leaf in enumerate(leaves.leaves(shape, options)):
+        if leaf.path[0] not in shape.tracked:
+            continue
+        carries = F.coalesce(F.get(F.col(events.AUTHORED), F.lit(at)), F.lit(True))
+        sides = [comparable(leaf.of(F.col(side)), leaf.data_type) for side in (states.BEFORE, states.AFTER)]
+        changes.append(carries & ~sides[0].eqNullSafe(sides[1]))
+    return balanced(or_, changes)
+
+
 def states_of(job: Job) -> tuple[DataFrame, Shape]:
     """Return the events of a change feed, with the state before each, and their shape."""
 
@@ -518,24 +612,30 @@ def states_of(job: Job) -> tuple[DataFrame, Shape]:
     found = rows.projected(told, options, (*keep, *carried))
     shape = rows.shape_of(found.drop(*carried), source_rows, options, job.source)
     changes = states.version_states(found, shape.keys, (*shape.values, *carried))
-    return events.of_states(changes, shape, options), shape
+    return events.of_states(changes, shape, options, job.step.source_columns), shape
 
 
 def checked_states(job: Job, found: DataFrame, shape: Shape) -> b.Batch:
     """Materialise the events of a feed once; refuse or set aside what cannot be applied."""
+    from pyspark.sql import Window
     from pyspark.sql import functions as F
 
     order_type = shape.order_type
     highest = F.lit(None).cast("string")
     if order_type is not None:
         highest = as_text(F.max(F.when(F.col(events.REASON).isNull(), F.col(states.SEQUENCE))), order_type)
+    keys = [F.col(quote(key)) for key in shape.keys]
+    lived = F.lag(F.col(states.AFTER).isNotNull()).over(Window.partitionBy(*keys).orderBy(feed.ORDER))
+    # Two states in one version; a state that nobody wrote, or a second row beside a living one.
+    broken = lived.isNotNull() & (lived != F.col(states.BEFORE).isNotNull())
+    twice = (F.greatest(states.N_BEFORE, states.N_AFTER) > 1) | broken
     batch = b.materialise(
-        found,
+        found.withColumn(_TWICE, twice),
         shape.keys,
         {
             "events": F.coalesce(F.sum(F.col(states.N_BEFORE) + F.col(states.N_AFTER)), F.lit(0)),
             "unknown": F.coalesce(F.sum(states.UNKNOWN), F.lit(0)),
-            "duplicates": F.count_if(F.greatest(states.N_BEFORE, states.N_AFTER) > 1),
+            "duplicates": F.count_if(_TWICE),
             **{reason: F.count_if(F.col(events.REASON) == reason) for reason in events.INVALID},
             "highest": highest,
         },
@@ -544,7 +644,7 @@ def checked_states(job: Job, found: DataFrame, shape: Shape) -> b.Batch:
     totals = batch.totals
     b.refuse_unknown_types(totals["unknown"], job.source, job.versions)
     if totals["duplicates"]:
-        sample = b.samples(batch.rows, shape.keys, F.greatest(states.N_BEFORE, states.N_AFTER) > 1)
+        sample = b.samples(batch.rows, shape.keys, F.col(_TWICE))
         b.refuse_duplicates(totals["duplicates"], job.source, job.versions, sample)
     events.refuse_invalid(batch, shape, job.options, job.source, job.versions)
     aside = sum(totals[reason] for reason in events.INVALID)
@@ -578,7 +678,7 @@ def first(session: SparkSession, spec: ApplySpec, step: Step) -> Work:
     return Work(
         load.write_step(spec, step, rows, shape),
         counts=job.counts,
-        highest_sequence=_newest(every, shape) if copies else checked.highest,
+        highest_sequence=_newest(job, every, shape) if copies else checked.highest,
         shape=shape,
         truncate_sequences=checked.truncates[-_KEPT_TRUNCATES:],
         inserts=rows,

@@ -32,6 +32,8 @@ _ROWS_PER_FILE = "spark.sql.files.maxRecordsPerFile"
 _DELETION_VECTORS = "spark.databricks.delta.merge.deletionVectors.persistent"
 #: Below this, what a MERGE writes is small whichever way it is written, and looking first would cost more.
 _MANY_ROWS = 10_000
+#: Batches up to so many rows go to every task as a whole.
+_MOST_SENT = 100_000
 #: Of the rows of a target, rewritten by one MERGE.
 _COPY_FROM = 0.5
 
@@ -82,9 +84,14 @@ def tuned(
 ) -> Merge:
     """Return a MERGE that writes whole files anew where deletion vectors would cost more, and no huge files.
 
+    A source of few rows goes to the target's rows: Spark trusts no size of a checkpoint, and would shuffle
+    all keys of the target before it learns that it need not have.
+
     :param changed: rows of its source
     :param rewritten: rows of the target that it updates or deletes, at most
     """
+    if changed <= _MOST_SENT:
+        merge = replace(merge, source=merge.source.hint("broadcast"))
     copies = options.target_properties.get("delta.enableDeletionVectors", "true").lower() == "false"
     if changed < _MANY_ROWS and not copies:
         return merge

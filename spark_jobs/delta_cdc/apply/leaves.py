@@ -118,14 +118,28 @@ def authored(parts: Sequence[Leaf], options: ApplyOptions, state: Column, carrie
     return F.array(*[carried.isNull() | F.coalesce(one, F.lit(False)) for one in named])
 
 
-def names_unknown(shape: Shape, options: ApplyOptions, carried: Column) -> Column:
-    """Tell whether an event names a column that does not exist (``columns_to_update``)."""
+def names_unknown(shape: Shape, options: ApplyOptions, carried: Column, columns: Sequence[str]) -> Column:
+    """Tell whether an event names a column that does not exist (``columns_to_update``).
+
+    :param columns: of the source: one that does not land may be named, too
+    """
     from pyspark.sql import functions as F
 
     if options.columns_to_update is None:
         return F.lit(False)
-    known = [F.lit(name) for name in sorted(_known_names(shape))]
-    named = F.exists(carried, lambda name: name.isNull() | ~F.lower(name).isin(*known))
+    landing = {name.lower() for name in shape.values}
+    others = {name.lower() for name in columns} - landing
+    known = [F.lit(name) for name in sorted(_known_names(shape) | others)]
+    below = [F.lit(f"{name}.") for name in sorted(others)]
+
+    def is_unknown(name: Column) -> Column:
+        lower = F.lower(name)
+        found = lower.isin(*known)
+        for prefix in below:
+            found = found | lower.startswith(prefix)
+        return name.isNull() | ~found
+
+    named = F.exists(carried, is_unknown)
     return F.coalesce(named, F.lit(False))
 
 

@@ -43,7 +43,8 @@ def greater(
     from pyspark.sql import functions as F
 
     if one is None or other is None:
-        return one or other
+        # An empty text is a value.
+        return other if one is None else one
     assert data_type is not None
     values = [from_text(text, data_type) for text in (one, other)]
     found = session.range(1).select(as_text(F.greatest(*values), data_type).alias("greatest")).collect()

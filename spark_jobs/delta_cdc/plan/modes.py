@@ -129,9 +129,6 @@ async def repair(
     first, last = _named(sight, seal)
     if checks.needs_history(request.options):
         first = _in_history(sight, seal, first)
-        if first > seal.watermark:
-            text = f"{canonical_uri(request.target)} was loaded as it is: there is no change to cut it from."
-            return ranges.Nothing(seal.watermark, seal.source_commit_hash, (text,))
     if request.repair_quarantined and await _nothing_in_quarantine(request):
         text = f"Nothing is in quarantine beside {canonical_uri(request.target)}: there is nothing to repair."
         return ranges.Nothing(seal.watermark, seal.source_commit_hash, (text,))
@@ -159,12 +156,13 @@ async def repair(
     )
     by_range = request.repair_keys is None and not request.repair_quarantined
     needs_history = checks.needs_history(request.options)
-    if not (by_range or needs_history):
-        return Work((named,), at, VersionRange(first, last), ())
+    if not (by_range or (needs_history and first <= seal.watermark)):
+        # The source as it is tells it all; also where no change followed the load.
+        return Work((named,), at, VersionRange(min(first, last), last), ())
     read_to = seal.watermark if needs_history else last
     found = await _read(sight, asked, first, read_to, one_by_one=one_by_one)
     if isinstance(found, ranges.Nothing):
-        return found
+        return found if by_range else Work((named,), at, VersionRange(first, last), found.notes)
     made, notes = found
     if needs_history and len(made) > 1:
         raise RangeTooLong(

@@ -1,0 +1,125 @@
+"""Rules of events that one small table shows, each by a case of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from delta_cdc import apply_changes
+from delta_cdc.errors import SequenceNotIncreasing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+    Table = Callable[[str], str]
+
+EVENT = "k int, v string, op string, s long"
+LOG: dict[str, Any] = {
+    "pipeline": "p",
+    "source_kind": "change_log",
+    "keys": ["k"],
+    "sequence_by": "s",
+    "apply_as_deletes": "op = 'D'",
+    "apply_as_truncates": "op = 'T'",
+    "except_column_list": ["op", "s"],
+}
+
+
+def put(spark: SparkSession, table: str, *rows: tuple[Any, ...], schema: str = EVENT) -> None:
+    """Append rows."""
+    spark.createDataFrame(list(rows), schema).write.format("delta").mode("append").save(table)
+
+
+def held(spark: SparkSession, table: str) -> list[tuple[Any, ...]]:
+    """Return all rows, sorted."""
+    return sorted(map(tuple, spark.read.format("delta").load(table).collect()), key=str)
+
+
+def test_a_truncate_acts_whatever_stands_in_its_key(spark: SparkSession, tmp_table: Table) -> None:
+    log, target = tmp_table("log"), tmp_table("target")
+    put(spark, log, (1, "a", "I", 10), (2, "b", "I", 10), (3, "c", "I", 10))
+    apply_changes(spark, log, target, **LOG)
+    # Its key is that of a late event, and of events that are tied.
+    put(spark, log, (1, None, "T", 20), (1, "old", "I", 5), (1, "new", "I", 20), (1, "new", "I", 20))
+    apply_changes(spark, log, target, **LOG)
+    assert held(spark, target) == [(1, "new")]
+
+
+def test_a_tie_takes_out_what_was_applied_before(spark: SparkSession, tmp_table: Table) -> None:
+    log, target = tmp_table("log"), tmp_table("target")
+    asked = LOG | {"on_tie": "quarantine"}
+    put(spark, log, (1, "a", "I", 10), (2, "b", "I", 10))
+    apply_changes(spark, log, target, **asked)
+    put(spark, log, (1, "other", "I", 10))
+    result = apply_changes(spark, log, target, **asked)
+    assert held(spark, target) == [(2, "b")]
+    assert {name: result.counts[name] for name in ("tied", "quarantined", "late")} == {
+        "tied": 1,
+        "quarantined": 2,
+        "late": 1,
+    }
+    # What is mended is replayed; what is not stays in quarantine.
+    put(spark, log, (1, "last", "D", 10), (2, "c", "I", None), (3, "d", "I", 30))
+    apply_changes(spark, log, target, **asked, on_invalid="quarantine")
+    assert held(spark, target) == [(2, "b"), (3, "d")]
+    side = spark.read.format("delta").load(f"{target}__quarantine")
+    asked |= {"on_invalid": "quarantine", "mode": "repair", "repair_quarantined": True}
+    apply_changes(spark, log, target, **asked)
+    side = spark.read.format("delta").load(f"{target}__quarantine")
+    assert [(row["reason"], row["keys"]) for row in side.collect()] == [("null_sequence", '{"k":"2"}')]
+
+
+def test_a_copy_without_rows_that_count_is_a_copy(spark: SparkSession, tmp_table: Table) -> None:
+    copies, target = tmp_table("copies"), tmp_table("target")
+    asked: dict[str, Any] = {
+        "pipeline": "p",
+        "source_kind": "snapshot",
+        "snapshot_version_column": "day",
+        "keys": ["k"],
+        "where": "region = 'EU'",
+        "select": ["k", "v", "day"],
+        "except_column_list": ["day"],
+        "stored_as_scd_type": 2,
+    }
+    schema = "k int, v string, region string, day int"
+    put(spark, copies, (1, "a", "EU", 1), (2, "b", "US", 1), schema=schema)
+    apply_changes(spark, copies, target, **asked)
+    put(spark, copies, (2, "b", "US", 2), schema=schema)
+    apply_changes(spark, copies, target, **asked)
+    put(spark, copies, (1, "a", "EU", 3), schema=schema)
+    apply_changes(spark, copies, target, **asked)
+    assert held(spark, target) == [(1, "a", 1, 2), (1, "a", 3, None)]
+
+
+@pytest.mark.parametrize("case", ["in one range", "in closed history"])
+def test_a_sequence_that_goes_back_is_refused_where_events_are_partial(
+    spark: SparkSession, tmp_table: Table, case: str
+) -> None:
+    source, target = tmp_table("source"), tmp_table("target")
+    asked: dict[str, Any] = {
+        "pipeline": "p",
+        "keys": ["k"],
+        "stored_as_scd_type": 2,
+        "sequence_by": "at",
+        "delete_sequence": "at + 50",
+        "ignore_null_updates": True,
+    }
+    feed = "TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')"
+    spark.sql(f"CREATE TABLE delta.`{source}` (k INT, v STRING, at INT) USING delta {feed}")
+    spark.sql(f"INSERT INTO delta.`{source}` VALUES (1, 'a', 3)")
+    apply_changes(spark, source, target, **asked)
+    if case == "in one range":
+        spark.sql(f"UPDATE delta.`{source}` SET v = 'b', at = 9")
+        spark.sql(f"UPDATE delta.`{source}` SET v = 'c', at = 4")
+    else:
+        spark.sql(f"DELETE FROM delta.`{source}`")
+        apply_changes(spark, source, target, **asked)
+        assert held(spark, target) == [(1, "a", 3, 3, 53)]
+        spark.sql(f"INSERT INTO delta.`{source}` VALUES (1, 'b', 20)")
+    before = held(spark, target)
+    with pytest.raises(SequenceNotIncreasing, match="k = 1"):
+        apply_changes(spark, source, target, **asked)
+    assert held(spark, target) == before
