@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from delta_cdc import checks, gates
 from delta_cdc.changes.feed import COMMIT_VERSION
 from delta_cdc.errors import (
+    ConfigurationDrift,
     InvalidConfiguration,
     RangeNotContiguous,
     RangeTooLong,
@@ -138,7 +139,7 @@ async def repair(
     checks.check_columns(request.options, at.schema_columns, sight.source.uri, seal.watermark)
     named = Step(
         kind="repair",
-        starting_version=first,
+        starting_version=min(first, last),
         ending_version=last,
         seal_number=sight.next_number,
         applied_from=seal.applied_from,
@@ -191,7 +192,7 @@ async def _read(
     arrivals = ranges.arrivals_of(sight)
     commits: tuple[Commit, ...] = await ranges.reader(sight, arrivals)(first, last)
     if not any(commit.changes_data for commit in commits):
-        text = f"No commit in versions {first}-{last} of {sight.source.uri} changes data: no key to repair."
+        text = f"No commit in versions {first}-{last} of {sight.source.uri} changes data."
         return ranges.Nothing(last, commits[-1].sha256, (text,))
     notes = await gates.check_schema(sight.log, commits)
     chosen = ranges.Chosen(commits, await sight.at(last), notes, arrivals)
@@ -240,6 +241,19 @@ async def _nothing_in_quarantine(request: ApplyRequest) -> bool:
     log = DeltaLog(request.quarantine, request.storage_options)
     state = await quarantine.state_of(log)
     return state is None or state.num_files == 0
+
+
+def reload_first(drifted: str) -> ConfigurationDrift:
+    """Build the error for a repair of some keys where other options make all of them be computed again.
+
+    :param drifted: a sentence that says which
+    """
+    return ConfigurationDrift(
+        f"{drifted} A repair of some keys would seal the options that are given now: then no later run would "
+        "find the other keys to be built with others.",
+        remedy='run it with mode "incremental" or "reload" first, which computes all keys again; or set '
+        'on_drift to "accept" to repair these keys alone.',
+    )
 
 
 def nothing_to_repair(request: ApplyRequest) -> InvalidConfiguration:
