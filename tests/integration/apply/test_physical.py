@@ -11,6 +11,7 @@ import pytest
 
 from delta_cdc.apply import batch, from_feed, layout
 from delta_cdc.apply.commit import private_session
+from delta_cdc.apply.merge import Merge
 from delta_cdc.errors import InvalidConfiguration
 from delta_cdc.spec import ApplyOptions
 from tests.support.engine import Flow, actions, commit_info, newest, picked
@@ -189,6 +190,20 @@ def test_what_a_batch_says_of_its_keys(
     rows = spark.sql(f"SELECT CAST(k AS {kind}) AS k FROM VALUES {given} t(k) LIMIT {limit or 9}")
     found = batch.pruning(batch.materialise(rows, ["k"], {batch.CHANGES: F.count("*")}))
     assert [_sorted(text) for text in found] == literals
+
+
+def test_a_small_batch_goes_to_the_rows_of_the_target(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark trusts no size of a checkpoint: left alone, it shuffles all keys of the target to meet few."""
+    monkeypatch.setattr(layout, "_MANY_ROWS", 10**9)
+    session = spark.newSession()
+    session.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
+    merge = Merge("t", session.range(10), ("s.id = t.id",), ())
+    for changed, sent in ((layout._MOST_SENT, True), (layout._MOST_SENT + 1, False)):
+        found = layout.tuned(session, merge, TYPE_1, changed=changed, rewritten=0)
+        plan = found.source.join(session.range(1000), "id")._jdf.queryExecution().sparkPlan().toString()
+        assert ("BroadcastHashJoin" in plan, "SortMergeJoin" in plan) == (sent, not sent), plan
 
 
 def _sorted(condition: str) -> str:
