@@ -169,7 +169,7 @@ def test_a_repair_of_nothing(tables: Tables) -> None:
     built(tables, 6, number=101)
     plan = tables.apply(mode="repair", starting_version=6)
     assert plan.spec is None
-    assert "no key to repair" in plan.notes[-1]
+    assert "No commit in versions 6-6" in plan.notes[-1]
 
 
 def test_a_repair_needs_the_source_as_of_the_watermark(tables: Tables) -> None:
@@ -515,9 +515,18 @@ def test_drift_is_repaired_by_a_reload(tables: Tables) -> None:
     assert [step.kind for step in steps(plan)] == ["reload"], "though nothing is new"
     assert "is accepted" in plan.notes[0]
     assert tables.apply(options=KEYED, on_drift="repair").spec is None, "no drift, no reload"
-    assert steps(tables.apply(options=now, on_drift="repair", mode="repair", repair_keys="true"))[0].kind == (
-        "repair"
-    )
+
+def test_drift_is_not_repaired_by_a_repair_of_some_keys(tables: Tables) -> None:
+    """Its seal would carry the new options, and the reload of all other keys would never come."""
+    built(tables, 5)
+    now = replace(KEYED, where="id > 'a'")
+    some: dict[str, Any] = {"mode": "repair", "repair_keys": "true"}
+    with pytest.raises(ConfigurationDrift, match="now where = id > 'a' is given") as failed:
+        tables.apply(options=now, on_drift="repair", **some)
+    assert "would seal the options that are given now" in failed.value.message
+    assert 'mode "incremental" or "reload" first' in failed.value.remedy
+    for given in ({"options": now, "on_drift": "accept"}, {"on_drift": "repair"}):
+        assert [step.kind for step in steps(tables.apply(**some, **given))] == ["repair"]
 
 
 def test_a_dry_run_is_the_same_plan(tables: Tables) -> None:
