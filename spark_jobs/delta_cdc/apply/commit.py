@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from delta_cdc.watermark import PlannedOn, Seal, app_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from datetime import datetime
 
     from pyspark.sql import SparkSession
 
@@ -124,11 +126,13 @@ def sealed(session: SparkSession, seal: Seal) -> Iterator[None]:
 class Seen:
     """The target as a job finds it.
 
+    :param moment: when its newest version was committed
     :param is_laid_out: whether it has, or ever had, clustering columns, or partitions
     """
 
     table_id: str
     version: int
+    moment: datetime
     is_laid_out: bool
     properties: dict[str, str]
 
@@ -147,13 +151,37 @@ class Seen:
 def look(session: SparkSession, target: str) -> Seen:
     """Return the target as it is now."""
     detail = session.sql(f"DESCRIBE DETAIL {table(target)}").collect()[0]
-    newest = session.sql(f"DESCRIBE HISTORY {table(target)} LIMIT 1").select("version").collect()[0]
+    version, moment = _newest(session, target)
     return Seen(
         table_id=detail["id"],
-        version=newest["version"],
+        version=version,
+        moment=moment,
         is_laid_out=bool(detail["partitionColumns"]) or "clustering" in detail["tableFeatures"],
         properties=dict(detail["properties"]),
     )
+
+
+def _newest(session: SparkSession, target: str) -> tuple[int, datetime]:
+    history = session.sql(f"DESCRIBE HISTORY {table(target)} LIMIT 1")
+    version, moment = history.select("version", "timestamp").collect()[0]
+    return version, moment
+
+
+@contextmanager
+def looking(session: SparkSession, target: str) -> Iterator[Callable[[], Seen]]:
+    """Look at the target while something else is done, which takes Delta a second where its log is unread.
+
+    :return: a function that returns the target as it is when it is called: what was seen holds where the
+        newest version still is the same commit
+    """
+    with ThreadPoolExecutor(1) as pool:
+        early = pool.submit(look, session, target)
+
+        def now() -> Seen:
+            seen = early.result()
+            return seen if _newest(session, target) == (seen.version, seen.moment) else look(session, target)
+
+        yield now
 
 
 def overtaken(session: SparkSession, target: str, planned_on: PlannedOn, now: Seen) -> str | None:

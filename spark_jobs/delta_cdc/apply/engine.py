@@ -15,6 +15,7 @@ from delta_cdc.apply.commit import (
     commit,
     first_line,
     look,
+    looking,
     overtaken,
     private_session,
     refuse_unsafe_log_store,
@@ -117,17 +118,17 @@ def _run_step(session: SparkSession, spec: ApplySpec, step: Step) -> _Done:
     what = _told(spec, step)
     step = replace(step, horizons=_horizons(step))
     log.info("preparing %s", what)
-    work = _prepare(session, spec, step)
-    phases.reached("planned")
-    other = feed.changed_source(session, spec.source_uri, step)
-    if other is not None:
-        return _Done(step, Outcome("stale", message=other), work)
     seen: Seen | None = None
-    if step.planned_on is not None:
-        seen = look(session, spec.target_uri)
-        reason = overtaken(session, spec.target_uri, step.planned_on, seen)
-        if reason is not None:
-            return _Done(step, Outcome("stale", message=reason), work)
+    if step.planned_on is None:
+        work, reason = _prepared(session, spec, step)
+    else:
+        with looking(session, spec.target_uri) as now:
+            work, reason = _prepared(session, spec, step)
+            if reason is None:
+                seen = now()
+                reason = overtaken(session, spec.target_uri, step.planned_on, seen)
+    if reason is not None:
+        return _Done(step, Outcome("stale", message=reason), work)
     seal = _seal(spec, step, work)
     if work.quarantined is not None:
         reason = quarantine.write(session, spec, step, seal, work.quarantined)
@@ -163,6 +164,13 @@ def _horizons(step: Step) -> tuple[tuple[int, str], ...]:
     if step.known_horizons[-1][1] == step.horizons[-1][1]:
         return step.known_horizons
     return (*step.known_horizons, *step.horizons)[-_KEPT_HORIZONS:]
+
+
+def _prepared(session: SparkSession, spec: ApplySpec, step: Step) -> tuple[Work, str | None]:
+    """Prepare a step; also say why it no longer fits its source, or None."""
+    work = _prepare(session, spec, step)
+    phases.reached("planned")
+    return work, feed.changed_source(session, spec.source_uri, step)
 
 
 def _loaded(step: Step) -> int:

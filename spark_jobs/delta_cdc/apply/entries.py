@@ -24,11 +24,14 @@ class Selection:
     """Some keys: those of ``keys``, those that ``predicate`` (Spark SQL) holds for, or all.
 
     :param without: keys that are left out
+    :param small: there are few of ``keys``: they go to the rows. Spark trusts no size of a checkpoint, and
+        would shuffle all rows instead
     """
 
     keys: DataFrame | None = None
     predicate: str | None = None
     without: DataFrame | None = None
+    small: bool = False
 
     @property
     def is_all(self) -> bool:
@@ -42,7 +45,8 @@ class Selection:
         if self.without is not None:
             rows = rows.join(self.without, on=list(shape.keys), how="left_anti")
         if self.keys is not None:
-            return rows.join(self.keys, on=list(shape.keys), how="left_semi")
+            keys = F.broadcast(self.keys) if self.small else self.keys
+            return rows.join(keys, on=list(shape.keys), how="left_semi")
         return rows if self.predicate is None else rows.where(F.expr(self.predicate))
 
 

@@ -21,6 +21,7 @@ from delta_cdc.apply import (
     entries,
     events,
     from_feed,
+    layout,
     leaves,
     load,
     quarantine,
@@ -61,6 +62,8 @@ log = logging.getLogger(__name__)
 
 #: The seal keeps so many truncates; they only tell that the log has some.
 _KEPT_TRUNCATES = 100
+#: More rows than anything is done for.
+_UNKNOWN = 1 << 40
 _BEFORE, _TWICE = f"{PLAN_PREFIX}sequence_before", f"{PLAN_PREFIX}twice"
 _NEW = f"{PLAN_PREFIX}new"
 
@@ -70,6 +73,7 @@ class Job:
     """One step over events: what its parts have in common, and the counts they add to.
 
     :param truncated: there may be truncates in the source
+    :param size: events, where they bound how many rows of the target are affected; else None
     """
 
     session: SparkSession
@@ -77,6 +81,7 @@ class Job:
     step: Step
     options: ApplyOptions
     truncated: bool = False
+    size: int | None = None
     counts: dict[str, int] = field(default_factory=dict)
     aside: list[DataFrame] = field(default_factory=list)
 
@@ -89,6 +94,11 @@ class Job:
     def versions(self) -> str:
         """Return the range, for messages."""
         return f"versions {self.step.starting_version}-{self.step.ending_version}"
+
+    @property
+    def is_small(self) -> bool:
+        """Return whether the affected keys are few."""
+        return self.size is not None and self.size <= layout.MOST_SENT
 
     def count(self, **more: int) -> None:
         """Add counts; zero is left out, but for events."""
@@ -228,6 +238,8 @@ def apply(session: SparkSession, spec: ApplySpec, step: Step) -> Work:
     evolve = schema.check_target(session, spec, schema.target_schema(shape, spec.options))
     pruning = b.pruning(checked.batch)
     job.truncated = job.truncated or bool(checked.truncates)
+    if job.options.source_kind == "change_log" and not checked.truncates:
+        job.size = checked.counts["events"]
     found = checked.events.withColumn(ties.IN_BATCH, F.lit(True))
     if job.options.source_kind == "snapshot":
         highest = _newest(job, every, shape)
@@ -312,7 +324,7 @@ def _by_lateness(
     assert shape.order_type is not None
     late = F.col(states.SEQUENCE) <= from_text(job.step.highest_sequence, shape.order_type)
     keys = found.where(late).select(*[quote(key) for key in shape.keys]).distinct().localCheckpoint()
-    again = cut_again(job, Selection(keys), found, shape, pruning)
+    again = cut_again(job, Selection(keys, small=job.is_small), found, shape, pruning)
     rest = found.join(keys, on=list(shape.keys), how="left_anti")
     if not everything and rest.isEmpty():
         return [again]
@@ -362,7 +374,8 @@ def _in_order(
         if history:
             current = current.where(F.col(difference.FOUND_END).isNull())
         if not everything:
-            current = Selection(of_keys.select(*[quote(key) for key in shape.keys])).of(current, shape)
+            chosen = of_keys.select(*[quote(key) for key in shape.keys])
+            current = Selection(chosen, small=job.is_small).of(current, shape)
         elif without is not None:
             current = current.join(without, on=list(shape.keys), how="left_anti")
         of_keys = entries.of_target(current, of_keys, shape).unionByName(of_keys)
@@ -496,13 +509,22 @@ def merged(job: Job, made: Sequence[Cut], shape: Shape, pruning: Sequence[str], 
         rows = rows.unionByName(other.rows)
     target = job.spec.target_uri
     if job.options.stored_as_scd_type == 2:
-        return difference.merge_history(target, rows, shape, job.options, pruning, evolve=evolve)
+        merge = difference.merge_history(target, rows, shape, job.options, pruning, evolve=evolve)
+        return _tuned(job, merge)
     compared = all(one.compared for one in made)
     lazy = any(one.lazy for one in made)
     known = job.session.read.format("delta").load(target).schema
-    return difference.merge_states(
+    merge = difference.merge_states(
         target, rows, shape, job.options, pruning, known=known, compared=compared, lazy=lazy, evolve=evolve
     )
+    return _tuned(job, merge)
+
+
+def _tuned(job: Job, merge: Merge) -> Merge:
+    """Return the MERGE with what its size asks for: an event changes three rows of history at most."""
+    rewritten = 0 if job.size is None else job.size
+    changed = _UNKNOWN if job.size is None else 3 * job.size
+    return layout.tuned(job.session, merge, job.options, changed=changed, rewritten=rewritten)
 
 
 # -- states whose events carry some of the columns ------------------------------------------------
@@ -523,7 +545,9 @@ def apply_states(session: SparkSession, spec: ApplySpec, step: Step) -> Work:
     history = job.options.stored_as_scd_type == 2
     if history:
         current = current.where(F.col(difference.FOUND_END).isNull())
-    current = Selection(of_keys.select(*[quote(key) for key in shape.keys])).of(current, shape)
+    job.size = batch.totals["events"]
+    chosen = of_keys.select(*[quote(key) for key in shape.keys])
+    current = Selection(chosen, small=job.is_small).of(current, shape)
     if not history:
         current = _known_before(current, valid, shape)
     whole = entries.of_target(current, of_keys, shape).unionByName(of_keys)

@@ -33,7 +33,7 @@ _DELETION_VECTORS = "spark.databricks.delta.merge.deletionVectors.persistent"
 #: Below this, what a MERGE writes is small whichever way it is written, and looking first would cost more.
 _MANY_ROWS = 10_000
 #: Batches up to so many rows go to every task as a whole.
-_MOST_SENT = 100_000
+MOST_SENT = 100_000
 #: Of the rows of a target, rewritten by one MERGE.
 _COPY_FROM = 0.5
 
@@ -90,7 +90,7 @@ def tuned(
     :param changed: rows of its source
     :param rewritten: rows of the target that it updates or deletes, at most
     """
-    if changed <= _MOST_SENT:
+    if changed <= MOST_SENT:
         merge = replace(merge, source=merge.source.hint("broadcast"))
     copies = options.target_properties.get("delta.enableDeletionVectors", "true").lower() == "false"
     if changed < _MANY_ROWS and not copies:

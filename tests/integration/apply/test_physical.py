@@ -200,7 +200,7 @@ def test_a_small_batch_goes_to_the_rows_of_the_target(
     session = spark.newSession()
     session.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
     merge = Merge("t", session.range(10), ("s.id = t.id",), ())
-    for changed, sent in ((layout._MOST_SENT, True), (layout._MOST_SENT + 1, False)):
+    for changed, sent in ((layout.MOST_SENT, True), (layout.MOST_SENT + 1, False)):
         found = layout.tuned(session, merge, TYPE_1, changed=changed, rewritten=0)
         plan = found.source.join(session.range(1000), "id")._jdf.queryExecution().sparkPlan().toString()
         assert ("BroadcastHashJoin" in plan, "SortMergeJoin" in plan) == (sent, not sent), plan
