@@ -6,6 +6,7 @@ end with the same rows, in every round. Arms take turns in one warm Spark sessio
     python benchmarks/apply.py                        # all cells: the better part of an hour
     python benchmarks/apply.py --quick                # does it run?
     python benchmarks/apply.py --only scd2-1e6-1e4-uniform-updates
+    python benchmarks/apply.py --prepare              # make the tables, to measure later
     python benchmarks/apply.py --copies               # do hard links, of which targets are made, bias a run?
 
 A cell's figures are kept in a JSON file as soon as it is done; a run that is started again goes on with the
@@ -32,7 +33,7 @@ from typing import TYPE_CHECKING, Any
 
 from apply_arms import WAYS, find_peers
 from apply_cells import CELLS, TINY
-from apply_report import Report
+from apply_report import Report, published
 from apply_tables import COLUMNS, END, START, Disturbed, Workshop, files, linked, written
 from arms import Arm, Disagreement, race, ratio
 
@@ -210,6 +211,20 @@ def measure(cells: Sequence[Cell], report: Report, folder: Path, *, repeats: int
         session.stop()
 
 
+def prepare(cells: Sequence[Cell], folder: Path) -> None:
+    """Make all tables that cells need."""
+    session = embedded_session("apply", **{"spark.driver.memory": "6g"})
+    try:
+        shop = Workshop(session, folder)
+        for cell in cells:
+            shop.source(cell)
+            for layout in {way.layout for way in WAYS if way.cannot(cell) is None}:
+                shop.target(cell, layout)
+            print(f"{cell.name}: ready", file=sys.stderr, flush=True)
+    finally:
+        session.stop()
+
+
 def quick() -> None:
     """Run the smallest cell once."""
     with tempfile.TemporaryDirectory() as folder:
@@ -232,7 +247,8 @@ def main() -> int:
     parser.add_argument("--warm-ups", type=int, default=1, help="rounds before them, %(default)s")
     parser.add_argument("--folder", type=Path, default=default, help="where tables are kept, %(default)s")
     parser.add_argument("--results", type=Path, help="JSON file of figures; results.json in the folder")
-    parser.add_argument("--markdown", type=Path, help="where the tables go as well; results.md beside it")
+    parser.add_argument("--markdown", type=Path, help="page for the tables, between its marks if it has any")
+    parser.add_argument("--prepare", action="store_true", help="only make the tables")
     parser.add_argument("--copies", action="store_true", help="only compare links with copies")
     asked = parser.parse_args()
     try:
@@ -257,10 +273,13 @@ def _run(asked: argparse.Namespace, cells: Sequence[Cell]) -> None:
     results = asked.results or folder / "results.json"
     report = Report(results)
     missing = [cell for cell in cells if asked.again or not report.has(cell)]
+    if asked.prepare:
+        prepare(cells, folder)
+        return
     if missing:
         measure(missing, report, folder, repeats=asked.repeats, warm_ups=asked.warm_ups)
     text = report.markdown(CELLS)
-    (asked.markdown or results.with_suffix(".md")).write_text(text)
+    published(asked.markdown or results.with_suffix(".md"), text)
     print(text)
 
 

@@ -23,6 +23,21 @@ FLOOR, FACTOR = 64 * 1024, 8
 _FEW_IN_MANY = (10**7, 10**2)
 
 
+#: Where figures stand in a page.
+BEGIN, END = (f"<!-- figures of benchmarks/apply.py: {word} -->" for word in ("begin", "end"))
+
+
+def published(page: Path, text: str) -> None:
+    """Put figures into a page: between its marks where it has them, else they are all of it."""
+    old = page.read_text() if page.is_file() else ""
+    before, begin, rest = old.partition(BEGIN)
+    if not begin:
+        page.write_text(text)
+        return
+    _, end, after = rest.partition(END)
+    page.write_text(f"{before}{begin}\n{text}{end or END}{after}")
+
+
 class Report:
     """Figures by cell, in a file that is written anew with every cell."""
 
