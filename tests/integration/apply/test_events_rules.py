@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from delta_cdc import apply_changes
-from delta_cdc.errors import SequenceNotIncreasing
+from delta_cdc.errors import ConfigurationDrift, InvalidEvent, KeyNotUnique, SequenceNotIncreasing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -123,3 +123,78 @@ def test_a_sequence_that_goes_back_is_refused_where_events_are_partial(
     with pytest.raises(SequenceNotIncreasing, match="k = 1"):
         apply_changes(spark, source, target, **asked)
     assert held(spark, target) == before
+
+
+def test_a_column_that_comes_later_is_added(spark: SparkSession, tmp_table: Table) -> None:
+    log, target = tmp_table("log"), tmp_table("target")
+    asked = {**LOG, "apply_as_deletes": None, "apply_as_truncates": None, "except_column_list": ["s"]}
+    put(spark, log, (1, (1,), 10), (2, (2,), 10), schema="k int, st struct<a int>, s long")
+    apply_changes(spark, log, target, **asked)
+    rows = [(1, (1, None), 20, None), (2, (2, 5), 20, "new"), (3, None, 20, None)]
+    frame = spark.createDataFrame(rows, "k int, st struct<a int, b int>, s long, w string")
+    frame.write.format("delta").mode("append").option("mergeSchema", "true").save(log)
+    apply_changes(spark, log, target, **asked)
+    assert held(spark, target) == [(1, (1, None), None), (2, (2, 5), "new"), (3, None, None)]
+
+
+def test_a_sequence_of_another_type_is_drift(spark: SparkSession, tmp_table: Table) -> None:
+    log, target = tmp_table("log"), tmp_table("target")
+    put(spark, log, (1, "a", "I", 100))
+    apply_changes(spark, log, target, **LOG)
+    put(spark, log, (1, "b", "I", 99))
+    with pytest.raises(ConfigurationDrift, match=r"type bigint.*gives string"):
+        apply_changes(spark, log, target, **LOG | {"sequence_by": "CAST(s AS STRING)"})
+    assert held(spark, target) == [(1, "a")]
+
+
+def test_what_an_event_carries_may_not_land(spark: SparkSession, tmp_table: Table) -> None:
+    log, target = tmp_table("log"), tmp_table("target")
+    schema = "k int, v string, n int, note string, s long, cols array<string>"
+    asked = {**LOG, "apply_as_deletes": None, "apply_as_truncates": None, "columns_to_update": "cols"}
+    asked["except_column_list"] = ["note", "s"]
+    put(spark, log, (1, "a", 1, "x", 10, None), (1, None, 2, "y", 20, ["n", "NOTE"]), schema=schema)
+    apply_changes(spark, log, target, **asked)
+    assert held(spark, target) == [(1, "a", 2)]
+    put(spark, log, (1, None, 3, "y", 30, ["n", "nothing"]), schema=schema)
+    with pytest.raises(InvalidEvent, match="k = 1"):
+        apply_changes(spark, log, target, **asked)
+
+
+def test_history_before_the_oldest_copy_stands(spark: SparkSession, tmp_table: Table) -> None:
+    copies, target = tmp_table("copies"), tmp_table("target")
+    asked: dict[str, Any] = {
+        "pipeline": "p",
+        "source_kind": "snapshot",
+        "snapshot_version_column": "day",
+        "keys": ["k"],
+        "except_column_list": ["day"],
+        "stored_as_scd_type": 2,
+    }
+    for day, rows in enumerate(
+        [[(1, "a"), (2, "x"), (4, "g")], [(1, "b"), (2, "x")], [(1, "b"), (3, "n")]], 1
+    ):
+        put(spark, copies, *[(*row, day) for row in rows], schema="k int, v string, day int")
+        apply_changes(spark, copies, target, **asked)
+    right = held(spark, target)
+    assert right == [(1, "a", 1, 2), (1, "b", 2, None), (2, "x", 1, 3), (3, "n", 3, None), (4, "g", 1, 2)]
+    spark.sql(f"DELETE FROM delta.`{copies}` WHERE day < 3")
+    apply_changes(spark, copies, target, mode="reload", **asked)
+    assert held(spark, target) == right
+
+
+def test_keys_that_two_rows_share_are_refused_where_events_are_partial(
+    spark: SparkSession, tmp_table: Table
+) -> None:
+    source, target = tmp_table("source"), tmp_table("target")
+    feed = "TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')"
+    spark.sql(f"CREATE TABLE delta.`{source}` (k INT, v STRING) USING delta {feed}")
+    spark.sql(f"INSERT INTO delta.`{source}` VALUES (1, 'a')")
+    asked: dict[str, Any] = {"pipeline": "p", "keys": ["k"], "ignore_null_updates": True}
+    apply_changes(spark, source, target, **asked)
+    spark.sql(f"INSERT INTO delta.`{source}` VALUES (1, 'second')")
+    with pytest.raises(KeyNotUnique):
+        apply_changes(spark, source, target, **asked)
+    spark.sql(f"DELETE FROM delta.`{source}` WHERE v = 'second'")
+    with pytest.raises(KeyNotUnique):
+        apply_changes(spark, source, target, **asked)
+    assert held(spark, target) == [(1, "a")]
