@@ -663,9 +663,14 @@ class _Run(ABC, Generic[_Request, _Spec, _Result]):
     def pinned(self, key: str) -> _Pin:
         return _Pin.read(self.pins.get(key))
 
+    def pinned_end(self, key: str) -> int | None:
+        """Return where an earlier try of the same work ended; that of other work bounds nothing."""
+        pin = self.pinned(key)
+        return pin.ending_version if pin.asked == self.asked() else None
+
     def memory(self) -> Memory:
         return Memory(
-            end=lambda key: self.pinned(key).ending_version,
+            end=self.pinned_end,
             number=lambda key: self.pinned(key).seal_number,
             mirror=self.mirror,
         )

@@ -562,6 +562,27 @@ def test_a_long_repair_of_which_a_part_is_there_is_done_again(
     assert result.versions == VersionRange(1, 3)
 
 
+def test_a_repair_that_failed_bounds_nothing_but_its_own_retry(world: World) -> None:
+    """The same task, cleared to go on with what is new."""
+
+    def dies(spec: ApplySpec) -> JobResult:
+        raise Boom
+
+    asked = {"mode": "reload", "ending_version": 4}
+    for mode in (asked, {"mode": "repair", "repair_keys": "id = 1"}):
+        with pytest.raises(Boom):
+            world.unpublished(dies, **mode)
+    result = world.unpublished()
+    assert (result.applied, result.versions) == (True, VersionRange(4, 5))
+    world.source.append()
+    assert world.unpublished(never).versions == VersionRange(4, 5), "its own end stands"
+    world.next_run()
+    with pytest.raises(Boom):
+        world.unpublished(dies)
+    world.source.append()
+    assert world.unpublished(mode="reload").versions == VersionRange(7, 7), "nor does that of an apply"
+
+
 def test_a_reload_publishes_where_it_brought_the_target_to(world: World) -> None:
     result = world.apply(mode="reload")
     assert (result.applied, result.versions, result.watermark) == (

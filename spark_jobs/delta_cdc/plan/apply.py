@@ -63,6 +63,8 @@ async def plan_apply_async(request: ApplyRequest, memory: Memory | None = None) 
     if seal is None:
         return await _first(request, sight)
     if request.mode == "repair":
+        if drifted and request.on_drift == "repair":
+            raise modes.reload_first(request, seal)
         return await _repair(request, sight, seal)
     if request.mode == "reload" or (drifted and request.on_drift == "repair"):
         return await _reload(request, sight, seal)

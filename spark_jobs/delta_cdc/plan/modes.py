@@ -243,14 +243,12 @@ async def _nothing_in_quarantine(request: ApplyRequest) -> bool:
     return state is None or state.num_files == 0
 
 
-def reload_first(drifted: str) -> ConfigurationDrift:
-    """Build the error for a repair of some keys where other options make all of them be computed again.
-
-    :param drifted: a sentence that says which
-    """
+def reload_first(request: ApplyRequest, seal: Seal) -> ConfigurationDrift:
+    """Build the error for a repair of some keys where other options make all of them be computed again."""
+    found = checks.drifts(seal, request.options, canonical_uri(request.target))
     return ConfigurationDrift(
-        f"{drifted} A repair of some keys would seal the options that are given now: then no later run would "
-        "find the other keys to be built with others.",
+        f"{found[0].text} A repair of some keys would seal the options that are given now: then no later run "
+        "would find the other keys to be built with others.",
         remedy='run it with mode "incremental" or "reload" first, which computes all keys again; or set '
         'on_drift to "accept" to repair these keys alone.',
     )

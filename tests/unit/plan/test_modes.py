@@ -516,6 +516,7 @@ def test_drift_is_repaired_by_a_reload(tables: Tables) -> None:
     assert "is accepted" in plan.notes[0]
     assert tables.apply(options=KEYED, on_drift="repair").spec is None, "no drift, no reload"
 
+
 def test_drift_is_not_repaired_by_a_repair_of_some_keys(tables: Tables) -> None:
     """Its seal would carry the new options, and the reload of all other keys would never come."""
     built(tables, 5)
