@@ -136,7 +136,8 @@ def named(error: Exception, place: str) -> DeltaCdcError:
         return KeyNotUnique(
             f"{place}: the source inserts a key that the target already has (for instance {key}).",
             remedy="two rows of the source share a key: add columns to keys until a row is unique, or remove "
-            "the duplicate; a row put into the target by hand under this key has to go, too.",
+            "the duplicate; a row put into the target by hand under this key has to go, too. After an "
+            "accepted change of where, run once with mode='reload'.",
         )
     for classes, cls, remedy in _KNOWN:
         if any(name in text for name in classes):

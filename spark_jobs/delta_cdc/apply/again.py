@@ -193,7 +193,9 @@ def _compared(job: Job, selection: Selection) -> tuple[Cut, str | None]:
     whole = whole.unionByName(entries.of_events(deletes, shape, feed.ORDER))
     whole = cut.inherited(whole, shape, options)
     if history:
-        made = difference.against_base(cut.runs(whole, shape), shape, growing=True)
+        dated = {*options.sequences, options.delete_sequence or feed.COMMIT_VERSION}
+        by_commit = dated <= {feed.COMMIT_VERSION, feed.COMMIT_TIMESTAMP}
+        made = difference.against_base(cut.runs(whole, shape), shape, growing=True, in_place=by_commit)
     else:
         made = difference.operations(cut.last_states(whole, shape), shape, options, compared=True)
     highest = None

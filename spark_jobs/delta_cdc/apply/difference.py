@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from delta_cdc import sql
 from delta_cdc.apply.cut import BASE, DELETED, END, FOUND_DELETED, START
 from delta_cdc.apply.merge import Clause, Merge
+from delta_cdc.apply.schema import lacking
 from delta_cdc.changes import states
 from delta_cdc.changes.equality import comparable_sql, same
 from delta_cdc.changes.queries import raised
@@ -177,7 +178,7 @@ def _same(shape: Shape, known: StructType, *, soft: bool) -> str:
         if name in shape.keys:
             continue
         found = types.get(name.lower())
-        if found != shape.schema[name].dataType:
+        if found is None or lacking(found, shape.schema[name].dataType, name) != []:
             unset = [sql.column(alias, name) for alias in ("s" if found is None else "st")]
             parts.append(" AND ".join(f"{side} IS NULL" for side in unset))
             continue
@@ -189,12 +190,13 @@ def _same(shape: Shape, known: StructType, *, soft: bool) -> str:
 
 
 # -- type 2 -------------------------------------------------------------------------------------
-def against_base(runs: DataFrame, shape: Shape, *, growing: bool = False) -> DataFrame:
+def against_base(runs: DataFrame, shape: Shape, *, growing: bool = False, in_place: bool = True) -> DataFrame:
     """Say what becomes of the runs of keys whose open row, if any, is the base of their entries.
 
     :param runs: :func:`delta_cdc.apply.cut.runs`
-    :param growing: the sequence must not lie below the start of the open row; else Spark raises
+    :param growing: the sequence must lie above the start of the open row; else Spark raises
         :class:`~delta_cdc.errors.SequenceNotIncreasing` where it evaluates the rows
+    :param in_place: at that start, an event takes the row's place all the same: it is the same event
     :return: keys, start, end, values (flat), operation; nothing for a row that stays as it is
     """
     from pyspark.sql import Window
@@ -211,8 +213,8 @@ def against_base(runs: DataFrame, shape: Shape, *, growing: bool = False) -> Dat
     narrow = raised(SequenceNotIncreasing, [told]) if growing else F.lit(DELETE)
     operation = (
         F.when(base.isNull(), F.when(F.col(_REPLACED), UPDATE).otherwise(INSERT))
-        .when(F.col(_REPLACED), nothing)
-        .when(end == F.col(START), DELETE)
+        .when(F.lit(in_place) & F.col(_REPLACED), nothing)
+        .when(F.lit(in_place) & (end == F.col(START)), DELETE)
         .when(end.isNotNull() & ~(F.col(START) < end), narrow)
         .when(~unchanged, UPDATE)
     )

@@ -36,7 +36,6 @@ from delta_cdc.apply.work import Work
 from delta_cdc.changes import feed, states
 from delta_cdc.changes import rows as captured
 from delta_cdc.changes.equality import balanced, comparable
-from delta_cdc.changes.queries import raised
 from delta_cdc.errors import (
     ConfigurationDrift,
     InvalidConfiguration,
@@ -524,7 +523,8 @@ def _tuned(job: Job, merge: Merge) -> Merge:
     """Return the MERGE with what its size asks for: an event changes three rows of history at most."""
     rewritten = 0 if job.size is None else job.size
     changed = _UNKNOWN if job.size is None else 3 * job.size
-    return layout.tuned(job.session, merge, job.options, changed=changed, rewritten=rewritten)
+    size = sum(segment.size for segment in job.step.segments)
+    return layout.tuned(job.session, merge, job.options, changed=changed, rewritten=rewritten, size=size)
 
 
 # -- states whose events carry some of the columns ------------------------------------------------
@@ -553,7 +553,7 @@ def apply_states(session: SparkSession, spec: ApplySpec, step: Step) -> Work:
     whole = entries.of_target(current, of_keys, shape).unionByName(of_keys)
     whole = cut.inherited(whole, shape, job.options)
     if history:
-        rows = difference.against_base(cut.runs(whole, shape), shape, growing=True)
+        rows = difference.against_base(cut.runs(whole, shape), shape, growing=True, in_place=False)
     else:
         rows = difference.operations(cut.last_states(whole, shape), shape, job.options, compared=True)
     merge = merged(job, [Cut(rows, compared=True)], shape, pruning, evolve=evolve)
@@ -570,7 +570,8 @@ def _known_before(current: DataFrame, valid: DataFrame, shape: Shape) -> DataFra
     lives = F.lit(True)
     if cut.FOUND_DELETED in current.columns:
         lives = ~F.col(cut.FOUND_DELETED)
-    error = raised(KeyNotUnique, ["the source inserts a key that the target already has."])
+    told = F.concat(F.lit(b.DUPLICATE_MARK), keys[0].cast("string"))
+    error = F.raise_error(told)
     state = F.when(F.col(_NEW) & lives, error).otherwise(F.col(difference.FOUND))
     return found.withColumn(difference.FOUND, state).drop(_NEW)
 

@@ -92,8 +92,11 @@ def _merge(
         kept = ["events", "opened", "closed", "updated"]
     log.debug("%s", statement.statement)
     totals = batch.totals
+    # A staged batch was read by another job.
+    size = sum(segment.size for segment in step.segments) if step.staging is None else None
+    rewritten = totals["rewritten"]
     statement = layout.tuned(
-        session, statement, options, changed=totals["changes"], rewritten=totals["rewritten"]
+        session, statement, options, changed=totals["changes"], rewritten=rewritten, size=size
     )
     counts = {name: totals[name] for name in kept}
     return Work(lambda: statement.run(session), counts, highest, shape, merge=statement)

@@ -34,6 +34,8 @@ _DELETION_VECTORS = "spark.databricks.delta.merge.deletionVectors.persistent"
 _MANY_ROWS = 10_000
 #: Batches up to so many rows go to every task as a whole.
 MOST_SENT = 100_000
+#: And so many bytes, by the source's log, where they are compressed: a driver with little memory holds them.
+_MOST_BYTES = 8 * 1024**2
 #: Of the rows of a target, rewritten by one MERGE.
 _COPY_FROM = 0.5
 
@@ -80,7 +82,13 @@ def rows_per_file(like: Extent, options: ApplyOptions) -> int | None:
 
 
 def tuned(
-    session: SparkSession, merge: Merge, options: ApplyOptions, *, changed: int, rewritten: int
+    session: SparkSession,
+    merge: Merge,
+    options: ApplyOptions,
+    *,
+    changed: int,
+    rewritten: int,
+    size: int | None,
 ) -> Merge:
     """Return a MERGE that writes whole files anew where deletion vectors would cost more, and no huge files.
 
@@ -89,8 +97,9 @@ def tuned(
 
     :param changed: rows of its source
     :param rewritten: rows of the target that it updates or deletes, at most
+    :param size: bytes that were read for it, by the source's log; None where that is not known
     """
-    if changed <= MOST_SENT:
+    if changed <= MOST_SENT and size is not None and size <= _MOST_BYTES:
         merge = replace(merge, source=merge.source.hint("broadcast"))
     copies = options.target_properties.get("delta.enableDeletionVectors", "true").lower() == "false"
     if changed < _MANY_ROWS and not copies:

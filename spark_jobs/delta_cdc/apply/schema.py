@@ -25,7 +25,7 @@ def target_schema(shape: Shape, options: ApplyOptions) -> StructType:
     return T.StructType([*shape.schema.fields, *added])
 
 
-def _lacking(found: DataType, wanted: DataType, path: str) -> list[str] | None:
+def lacking(found: DataType, wanted: DataType, path: str) -> list[str] | None:
     """Return the nested fields that ``found`` lacks of ``wanted``; None where it cannot take its values.
 
     Whether parts may be NULL is left out: Delta stores and enforces that for itself.
@@ -51,7 +51,7 @@ def _lacking(found: DataType, wanted: DataType, path: str) -> list[str] | None:
     else:
         return [] if found == wanted else None
     for one, other, where in pairs:
-        inner = _lacking(one, other, where)
+        inner = lacking(one, other, where)
         if inner is None:
             return None
         new += inner
@@ -73,7 +73,7 @@ def check_target(session: SparkSession, spec: ApplySpec, wanted: StructType) -> 
         if found is None:
             continue
         ours = field.name.lower() in history
-        nested = _lacking(found.dataType, field.dataType, field.name)
+        nested = lacking(found.dataType, field.dataType, field.name)
         # A sequence of more parts orders otherwise than the history that is there.
         if nested is not None and not (ours and nested):
             new += nested

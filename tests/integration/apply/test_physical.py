@@ -200,8 +200,14 @@ def test_a_small_batch_goes_to_the_rows_of_the_target(
     session = spark.newSession()
     session.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
     merge = Merge("t", session.range(10), ("s.id = t.id",), ())
-    for changed, sent in ((layout.MOST_SENT, True), (layout.MOST_SENT + 1, False)):
-        found = layout.tuned(session, merge, TYPE_1, changed=changed, rewritten=0)
+    cases = (
+        (layout.MOST_SENT, 1024, True),
+        (layout.MOST_SENT + 1, 1024, False),
+        (10, 1024**3, False),
+        (10, None, False),
+    )
+    for changed, size, sent in cases:
+        found = layout.tuned(session, merge, TYPE_1, changed=changed, rewritten=0, size=size)
         plan = found.source.join(session.range(1000), "id")._jdf.queryExecution().sparkPlan().toString()
         assert ("BroadcastHashJoin" in plan, "SortMergeJoin" in plan) == (sent, not sent), plan
 
