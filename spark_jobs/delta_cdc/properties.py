@@ -26,6 +26,10 @@ def feed_on(properties: Mapping[str, str]) -> bool:
 
 def row_id_column(properties: Mapping[str, str]) -> str | None:
     """Return where a table's files keep row ids; None where not all of its rows have one."""
+    return properties.get(_ROW_IDS) if tracks_rows(properties) else None
+
+
+def tracks_rows(properties: Mapping[str, str]) -> bool:
+    """Tell from a table's properties whether each row knows the version that it came with."""
     on = properties.get(ROW_TRACKING, "").lower() == "true"
-    suspended = properties.get(_SUSPENDED, "").lower() == "true"
-    return properties.get(_ROW_IDS) if on and not suspended else None
+    return on and properties.get(_SUSPENDED, "").lower() != "true"

@@ -17,7 +17,7 @@ from delta_cdc.errors import (
 )
 from delta_cdc.log.store import canonical_uri, spark_uri
 from delta_cdc.log.table import DeltaLog, run_sync
-from delta_cdc.plan import modes, quarantine, ranges
+from delta_cdc.plan import events, modes, quarantine, ranges
 from delta_cdc.plan.ranges import load_step
 from delta_cdc.plan.request import ApplyRequest, Memory
 from delta_cdc.plan.result import Plan
@@ -155,13 +155,18 @@ async def _from_watermark(request: ApplyRequest, sight: Sight, seal: Seal) -> Pl
     if not isinstance(chosen, ranges.Chosen):
         return await _seal_alone(request, sight, seal, chosen)
     made, said = await _steps(request, sight, chosen, sight.next_number, seal.applied_from)
+    known = events.since(seal.horizons, chosen.tracked_from)
+    # Where another pipeline's state is taken over first, the engine takes them from there.
+    before = tuple(replace(step, known_horizons=known) for step in sight.before)
+    sight = replace(sight, before=before)
     first = replace(
         made[0],
         planned_on=sight.planned_on,
         highest_sequence=seal.highest_sequence,
         truncate_sequences=seal.truncate_sequences,
-        known_horizons=seal.horizons,
+        known_horizons=known,
         loaded_version=seal.loaded_version,
+        configuration=seal.configuration,
     )
     notes = (*chosen.notes, *said)
     return _planned(request, sight, chosen.at_end, (first, *made[1:]), notes, chosen.versions)
@@ -262,6 +267,7 @@ async def _seal_alone(request: ApplyRequest, sight: Sight, seal: Seal, found: No
         seal_number=sight.next_number,
         source_commit_hash=found.source_commit_hash,
         planned_on=sight.planned_on,
+        known_horizons=events.since(seal.horizons, found.tracked_from),
     )
     return _planned(request, sight, sight.source, (step,), (*found.notes, *notes, due), None)
 
@@ -396,5 +402,6 @@ async def _from_staging(request: ApplyRequest, sight: Sight, uri: str) -> Plan:
         highest_sequence=seal.highest_sequence if seal is not None else None,
         truncate_sequences=seal.truncate_sequences if seal is not None else (),
         loaded_version=seal.loaded_version if seal is not None else -1,
+        configuration=seal.configuration if seal is not None else {},
     )
     return _planned(request, sight, at, (step,), (), VersionRange(step.starting_version, ending))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from delta_cdc import gates
 from delta_cdc.errors import LogGap, NotAppendOnly, VersionsExpired
-from delta_cdc.properties import LATENESS_HORIZON
+from delta_cdc.properties import LATENESS_HORIZON, tracks_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,13 +27,15 @@ class Arrivals:
     :param newest: the table's newest state
     :param left_out: versions that only delete behind the horizon
     :param horizons: version that brings events -> the lateness horizon that was in effect when they arrived
+    :param tracked_from: versions that turned row tracking on. No event from before knows when it really came
     """
 
     log: DeltaLog
     newest: TableState
     left_out: set[int] = field(default_factory=set)
     horizons: dict[int, str] = field(default_factory=dict)
-    _horizon: str | None = None
+    tracked_from: set[int] = field(default_factory=set)
+    _configuration: Mapping[str, str] = field(default_factory=dict)
     _next: int | None = None
 
     async def read(self, starting: int, ending: int) -> tuple[Commit, ...]:
@@ -45,14 +47,16 @@ class Arrivals:
         """
         commits = await gates.read_range(self.log, starting, ending)
         if self._next != starting:
-            self._horizon = await self._before(commits)
+            self._configuration = await _before(self.log, self.newest, commits)
         self._next = ending + 1
         return tuple(self._seen(commit) for commit in commits)
 
     def _seen(self, commit: Commit) -> Commit:
-        before = self._horizon
+        before = self._configuration.get(LATENESS_HORIZON)
         if commit.metadata is not None:
-            self._horizon = commit.metadata.configuration.get(LATENESS_HORIZON)
+            if _begins_to_track(self._configuration, commit):
+                self.tracked_from.add(commit.version)
+            self._configuration = commit.metadata.configuration
         if not commit.changes_data:
             return commit
         if commit.n_data_removes:
@@ -64,20 +68,24 @@ class Arrivals:
             self.horizons[commit.version] = before
         return commit
 
-    async def _before(self, commits: tuple[Commit, ...]) -> str | None:
-        """Return the horizon in effect before the first of some commits."""
-        if all(commit.metadata is None for commit in commits):
-            last = commits[-1].version
-            if last == self.newest.version:
-                return self.newest.configuration.get(LATENESS_HORIZON)
-        first = commits[0].version
-        if first == 0:
-            return None
-        try:
-            return (await self.log.snapshot(first - 1)).configuration.get(LATENESS_HORIZON)
-        except (VersionsExpired, LogGap):
-            # What it was cannot be known any more; a horizon only ever comes, and rises.
-            return self.newest.configuration.get(LATENESS_HORIZON)
+
+async def _before(log: DeltaLog, newest: TableState, commits: tuple[Commit, ...]) -> Mapping[str, str]:
+    """Return the table's properties before the first of some commits."""
+    if commits[-1].version == newest.version and all(commit.metadata is None for commit in commits):
+        return newest.configuration
+    first = commits[0].version
+    if first == 0:
+        return {}
+    try:
+        return (await log.snapshot(first - 1)).configuration
+    except (VersionsExpired, LogGap):
+        # What they were cannot be known any more; a horizon only ever comes, and rises.
+        return newest.configuration
+
+
+def _begins_to_track(before: Mapping[str, str], commit: Commit) -> bool:
+    after = commit.metadata
+    return after is not None and tracks_rows(after.configuration) and not tracks_rows(before)
 
 
 def _changed(uri: str, commit: Commit, *, maintained: bool) -> NotAppendOnly:
@@ -93,6 +101,41 @@ def _changed(uri: str, commit: Commit, *, maintained: bool) -> NotAppendOnly:
     )
 
 
+# -- row tracking -------------------------------------------------------------------------------
+async def tracked_from(log: DeltaLog, newest: TableState, starting: int, ending: int) -> int | None:
+    """Return the last version of a range that turned row tracking on; -1 is none, None is unknown."""
+    if starting > ending:
+        return -1
+    try:
+        commits = await gates.read_range(log, starting, ending)
+    except (VersionsExpired, LogGap):
+        return None
+    before, found = await _before(log, newest, commits), -1
+    for commit in commits:
+        if _begins_to_track(before, commit):
+            found = commit.version
+        if commit.metadata is not None:
+            before = commit.metadata.configuration
+    return found
+
+
+def since(horizons: tuple[tuple[int, str], ...], version: int) -> tuple[tuple[int, str], ...]:
+    """Return horizons that count from a version on: to row tracking, all that was there came just then."""
+    return tuple((max(began, version), text) for began, text in horizons)
+
+
+def until_tracked(commits: tuple[Commit, ...], arrivals: Arrivals) -> tuple[Commit, ...]:
+    """End a range before the version that turned row tracking on, if events came under a horizon before it.
+
+    Those are held to the horizon as it was, and those behind it to the one that counts from there.
+    """
+    first = commits[0].version
+    early = [version for version in arrivals.horizons if version >= first]
+    ends = [version for version in arrivals.tracked_from if early and min(early) < version]
+    return commits[: min(ends) - first] if ends else commits
+
+
+# -- the horizon --------------------------------------------------------------------------------
 def horizon_at(state: TableState) -> tuple[tuple[int, str], ...]:
     """Return the horizon in effect as of a version, as a step carries it."""
     found = state.configuration.get(LATENESS_HORIZON)

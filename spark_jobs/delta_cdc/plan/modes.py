@@ -74,8 +74,9 @@ async def reload(request: ApplyRequest, sight: Sight, because: DeltaCdcError | N
             applied_from=0 if other_source else seal.applied_from,
             highest_sequence=None if anew else seal.highest_sequence,
             truncate_sequences=() if anew else seal.truncate_sequences,
-            known_horizons=() if anew else seal.horizons,
+            known_horizons=() if anew else await _horizons(request, sight, seal, ending),
             loaded_version=ending if other_source else seal.loaded_version,
+            configuration={} if anew else seal.configuration,
         )
     checks.check_columns(request.options, at.schema_columns, sight.source.uri, ending)
     why = because.message if because is not None else ""
@@ -102,6 +103,19 @@ def _ending(sight: Sight, watermark: int | None) -> int:
         pinned = None
     ends = (sight.source.version, sight.ending, pinned)
     return min(end for end in ends if end is not None)
+
+
+async def _horizons(
+    request: ApplyRequest, sight: Sight, seal: Seal, ending: int
+) -> tuple[tuple[int, str], ...]:
+    """Return the horizons that the seal knows, as rows count that are tracked as of a version."""
+    if not seal.horizons:
+        return ()
+    version = await events.tracked_from(sight.log, sight.source, seal.watermark + 1, ending)
+    if version is None:
+        # Events are only discarded where rows are tracked; and where none were, all that are there count.
+        version = -1 if request.options.on_late == "discard" else ending
+    return events.since(seal.horizons, version)
 
 
 def _refuse_counted(options: ApplyOptions, because: DeltaCdcError) -> None:
@@ -150,6 +164,7 @@ async def repair(
         truncate_sequences=seal.truncate_sequences,
         known_horizons=seal.horizons,
         loaded_version=seal.loaded_version,
+        configuration=seal.configuration,
         watermark=seal.watermark,
         keys_where=request.repair_keys,
         replayed=request.repair_quarantined,

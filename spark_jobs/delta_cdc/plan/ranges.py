@@ -10,6 +10,7 @@ from delta_cdc import gates
 from delta_cdc.errors import ChangeFeedDisabled, RangeNotContiguous
 from delta_cdc.plan import captures, events
 from delta_cdc.plan.request import ApplyRequest
+from delta_cdc.properties import LATENESS_HORIZON
 from delta_cdc.spec import Step
 from delta_cdc.versions import VersionRange
 
@@ -34,12 +35,14 @@ class Nothing:
     :param ending: its end; the watermark where there is no newer version at all
     :param source_commit_hash: of the source's commit file at ``ending``
     :param commits: of the range, ascending
+    :param tracked_from: the last of them that turned row tracking on, of a table of events; -1 is none
     """
 
     ending: int
     source_commit_hash: str
     notes: tuple[str, ...]
     commits: tuple[Commit, ...] = ()
+    tracked_from: int = -1
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,11 @@ class Chosen:
     def versions(self) -> VersionRange:
         """Return the range, both ends inclusive."""
         return VersionRange(self.commits[0].version, self.commits[-1].version)
+
+    @property
+    def tracked_from(self) -> int:
+        """Return the last version that turned row tracking on, of a table of events; -1 is none."""
+        return _tracked_from(self.commits, self.arrivals)
 
     @property
     def read(self) -> tuple[Commit, ...]:
@@ -102,12 +110,24 @@ async def choose_after(sight: Sight, watermark: int, ending: int, notes: tuple[s
         request.max_versions if free else None,
         request.max_bytes if free else None,
     )
+    if arrivals is not None:
+        whole, commits = commits, events.until_tracked(commits, arrivals)
+        if len(commits) < len(whole):
+            text = f"turns row tracking on, from which its {LATENESS_HORIZON} counts anew"
+            text = f"Version {commits[-1].version + 1} of {uri} {text}: the next run goes on from there."
+            notes = (*notes, text)
     last = commits[-1]
     if not any(commit.changes_data for commit in commits):
         text = f"No commit in versions {commits[0].version}-{last.version} of {uri} changes data."
-        return Nothing(last.version, last.sha256, (*notes, text), commits)
+        since = _tracked_from(commits, arrivals)
+        return Nothing(last.version, last.sha256, (*notes, text), commits, since)
     said = await gates.check_schema(sight.log, commits)
     return Chosen(commits, await sight.at(last.version), (*notes, *said), arrivals)
+
+
+def _tracked_from(commits: tuple[Commit, ...], arrivals: events.Arrivals | None) -> int:
+    known = arrivals.tracked_from if arrivals is not None else set()
+    return max((commit.version for commit in commits if commit.version in known), default=-1)
 
 
 def arrivals_of(sight: Sight) -> events.Arrivals | None:

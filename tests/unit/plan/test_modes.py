@@ -215,6 +215,7 @@ def test_every_step_knows_what_the_seal_before_it_knew(tables: Tables, given: di
     built(tables, 5 if "now" in given else 4, LOG, **known)
     (step,) = steps(tables.apply(options=LOG, **given))
     assert (step.loaded_version, step.known_horizons, step.truncate_sequences) == (2, ((1, "3"),), ("4",))
+    assert step.configuration == checks.described(LOG), "the engine tells another type of sequence by it"
 
 
 def test_a_long_repair(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -290,7 +291,7 @@ def test_a_source_that_was_made_again_is_reloaded_if_so_said(tables: Tables, tmp
         (step,) = steps(plan)
         assert (step.kind, step.ending_version, step.applied_from) == ("reload", 1, 0)
         assert (step.highest_sequence, step.truncate_sequences, step.horizons) == (None, (), ())
-        assert (step.known_horizons, step.loaded_version) == ((), 1)
+        assert (step.known_horizons, step.loaded_version, step.configuration) == ((), 1, {})
         assert isinstance(plan.spec, ApplySpec)
         assert plan.spec.source_table_id == "other"
         assert "another table now" in plan.notes[-1]

@@ -187,6 +187,99 @@ def test_the_horizon_before_a_range_that_ends_in_the_past(tables: Tables) -> Non
     assert step.horizons == ((7, "3"),)
 
 
+# -- row tracking ---------------------------------------------------------------------------------
+UNDER = {**FEED, HORIZON: "3"}
+TRACKED = {**UNDER, "delta.enableRowTracking": "true"}
+
+
+def tracked(tables: Tables, *, watermark: int = 6) -> None:
+    """A horizon that is known since version 1, and row tracking that comes later, with version 7."""
+    tables.source.set_properties(**UNDER)
+    built(tables, watermark, horizons=((1, "2"), (6, "3")))
+    tables.source.set_properties(**TRACKED)
+
+
+def test_a_known_horizon_counts_from_row_tracking_on(tables: Tables) -> None:
+    """To the table, whatever was in it before came with the version that turned tracking on, or before it."""
+    tracked(tables)
+    tables.source.append()
+    (step,) = steps(tables.apply(options=LOG))
+    assert (step.known_horizons, step.horizons) == (((7, "2"), (7, "3")), ((7, "3"),))
+    built(tables, 8, horizons=((7, "2"), (7, "3")), number=101)
+    tables.source.set_properties(**TRACKED, **{"delta.appendOnly": "true"})
+    tables.source.append()
+    (step,) = steps(tables.apply(options=LOG))
+    assert step.known_horizons == ((7, "2"), (7, "3")), "it was on already"
+    off = {**TRACKED, "delta.rowTrackingSuspended": "true"}
+    built(tables, 10, horizons=((7, "3"),), number=102)
+    tables.source.set_properties(**off)
+    tables.source.set_properties(**TRACKED)
+    tables.source.append()
+    (step,) = steps(tables.apply(options=LOG))
+    assert step.known_horizons == ((12, "3"),), "it was suspended in between"
+
+
+def test_events_before_row_tracking_are_held_to_the_horizon_as_it_was(tables: Tables) -> None:
+    tables.source.set_properties(**UNDER)
+    built(tables, 6, horizons=((1, "3"),))
+    tables.source.append()  # 7
+    tables.source.set_properties(**TRACKED)
+    tables.source.append()
+    plan = tables.apply(options=LOG)
+    (step,) = steps(plan)
+    assert (step.ending_version, step.known_horizons, step.horizons) == (7, ((1, "3"),), ((6, "3"),))
+    assert f"Version 8 of {tables.source.uri} turns row tracking on" in plan.notes[-1]
+    built(tables, 7, horizons=((1, "3"),), number=101)
+    (step,) = steps(tables.apply(options=LOG))
+    assert (step.ending_version, step.known_horizons) == (9, ((8, "3"),))
+
+
+def test_row_tracking_without_a_horizon_ends_no_range(tables: Tables) -> None:
+    built(tables, 2)
+    tables.source.set_properties(**FEED, **{"delta.enableRowTracking": "true"})
+    tables.source.append()
+    (step,) = steps(tables.apply(options=LOG))
+    assert (step.ending_version, step.known_horizons, step.horizons) == (7, (), ())
+
+
+def test_a_seal_alone_and_a_reload_pass_row_tracking_too(tables: Tables) -> None:
+    tracked(tables)
+    (step,) = steps(tables.apply(options=LOG, now=tables.source.created + 40 * 86_400_000))
+    assert (step.kind, step.ending_version) == ("reseal", 7)
+    assert step.known_horizons == ((7, "2"), (7, "3"))
+    tables.source.append()
+    (step,) = steps(tables.apply(options=LOG, mode="reload"))
+    assert (step.known_horizons, step.horizons) == (((7, "2"), (7, "3")), ((8, "3"),))
+    (step,) = steps(tables.apply(options=LOG, mode="reload", ending_version=6))
+    assert step.known_horizons == ((1, "2"), (6, "3")), "nothing lies in between"
+
+
+@pytest.mark.parametrize(("on_late", "known"), [("fail", ((9, "3"),)), ("discard", ((1, "3"),))])
+def test_a_reload_beyond_a_cleaned_log(tables: Tables, on_late: Any, known: Any) -> None:
+    """Where nothing can have been discarded, all events that are there count."""
+    from deltalake import DeltaTable
+
+    options = replace(LOG, on_late=on_late)
+    tables.source.set_properties(**UNDER)
+    built(tables, 5, options, horizons=((1, "3"),))
+    tables.source.set_properties(**TRACKED)
+    tables.source.append()
+    DeltaTable(tables.source.uri).create_checkpoint()
+    tables.source.append()
+    for version in range(8):
+        tables.source.file(version).unlink()
+    (step,) = steps(tables.apply(options=options, on_versions_expired="reload"))
+    assert (step.kind, step.ending_version, step.known_horizons) == ("reload", 9, known)
+
+
+def test_a_pipeline_that_takes_over_knows_row_tracking(tables: Tables) -> None:
+    tracked(tables)
+    tables.source.append()
+    plan = tables.apply(options=LOG, pipeline="q", adopt_from="p")
+    assert [step.kind for step in steps(plan)] == ["adopt", "adopt", "apply"]
+    assert {step.known_horizons for step in steps(plan)} == {((7, "2"), (7, "3"))}
+
+
 # -- full copies --------------------------------------------------------------------------------
 def test_each_copy_is_told_from_the_one_before(tables: Tables) -> None:
     tables.source.overwrite()
