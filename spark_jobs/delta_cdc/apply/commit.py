@@ -29,7 +29,7 @@ _SESSION_CONFS = {
     "spark.sql.session.timeZone": "UTC",
     # ${env:…} in a key, a column name or a path is text, nothing to fill in.
     "spark.sql.variable.substitute": "false",
-    # Every value that depends on another one doubles what Spark infers: dozens of columns would take it minutes.
+    # Every value that depends on another doubles what Spark infers: dozens of columns would take it minutes.
     "spark.sql.constraintPropagation.enabled": "false",
     # The batch is checkpointed before the MERGE; Delta would write it out a second time.
     "spark.databricks.delta.merge.materializeSource": "none",
