@@ -215,7 +215,8 @@ class Step:
     :param source_columns: the source's columns as of ``ending_version``
     :param segments: ``apply``: what is read, in order. It begins with the first version that changes data:
         commits before it may lie outside retention, or before the feed was turned on
-    :param configuration: steps without rows: what the new seal says of the configuration
+    :param configuration: what the seal before this step says of it; of a step without rows, what its own seal
+        is to say
     :param pipeline: under which name the seal stands; None is the spec's
     :param successor: the pipeline that goes on where this seal ends the other one
     :param watermark: what the seal proves; None is ``ending_version``. A repair does not move it: there

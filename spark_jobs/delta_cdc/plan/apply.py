@@ -293,6 +293,7 @@ async def _load(request: ApplyRequest, sight: Sight) -> Plan:
     found = await ranges.choose_after(sight, first - 1, ending, ()) if first <= ending else None
     if not isinstance(found, ranges.Chosen):
         return _load_alone(request, sight, load, at)
+    load = replace(load, horizons=events.since(load.horizons, found.tracked_from))
     made, said = await _steps(request, sight, found, load.seal_number + 1, 0)
     return _planned(request, sight, found.at_end, (load, *made), (*found.notes, *said), found.versions)
 

@@ -120,19 +120,12 @@ async def tracked_from(log: DeltaLog, newest: TableState, starting: int, ending:
 
 
 def since(horizons: tuple[tuple[int, str], ...], version: int) -> tuple[tuple[int, str], ...]:
-    """Return horizons that count from a version on: to row tracking, all that was there came just then."""
-    return tuple((max(began, version), text) for began, text in horizons)
+    """Return horizons that hold for what comes after a version, at the earliest.
 
-
-def until_tracked(commits: tuple[Commit, ...], arrivals: Arrivals) -> tuple[Commit, ...]:
-    """End a range before the version that turned row tracking on, if events came under a horizon before it.
-
-    Those are held to the horizon as it was, and those behind it to the one that counts from there.
+    Where that one turned row tracking on, no event that was there before can be told to be late, now or by a
+    later cut of its key. So all of them count.
     """
-    first = commits[0].version
-    early = [version for version in arrivals.horizons if version >= first]
-    ends = [version for version in arrivals.tracked_from if early and min(early) < version]
-    return commits[: min(ends) - first] if ends else commits
+    return tuple((max(began, version), text) for began, text in horizons)
 
 
 # -- the horizon --------------------------------------------------------------------------------

@@ -10,7 +10,6 @@ from delta_cdc import gates
 from delta_cdc.errors import ChangeFeedDisabled, RangeNotContiguous
 from delta_cdc.plan import captures, events
 from delta_cdc.plan.request import ApplyRequest
-from delta_cdc.properties import LATENESS_HORIZON
 from delta_cdc.spec import Step
 from delta_cdc.versions import VersionRange
 
@@ -110,12 +109,6 @@ async def choose_after(sight: Sight, watermark: int, ending: int, notes: tuple[s
         request.max_versions if free else None,
         request.max_bytes if free else None,
     )
-    if arrivals is not None:
-        whole, commits = commits, events.until_tracked(commits, arrivals)
-        if len(commits) < len(whole):
-            text = f"turns row tracking on, from which its {LATENESS_HORIZON} counts anew"
-            text = f"Version {commits[-1].version + 1} of {uri} {text}: the next run goes on from there."
-            notes = (*notes, text)
     last = commits[-1]
     if not any(commit.changes_data for commit in commits):
         text = f"No commit in versions {commits[0].version}-{last.version} of {uri} changes data."
@@ -302,7 +295,7 @@ async def steps(
                     source_columns=await _columns_at(sight, chosen, last.version),
                     planned_on=None,
                     segments=captured.segments,
-                    horizons=events.horizon_of(commits, horizons),
+                    horizons=events.since(events.horizon_of(commits, horizons), chosen.tracked_from),
                 )
             )
     return tuple(made), tuple(notes)

@@ -228,7 +228,7 @@ def test_the_beginning_of_a_batch_that_others_changed(tables: Tables, when: str)
 
 
 def test_a_whole_batch_is_read_by_its_version(tables: Tables) -> None:
-    tables.sealed(2)
+    tables.sealed(2, configuration={"keys": ["id"]})
     version = staged(tables, 101, 3, 5)
     tables.staging.delete("id = 1")
     plan = tables.read()
@@ -236,6 +236,7 @@ def test_a_whole_batch_is_read_by_its_version(tables: Tables) -> None:
     (step,) = tables.apply(staging=tables.staging.uri).steps
     assert step.staging is not None
     assert step.staging.version == version
+    assert step.configuration == {"keys": ["id"]}
     assert told(tables.read(output_path="/files")) == [("apply", 3, 5), ("complete", 3, 5)]
 
 
