@@ -65,7 +65,7 @@ def _u_or(row: Row, other: int) -> int:
 
 
 def _not_b(row: Row) -> Row | None:
-    return None if row["v"] == "b" else row
+    return None if row["v"] == "b" or row["u"] == 1 else row
 
 
 def _parted(row: Row) -> Row | None:
@@ -82,9 +82,14 @@ CONFIGURATIONS: dict[str, Configuration] = {
     "type 1 partitioned by a value, without deletion vectors": Configuration(
         ApplyOptions(keys=KEYS, partition_by={"u": None}, target_properties=NO_VECTORS)
     ),
-    "type 1, soft, v = 'b' is a delete, u does not land": Configuration(
+    "type 1, soft, u = 1 is filtered out, v = 'b' is a delete, u does not land": Configuration(
         ApplyOptions(
-            keys=KEYS, delete_mode="soft", apply_as_deletes="v = 'b'", column_list=("V",), cluster_by=("id",)
+            keys=KEYS,
+            delete_mode="soft",
+            where="u IS NULL OR u <> 1",
+            apply_as_deletes="v = 'b'",
+            column_list=("V",),
+            cluster_by=("id",),
         ),
         columns=("case", "id", "v", "_deleted"),
         state=_not_b,
@@ -118,7 +123,11 @@ CONFIGURATIONS: dict[str, Configuration] = {
 
 
 #: Of these, a dry run of the first range is compared with the range itself.
-COUNTED = ("type 1", "type 1, soft, v = 'b' is a delete, u does not land", "type 2 tracks v")
+COUNTED = (
+    "type 1",
+    "type 1, soft, u = 1 is filtered out, v = 'b' is a delete, u does not land",
+    "type 2 tracks v",
+)
 
 
 @dataclass
