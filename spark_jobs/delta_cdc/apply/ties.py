@@ -64,7 +64,7 @@ def resolved(
         aside = tied.join(news, on=names, how="left_semi")
         one = one.where(~F.col(_CONFLICT))
     alone = events.join(crowded, on=names, how="left_anti")
-    kept = [name for name in events.columns if name in one.columns]
+    kept = [quote(name) for name in events.columns if name in one.columns]
     return alone.select(*kept).unionByName(one.select(*kept)), aside, found["tied"]
 
 
