@@ -308,10 +308,12 @@ def _ways_out(drift: Drift, options: ApplyOptions) -> str:
     new = "load a new target under a new pipeline name"
     if drift.name not in _ACCEPTABLE:
         return f'go back to what it was built with, {new}, or throw what is there away with mode="reset".'
-    again = 'mode="repair"' if needs_history(options) else 'on_drift="repair"'
+    # Once it is accepted it is no drift any more, so nothing but the mode brings the rows after it.
+    again = 'mode="repair"' if needs_history(options) else 'mode="reload"'
+    at_once = "" if needs_history(options) else ', or "repair", which does so at once'
     return (
         'go back to what it was built with; or set on_drift="accept", by which rows that are there stay as '
-        f"they are until {again} computes them again; or {new}."
+        f"they are until {again} computes them again{at_once}; or {new}."
     )
 
 

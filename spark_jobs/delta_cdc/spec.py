@@ -48,8 +48,8 @@ class ApplyOptions:
         (default), ``_commit_timestamp`` or a Spark SQL expression. ``change_log``: the order of events: an
         expression, or several, compared one after the other
     :param delete_sequence: same, for deletes of a feed; required where ``sequence_by`` is an expression
-    :param where: Spark SQL predicate on states: a row that leaves it is a delete, one that enters an insert. Of
-        events: which of them count, deletes among them
+    :param where: Spark SQL predicate on states: a row that leaves it is a delete, one that enters an insert.
+        Of events: which of them count, deletes among them
     :param select: Spark SQL projections, for instance ``("id", "upper(name) AS name")``
     :param apply_as_deletes: Spark SQL predicate over source columns: such an event is a delete; of a feed,
         such a state is none

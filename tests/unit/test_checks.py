@@ -116,6 +116,23 @@ def test_what_a_target_was_built_with(name: str, options: ApplyOptions, changes:
             assert any(f"built with {name}" in note and "accepted" in note for note in notes)
 
 
+@pytest.mark.parametrize(
+    ("options", "again"),
+    [
+        (FEED, 'until mode="reload" computes them again, or "repair", which does so at once;'),
+        (replace(FEED, stored_as_scd_type=2), 'until mode="repair" computes them again;'),
+    ],
+    ids=["type 1", "history"],
+)
+def test_how_rows_come_after_a_drift_that_was_accepted(options: ApplyOptions, again: str) -> None:
+    """It is no drift any more then, so on_drift does nothing for them."""
+    with pytest.raises(ConfigurationDrift) as failed:
+        checks.check_drift(built_with(options), replace(options, where="id > 1"), "/target")
+    assert again in failed.value.remedy
+    now = replace(options, where="id > 1")
+    assert checks.check_drift(built_with(now), now, "/target", "repair") == ()
+
+
 def test_one_drift_that_is_accepted_does_not_cover_another() -> None:
     now = replace(FEED, where="id > 1", delete_mode="soft")
     with pytest.raises(ConfigurationDrift, match="delete_mode"):
