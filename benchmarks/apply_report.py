@@ -64,6 +64,7 @@ class Report:
         """Return the tables: seconds, ratios, bytes, what was aimed at."""
         known = [(cell, self.figures(cell)) for cell in cells if self.has(cell)]
         parts = [
+            _circumstances([figures for _, figures in known]),
             _table(
                 [
                     "cell",
@@ -80,6 +81,19 @@ class Report:
             _table(["arm", "left out of", "because it"], _left_out(known)),
         ]
         return "\n".join(parts)
+
+
+def _circumstances(cells: Sequence[dict[str, Any]]) -> str:
+    rounds = sorted({len(figures["arms"][_OURS]["seconds"]) for figures in cells})
+    loads = sorted(figures["machine"]["load"] for figures in cells)
+    if not loads:
+        return "No figures yet.\n"
+    cores = max(figures["machine"]["cores"] for figures in cells)
+    counted = " or ".join(map(str, rounds))
+    return (
+        f"{cores} cores, {counted} round(s); load before a cell {loads[0]} to {loads[-1]}, so that other "
+        f"programs {'took most' if loads[-1] > 2 * cores else 'took little'} of the machine.\n"
+    )
 
 
 def _times(known: Sequence[tuple[Cell, dict[str, Any]]]) -> Iterable[Sequence[object]]:

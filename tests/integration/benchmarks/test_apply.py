@@ -33,7 +33,8 @@ def shop(benchmark: ModuleType, spark: SparkSession, tmp_path_factory: pytest.Te
 
 def test_the_smallest_cell(benchmark: ModuleType, shop: Any, tmp_path: Path) -> None:
     cell, results = benchmark.TINY, tmp_path / "results.json"
-    benchmark.Report(results).add(cell, benchmark.run_cell(shop, cell, 1, warm_ups=0))
+    figures = benchmark.run_cell(shop, cell, 1, warm_ups=0)
+    benchmark.Report(results).add(cell, {**figures, "machine": benchmark.machine()})
     kept = benchmark.Report(results)
     found = kept.figures(cell)
     assert set(found["arms"]) == {"ours", "MERGE by hand"}
