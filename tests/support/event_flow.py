@@ -12,6 +12,7 @@ from delta_cdc.plan import ApplyRequest, plan_apply
 from delta_cdc.scratch import folder_for
 from delta_cdc.spec import ApplyOptions, ApplySpec
 from tests.support.engine import newest, table_rows, versions
+from tests.support.event_streams import FIRST
 
 if TYPE_CHECKING:
     import random
@@ -93,7 +94,7 @@ class LogFlow:
 
     def through(self, ends: Sequence[int], draw: random.Random) -> LogFlow:
         """Apply up to each of ``ends``, with plans that come late and repetitions in between."""
-        done = 0
+        done = FIRST - 1
         for end in ends:
             overtaken = self.planned(ends[-1]) if draw.random() < 0.3 else None
             self.apply(end)
@@ -113,7 +114,7 @@ class LogFlow:
         return bool(versions(self.target))
 
 
-def cuts(draw: random.Random, last: int, most: int) -> list[int]:
-    """Draw the ends of at most so many runs over versions 1 to ``last``."""
-    inner = draw.sample(range(1, last), min(last - 1, draw.randint(1, most) - 1 if most > 1 else 0))
-    return [*sorted(inner), last]
+def cuts(draw: random.Random, batches: int, most: int) -> list[int]:
+    """Draw the ends of at most so many runs over the versions of a log's batches."""
+    inner = draw.sample(range(1, batches), min(batches, draw.randint(1, most)) - 1)
+    return [FIRST - 1 + batch for batch in (*sorted(inner), batches)]
