@@ -53,7 +53,8 @@ def materialise(
     """
     from pyspark.sql import functions as F
 
-    rows = rows.localCheckpoint()
+    # The job of the totals computes and keeps them: no job of its own.
+    rows = rows.localCheckpoint(eager=False)
     covered = F.lit(True) if only is None else only
     wanted = dict(totals)
     bounded = [key for key in keys if has_literal(rows.schema[key].dataType)]

@@ -165,13 +165,17 @@ def all_rows(job: Job) -> DataFrame:
     from pyspark.sql import functions as F
 
     columns = [quote(name) for name in job.step.source_columns]
-    found = job.session.read.format("delta").option("versionAsOf", max(job.step.at, 0)).load(job.source)
+    found = _as_of_step(job)
     if job.step.at < 0:
         found = found.limit(0)
     added = F.lit(None).cast("bigint")
     if job.step.horizons and _tracks_rows(found):
         added = F.col("_metadata.row_commit_version")
     return found.select(*columns, added.alias(feed.COMMIT_VERSION))
+
+
+def _as_of_step(job: Job) -> DataFrame:
+    return job.session.read.format("delta").option("versionAsOf", max(job.step.at, 0)).load(job.source)
 
 
 def _tracks_rows(found: DataFrame) -> bool:
@@ -190,7 +194,7 @@ def _checked(job: Job, rows: DataFrame) -> tuple[Checked, Shape, DataFrame]:
 
     found = events.of_rows(rows, job.options, job.source, job.step)
     checked = events.checked(found, job.options, job.step, job.source, job.versions)
-    if checked.counts["discarded"] and not _tracks_rows(job.session.read.format("delta").load(job.source)):
+    if checked.counts["discarded"] and not _tracks_rows(_as_of_step(job)):
         raise InvalidConfiguration(
             f"{checked.counts['discarded']} event(s) of {job.source}, {job.versions}, came too late and are "
             "to be discarded, but the log does not track its rows: a later cut of their keys could not tell "
