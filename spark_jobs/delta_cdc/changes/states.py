@@ -208,20 +208,21 @@ def version_states(rows: DataFrame, keys: Sequence[str], values: Sequence[str]) 
     from pyspark.sql import functions as F
 
     state = F.struct(*[F.col(quote(name)) for name in values])
-    before, after = F.when(is_before(), state), F.when(is_after(), state)
-    sequence = F.col(SEQUENCE)
+    # Each column that is made is a call to the JVM.
+    was, is_now, sequence = is_before(), is_after(), F.col(SEQUENCE)
+    n_after = F.count_if(is_now)
     # Clustered by key alone, the aggregation below and every later one by key need no second shuffle.
     return (
         rows.repartition(*[F.col(quote(key)) for key in keys])
         .groupBy(*[F.col(quote(key)) for key in keys], ORDER)
         .agg(
-            F.first(before, ignorenulls=True).alias(BEFORE),
-            F.first(after, ignorenulls=True).alias(AFTER),
-            F.when(F.count_if(is_after()) > 0, F.first(F.when(is_after(), sequence), ignorenulls=True))
-            .otherwise(F.first(F.when(is_before(), sequence), ignorenulls=True))
+            F.first(F.when(was, state), ignorenulls=True).alias(BEFORE),
+            F.first(F.when(is_now, state), ignorenulls=True).alias(AFTER),
+            F.when(n_after > 0, F.first(F.when(is_now, sequence), ignorenulls=True))
+            .otherwise(F.first(F.when(was, sequence), ignorenulls=True))
             .alias(SEQUENCE),
-            F.count_if(is_before()).alias(N_BEFORE),
-            F.count_if(is_after()).alias(N_AFTER),
-            F.count_if(~(is_before() | is_after())).alias(UNKNOWN),
+            F.count_if(was).alias(N_BEFORE),
+            n_after.alias(N_AFTER),
+            F.count_if(~(was | is_now)).alias(UNKNOWN),
         )
     )
