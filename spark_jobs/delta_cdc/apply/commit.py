@@ -180,8 +180,11 @@ def looking(session: SparkSession, target: str) -> Iterator[Callable[[], Seen]]:
         early = pool.submit(look, session, target)
 
         def now() -> Seen:
-            seen = early.result()
-            return seen if _newest(session, target) == (seen.version, seen.moment) else look(session, target)
+            # A look that failed, for instance because the table was made anew meanwhile, is none.
+            seen = early.result() if early.exception() is None else None
+            if seen is not None and _newest(session, target) == (seen.version, seen.moment):
+                return seen
+            return look(session, target)
 
         yield now
 
