@@ -49,7 +49,10 @@ def spark() -> Iterator[SparkSession]:
 
     # Thousands of different tiny queries: compiling each one costs more than running it interpreted.
     interpreted = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-    session = embedded_session("tests", cores=2, quick_start=True, **interpreted)
+    # Delta keeps a snapshot of every table it met for an hour, and Spark the plans of a thousand queries: the
+    # whole run has to fit.
+    memory = {"spark.driver.memory": "3g", "spark.sql.ui.retainedExecutions": "20"}
+    session = embedded_session("tests", cores=2, quick_start=True, **interpreted, **memory)
     yield session
     session.stop()
 

@@ -77,6 +77,7 @@ class Merge:
         try:
             session.sql(self.statement)
         finally:
+            session.catalog.dropTempView(_VIEW)
             for name, old in before.items():
                 if old is None:
                     session.conf.unset(name)
