@@ -344,15 +344,11 @@ def _session() -> Iterator[SparkSession]:
 @contextmanager
 def _named(plan: ChangesPlan) -> Iterator[None]:
     """Give what Spark raises while it reads its name, once, on one line."""
-    from pyspark.logger import PySparkLogger
+    from delta_cdc.quiet import quietly
 
-    # These write JSON of their own to stderr when an error reaches Python.
-    loggers = [PySparkLogger.getLogger(f"{kind}QueryContextLogger") for kind in ("SQL", "DataFrame")]
-    heard = [logger.disabled for logger in loggers]
-    for logger in loggers:
-        logger.disabled = True
     try:
-        yield
+        with quietly():
+            yield
     except (DeltaCdcError, BrokenPipeError):
         raise
     except Exception as error:
@@ -363,9 +359,6 @@ def _named(plan: ChangesPlan) -> Iterator[None]:
             remedy = "for Spark's whole story, call read_changes in a session of your own."
             raise JobFailed(failure.message, remedy=remedy) from error
         raise failure from error
-    finally:
-        for logger, disabled in zip(loggers, heard, strict=True):
-            logger.disabled = disabled
 
 
 def _jars(arguments: argparse.Namespace) -> int:
