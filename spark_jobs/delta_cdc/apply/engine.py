@@ -77,7 +77,9 @@ def run(spark: SparkSession, spec: ApplySpec) -> JobResult:
 
 def _dry_run(session: SparkSession, spec: ApplySpec) -> JobResult:
     """Find out what the first step with rows would do. What comes after it depends on its commit."""
-    step = next((step for step in spec.steps if step.kind not in ("adopt", "reseal")), spec.steps[0])
+    moving = (at for at, step in enumerate(spec.steps) if step.kind not in ("adopt", "reseal"))
+    place = next(moving, 0)
+    step = spec.steps[place]
     step = replace(step, horizons=_horizons(step))
     work = _prepare(session, spec, step)
     if work.merge is not None:
@@ -86,7 +88,7 @@ def _dry_run(session: SparkSession, spec: ApplySpec) -> JobResult:
         inserted = work.inserts.count() if work.inserts is not None else 0
         verb = "REPLACE ALL ROWS OF" if step.kind == "reset" else "APPEND TO"
         statement, counts = f"{verb} {table(spec.target_uri)}: {inserted} rows", {"inserted": inserted}
-    more = len(spec.steps) - 1 - spec.steps.index(step)
+    more = len(spec.steps) - 1 - place
     told = f"{_told(spec, step)}; {more} more commit(s) would follow" if more else _told(spec, step)
     return JobResult("planned", {**counts, **work.counts}, told, statements=(statement,))
 
