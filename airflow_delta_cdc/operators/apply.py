@@ -14,7 +14,7 @@ from delta_cdc import arguments
 from delta_cdc.errors import DeltaCdcError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from airflow.sdk import Context
 
@@ -426,11 +426,9 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
         return published
 
     def _show(self, context: Context, published: dict[str, Any]) -> dict[str, Any]:
-        """Tell what a dry run found out; what is kept about the watermark stays as it is."""
+        """Publish what a dry run found out, which the log has told; what is kept of the watermark stays."""
         # Without anything to do there is nothing to show.
         found = published.get("dry_run") or {"steps": [], "statements": [], "counts": {}}
-        for line in _lines(found):
-            self.log.info("%s", line)
         shown = {**published, "dry_run": _shortened(found)}
         context["ti"].xcom_push(key="watermark", value=shown)
         return shown
@@ -449,16 +447,6 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
         context["outlet_events"][pipeline_alias(self.pipeline)].add(
             delta_asset(self.target), extra={name: published[name] for name in names}
         )
-
-
-def _lines(found: dict[str, Any]) -> Iterator[str]:
-    """Yield what a dry run found out, for people; a statement is one line with line breaks."""
-    yield "Dry run: nothing was written."
-    yield from (f"Would do: {step}" for step in found["steps"])
-    counts = ", ".join(f"{count} {name}" for name, count in found["counts"].items())
-    yield f"Would count: {counts or 'no rows'}"
-    for number, statement in enumerate(found["statements"], 1):
-        yield f"Statement {number} of {len(found['statements'])}:\n{statement}"
 
 
 def _shortened(found: dict[str, Any]) -> dict[str, Any]:

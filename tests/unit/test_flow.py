@@ -640,6 +640,15 @@ def test_a_dry_run_tells_and_writes_nothing(world: World) -> None:
     assert "dry_run" not in world.apply().to_dict()
 
 
+def test_a_long_statement_is_whole_in_the_log(world: World) -> None:
+    long = "a" * 99_000
+    world.unpublished(lambda _: JobResult("planned", statements=(long, "b")), dry_run=True)
+    assert [line for line in world.said if long in line or line.endswith("\nb")] == [
+        f"Would run:\n{long}",
+        "Would run:\nb",
+    ]
+
+
 def test_a_dry_run_does_not_end_where_an_earlier_try_did(world: World) -> None:
     def dies(spec: ApplySpec) -> JobResult:
         raise Boom

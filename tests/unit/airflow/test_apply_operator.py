@@ -318,13 +318,7 @@ def test_a_dry_run_is_shown_and_leaves_no_trace(monkeypatch: pytest.MonkeyPatch,
     answer = Answer(applied=False, dry_run=FOUND)
     returned, context, (request, how) = run(task, monkeypatch, answer)
     assert request.dry_run
-    assert records.at("info") == [
-        "Dry run: nothing was written.",
-        "Would do: apply versions 10-12, seal 8",
-        "Would count: 2 inserted, 1 deleted",
-        "Statement 1 of 2:\nMERGE INTO `/lake/target` AS t\nUSING rows AS s",
-        "Statement 2 of 2:\nALTER TABLE t",
-    ]
+    assert records.at("info") == [], "the flow has told it, line by line"
     assert returned == context["ti"].pushed["watermark"] == answer.published
     assert json.loads(json.dumps(returned)) == returned
     assert context["asset_state_store"].kept == {}
@@ -334,17 +328,13 @@ def test_a_dry_run_is_shown_and_leaves_no_trace(monkeypatch: pytest.MonkeyPatch,
     assert TaskPins(context).get("pin:orders:s") is None  # type: ignore[arg-type]
 
 
-def test_a_dry_run_with_nothing_to_do_says_so(monkeypatch: pytest.MonkeyPatch, records: Any) -> None:
-    task = operator(dry_run=True)
-    monkeypatch.setattr(type(task), "log", records)
-    returned, _, _ = run(task, monkeypatch, Answer(applied=False))
-    assert records.at("info") == ["Dry run: nothing was written.", "Would count: no rows"]
+def test_a_dry_run_with_nothing_to_do_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    returned, _, _ = run(operator(dry_run=True), monkeypatch, Answer(applied=False))
     assert returned["dry_run"] == {"steps": [], "statements": [], "counts": {}}
 
 
-def test_what_is_long_is_whole_in_the_log_only(monkeypatch: pytest.MonkeyPatch, records: Any) -> None:
+def test_what_is_long_is_whole_in_the_log_only(monkeypatch: pytest.MonkeyPatch) -> None:
     task = operator(dry_run=True)
-    monkeypatch.setattr(type(task), "log", records)
     long = {"steps": [f"step {n}" for n in range(500)], "statements": ["a" * 99_000, "b"], "counts": {}}
     returned, _, _ = run(task, monkeypatch, Answer(applied=False, dry_run=long))
     assert len(json.dumps(returned)) < 48 * 1024
@@ -352,7 +342,6 @@ def test_what_is_long_is_whole_in_the_log_only(monkeypatch: pytest.MonkeyPatch, 
     assert shown["steps"][-2:] == ["step 99", "… 400 more"]
     assert shown["statements"][0].endswith("aaa… (cut; see the log)")
     assert shown["statements"][1] == "b"
-    assert f"Statement 1 of 2:\n{'a' * 99_000}" in records.at("info")
 
 
 def test_the_operator_can_be_serialized_with_it() -> None:
