@@ -180,6 +180,30 @@ class InvalidEvent(DeltaCdcError):
     """An event names columns that do not exist."""
 
 
+class SourceNotFound(DeltaCdcError):
+    """There is no such path, prefix or topic to ingest from."""
+
+
+class SourceUnreadable(DeltaCdcError):
+    """A file to ingest cannot be read as what its format says."""
+
+
+class InvalidRecord(DeltaCdcError):
+    """Records cannot be decoded, or are no events of a known kind, and may not go to quarantine."""
+
+
+class OffsetsExpired(DeltaCdcError):
+    """A topic no longer holds records that were not ingested yet."""
+
+
+class TopicReplaced(DeltaCdcError):
+    """A topic ends before the offset that was ingested last: it was made anew."""
+
+
+class TablesFailed(DeltaCdcError):
+    """Some tables of a bundle failed; the others are through."""
+
+
 class NotInsertOnly(DeltaCdcError):
     """An ``insert_only`` source updated or deleted rows."""
 

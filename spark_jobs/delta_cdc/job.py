@@ -22,7 +22,16 @@ from delta_cdc.errors import (
     TargetSchemaClash,
     VersionsExpired,
 )
-from delta_cdc.spec import ApplySpec, CommitSpec, EnableSpec, JobResult, ReadSpec, ResolveSpec
+from delta_cdc.spec import (
+    ApplySpec,
+    BundleSpec,
+    CommitSpec,
+    EnableSpec,
+    IngestSpec,
+    JobResult,
+    ReadSpec,
+    ResolveSpec,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -114,6 +123,10 @@ def _place(spec: Spec) -> str:
         return ", ".join(spec.tables)
     if isinstance(spec, EnableSpec):
         return ", ".join(spec.tables) or f"schema {spec.schema}"
+    if isinstance(spec, BundleSpec):
+        return ", ".join(_place(part) for part in spec.parts)
+    if isinstance(spec, IngestSpec):
+        return f"{spec.source_uri}, batch {spec.step.seal_number}, into {spec.log_uri}"
     steps = spec.steps
     versions = f"versions {steps[0].starting_version}-{steps[-1].ending_version}"
     into = spec.target_uri if isinstance(spec, ApplySpec) else spec.staging_uri

@@ -15,7 +15,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 #: Every point, in the order a step passes them.
-POINTS = ("started", "planned", "quarantined", "exported", "before_commit", "committed", "finished")
+POINTS = (
+    "started",
+    "planned",
+    "recorded",
+    "quarantined",
+    "exported",
+    "before_commit",
+    "committed",
+    "finished",
+)
 
 _hooks: list[Callable[[str], None]] = []
 

@@ -210,7 +210,9 @@ class Step:
         of ``ending_version``; a change log: all keys are cut again), ``reset`` (a load in the place of all
         rows) or ``repair`` (the same difference, for some keys). In staging also: ``answer`` (the query,
         computed over the change rows that are staged, takes their place), ``complete`` (no rows: what is
-        staged is the batch) and ``commit`` (no rows: the batch has arrived where it was to go)
+        staged is the batch) and ``commit`` (no rows: the batch has arrived where it was to go). In a change
+        log: ``ingest`` (events of files or of a topic) and ``replay`` (records that were in quarantine);
+        there the number of the seal stands for the version
     :param applied_from: what the seal will say; see :class:`delta_cdc.watermark.Seal`
     :param planned_on: the target as planned; None = no table yet, or made by the step before
     :param source_columns: the source's columns as of ``ending_version``
@@ -243,6 +245,8 @@ class Step:
         "answer",
         "complete",
         "commit",
+        "ingest",
+        "replay",
     ]
     starting_version: int
     ending_version: int
@@ -358,6 +362,127 @@ class CommitSpec:
 
 
 @dataclass(frozen=True)
+class IngestOptions:
+    """What an external change set looks like, and what its events mean.
+
+    :param source_kind: ``files`` or ``kafka``
+    :param format: of a file: ``json`` (one object per line), ``csv`` or ``parquet``; of a topic's values:
+        ``json``
+    :param adapter: ``plain``, ``debezium``, ``dms``, ``goldengate``, or the dotted name of a function
+        (:mod:`delta_cdc.ingest.shape`)
+    :param adapter_options: what the adapter is told
+    :param keys: key columns of the events; empty only with ``insert_only``
+    :param schema: the events' columns as Spark SQL DDL; None takes those of the log, and those that the
+        records themselves show
+    :param format_options: options of Spark's reader, for instance ``{"sep": ";"}`` for CSV
+    :param insert_only: every record is a new row; no keys
+    :param on_invalid: a record that cannot be decoded, or has no key or sequence: ``quarantine`` or ``fail``
+    :param cluster_by: clustering columns of a log that is made here; None takes the first keys
+    :param log_properties: its table properties
+    """
+
+    source_kind: Literal["files", "kafka"] = "files"
+    format: Literal["json", "csv", "parquet"] = "json"
+    adapter: str = "plain"
+    adapter_options: dict[str, Any] = field(default_factory=dict)
+    keys: tuple[str, ...] = ()
+    schema: str | None = None
+    format_options: dict[str, str] = field(default_factory=dict)
+    insert_only: bool = False
+    on_invalid: Literal["quarantine", "fail"] = "quarantine"
+    cluster_by: tuple[str, ...] | None = None
+    log_properties: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """One file of a batch.
+
+    :param uri: where it is, as Spark names it, without any escaping of its own
+    :param size: bytes
+    :param modified: epoch milliseconds
+    :param etag: the store's own fingerprint; "" where there is none
+    :param again: it was taken before, or may have been: only what the log does not hold of it is new
+    :param columns: Parquet: the file's own columns, in order; () where unknown
+    :param unreadable: why it cannot be read as a whole; "" where it can
+    :param missing: it was recorded by a try that died, and has gone since
+    """
+
+    uri: str
+    size: int
+    modified: int
+    etag: str = ""
+    again: bool = False
+    columns: tuple[str, ...] = ()
+    unreadable: str = ""
+    missing: bool = False
+
+
+@dataclass(frozen=True)
+class OffsetRange:
+    """Records of one partition of a topic.
+
+    :param starting_offset: the first one
+    :param ending_offset: the one after the last
+    :param again: some of them may have been taken before: only what the log does not hold is new
+    """
+
+    topic: str
+    partition: int
+    starting_offset: int
+    ending_offset: int
+    again: bool = False
+
+
+@dataclass(frozen=True)
+class IngestSpec:
+    """Append the events of one batch to a change log: the record of what was taken first, then the events.
+
+    :param source_uri: where records come from: the path, prefix or ``kafka://<servers>/<topics>``
+    :param log_uri: the change log
+    :param ingested_uri: side table: which files and offsets each batch took
+    :param quarantine_uri: side table: records that are no events
+    :param recorded: the side table has this batch already: a try before this one wrote it
+    :param horizon: the lateness horizon of the log, as its property says; None is none
+    :param then: what is to be applied from the log after it, in the same application
+        (:func:`delta_cdc.ingest.then.described`); None is nothing
+    """
+
+    pipeline: str
+    run_id: str
+    source_uri: str
+    log_uri: str
+    ingested_uri: str
+    quarantine_uri: str
+    options: IngestOptions
+    step: Step
+    files: tuple[SourceFile, ...] = ()
+    offsets: tuple[OffsetRange, ...] = ()
+    recorded: bool = False
+    horizon: str | None = None
+    single_driver: bool = False
+    then: dict[str, Any] | None = None
+    job: str = "ingest"
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """Return the one step, as other specs have theirs."""
+        return (self.step,)
+
+
+@dataclass(frozen=True)
+class BundleSpec:
+    """Several jobs in one application, each with a result of its own; one that fails stops no other.
+
+    :param parts: specs, none of them a bundle
+    """
+
+    run_id: str
+    parts: tuple[ApplySpec | IngestSpec, ...]
+    job: str = "bundle"
+
+
+@dataclass(frozen=True)
 class EnableSpec:
     """Turn table features on. Exactly one of ``tables`` (paths or names) and ``schema`` is set."""
 
@@ -377,7 +502,7 @@ class ResolveSpec:
     job: str = "resolve"
 
 
-Spec = ApplySpec | ReadSpec | CommitSpec | EnableSpec | ResolveSpec
+Spec = ApplySpec | ReadSpec | CommitSpec | IngestSpec | BundleSpec | EnableSpec | ResolveSpec
 
 
 @dataclass(frozen=True)
@@ -389,6 +514,8 @@ class JobResult:
         ``resolve``: the same without ``changed``
     :param error: :meth:`DeltaCdcError.to_dict` of the named error, for ``failed``
     :param statements: of a dry run: what would be run, one text per step
+    :param parts: of a bundle: one result per part, in order
+    :param then: of an ingest: what became of the apply after it; None where there was none
     """
 
     status: JobStatus
@@ -397,6 +524,8 @@ class JobResult:
     tables: tuple[dict[str, Any], ...] = ()
     error: dict[str, str] | None = None
     statements: tuple[str, ...] = ()
+    parts: tuple[JobResult, ...] = ()
+    then: JobResult | None = None
 
     def to_json(self) -> str:
         """Return the text of ``result.json``."""
@@ -405,10 +534,20 @@ class JobResult:
     @classmethod
     def from_json(cls, text: str) -> JobResult:
         """Read ``result.json``."""
-        data = json.loads(text)
-        data["tables"] = tuple(data.get("tables", ()))
-        data["statements"] = tuple(data.get("statements", ()))
-        return cls(**data)
+        return cls._built(json.loads(text))
+
+    @classmethod
+    def _built(cls, data: dict[str, Any]) -> JobResult:
+        then = data.get("then")
+        return cls(
+            **{
+                **data,
+                "tables": tuple(data.get("tables", ())),
+                "statements": tuple(data.get("statements", ())),
+                "parts": tuple(cls._built(part) for part in data.get("parts", ())),
+                "then": cls._built(then) if then else None,
+            }
+        )
 
 
 def to_json(spec: Spec) -> str:
@@ -421,9 +560,9 @@ def sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def fingerprint(spec: ApplySpec | ReadSpec | CommitSpec) -> str:
+def fingerprint(spec: ApplySpec | ReadSpec | CommitSpec | IngestSpec) -> str:
     """Identify a plan: the same in every attempt at it, different for any other work."""
-    work = spec if isinstance(spec, CommitSpec) else _unprepared(spec)
+    work = spec if isinstance(spec, CommitSpec | IngestSpec) else _unprepared(spec)
     return sha256(json.dumps(asdict(work), sort_keys=True))
 
 
@@ -436,7 +575,7 @@ def _unprepared(spec: ApplySpec | ReadSpec) -> ApplySpec | ReadSpec:
     return replace(spec, steps=steps, slices_uri="")
 
 
-def step_fingerprint(spec: ApplySpec | ReadSpec | CommitSpec, seal_number: int) -> str:
+def step_fingerprint(spec: ApplySpec | ReadSpec | CommitSpec | IngestSpec, seal_number: int) -> str:
     """Identify one step of a plan, by the number of its seal; it begins with the plan's fingerprint."""
     return f"{fingerprint(spec)}:{seal_number}"
 
@@ -449,7 +588,7 @@ def from_json(text: str) -> Spec:
     remedy = "run the job with the delta_cdc of the version that wrote the spec."
     try:
         data = json.loads(text)
-        version, job = data.pop("spec_version"), data["job"]
+        version, _ = data.pop("spec_version"), data["job"]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise SpecUnreadable(f"Not a job spec: {error!r}.", remedy=remedy) from error
     if version != SPEC_VERSION:
@@ -457,7 +596,7 @@ def from_json(text: str) -> Spec:
             f"The spec is of version {version!r}; this engine reads version {SPEC_VERSION}.", remedy=remedy
         )
     try:
-        spec: Spec = _BUILDERS[job](data)
+        spec: Spec = _built(data)
     except (KeyError, TypeError) as error:
         raise SpecUnreadable(f"The spec has unknown or missing fields: {error}.", remedy=remedy) from error
     return spec
@@ -524,10 +663,31 @@ def _commit(data: dict[str, Any]) -> CommitSpec:
     return replace(CommitSpec(**_tupled(CommitSpec, data)), step=_step(data["step"]))
 
 
+def _ingest(data: dict[str, Any]) -> IngestSpec:
+    return replace(
+        IngestSpec(**_tupled(IngestSpec, data)),
+        options=IngestOptions(**_tupled(IngestOptions, data["options"])),
+        step=_step(data["step"]),
+        files=tuple(SourceFile(**_tupled(SourceFile, file)) for file in data.get("files", ())),
+        offsets=tuple(OffsetRange(**_tupled(OffsetRange, part)) for part in data.get("offsets", ())),
+    )
+
+
+def _bundle(data: dict[str, Any]) -> BundleSpec:
+    bundle = BundleSpec(**_tupled(BundleSpec, data))
+    return replace(bundle, parts=tuple(_built(part) for part in data["parts"]))
+
+
+def _built(data: dict[str, Any]) -> Any:
+    return _BUILDERS[data["job"]](data)
+
+
 _BUILDERS: dict[str, Any] = {
     "apply": _apply,
     "read": _read,
     "commit": _commit,
+    "ingest": _ingest,
+    "bundle": _bundle,
     "enable": lambda data: EnableSpec(**_tupled(EnableSpec, data)),
     "resolve": lambda data: ResolveSpec(**_tupled(ResolveSpec, data)),
 }

@@ -17,7 +17,18 @@ SEAL_FORMAT = 1
 _MARK = "delta_cdc"
 
 StepKind = Literal[
-    "load", "declare", "apply", "read", "commit", "reseal", "adopt", "reload", "reset", "repair"
+    "load",
+    "declare",
+    "apply",
+    "read",
+    "commit",
+    "reseal",
+    "adopt",
+    "reload",
+    "reset",
+    "repair",
+    "ingest",
+    "replay",
 ]
 
 

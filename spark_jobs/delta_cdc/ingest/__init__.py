@@ -1,0 +1,1 @@
+"""External change sets into a change log, every event once."""
