@@ -1,8 +1,8 @@
 """The shapes that an ingest passes on: records as they were delivered, events as the change log keeps them.
 
 An **adapter** is a function ``(records, context) -> events``, both DataFrames; it reads nothing else and
-writes nothing. The bundled ones are in :mod:`delta_cdc.ingest.adapters`; one of your own is named by its dotted name
-and may be built with the same helpers (:mod:`delta_cdc.ingest.adapters.parsing`).
+writes nothing. The bundled ones are in :mod:`delta_cdc.ingest.adapters`; one of your own is named by its
+dotted name, and may be built with the same helpers (:mod:`delta_cdc.ingest.adapters.parsing`).
 """
 
 from __future__ import annotations
