@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from delta_cdc import flow
 from delta_cdc.errors import (
     ConcurrentModification,
     JobFailed,
@@ -20,6 +19,7 @@ from delta_cdc.errors import (
     TargetChangedUnderneath,
 )
 from delta_cdc.flow import NoPins, committed, committed_by_run, published, run_apply, run_commit, run_read
+from delta_cdc.flow import apply as apply_flow
 from delta_cdc.plan import ApplyRequest, CommitRequest, Memory, ReadRequest, captures, plan_read
 from delta_cdc.reconcile import Mirror
 from delta_cdc.spec import (
@@ -475,13 +475,13 @@ def test_a_repair_that_is_restored_while_it_is_confirmed(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The watermark is the same without it, so it alone does not tell."""
-    found = flow.reconcile
+    found = apply_flow.reconcile
 
     def after_a_restore(*given: Any, **named: Any) -> Any:
         world.target.restore(0)
         return found(*given, **named)
 
-    monkeypatch.setattr(flow, "reconcile", after_a_restore)
+    monkeypatch.setattr(apply_flow, "reconcile", after_a_restore)
     with pytest.raises(OutcomeUnknown, match="restored or replaced right after it"):
         world.apply(mode="repair", repair_keys="true")
 

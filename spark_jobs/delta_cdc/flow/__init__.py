@@ -1,0 +1,28 @@
+"""One piece of work from end to end: plan, run, confirm from the written table's log, publish."""
+
+from __future__ import annotations
+
+from delta_cdc.flow.apply import run_apply
+from delta_cdc.flow.commit import committed_by_run, committed_so_far, run_commit
+from delta_cdc.flow.pins import NoPins, Pins
+from delta_cdc.flow.read import run_read
+from delta_cdc.flow.results import ApplyResult, CommitResult, ReadResult, sealed_counts
+from delta_cdc.flow.runs import Say
+from delta_cdc.flow.standing import committed, published
+
+__all__ = [
+    "ApplyResult",
+    "CommitResult",
+    "NoPins",
+    "Pins",
+    "ReadResult",
+    "Say",
+    "committed",
+    "committed_by_run",
+    "committed_so_far",
+    "published",
+    "run_apply",
+    "run_commit",
+    "run_read",
+    "sealed_counts",
+]
