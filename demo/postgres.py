@@ -64,7 +64,7 @@ def programs() -> Path:
             return folder
     raise PostgresMissing(
         "PostgreSQL is not installed: neither the search path nor /usr/lib/postgresql has initdb, pg_ctl, "
-        "psql and pgbench. Install it, for instance with `apt-get install postgresql`; no server need be running."
+        "psql and pgbench. Install it, for instance with `apt-get install postgresql`; no server need run."
     )
 
 
