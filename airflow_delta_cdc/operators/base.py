@@ -6,7 +6,7 @@ import contextlib
 import os
 import shutil
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -21,7 +21,16 @@ from airflow.providers.common.compat.sdk import conf
 
 from airflow_delta_cdc.hooks.submit import DeltaCdcSubmitHook
 from delta_cdc.errors import DeltaCdcError, InvalidConfiguration, JobFailed
-from delta_cdc.spec import ApplySpec, JobResult, ReadSpec, fingerprint, sha256, to_json
+from delta_cdc.spec import (
+    ApplySpec,
+    BundleSpec,
+    IngestSpec,
+    JobResult,
+    ReadSpec,
+    fingerprint,
+    sha256,
+    to_json,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -29,7 +38,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
     from pydantic import JsonValue
 
-    from delta_cdc.spec import Spec
+    from delta_cdc.spec import Spec, Step
 
 #: The file given to ``spark-submit``. Not the package's ``__main__.py``: given as application, that would
 #: make its own folder ``sys.path[0]``.
@@ -149,7 +158,7 @@ class DeltaCdcOperator(SparkSubmitOperator):
 
         :raises JobFailed: the application ended without a result
         """
-        from airflow_delta_cdc.operators.storage import tell_storage
+        from airflow_delta_cdc.operators.storage import tell_planner, tell_storage
 
         with self._private_directory() as directory:
             self._run_directory = directory
@@ -158,7 +167,9 @@ class DeltaCdcOperator(SparkSubmitOperator):
                 text = to_json(ready)
                 self._exchange = self._prepare(hook, directory, spec_text=text)
                 self._fill_in(hook, self._exchange, sha256(text))
-                tell_storage(hook, self.options_of_storage(), spec=ready, directory=directory, log=self.log)
+                options = self.options_of_storage()
+                tell_storage(hook, options, spec=ready, directory=directory, log=self.log)
+                tell_planner(hook, options, spec=ready, directory=directory)
                 hook._conf = self._with_lineage(hook._conf, context)
                 self._start(context, hook, sha256(text))
                 result = self._read_result(hook)
@@ -191,7 +202,7 @@ class DeltaCdcOperator(SparkSubmitOperator):
                 self._forget_slices(spec)
 
     def _forget_slices(self, spec: Spec) -> None:
-        if not isinstance(spec, ApplySpec | ReadSpec) or not any(step.segments for step in spec.steps):
+        if not any(step.segments for step in _readable(spec)):
             return
         from delta_cdc.log.slices import forget
 
@@ -210,20 +221,28 @@ class DeltaCdcOperator(SparkSubmitOperator):
         :raises InvalidConfiguration: files can only be read this way, the cluster cannot see this machine,
             and nothing else is configured
         """
-        if not isinstance(spec, ApplySpec | ReadSpec):
-            return spec
         from delta_cdc.log.slices import prepared
 
+        if not isinstance(spec, ApplySpec | ReadSpec | BundleSpec):
+            return spec
         root, options = self._slices_root(spec, master, directory), self.options_of_storage()
+        if isinstance(spec, BundleSpec):
+            parts = (
+                # A slice is named by its versions, and two parts may read the same ones of two tables.
+                prepared(part, root and f"{root}/{number}", options) if isinstance(part, ApplySpec) else part
+                for number, part in enumerate(spec.parts)
+            )
+            return replace(spec, parts=tuple(parts))
         if isinstance(spec, ReadSpec):
             return prepared(spec, root, options)
         return prepared(spec, root, options)
 
-    def _slices_root(self, spec: ApplySpec | ReadSpec, master: str, directory: Path) -> str:
+    def _slices_root(self, spec: Spec, master: str, directory: Path) -> str:
         if master.startswith(_LOCAL):
             return str(directory / "slices")
-        needed = [segment for step in spec.steps for segment in step.segments if segment.needs_slice]
-        if not needed and not _results_uri():
+        segments = [segment for step in _readable(spec) for segment in step.segments]
+        needed = [segment for segment in segments if segment.needs_slice]
+        if not needed and not (segments and _results_uri()):
             return ""
         reason = f"The changes are read on {master}, by a list of their files"
         if needed:
@@ -473,10 +492,23 @@ def _needed_results_uri(reason: str) -> str:
     return uri
 
 
-def _shared_slices(spec: ApplySpec | ReadSpec, results_uri: str) -> str:
+def _readable(spec: Spec) -> list[Step]:
+    """Return the steps whose changes may be read through slices.
+
+    Not those of an apply that follows an ingest: what it reads is not there yet, so its driver writes them.
+    """
+    parts = spec.parts if isinstance(spec, BundleSpec) else (spec,)
+    return [step for part in parts if isinstance(part, ApplySpec | ReadSpec) for step in part.steps]
+
+
+def _shared_slices(spec: Spec, results_uri: str) -> str:
     from delta_cdc.storage import hadoop_uri
 
-    return hadoop_uri(f"{results_uri}/{fingerprint(spec)}/slices")
+    # Named after the work, not the attempt.
+    parts = spec.parts if isinstance(spec, BundleSpec) else (spec,)
+    names = [fingerprint(part) for part in parts if isinstance(part, ApplySpec | IngestSpec | ReadSpec)]
+    name = sha256("".join(names)) if isinstance(spec, BundleSpec) else names[0]
+    return hadoop_uri(f"{results_uri}/{name}/slices")
 
 
 def raise_if_failed(result: JobResult) -> None:
@@ -492,7 +524,9 @@ def raise_if_failed(result: JobResult) -> None:
 
 
 def _is_unnamed_failure(result: JobResult) -> bool:
-    return result.status == "failed" and (result.error or {}).get("class") in (None, JobFailed.__name__)
+    inner = (*result.parts, *((result.then,) if result.then is not None else ()))
+    unnamed = (result.error or {}).get("class") in (None, JobFailed.__name__)
+    return (result.status == "failed" and unnamed) or any(_is_unnamed_failure(part) for part in inner)
 
 
 def _clean(directory: Path, *, keep: Path | None) -> None:

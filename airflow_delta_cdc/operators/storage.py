@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 from typing import TYPE_CHECKING
 
-from delta_cdc.spec import ApplySpec, CommitSpec, EnableSpec, ReadSpec
+from delta_cdc.spec import ApplySpec, BundleSpec, CommitSpec, EnableSpec, IngestSpec, ReadSpec
 from delta_cdc.storage import google_key_confs, properties_text, spark_storage
 
 if TYPE_CHECKING:
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
 
 _PROPERTIES = "storage.properties"
 _GOOGLE_KEY = "google-key.json"
+_PLANNER = "storage-options.json"
+
+#: Environment variable of a driver: the file with the storage options that it plans with.
+STORAGE_OPTIONS_FILE = "DELTA_CDC_STORAGE_OPTIONS"
 
 
 def tell_storage(
@@ -73,8 +78,32 @@ def _google(hook: DeltaCdcSubmitHook, storage: SparkStorage, directory: Path, lo
     return {}
 
 
+def tell_planner(
+    hook: DeltaCdcSubmitHook, options: Mapping[str, str] | None, *, spec: Spec, directory: Path
+) -> None:
+    """Hand the storage options to a driver on this machine that plans for itself: an apply after an ingest.
+
+    By a file that only this user can read, named in the driver's environment. A driver elsewhere plans with
+    an identity of its own, or leaves the apply to the worker.
+
+    :param directory: the run's private directory
+    """
+    parts = spec.parts if isinstance(spec, BundleSpec) else (spec,)
+    plans = any(isinstance(part, IngestSpec) and part.then is not None for part in parts)
+    if not options or not plans or hook.is_cluster:
+        return
+    path = write_private(directory / _PLANNER, json.dumps(dict(options)))
+    hook.add_private_environment({STORAGE_OPTIONS_FILE: str(path)})
+
+
 def locations_of(spec: Spec) -> list[str]:
     """Return the locations that a job reads and writes."""
+    if isinstance(spec, BundleSpec):
+        return [location for part in spec.parts for location in locations_of(part)]
+    if isinstance(spec, IngestSpec):
+        source = [] if spec.options.source_kind == "kafka" else [spec.source_uri]
+        then = [spec.then["target"]] if spec.then is not None else []
+        return [*source, spec.log_uri, *then]
     if isinstance(spec, ApplySpec):
         staged = [step.staging.uri for step in spec.steps if step.staging is not None]
         return [spec.source_uri, spec.target_uri, *staged]
