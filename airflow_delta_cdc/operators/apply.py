@@ -23,6 +23,17 @@ if TYPE_CHECKING:
     from delta_cdc.spec import ApplyOptions
 
 
+#: What an event of the target's asset tells.
+_ANNOUNCED = (
+    "pipeline",
+    "source_table_id",
+    "version",
+    "starting_version",
+    "ending_version",
+    "target_table_id",
+    "target_version",
+    "counts",
+)
 #: Of a dry run, what an XCom takes: steps, and characters of all statements together.
 _MOST_STEPS = 100
 _MOST_CHARACTERS = 16 * 1024
@@ -311,11 +322,15 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
         self.dry_run = dry_run  # type: ignore[method-assign, assignment]
         self.staging = staging
         self.storage_options = storage_options
-        # Airflow needs assets while it parses: a templated table has none.
-        if is_literal(source):
-            self.add_inlets([delta_asset(source)])
-        if not is_template(pipeline):
-            self.add_outlets([pipeline_alias(pipeline)])
+        self.declare_assets()
+
+    def declare_assets(self) -> None:
+        """Tell Airflow what the task reads and announces, which it needs to know while it parses."""
+        # A templated table has no asset.
+        if is_literal(self.source):
+            self.add_inlets([delta_asset(self.source)])
+        if not is_template(self.pipeline):
+            self.add_outlets([pipeline_alias(self.pipeline)])
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]
         """Plan, run at most one Spark application per attempt, confirm from the target's log, publish."""
@@ -344,75 +359,45 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
         published(result, pins)
         return answer
 
-    def _request(self, context: Context) -> ApplyRequest:
+    def _request(self, context: Context, given: Any = None) -> ApplyRequest:
+        """Read the arguments.
+
+        :param given: has them as its attributes; None is this task
+        """
         from delta_cdc.plan import ApplyRequest
 
-        number = arguments.whole_number
+        number, given = arguments.whole_number, given or self
         return ApplyRequest(
-            pipeline=arguments.required("pipeline", self.pipeline),
-            source=expand(arguments.required("source", self.source)),
-            target=expand(arguments.required("target", self.target)),
-            options=self._options(),
-            starting_version=number("starting_version", self.starting_version),
-            ending_version=number("ending_version", self.ending_version),
-            starting_timestamp=arguments.text(self.starting_timestamp),
-            ending_timestamp=arguments.text(self.ending_timestamp),
-            max_versions=number("max_versions", self.max_versions, minimum=1),
-            max_bytes=number("max_bytes", self.max_bytes, minimum=1),
-            milestone_versions=number("milestone_versions", self.milestone_versions, minimum=1),
-            milestone_bytes=number("milestone_bytes", self.milestone_bytes, minimum=1),
-            adopt_from=arguments.text(self.adopt_from),
-            single_driver=self.single_driver,
-            initial_load=arguments.initial_load(self.initial_load),
-            staging=expand(self.staging) if arguments.is_given(self.staging) and self.staging else None,
+            pipeline=arguments.required("pipeline", given.pipeline),
+            source=expand(arguments.required("source", given.source)),
+            target=expand(arguments.required("target", given.target)),
+            options=_options(given),
+            starting_version=number("starting_version", given.starting_version),
+            ending_version=number("ending_version", given.ending_version),
+            starting_timestamp=arguments.text(given.starting_timestamp),
+            ending_timestamp=arguments.text(given.ending_timestamp),
+            max_versions=number("max_versions", given.max_versions, minimum=1),
+            max_bytes=number("max_bytes", given.max_bytes, minimum=1),
+            milestone_versions=number("milestone_versions", given.milestone_versions, minimum=1),
+            milestone_bytes=number("milestone_bytes", given.milestone_bytes, minimum=1),
+            adopt_from=arguments.text(given.adopt_from),
+            single_driver=given.single_driver,
+            initial_load=arguments.initial_load(given.initial_load),
+            staging=expand(given.staging) if arguments.is_given(given.staging) and given.staging else None,
             run_id=context["run_id"],
             scratch=self.has_scratch(),
             storage_options=self.options_of_storage(),
             **arguments.run_choices(
-                mode=self.mode,
-                discard_history=self.discard_history,
-                repair_keys=self.repair_keys,
-                repair_quarantined=self.repair_quarantined,
-                on_drift=self.on_drift,
-                on_source_replaced=self.on_source_replaced,
-                on_target_replaced=self.on_target_replaced,
-                on_versions_expired=self.on_versions_expired,
-                dry_run=self.dry_run,
+                mode=given.mode,
+                discard_history=given.discard_history,
+                repair_keys=given.repair_keys,
+                repair_quarantined=given.repair_quarantined,
+                on_drift=given.on_drift,
+                on_source_replaced=given.on_source_replaced,
+                on_target_replaced=given.on_target_replaced,
+                on_versions_expired=given.on_versions_expired,
+                dry_run=given.dry_run,
             ),
-        )
-
-    def _options(self) -> ApplyOptions:
-        return arguments.apply_options(
-            source_kind=self.source_kind,
-            keys=self.keys,
-            stored_as_scd_type=self.stored_as_scd_type,
-            sequence_by=self.sequence_by,
-            delete_sequence=self.delete_sequence,
-            where=self.where,
-            select=self.select,
-            apply_as_deletes=self.apply_as_deletes,
-            apply_as_truncates=self.apply_as_truncates,
-            column_list=self.column_list,
-            except_column_list=self.except_column_list,
-            track_history_column_list=self.track_history_column_list,
-            track_history_except_column_list=self.track_history_except_column_list,
-            ignore_null_updates=self.ignore_null_updates,
-            ignore_null_updates_column_list=self.ignore_null_updates_column_list,
-            ignore_null_updates_except_column_list=self.ignore_null_updates_except_column_list,
-            columns_to_update=self.columns_to_update,
-            insert_only=self.insert_only,
-            start_column=self.start_column,
-            end_column=self.end_column,
-            on_tie=self.on_tie,
-            on_invalid=self.on_invalid,
-            delete_mode=self.delete_mode,
-            on_late=self.on_late,
-            snapshot_version_column=self.snapshot_version_column,
-            partition_by=self.partition_by,
-            cluster_by=self.cluster_by,
-            target_properties=self.target_properties,
-            publish_changes=self.publish_changes,
-            schema_evolution=self.schema_evolution,
         )
 
     # -- publishing -----------------------------------------------------------------------------
@@ -420,10 +405,24 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
         self, context: Context, published: dict[str, Any], mirror: dict[str, Any] | None
     ) -> dict[str, Any]:
         context["ti"].xcom_push(key="watermark", value=published)
-        keep(context, self.inlets, self.source, self.pipeline, published, mirror)
-        if published["applied"]:
-            self._announce(context, published)
+        self.announce(context, self, published, mirror)
         return published
+
+    def announce(
+        self, context: Context, given: Any, published: dict[str, Any], mirror: dict[str, Any] | None
+    ) -> None:
+        """Keep a copy of the watermark, and tell the target's asset, where something was applied.
+
+        :param given: has source, target and pipeline as its attributes
+        :param published: :meth:`delta_cdc.flow.ApplyResult.to_dict`
+        :param mirror: :attr:`delta_cdc.flow.ApplyResult.mirror`
+        """
+        keep(context, self.inlets, given.source, given.pipeline, published, mirror)
+        if published["applied"]:
+            extra = {name: published[name] for name in _ANNOUNCED}
+            context["outlet_events"][pipeline_alias(given.pipeline)].add(
+                delta_asset(given.target), extra=extra
+            )
 
     def _show(self, context: Context, published: dict[str, Any]) -> dict[str, Any]:
         """Publish what a dry run found out, which the log has told; what is kept of the watermark stays."""
@@ -432,21 +431,6 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
         shown = {**published, "dry_run": _shortened(found)}
         context["ti"].xcom_push(key="watermark", value=shown)
         return shown
-
-    def _announce(self, context: Context, published: dict[str, Any]) -> None:
-        names = (
-            "pipeline",
-            "source_table_id",
-            "version",
-            "starting_version",
-            "ending_version",
-            "target_table_id",
-            "target_version",
-            "counts",
-        )
-        context["outlet_events"][pipeline_alias(self.pipeline)].add(
-            delta_asset(self.target), extra={name: published[name] for name in names}
-        )
 
 
 def _shortened(found: dict[str, Any]) -> dict[str, Any]:
@@ -457,3 +441,38 @@ def _shortened(found: dict[str, Any]) -> dict[str, Any]:
     share = _MOST_CHARACTERS // max(1, len(statements))
     cut = [text if len(text) <= share else f"{text[:share]}… (cut; see the log)" for text in statements]
     return {"steps": steps, "statements": cut, "counts": dict(found["counts"])}
+
+
+def _options(given: Any) -> ApplyOptions:
+    return arguments.apply_options(
+        source_kind=given.source_kind,
+        keys=given.keys,
+        stored_as_scd_type=given.stored_as_scd_type,
+        sequence_by=given.sequence_by,
+        delete_sequence=given.delete_sequence,
+        where=given.where,
+        select=given.select,
+        apply_as_deletes=given.apply_as_deletes,
+        apply_as_truncates=given.apply_as_truncates,
+        column_list=given.column_list,
+        except_column_list=given.except_column_list,
+        track_history_column_list=given.track_history_column_list,
+        track_history_except_column_list=given.track_history_except_column_list,
+        ignore_null_updates=given.ignore_null_updates,
+        ignore_null_updates_column_list=given.ignore_null_updates_column_list,
+        ignore_null_updates_except_column_list=given.ignore_null_updates_except_column_list,
+        columns_to_update=given.columns_to_update,
+        insert_only=given.insert_only,
+        start_column=given.start_column,
+        end_column=given.end_column,
+        on_tie=given.on_tie,
+        on_invalid=given.on_invalid,
+        delete_mode=given.delete_mode,
+        on_late=given.on_late,
+        snapshot_version_column=given.snapshot_version_column,
+        partition_by=given.partition_by,
+        cluster_by=given.cluster_by,
+        target_properties=given.target_properties,
+        publish_changes=given.publish_changes,
+        schema_evolution=given.schema_evolution,
+    )
