@@ -12,6 +12,7 @@ from delta_cdc.errors import (
     JobFailed,
     OutcomeUnknown,
     StoreUnavailable,
+    TablesFailed,
 )
 
 #: For ``retry_policy=`` of a task: a lost race or an unknown outcome is tried again soon, an application that
@@ -30,6 +31,12 @@ DELTA_CDC_RETRY_POLICY = ExceptionRetryPolicy(
             action=RetryAction.RETRY,
             retry_delay=timedelta(minutes=1),
             reason="the Spark application died, or the object store did not answer",
+        ),
+        RetryRule(
+            exception=TablesFailed,
+            action=RetryAction.RETRY,
+            retry_delay=timedelta(minutes=1),
+            reason="some tables failed, and a retry only does what is left",
         ),
         RetryRule(
             exception=DeltaCdcError,

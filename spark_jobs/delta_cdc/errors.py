@@ -203,6 +203,8 @@ class TopicReplaced(DeltaCdcError):
 class TablesFailed(DeltaCdcError):
     """Some tables of a bundle failed; the others are through."""
 
+    retryable = True
+
 
 class NotInsertOnly(DeltaCdcError):
     """An ``insert_only`` source updated or deleted rows."""
