@@ -52,7 +52,7 @@ def spark() -> Iterator[SparkSession]:
     # Delta keeps a snapshot of every table it met for an hour, and Spark the plans of a thousand queries: the
     # whole run has to fit.
     memory = {"spark.driver.memory": "3g", "spark.sql.ui.retainedExecutions": "20"}
-    session = embedded_session("tests", cores=2, quick_start=True, **interpreted, **memory)
+    session = embedded_session("tests", cores=2, quick_start=True, kafka=True, **interpreted, **memory)
     yield session
     session.stop()
 

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Make this checkout ready to work in: .venv with the pinned dependencies, and the Delta JARs. Needs Python,
-# Java and nothing else. A second run only checks that nothing has changed.
+# Make this checkout ready to work in: .venv with the pinned dependencies, and the JARs of Delta and of Spark's
+# connector to Kafka. Needs Python, Java and nothing else. A second run only checks that nothing has changed.
 set -eu
 cd "$(dirname "$0")/.."
 root=$(pwd)
@@ -77,12 +77,13 @@ fi
 import sys
 
 from delta_cdc.errors import EnvironmentNotReady
-from delta_cdc.jars import DELTA_PACKAGE, delta_jars, is_resolved
+from delta_cdc.jars import DELTA_JARS, KAFKA_JARS
 
 try:
-    if not is_resolved():
-        print(f"setup: resolving {DELTA_PACKAGE}", flush=True)
-    delta_jars()
+    for wanted in (DELTA_JARS, KAFKA_JARS):
+        if not wanted.is_resolved():
+            print(f"setup: resolving the {wanted.title}", flush=True)
+        wanted.jars()
 except EnvironmentNotReady as error:
     sys.exit(f"setup: {error}")
 PY

@@ -42,7 +42,9 @@ def delta_confs() -> dict[str, str]:
     }
 
 
-def embedded_confs(cores: int | None = None, *, quick_start: bool = False) -> dict[str, str]:
+def embedded_confs(
+    cores: int | None = None, *, quick_start: bool = False, kafka: bool = False
+) -> dict[str, str]:
     """Return the confs of a driver that is its own cluster, on this machine, with Delta on its class path.
 
     The session runs in UTC. Its warehouse lies in a temporary folder that is named here, but not made.
@@ -50,7 +52,8 @@ def embedded_confs(cores: int | None = None, *, quick_start: bool = False) -> di
     :param cores: threads of the local master; None means all CPUs this process may use
     :param quick_start: let the JVM start in half the CPU time and compute more slowly once warm: right for
         small tables, wrong for long jobs
-    :raises EnvironmentNotReady: if Java is missing or too old, or the Delta JARs cannot be resolved
+    :param kafka: put the connector to Kafka on the class path as well
+    :raises EnvironmentNotReady: if Java is missing or too old, or the JARs cannot be resolved
     """
     require_java()
     threads = cores or _usable_cpus()
@@ -62,7 +65,7 @@ def embedded_confs(cores: int | None = None, *, quick_start: bool = False) -> di
         **delta_confs(),
         "spark.master": f"local[{threads}]",
         # Not spark.jars: a class path that the JVM knows from the start loads faster.
-        "spark.driver.extraClassPath": class_path(),
+        "spark.driver.extraClassPath": class_path(kafka=kafka),
         "spark.driver.extraJavaOptions": " ".join(java_options),
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
@@ -85,7 +88,12 @@ def _usable_cpus() -> int:
 
 
 def embedded_session(
-    app_name: str, *, cores: int | None = None, quick_start: bool = False, **extra: str
+    app_name: str,
+    *,
+    cores: int | None = None,
+    quick_start: bool = False,
+    kafka: bool = False,
+    **extra: str,
 ) -> SparkSession:
     """Start (or return, if this process has one) a local Spark session that understands Delta.
 
@@ -94,10 +102,11 @@ def embedded_session(
     :param app_name: name of the Spark application
     :param cores: see :func:`embedded_confs`
     :param quick_start: see :func:`embedded_confs`
+    :param kafka: see :func:`embedded_confs`
     :param extra: more confs, or other values for those of :func:`embedded_confs`
     :raises EnvironmentNotReady: see :func:`embedded_confs`
     """
-    confs = {**embedded_confs(cores, quick_start=quick_start), **extra}
+    confs = {**embedded_confs(cores, quick_start=quick_start, kafka=kafka), **extra}
     os.environ.update(child_environment())
     from pyspark.sql import SparkSession
 

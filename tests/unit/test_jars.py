@@ -1,4 +1,4 @@
-"""The cache of the Delta JARs, and what is said when it cannot be filled."""
+"""The cache of the JARs, and what is said when it cannot be filled."""
 
 from __future__ import annotations
 
@@ -24,12 +24,15 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "home"
 
 
-def fill(home: Path) -> Path:
-    folder = home / "jars" / f"delta-{jars.DELTA_VERSION}"
+HASHES = jars.DELTA_JARS.hashes
+
+
+def fill(home: Path, wanted: jars.JarSet = jars.DELTA_JARS) -> Path:
+    folder = home / "jars" / wanted.folder
     folder.mkdir(parents=True)
-    for name in jars.JAR_HASHES:
+    for name in wanted.hashes:
         (folder / name).write_bytes(b"jar")
-    manifest = {name: {"sha256": sha256, "size": 3} for name, sha256 in jars.JAR_HASHES.items()}
+    manifest = {name: {"sha256": sha256, "size": 3} for name, sha256 in wanted.hashes.items()}
     (folder / "manifest.json").write_text(json.dumps(manifest))
     return folder
 
@@ -37,14 +40,24 @@ def fill(home: Path) -> Path:
 def test_a_full_cache_needs_neither_java_nor_network(home: Path) -> None:
     folder = fill(home)
     assert {path.parent for path in jars.delta_jars()} == {folder}
-    assert {path.name for path in jars.delta_jars()} == set(jars.JAR_HASHES)
+    assert {path.name for path in jars.delta_jars()} == set(HASHES)
     assert jars.class_path().count(os.pathsep) == 6
+
+
+def test_the_connector_to_kafka_is_resolved_only_where_it_is_needed(home: Path) -> None:
+    fill(home)
+    with pytest.raises(EnvironmentNotReady, match="Java is missing"):
+        jars.class_path(kafka=True)
+    folder = fill(home, jars.KAFKA_JARS)
+    added = jars.class_path(kafka=True).removeprefix(f"{jars.class_path()}{os.pathsep}").split(os.pathsep)
+    assert added == [str(folder / name) for name in sorted(jars.KAFKA_JARS.hashes)]
+    assert len(added) == 4
 
 
 @pytest.mark.parametrize("damage", ["missing", "short", "manifest", "foreign"])
 def test_a_damaged_cache_is_not_trusted(home: Path, damage: str) -> None:
     folder = fill(home)
-    jar, manifest = folder / min(jars.JAR_HASHES), folder / "manifest.json"
+    jar, manifest = folder / min(HASHES), folder / "manifest.json"
     if damage == "missing":
         jar.unlink()
     elif damage == "short":
@@ -52,7 +65,7 @@ def test_a_damaged_cache_is_not_trusted(home: Path, damage: str) -> None:
     elif damage == "manifest":
         manifest.write_text("{")
     else:
-        manifest.write_text(manifest.read_text().replace(jars.JAR_HASHES[jar.name], "0" * 64))
+        manifest.write_text(manifest.read_text().replace(HASHES[jar.name], "0" * 64))
     assert not jars.is_resolved()
     with pytest.raises(EnvironmentNotReady, match="Java is missing"):
         jars.delta_jars()
@@ -69,12 +82,12 @@ def test_the_home_variable_wins_over_the_cache_folder(
 
 
 def resolver(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
-    """Put a resolver of our own in the place of ``spark-submit``."""
+    """Put a program of our own in the place of ``java``."""
     monkeypatch.setattr(jars, "require_java", lambda: 17)
-    binary = folder / "spark-submit"
+    binary = folder / "java"
     binary.write_text(f"#!/bin/sh\n{script}\n")
     binary.chmod(0o755)
-    monkeypatch.setattr(jars, "submit_binary", lambda: binary)
+    monkeypatch.setattr(jars, "java_binary", lambda: binary)
 
 
 @pytest.mark.parametrize(
@@ -83,8 +96,8 @@ def resolver(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None
         ("echo 'Exception: [unresolved dependency]' >&2; echo bye >&2; exit 1", "unresolved dependency"),
         ("exit 0", "gave no io.delta_delta-kernel-api"),
         (
-            'for a in "$@"; do case $a in spark.jars.ivy=*) d=${a#*=}/jars;; esac; done; /bin/mkdir -p $d; '
-            + "; ".join(f"echo bad > $d/{name}" for name in jars.JAR_HASHES),
+            'for a in "$@"; do d=${a%/*}; done; /bin/mkdir -p $d; '
+            + "; ".join(f"echo bad > $d/{name}" for name in HASHES),
             "not the published file",
         ),
     ],
