@@ -426,21 +426,24 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
 
     def _show(self, context: Context, published: dict[str, Any]) -> dict[str, Any]:
         """Publish what a dry run found out, which the log has told; what is kept of the watermark stays."""
-        # Without anything to do there is nothing to show.
-        found = published.get("dry_run") or {"steps": [], "statements": [], "counts": {}}
-        shown = {**published, "dry_run": _shortened(found)}
+        shown = shortened(published)
         context["ti"].xcom_push(key="watermark", value=shown)
         return shown
 
 
-def _shortened(found: dict[str, Any]) -> dict[str, Any]:
-    """Cut what could be long: an XCom is no place for it, and the log has it whole."""
+def shortened(published: dict[str, Any]) -> dict[str, Any]:
+    """Return what a dry run publishes, its ``dry_run`` cut where it is long.
+
+    An XCom is no place for it, and the log has it whole.
+    """
+    # Without anything to do there is nothing to show.
+    found = published.get("dry_run") or {"steps": [], "statements": [], "counts": {}}
     steps, statements = list(found["steps"]), found["statements"]
     if len(steps) > _MOST_STEPS:
         steps[_MOST_STEPS:] = [f"… {len(steps) - _MOST_STEPS} more"]
     share = _MOST_CHARACTERS // max(1, len(statements))
     cut = [text if len(text) <= share else f"{text[:share]}… (cut; see the log)" for text in statements]
-    return {"steps": steps, "statements": cut, "counts": dict(found["counts"])}
+    return {**published, "dry_run": {"steps": steps, "statements": cut, "counts": dict(found["counts"])}}
 
 
 def _options(given: Any) -> ApplyOptions:

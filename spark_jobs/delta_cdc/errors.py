@@ -248,6 +248,10 @@ class DeltaConnectionNotFound(DeltaCdcError):
     """``delta_conn_id`` names a connection that does not exist."""
 
 
+class KafkaConnectionNotFound(DeltaCdcError):
+    """``kafka_conn_id`` names a connection that does not exist."""
+
+
 class DeployModeUnsupported(DeltaCdcError):
     """The connection's deploy mode cannot run Python applications."""
 
