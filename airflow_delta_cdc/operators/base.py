@@ -91,7 +91,8 @@ class DeltaCdcOperator(SparkSubmitOperator):
         the same storage, its credentials never in confs or on the command line. None is the identity of the
         machine. (templated)
     :param deploy_mode: ``client`` or ``cluster``; None takes the connection's. (templated)
-    :param jars: JARs for Spark, Delta's among them; None hands over the provider's own. (templated)
+    :param jars: JARs for Spark, Delta's (and Kafka's) among them; None hands over the provider's own.
+        (templated)
     :param packages: Maven coordinates, Delta's among them, in the place of the provider's JARs. (templated)
     :param conf: Spark confs, winning over those the provider sets. (templated)
     :param durable: find an application of a cluster again after the worker died. Turned off, and said so,
@@ -166,7 +167,7 @@ class DeltaCdcOperator(SparkSubmitOperator):
             with self.slices_for(spec, hook.master, directory) as ready:
                 text = to_json(ready)
                 self._exchange = self._prepare(hook, directory, spec_text=text)
-                self._fill_in(hook, self._exchange, sha256(text))
+                self._fill_in(hook, self._exchange, sha256(text), kafka=reads_kafka(spec))
                 options = self.options_of_storage()
                 tell_storage(hook, options, spec=ready, directory=directory, log=self.log)
                 tell_planner(hook, options, spec=ready, directory=directory)
@@ -415,13 +416,18 @@ class DeltaCdcOperator(SparkSubmitOperator):
             yarn_rm_auth=self._yarn_rm_auth,
         )
 
-    def _fill_in(self, hook: DeltaCdcSubmitHook, exchange: Exchange, spec_sha256: str) -> None:
-        """Tell the hook the engine, Delta's JARs and confs, and the arguments of this run."""
+    def _fill_in(
+        self, hook: DeltaCdcSubmitHook, exchange: Exchange, spec_sha256: str, *, kafka: bool = False
+    ) -> None:
+        """Tell the hook the engine, the JARs and confs, and the arguments of this run.
+
+        :param kafka: the job reads topics
+        """
         from delta_cdc.session import delta_confs, embedded_confs
         from delta_cdc.storage import hadoop_uri
 
         embedded = not self.spark_conn_id
-        confs = self._embedded_confs(embedded_confs()) if embedded else {**delta_confs(), **_UTC}
+        confs = self._embedded_confs(embedded_confs(kafka=kafka)) if embedded else {**delta_confs(), **_UTC}
         class_path = confs.pop(_CLASS_PATH, None)
         hook._conf = {**confs, **hook._conf}
         hook._py_files = ",".join(filter(None, (exchange.engine, self.py_files)))
@@ -441,9 +447,9 @@ class DeltaCdcOperator(SparkSubmitOperator):
             # the user gives would otherwise hide the conf of the same meaning.
             hook._driver_class_path = os.pathsep.join(filter(None, (class_path, self.driver_class_path)))
         elif self._hands_over_jars():
-            from delta_cdc.jars import delta_jars
+            from delta_cdc.jars import delta_jars, kafka_jars
 
-            hook._jars = ",".join(str(path) for path in delta_jars())
+            hook._jars = ",".join(map(str, (*delta_jars(), *(kafka_jars() if kafka else ()))))
 
     def _embedded_confs(self, confs: dict[str, str]) -> dict[str, str]:
         # The hook names the master, and a warehouse in the run's own folder goes away with it.
@@ -490,6 +496,12 @@ def _needed_results_uri(reason: str) -> str:
             "the driver can both reach.",
         )
     return uri
+
+
+def reads_kafka(spec: Spec) -> bool:
+    """Return whether a job reads topics."""
+    parts = spec.parts if isinstance(spec, BundleSpec) else (spec,)
+    return any(isinstance(part, IngestSpec) and part.options.source_kind == "kafka" for part in parts)
 
 
 def _readable(spec: Spec) -> list[Step]:

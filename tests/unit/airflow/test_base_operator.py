@@ -35,9 +35,11 @@ COMMITTED = """echo '{"status": "committed", "counts": {"inserted": 3}}' > "$res
 @pytest.fixture(autouse=True)
 def small_world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """No JARs are resolved, and temporary directories can be looked into."""
-    monkeypatch.setattr("delta_cdc.session.class_path", lambda: "/jars/delta.jar")
+    both = {False: "/jars/delta.jar", True: "/jars/delta.jar:/jars/kafka.jar"}
+    monkeypatch.setattr("delta_cdc.session.class_path", lambda kafka=False: both[kafka])
     monkeypatch.setattr("delta_cdc.session.require_java", lambda: 17)
     monkeypatch.setattr("delta_cdc.jars.delta_jars", lambda: (Path("/jars/a.jar"), Path("/jars/b.jar")))
+    monkeypatch.setattr("delta_cdc.jars.kafka_jars", lambda: (Path("/jars/k.jar"),))
     temporary = tmp_path / "tmp"
     temporary.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(temporary))

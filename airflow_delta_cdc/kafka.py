@@ -1,0 +1,62 @@
+"""What Kafka's client is told, by an Airflow connection of type ``kafka``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook
+from airflow.sdk.log import mask_secret
+
+from airflow_delta_cdc.hooks.table import _extra
+from delta_cdc.errors import InvalidConfiguration, KafkaConnectionNotFound
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: Of the client's configuration, what nobody may read.
+_SECRETS = ("password", "secret", "token", "ssl.key.pem", "jaas")
+#: What a connection may hold for consumers of other operators, and a plain text cannot say.
+_CALLBACKS = "_cb"
+
+
+def kafka_options(kafka_conn_id: str | None, options: Mapping[str, Any] | None) -> dict[str, str] | None:
+    """Return the configuration of a connection together with explicit options, which win.
+
+    Secrets are masked in logs before anything else happens.
+
+    :param kafka_conn_id: connection of type ``kafka``, or None for none
+    :param options: explicit options, by the same names, or None
+    :return: None where neither says anything
+    :raises KafkaConnectionNotFound: the named connection does not exist
+    :raises InvalidConfiguration: it is of another type, or its extra is no JSON object
+    """
+    found = _of_connection(kafka_conn_id) if kafka_conn_id else {}
+    told = {str(name): _text(value) for name, value in {**found, **(options or {})}.items()}
+    for name, value in told.items():
+        if value and any(part in name.lower() for part in _SECRETS):
+            mask_secret(value)
+    return told or None
+
+
+def _of_connection(conn_id: str) -> dict[str, Any]:
+    try:
+        connection = BaseHook.get_connection(conn_id)
+    except AirflowNotFoundException as error:
+        raise KafkaConnectionNotFound(
+            f"The Kafka connection {conn_id!r} does not exist.",
+            remedy="create it (connection type kafka), or leave kafka_conn_id out and name the brokers in "
+            "the source.",
+        ) from error
+    if (connection.conn_type or "kafka").lower() != "kafka":
+        raise InvalidConfiguration(
+            f"The connection {conn_id!r} is of type {connection.conn_type}.",
+            remedy="name a connection of type kafka.",
+        )
+    extra = _extra(connection)
+    return {
+        name: value for name, value in extra.items() if not name.endswith(_CALLBACKS) and value is not None
+    }
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
