@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pyspark.sql import SparkSession
+
+    from tests.support.kafka_broker import Broker
 
 LAYERS = ("unit", "integration", "system")
 _TESTS = Path(__file__).resolve().parent
@@ -55,6 +59,25 @@ def spark() -> Iterator[SparkSession]:
     session = embedded_session("tests", cores=2, quick_start=True, kafka=True, **interpreted, **memory)
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """Start a Kafka broker, once per run, when the first test asks for it; each test makes its own topics."""
+    from delta_cdc.errors import EnvironmentNotReady
+    from tests.support.kafka_broker import broker
+    from tests.support.maven import locked
+
+    try:
+        locked("kafka-broker").jars()
+    except EnvironmentNotReady as missing:
+        if os.environ.get("CI"):
+            raise
+        # A skip alone is a letter in a long line; a warning is told in full at the end of the run.
+        warnings.warn(f"NOT TESTED: Kafka: {missing}", stacklevel=1)
+        pytest.skip(str(missing))
+    with broker(tmp_path_factory.mktemp("kafka")) as running:
+        yield running
 
 
 @pytest.fixture
