@@ -150,6 +150,10 @@ class DeltaCdcOperator(SparkSubmitOperator):
 
         return storage_options(self.delta_conn_id, self.storage_options)
 
+    def options_of_kafka(self) -> dict[str, str] | None:
+        """Return the options of Kafka's client, for operators that read topics."""
+        return None
+
     # -- one application ------------------------------------------------------------------------
     def run_job(self, context: Context, spec: Spec) -> JobResult:
         """Run one spec in one Spark application and return what it said about itself.
@@ -159,7 +163,7 @@ class DeltaCdcOperator(SparkSubmitOperator):
 
         :raises JobFailed: the application ended without a result
         """
-        from airflow_delta_cdc.operators.storage import tell_planner, tell_storage
+        from airflow_delta_cdc.operators.storage import reads_kafka, tell_planner, tell_storage
 
         with self._private_directory() as directory:
             self._run_directory = directory
@@ -169,7 +173,14 @@ class DeltaCdcOperator(SparkSubmitOperator):
                 self._exchange = self._prepare(hook, directory, spec_text=text)
                 self._fill_in(hook, self._exchange, sha256(text), kafka=reads_kafka(spec))
                 options = self.options_of_storage()
-                tell_storage(hook, options, spec=ready, directory=directory, log=self.log)
+                tell_storage(
+                    hook,
+                    options,
+                    spec=ready,
+                    directory=directory,
+                    log=self.log,
+                    kafka=self.options_of_kafka(),
+                )
                 tell_planner(hook, options, spec=ready, directory=directory)
                 hook._conf = self._with_lineage(hook._conf, context)
                 self._start(context, hook, sha256(text))
@@ -496,12 +507,6 @@ def _needed_results_uri(reason: str) -> str:
             "the driver can both reach.",
         )
     return uri
-
-
-def reads_kafka(spec: Spec) -> bool:
-    """Return whether a job reads topics."""
-    parts = spec.parts if isinstance(spec, BundleSpec) else (spec,)
-    return any(isinstance(part, IngestSpec) and part.options.source_kind == "kafka" for part in parts)
 
 
 def _readable(spec: Spec) -> list[Step]:

@@ -1,4 +1,4 @@
-"""How an application is told where the tables are stored and who is asking."""
+"""How an application is told where tables and topics are, and who is asking."""
 
 from __future__ import annotations
 
@@ -22,9 +22,13 @@ if TYPE_CHECKING:
 _PROPERTIES = "storage.properties"
 _GOOGLE_KEY = "google-key.json"
 _PLANNER = "storage-options.json"
+_KAFKA = "kafka-options.json"
 
-#: Environment variable of a driver: the file with the storage options that it plans with.
+#: Environment variables of a driver: the files with the storage options that it plans with, and with the
+#: options of Kafka's client; and the conf that holds the latter for a driver elsewhere, hidden by its name.
 STORAGE_OPTIONS_FILE = "DELTA_CDC_STORAGE_OPTIONS"
+KAFKA_OPTIONS_FILE = "DELTA_CDC_KAFKA_OPTIONS"
+KAFKA_OPTIONS_CONF = "spark.delta_cdc.kafka.secretOptions"
 
 
 def tell_storage(
@@ -34,8 +38,9 @@ def tell_storage(
     spec: Spec,
     directory: Path,
     log: Logger,
+    kafka: Mapping[str, str] | None = None,
 ) -> None:
-    """Tell an application the storage that some options describe.
+    """Tell an application the storage that some options describe, and Kafka's brokers.
 
     No credential is on the command line: S3's go by the environment to a driver on this machine, all others
     by a properties file that only this user can read. A driver in a pod gets none: it has an identity of
@@ -44,25 +49,50 @@ def tell_storage(
     :param hook: filled in; its own confs win
     :param options: storage options as delta-rs names them
     :param directory: the run's private directory
+    :param kafka: options of Kafka's client; told only where topics are read
     """
     storage = spark_storage(options, locations_of(spec))
     hook._conf = {**storage.confs, **hook._conf}
+    secrets = _kafka(hook, kafka if kafka and reads_kafka(spec) else None, directory)
     if hook.is_cluster and hook.is_kubernetes:
         if storage.credentials or storage.google_key:
             log.info(
                 "Credentials of the storage are not handed to pods: the driver uses the identity of its "
                 "service account."
             )
+        if secrets:
+            log.info(
+                "The options of Kafka's client are not handed to pods: mount them there, and name their file "
+                "in the environment variable %s.",
+                KAFKA_OPTIONS_FILE,
+            )
         return
     hook._conf = {**storage.public_credentials, **_google(hook, storage, directory, log), **hook._conf}
     if not hook.is_cluster:
         hook.add_private_environment(storage.environment)
-    secrets = storage.secrets(beside_environment=not hook.is_cluster)
+    secrets = {**storage.secrets(beside_environment=not hook.is_cluster), **secrets}
     if secrets:
         # Of two lines with one name the last one counts, and that is the user's.
         hook.use_private_properties(
             lambda own: write_private(directory / _PROPERTIES, f"{properties_text(secrets)}{own}")
         )
+
+
+def _kafka(hook: DeltaCdcSubmitHook, options: Mapping[str, str] | None, directory: Path) -> dict[str, str]:
+    """Hand the options to a driver on this machine; return those for another one, as a secret conf."""
+    if options is None:
+        return {}
+    text = json.dumps(dict(options))
+    if hook.is_cluster:
+        return {KAFKA_OPTIONS_CONF: text}
+    hook.add_private_environment({KAFKA_OPTIONS_FILE: str(write_private(directory / _KAFKA, text))})
+    return {}
+
+
+def reads_kafka(spec: Spec) -> bool:
+    """Return whether a job reads topics."""
+    parts = spec.parts if isinstance(spec, BundleSpec) else (spec,)
+    return any(isinstance(part, IngestSpec) and part.options.source_kind == "kafka" for part in parts)
 
 
 def _google(hook: DeltaCdcSubmitHook, storage: SparkStorage, directory: Path, log: Logger) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from airflow_delta_cdc.operators import (
 from airflow_delta_cdc.operators.storage import tell_storage
 from delta_cdc import spec as specs
 from delta_cdc.errors import DeltaConnectionNotFound, InvalidConfiguration
-from delta_cdc.spec import ApplyOptions, ApplySpec, ReadSpec, Staging, Step
+from delta_cdc.spec import ApplyOptions, ApplySpec, IngestOptions, IngestSpec, ReadSpec, Staging, Step
 from tests.unit.airflow.test_base_operator import COMMITTED, SPEC, Store, _writes, operator, run, small_world
 
 if TYPE_CHECKING:
@@ -66,6 +67,22 @@ def _nothing_secret_on_the_command_line(stand_in: StandIn) -> None:
     assert SECRET not in line
     assert "AKIA1" not in line
     assert "tok-en-of-nobody" not in line
+
+
+def ingest_spec(source: str, log: str, **changed: Any) -> IngestSpec:
+    step = Step(
+        kind="ingest",
+        starting_version=1,
+        ending_version=1,
+        seal_number=1,
+        applied_from=1,
+        source_commit_hash="",
+        source_columns=(),
+    )
+    sides = (f"{log}__ingested", f"{log}__quarantine")
+    kind = "kafka" if source.startswith("kafka:") else "files"
+    options = IngestOptions(source_kind=kind, keys=("id",))  # type: ignore[arg-type]
+    return replace(IngestSpec("p", "r", source, log, *sides, options, step), **changed)
 
 
 # -- a driver on this machine ---------------------------------------------------------------------
@@ -187,6 +204,99 @@ def test_a_key_of_google_is_a_private_file(
         assert any("service_account_path" in line for line in said)
 
 
+# -- a driver that plans, and one that reads topics -----------------------------------------------
+_TOPICS = ingest_spec("kafka://broker:9092/orders", "/lake/log")
+_KAFKA_OPTIONS = {"sasl.username": "me", "sasl.password": SECRET}
+
+
+class Reading(DeltaEnableChangeDataFeedOperator):
+    """Any operator; this one has options for Kafka's client."""
+
+    def options_of_kafka(self) -> dict[str, str]:
+        return _KAFKA_OPTIONS
+
+
+def ran(task: Any, spec: specs.Spec) -> None:
+    context: Any = {"task_state_store": Store(), "run_id": "run"}
+    task.run_job(context, spec)
+
+
+def _keeping_file(stand_in: StandIn, variable: str) -> None:
+    """Let the stand-in keep the file that a variable of its environment names, and its mode."""
+    kept = stand_in.folder
+    stand_in.does(
+        f"""test -n "${variable}" && cp "${variable}" {kept}/file && stat -c %a "${variable}" > {kept}/mode
+        {COMMITTED}"""
+    )
+
+
+@pytest.mark.parametrize("bundled", [False, True])
+def test_a_driver_that_applies_after_an_ingest_plans_with_the_same_options(
+    stand_in: StandIn, lake: str, bundled: bool
+) -> None:
+    _keeping_file(stand_in, "DELTA_CDC_STORAGE_OPTIONS")
+    spec: specs.Spec = ingest_spec("/landing", "/lake/log", then={"target": "/lake/t"})
+    ran(operator(delta_conn_id=lake), specs.BundleSpec("r", (spec,)) if bundled else spec)  # type: ignore[arg-type]
+    _nothing_secret_on_the_command_line(stand_in)
+    assert SECRET not in json.dumps(stand_in.spec)
+    assert json.loads((stand_in.folder / "file").read_text())["AWS_SECRET_ACCESS_KEY"] == SECRET
+    assert (stand_in.folder / "mode").read_text().strip() == "600"
+    assert not Path(stand_in.environment["DELTA_CDC_STORAGE_OPTIONS"]).exists()
+
+
+def test_a_driver_that_plans_nothing_gets_no_file(stand_in: StandIn, lake: str) -> None:
+    stand_in.does(COMMITTED)
+    ran(operator(delta_conn_id=lake), ingest_spec("/landing", "/lake/log"))
+    assert "DELTA_CDC_STORAGE_OPTIONS" not in stand_in.environment
+
+
+def test_options_of_kafkas_client_are_a_private_file(stand_in: StandIn) -> None:
+    _keeping_file(stand_in, "DELTA_CDC_KAFKA_OPTIONS")
+    ran(Reading(task_id="t", table="/t"), specs.BundleSpec("r", (ingest_spec("/landing", "/l"), _TOPICS)))
+    _nothing_secret_on_the_command_line(stand_in)
+    assert SECRET not in json.dumps(stand_in.spec)
+    assert SECRET not in "".join(stand_in.environment.values())
+    assert json.loads((stand_in.folder / "file").read_text()) == _KAFKA_OPTIONS
+    assert (stand_in.folder / "mode").read_text().strip() == "600"
+    assert stand_in.option("--driver-class-path") == ["/jars/delta.jar:/jars/kafka.jar"]
+
+
+def test_a_job_without_topics_has_nothing_of_kafka(stand_in: StandIn) -> None:
+    stand_in.does(COMMITTED)
+    ran(Reading(task_id="t", table="/t"), ingest_spec("/landing", "/lake/log"))
+    assert "DELTA_CDC_KAFKA_OPTIONS" not in stand_in.environment
+    assert stand_in.option("--driver-class-path") == ["/jars/delta.jar"]
+
+
+@pytest.mark.parametrize(
+    ("setting", "jars"), [("auto", ["/jars/a.jar,/jars/b.jar,/jars/k.jar"]), ("provided", [])]
+)
+def test_kafkas_jars_on_a_cluster(
+    stand_in: StandIn, connect: Connect, monkeypatch: pytest.MonkeyPatch, setting: str, jars: list[str]
+) -> None:
+    monkeypatch.setenv("AIRFLOW__DELTA_CDC__DELTA_JARS", setting)
+    stand_in.does(COMMITTED)
+    ran(operator(spark_conn_id=connect(host="spark://master:7077")), _TOPICS)
+    assert stand_in.option("--jars") == jars
+
+
+def test_yarn_gets_kafkas_options_by_the_private_properties(
+    stand_in: StandIn, connect: Connect, lake: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("AIRFLOW__DELTA_CDC__RESULTS_URI", tmp_path.as_uri())
+    _keeping_properties(stand_in, _writes(tmp_path / specs.sha256(specs.to_json(_TOPICS)), "done"))
+    spark = connect(host="yarn", **{"deploy-mode": "cluster"})
+    ran(Reading(task_id="t", table="/t", delta_conn_id=lake, spark_conn_id=spark, durable=False), _TOPICS)
+    _nothing_secret_on_the_command_line(stand_in)
+    assert "DELTA_CDC_KAFKA_OPTIONS" not in stand_in.environment
+    named = dict(line.split("=", 1) for line in _properties(stand_in))
+    # Spark hides confs whose name has this word.
+    assert "secret" in (name := "spark.delta_cdc.kafka.secretOptions")
+    assert SECRET in named[name]
+    assert f"{S3A}secret.key" in named
+    assert (stand_in.folder / "mode").read_text().strip() == "600"
+
+
 # -- a driver on a cluster ------------------------------------------------------------------------
 def test_yarn_gets_the_keys_by_a_private_file(
     stand_in: StandIn, connect: Connect, lake: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -227,7 +337,7 @@ def test_pods_get_no_credential(records: Records, tmp_path: Path) -> None:
     assert records.at("info") == [said], "without credentials there is nothing to say"
 
 
-@pytest.mark.parametrize("kind", ["apply", "read", "commit", "enable"])
+@pytest.mark.parametrize("kind", ["apply", "read", "commit", "enable", "ingest", "bundle"])
 def test_azures_confs_name_the_host_of_every_table(kind: str, records: Records, tmp_path: Path) -> None:
     class Here(_Pods):
         is_cluster = False
@@ -254,6 +364,8 @@ def test_azures_confs_name_the_host_of_every_table(kind: str, records: Records, 
         "read": ReadSpec("p", "r", uris[0], "id", uris[1], (step,), "changes", 1, output_uri=uris[2]),
         "commit": specs.CommitSpec("p", "r", uris[0], "id", uris[1], step),
         "enable": specs.EnableSpec(run_id="r", tables=tuple(uris)),
+        "ingest": ingest_spec(uris[0], uris[1], then={"target": uris[2]}),
+        "bundle": specs.BundleSpec("r", (ingest_spec(uris[0], uris[1]), ingest_spec(uris[0], uris[2]))),
     }
     hook: Any = Here()
     log: Any = records

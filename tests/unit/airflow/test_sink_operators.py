@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,17 +23,17 @@ from delta_cdc.errors import (
     SparkConnectionNotFound,
 )
 from delta_cdc.flow import CommitResult, ReadResult
-from delta_cdc.spec import ApplyOptions, ApplySpec, JobResult, QueryOptions, Segment, Step
+from delta_cdc.spec import ApplyOptions, ApplySpec, BundleSpec, JobResult, QueryOptions, Segment, Step
 from delta_cdc.versions import VersionRange
 from delta_cdc.watermark import Watermark
 from tests.support.logs import LogTable, seal
 from tests.support.tables import Tables
 from tests.unit.airflow.test_apply_operator import Ti
 from tests.unit.airflow.test_base_operator import Store
+from tests.unit.airflow.test_operator_storage import ingest_spec
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from tests.unit.airflow.conftest import Connect, Records
 
@@ -491,6 +492,27 @@ def test_slices_lie_where_spark_finds_them(
     assert written == [root.format(tmp=tmp_path, fingerprint=fingerprint(spec))]
     operator.with_slices(spec_with("change_files"), master, tmp_path)
     assert len(written) == 2, "read by its files, the feed costs fewer scans"
+
+
+def test_each_part_of_a_bundle_has_slices_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """They are named by versions, which two tables may share."""
+    tables = Tables.made_in(tmp_path)
+    part = replace(spec_with("added_files"), source_uri=tables.source.uri)
+    bundle = BundleSpec("r", (part, replace(part, pipeline="q"), ingest_spec("/landing", "/lake/log")))
+    operator = DeltaCdcOperator(task_id="any")
+    ready = operator.with_slices(bundle, "local[2]", tmp_path)
+    assert isinstance(ready, BundleSpec)
+    folders = [part.slices_uri for part in ready.parts if isinstance(part, ApplySpec)]
+    assert folders == [str(tmp_path / "slices" / str(number)) for number in (0, 1)]
+    assert all(list(Path(folder).rglob("*.json")) for folder in folders)
+    assert ready.parts[2] == bundle.parts[2]
+    results = tmp_path / "results"
+    results.mkdir()
+    monkeypatch.setenv("AIRFLOW__DELTA_CDC__RESULTS_URI", results.as_uri())
+    with operator.slices_for(bundle, "yarn", tmp_path):
+        assert list(results.rglob("*.json"))
+    assert list(results.iterdir()) == []
+    assert operator.with_slices(BundleSpec("r", bundle.parts[2:]), "yarn", tmp_path).parts == bundle.parts[2:]  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("dies", [False, True])
