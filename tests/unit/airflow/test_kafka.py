@@ -1,0 +1,73 @@
+"""What a Kafka connection tells the client, and that its secrets are masked."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from airflow_delta_cdc.kafka import kafka_options
+from delta_cdc.errors import InvalidConfiguration, KafkaConnectionNotFound
+
+SECRET = "s3cr3t of nobody"
+
+
+@pytest.fixture
+def connect(monkeypatch: pytest.MonkeyPatch) -> Any:
+    def create(extra: Any, conn_type: str = "kafka") -> str:
+        told = {"conn_type": conn_type, "extra": extra if isinstance(extra, str) else json.dumps(extra)}
+        monkeypatch.setenv("AIRFLOW_CONN_BROKERS", json.dumps(told))
+        return "brokers"
+
+    return create
+
+
+def test_the_extra_is_the_clients_configuration(connect: Any) -> None:
+    """As the Kafka provider of Airflow has it; callbacks are of its own operators."""
+    conn_id = connect(
+        {
+            "bootstrap.servers": "one:9092,two:9092",
+            "enable.auto.commit": False,
+            "session.timeout.ms": 6000,
+            "error_cb": "my.module.called_back",
+            "group.id": None,
+        }
+    )
+    assert kafka_options(conn_id, None) == {
+        "bootstrap.servers": "one:9092,two:9092",
+        "enable.auto.commit": "false",
+        "session.timeout.ms": "6000",
+    }
+
+
+def test_explicit_options_win(connect: Any) -> None:
+    conn_id = connect({"bootstrap.servers": "one:9092", "security.protocol": "SSL"})
+    found = kafka_options(conn_id, {"security.protocol": "PLAINTEXT", "client.id": "me"})
+    assert found == {"bootstrap.servers": "one:9092", "security.protocol": "PLAINTEXT", "client.id": "me"}
+    assert kafka_options(None, {"client.id": "me"}) == {"client.id": "me"}
+    assert kafka_options(None, None) is None
+
+
+def test_secrets_are_masked(connect: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    masked: list[str] = []
+    monkeypatch.setattr("airflow_delta_cdc.kafka.mask_secret", masked.append)
+    names = ("sasl.password", "ssl.key.password", "sasl.oauthbearer.client.secret", "ssl.key.pem",
+             "sasl.jaas.config")  # fmt: skip
+    kafka_options(connect({"sasl.username": "me", **{n: f"{SECRET} {n}" for n in names}}), None)
+    assert masked == [f"{SECRET} {name}" for name in names]
+
+
+def test_a_connection_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("airflow.sdk.execution_time.supervisor.ensure_secrets_backend_loaded", lambda *_: [])
+    with pytest.raises(KafkaConnectionNotFound, match="'nowhere'"):
+        kafka_options("nowhere", None)
+
+
+@pytest.mark.parametrize(
+    ("extra", "conn_type", "said"),
+    [({}, "delta", "of type delta"), ("not json", "kafka", "no JSON object"), ("[1]", "kafka", "no JSON")],
+)
+def test_a_connection_that_cannot_be_meant(connect: Any, extra: Any, conn_type: str, said: str) -> None:
+    with pytest.raises(InvalidConfiguration, match=said):
+        kafka_options(connect(extra, conn_type), None)
