@@ -7,7 +7,7 @@ anew from the snapshots alone, and compared with the target row by row, duplicat
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import duckdb
 
@@ -71,6 +71,10 @@ class Check:
             surplus=self._count(surplus),
             sample=tuple(self._samples(missing, surplus)),
         )
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        """Return the rows of a query."""
+        return self._duck.execute(query).fetchall()
 
     def _columns(self, query: str) -> list[str]:
         return [row[0] for row in self._duck.execute(f"DESCRIBE {query}").fetchall()]

@@ -164,12 +164,13 @@ class Postgres:
         :raises PostgresFailed: with what it complained of
         """
         command, environment = self.command(name, *arguments)
-        done = subprocess.run(
-            command, env=environment, input=text, capture_output=True, encoding="utf-8", check=False
-        )
+        # Bytes: Python would make one kind of line break of all of them, within values, too.
+        given = None if text is None else text.encode()
+        done = subprocess.run(command, env=environment, input=given, capture_output=True, check=False)
+        said = done.stdout.decode()
         if done.returncode != 0:
-            raise PostgresFailed(f"{name} failed: {done.stderr.strip() or done.stdout.strip()}")
-        return done.stdout
+            raise PostgresFailed(f"{name} failed: {done.stderr.decode().strip() or said.strip()}")
+        return said
 
     def start_client(self, name: str, *arguments: str) -> subprocess.Popen[str]:
         """Start a client, for instance a load that goes on for a while; its output is one pipe."""

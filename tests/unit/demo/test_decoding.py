@@ -9,11 +9,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from demo.decoding import Change, NotUnderstood, Transaction, location, parsed, transactions
-from tests.support.postgres import server
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from demo.postgres import Postgres
 
 
@@ -153,16 +150,15 @@ _ROW = st.tuples(*(st.none() | values for _, values in _COLUMNS.values()))
 
 
 @pytest.fixture(scope="module")
-def running() -> Iterator[Postgres]:
+def with_slot(running: Postgres) -> Postgres:
     columns = ", ".join(f"{_quoted(name)} {kind}" for name, (kind, _) in _COLUMNS.items())
-    with server() as found:
-        found.execute(
-            f"CREATE TABLE every (id int PRIMARY KEY, {columns})",
-            "ALTER TABLE every ALTER long SET STORAGE EXTERNAL",
-            "ALTER TABLE every REPLICA IDENTITY FULL",
-        )
-        found.value("SELECT lsn FROM pg_create_logical_replication_slot('every', 'test_decoding')")
-        yield found
+    running.execute(
+        f"CREATE TABLE every (id int PRIMARY KEY, {columns})",
+        "ALTER TABLE every ALTER long SET STORAGE EXTERNAL",
+        "ALTER TABLE every REPLICA IDENTITY FULL",
+    )
+    running.value("SELECT lsn FROM pg_create_logical_replication_slot('every', 'test_decoding')")
+    return running
 
 
 def _quoted(name: str) -> str:
@@ -195,8 +191,10 @@ def _shown(server: Postgres) -> list[dict[str, str | None]]:
     suppress_health_check=[HealthCheck.too_slow],
 )
 @given(rows=st.lists(_ROW, min_size=1, max_size=12))
-def test_every_value_is_what_postgresql_shows(running: Postgres, rows: list[tuple[str | None, ...]]) -> None:
-    server = running
+def test_every_value_is_what_postgresql_shows(
+    with_slot: Postgres, rows: list[tuple[str | None, ...]]
+) -> None:
+    server = with_slot
     values = ", ".join(f"({number}, {', '.join(map(_literal, row))})" for number, row in enumerate(rows))
     server.execute("DELETE FROM every", f"INSERT INTO every VALUES {values}")
     before = _shown(server)

@@ -11,18 +11,11 @@ import pytest
 from demo import landing
 from demo.decoding import Change, NotUnderstood
 from demo.landing import Draining, Landing, told
-from tests.support.postgres import server
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from demo.postgres import Postgres
-
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[Postgres]:
-    with server() as found:
-        yield found
 
 
 @pytest.fixture

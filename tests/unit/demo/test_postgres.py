@@ -14,8 +14,6 @@ from demo.postgres import PostgresFailed, PostgresMissing, copied_rows, copied_v
 from tests.support.postgres import server
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from demo.postgres import Postgres
 
 _ODD = [
@@ -33,12 +31,6 @@ _ODD = [
     "\u2028\x85x",
     "'\"",
 ]
-
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[Postgres]:
-    with server() as found:
-        yield found
 
 
 @pytest.mark.parametrize(
