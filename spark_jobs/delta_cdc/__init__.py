@@ -11,20 +11,22 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from delta_cdc import errors
-    from delta_cdc.api import apply_changes, plan_changes, read_changes
+    from delta_cdc.api import apply_changes, ingest_changes, plan_changes, read_changes
     from delta_cdc.changes.queries import named_in_plan
-    from delta_cdc.flow import ApplyResult
+    from delta_cdc.flow import ApplyResult, IngestResult
     from delta_cdc.sink import commit_watermark
     from delta_cdc.versions import VersionRange
     from delta_cdc.watermark import Watermark
 
 __all__ = [
     "ApplyResult",
+    "IngestResult",
     "VersionRange",
     "Watermark",
     "apply_changes",
     "commit_watermark",
     "errors",
+    "ingest_changes",
     "named_in_plan",
     "plan_changes",
     "read_changes",
@@ -32,10 +34,12 @@ __all__ = [
 
 _HOME = {
     "ApplyResult": "delta_cdc.flow",
+    "IngestResult": "delta_cdc.flow",
     "VersionRange": "delta_cdc.versions",
     "Watermark": "delta_cdc.watermark",
     "apply_changes": "delta_cdc.api",
     "commit_watermark": "delta_cdc.sink",
+    "ingest_changes": "delta_cdc.api",
     "named_in_plan": "delta_cdc.changes.queries",
     "plan_changes": "delta_cdc.api",
     "read_changes": "delta_cdc.api",

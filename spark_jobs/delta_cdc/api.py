@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from delta_cdc import arguments
 from delta_cdc.errors import TableNotFound
-from delta_cdc.flow import run_apply
+from delta_cdc.flow import run_apply, run_ingest
 from delta_cdc.log.slices import prepared, write_slices
 from delta_cdc.log.store import spark_uri
-from delta_cdc.plan import ApplyRequest, ChangesRequest
+from delta_cdc.plan import ApplyRequest, ChangesRequest, IngestRequest
 from delta_cdc.plan import plan_changes as planned_changes
 from delta_cdc.scratch import folder_for, is_local
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from delta_cdc.flow import ApplyResult
+    from delta_cdc.flow import ApplyResult, IngestResult
     from delta_cdc.plan import ChangesPlan
-    from delta_cdc.spec import ApplySpec, JobResult
+    from delta_cdc.spec import ApplySpec, IngestSpec, JobResult
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 def apply_changes(
@@ -236,7 +236,7 @@ def apply_changes(
             dry_run=dry_run,
         ),
     )
-    return run_apply(request, execute=partial(_run, spark, scratch, request.storage_options), say=log.info)
+    return run_apply(request, execute=partial(_run, spark, scratch, request.storage_options), say=logger.info)
 
 
 def read_changes(
@@ -314,7 +314,7 @@ def read_changes(
     feed.refuse_forbidden_confs(spark)
     plan = planned_changes(request)
     for note in plan.notes:
-        log.info(note)
+        logger.info(note)
     options = request.options
     by_row_id = options.is_net and not options.keys
     if plan.segments:
@@ -416,6 +416,117 @@ def _run(
     segments = [segment for step in spec.steps for segment in step.segments]
     folder = folder_for(spark, segments, scratch)
     return job.run(spark, prepared(spec, folder, storage_options))
+
+
+def ingest_changes(
+    spark: SparkSession,
+    source: str,
+    log: str,
+    *,
+    pipeline: str,
+    keys: Sequence[str] | str | None = None,
+    format: str = "json",  # noqa: A002 - as Spark's readers name it
+    adapter: str = "plain",
+    adapter_options: Mapping[str, Any] | None = None,
+    schema: str | None = None,
+    format_options: Mapping[str, Any] | None = None,
+    insert_only: bool = False,
+    starting_timestamp: str | None = None,
+    max_files: int | None = None,
+    max_bytes: int | None = None,
+    max_offsets: int | None = None,
+    glob: str | None = None,
+    lexical_order: bool = False,
+    on_invalid: str = "quarantine",
+    on_expired: str = "fail",
+    replay: bool = False,
+    cluster_by: Sequence[str] | None = None,
+    log_properties: Mapping[str, Any] | None = None,
+    kafka_options: Mapping[str, str] | None = None,
+    single_driver: bool = False,
+    storage_options: Mapping[str, str] | None = None,
+    run_id: str = "",
+) -> IngestResult:
+    """Bring what is new in an external change set into a change log: every event exactly once.
+
+    Each call takes one batch: the files, or the records of a topic, that no batch took before, as the table
+    ``<log>__ingested`` has it. With nothing new, Spark is not used and nothing is written. A batch that was
+    begun and not finished is finished first, alone.
+
+    :param spark: a session with Delta's extension and catalog; left as it is
+    :param source: a folder, a file or a pattern (:mod:`delta_cdc.ingest.listing`), or
+        ``kafka://<host:port>,…/<topic>,…``
+    :param log: path or URI of the change log, or the catalog name of an existing one; the first batch
+        makes it
+    :param pipeline: the flow's name in the log; must stay the same as long as the log lives
+    :param keys: columns that identify a row; needed unless ``insert_only``
+    :param format: of files: ``json`` (one object per line), ``csv`` or ``parquet``
+    :param adapter: ``plain``, ``debezium``, ``dms``, ``goldengate``, or the dotted name of a function of your
+        own (:mod:`delta_cdc.ingest.shape`)
+    :param adapter_options: what the adapter is told
+    :param schema: the events' columns as Spark SQL DDL; None takes those of the log, and those that the
+        records show
+    :param format_options: options of Spark's reader
+    :param insert_only: every record is a row of its own; no keys
+    :param starting_timestamp: files last modified before it, and records written before it to a partition
+        that is read for the first time, are left out; ISO 8601 with offset
+    :param max_files: at most so many files, the oldest first; None is all
+    :param max_bytes: at most so many bytes of files, but at least one file; None is all
+    :param max_offsets: at most so many records of a topic, spread over its partitions; None is all
+    :param glob: pattern over the files' own names, such as ``*.json``
+    :param lexical_order: the names of files only grow: only those after the last one taken are listed. A file
+        that is delivered again is not noticed then
+    :param on_invalid: a record that cannot be decoded, or has no key or sequence: ``quarantine`` (into
+        ``<log>__quarantine``) or ``fail``
+    :param on_expired: records that a topic dropped before they were ingested: ``fail`` or ``continue``
+    :param replay: take the records in quarantine again, instead of new ones
+    :param cluster_by: clustering columns of a log that is made here; None takes the first keys
+    :param log_properties: its table properties
+    :param kafka_options: options of the Kafka client, for the look at the topic and for the job
+    :param single_driver: nothing but this driver ever writes to the log; needed on S3 without a log store for
+        several writers
+    :param storage_options: options of the object store for looking without Spark
+    :param run_id: who did it, for the log
+    :return: what was ingested, with counts, and what the bounds left
+    :raises DeltaCdcError: a named error with its remedy; nothing of the failing batch is in the log
+    """
+    request = IngestRequest(
+        pipeline=pipeline,
+        source=source,
+        log=located(spark, log),
+        options=arguments.ingest_options(
+            source=source,
+            format=format,
+            adapter=adapter,
+            adapter_options=adapter_options,
+            keys=keys,
+            schema=schema,
+            format_options=format_options,
+            insert_only=insert_only,
+            on_invalid=on_invalid,
+            cluster_by=cluster_by,
+            log_properties=log_properties,
+        ),
+        starting_timestamp=starting_timestamp,
+        max_files=max_files,
+        max_bytes=max_bytes,
+        max_offsets=max_offsets,
+        glob=glob,
+        lexical_order=lexical_order,
+        replay=replay,
+        on_expired=on_expired,
+        single_driver=single_driver,
+        run_id=run_id,
+        storage_options=dict(storage_options) if storage_options else None,
+        kafka_options=dict(kafka_options) if kafka_options else None,
+    )
+    return run_ingest(request, execute=partial(_ingest, spark, request), say=logger.info)
+
+
+def _ingest(spark: SparkSession, request: IngestRequest, spec: IngestSpec) -> JobResult:
+    from delta_cdc import job
+
+    return job.run(spark, spec, storage_options=request.storage_options, kafka_options=request.kafka_options)
 
 
 def located(spark: SparkSession, table: str) -> str:

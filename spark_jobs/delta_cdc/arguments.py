@@ -6,12 +6,15 @@ Values may come from Python, from a rendered template or from a form, where ``""
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 from typing import Any, TypedDict, cast, get_args
 
 from delta_cdc.errors import InvalidConfiguration
-from delta_cdc.spec import ApplyOptions, Capture, Query, QueryOptions, SourceKind
+from delta_cdc.ingest.shape import COLUMNS, DELETE, LOG_COLUMNS, OP, SEQUENCE, TRUNCATE
+from delta_cdc.spec import ApplyOptions, Capture, IngestOptions, Query, QueryOptions, SourceKind
 
 #: What an empty form field or an unset Param renders to.
 _NOT_GIVEN = ("", "none", "null")
@@ -306,6 +309,95 @@ def query_options(
             "on_change_commit", on_change_commit, ("fail", "skip"), QueryOptions.on_change_commit
         ),
     )
+
+
+#: What an adapter of one's own is named by: a module and what is in it.
+_DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", re.ASCII)
+#: Adapters that come with the engine.
+ADAPTERS = ("plain", "debezium", "dms", "goldengate")
+
+
+def ingest_options(
+    *,
+    source: Any,
+    format: Any = None,  # noqa: A002 - the argument's name
+    adapter: Any = None,
+    adapter_options: Any = None,
+    keys: Any = None,
+    schema: Any = None,
+    format_options: Any = None,
+    insert_only: Any = False,
+    on_invalid: Any = None,
+    cluster_by: Any = None,
+    log_properties: Any = None,
+) -> IngestOptions:
+    """Read the arguments that say what an external change set looks like; see
+    :class:`delta_cdc.spec.IngestOptions`.
+
+    :param source: tells only whether it is a topic (``kafka://``) or files
+    :raises InvalidConfiguration: for a value of the wrong kind
+    """
+    kafka = isinstance(source, str) and source.strip().lower().startswith("kafka://")
+    name = text(adapter) or IngestOptions.adapter
+    if not _DOTTED.fullmatch(name.strip()):
+        name = _one_of("adapter", name, ADAPTERS, IngestOptions.adapter)
+    return IngestOptions(
+        source_kind="kafka" if kafka else "files",
+        format=_one_of("format", format, ("json", "csv", "parquet"), IngestOptions.format),
+        adapter=name.strip(),
+        adapter_options=_mapping("adapter_options", adapter_options),
+        keys=names("keys", keys) or (),
+        schema=text(schema),
+        format_options=properties(_mapping("format_options", format_options)),
+        insert_only=flag("insert_only", insert_only),
+        on_invalid=_one_of("on_invalid", on_invalid, ("quarantine", "fail"), IngestOptions.on_invalid),
+        cluster_by=names("cluster_by", cluster_by),
+        log_properties=properties(_mapping("log_properties", log_properties)),
+    )
+
+
+def _mapping(name: str, value: Any) -> dict[str, Any]:
+    """Read a mapping, which may come as JSON text from a form."""
+    if not is_given(value):
+        return {}
+    given = value
+    if isinstance(value, str):
+        try:
+            given = json.loads(value)
+        except ValueError:
+            given = None
+    if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
+        raise InvalidConfiguration(
+            f"{name} is {value!r}.", remedy="give a mapping from names to values, or its JSON text."
+        )
+    return dict(given)
+
+
+def of_ingested_log(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments of an apply with what applying a log of an ingest takes, where they were not given.
+
+    The events' own columns land; an event's operation, order and columns are those that the log has of it.
+    With ``insert_only`` the log's rows are appended as they are.
+
+    :param given: arguments by their names; those that are not about this are passed on
+    """
+    log_columns = list(LOG_COLUMNS)
+    if given.get("insert_only"):
+        defaults: dict[str, Any] = {"source_kind": "change_feed"}
+    else:
+        defaults = {
+            "source_kind": "change_log",
+            "sequence_by": SEQUENCE,
+            "apply_as_deletes": f"{OP} = '{DELETE}'",
+            "apply_as_truncates": f"{OP} = '{TRUNCATE}'",
+            "columns_to_update": COLUMNS,
+        }
+    select = names("select", given.get("select"))
+    # With projections of one's own, what lands is what they say.
+    if not is_given(given.get("column_list")) and (select is None or "*" in select):
+        defaults["except_column_list"] = log_columns
+    missing = {name: value for name, value in defaults.items() if not is_given(given.get(name))}
+    return {**given, **missing}
 
 
 def _one_of(name: str, value: Any, known: tuple[str, ...], default: str) -> Any:

@@ -13,7 +13,7 @@ from delta_cdc.errors import (
     InvalidConfiguration,
     ReservedColumnName,
 )
-from delta_cdc.spec import DELETED_COLUMN, ApplyOptions, Capture, Query, QueryOptions
+from delta_cdc.spec import DELETED_COLUMN, ApplyOptions, Capture, IngestOptions, Query, QueryOptions
 from delta_cdc.sql import PLAN_PREFIX
 
 if TYPE_CHECKING:
@@ -232,6 +232,33 @@ def options_of(seal: Seal) -> ApplyOptions:
     names = (*_WRITTEN, *_SEQUENCES, "start_column", "end_column")
     known = {name: _tupled(written[name]) for name in names if name in written}
     return replace(options, **known)
+
+
+#: What the seal of a change log says of the ingest that made it.
+_INGEST = (
+    "source_kind",
+    "format",
+    "adapter",
+    "adapter_options",
+    "keys",
+    "schema",
+    "format_options",
+    "insert_only",
+    "on_invalid",
+)
+
+
+def described_ingest(options: IngestOptions) -> dict[str, Any]:
+    """Return what the seal of a change log says of the options it is filled with, as JSON has it."""
+    return {name: _listed(getattr(options, name)) for name in _INGEST}
+
+
+def ingest_options_of(seal: Seal) -> IngestOptions | None:
+    """Return the options a change log was filled with last; None where its seal does not tell."""
+    written = seal.configuration.get("ingest")
+    if not isinstance(written, dict):
+        return None
+    return IngestOptions(**{name: _tupled(written[name]) for name in _INGEST if name in written})
 
 
 def _tupled(value: Any) -> Any:

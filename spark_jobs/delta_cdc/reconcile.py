@@ -277,7 +277,7 @@ def reconcile(log: DeltaLog, pipeline: str, *, mirror: Callable[[], Any] | None 
 
 
 async def own_commits(
-    log: DeltaLog, pipeline: str, plans: Sequence[str], after: int
+    log: DeltaLog, pipeline: str, plans: Sequence[str], after: int, *, run_id: str = ""
 ) -> tuple[tuple[Seal, Commit], ...]:
     """Return the sealed commits after a version that plans of ours made and that are in effect, oldest first.
 
@@ -286,6 +286,7 @@ async def own_commits(
 
     :param plans: :func:`delta_cdc.spec.fingerprint` of each plan
     :param after: the oldest version of the table that one of them was made on; -1 is none
+    :param run_id: commits of this run are ours, too, whoever planned them; "" is no run
     """
     found = []
     back = Backwards(log)
@@ -298,7 +299,9 @@ async def own_commits(
             version = await _restored_version(log, back, commit)
             continue
         seal = seal_of(commit, pipeline)
-        if seal is not None and seal.step.fingerprint.rpartition(":")[0] in plans:
+        if seal is not None and (
+            seal.step.fingerprint.rpartition(":")[0] in plans or (run_id and seal.step.run_id == run_id)
+        ):
             found.append((seal, commit))
         version -= 1
     return tuple(reversed(found))

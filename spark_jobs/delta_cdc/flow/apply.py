@@ -45,6 +45,7 @@ def run_apply(
     say: Say = logger.info,
     max_attempts: int = 5,
     sleep: Callable[[float], None] = time.sleep,
+    ours_since: int | None = None,
 ) -> ApplyResult:
     """Apply what the source has beyond the target's watermark, and prove it from the target's log.
 
@@ -62,16 +63,24 @@ def run_apply(
     :param say: takes one line per step
     :param max_attempts: how often to plan at most, where races are lost
     :param sleep: waits for so many seconds before planning again
+    :param ours_since: version of the target before this piece of work began, -1 without one: what the run
+        (``request.run_id``) committed after it is ours, too, though another process planned it; None is
+        nothing
     :raises ConcurrentModification: every attempt lost
     :raises OutcomeUnknown: the job said that it committed, and the log doesn't show it
     :raises DeltaCdcError: the named error that the job or a check reported
     """
     # What would be done decides nothing about what is.
     kept = NoPins() if request.dry_run or pins is None else pins
-    return _Apply(request, execute, kept, mirror, say, max_attempts, sleep).run()
+    flow = _Apply(request, execute, kept, mirror, say, max_attempts, sleep)
+    flow.ours_since = ours_since
+    return flow.run()
 
 
 class _Apply(Run[ApplyRequest, Plan, ApplySpec, ApplyResult]):
+    #: See :func:`run_apply`.
+    ours_since: int | None = None
+
     def plan(self) -> Plan:
         return plan_apply(self.request, self.memory())
 
@@ -146,9 +155,12 @@ class _Apply(Run[ApplyRequest, Plan, ApplySpec, ApplyResult]):
         of them, so the newest seal alone does not tell.
         """
         pin = self.pinned(plan.pin_key)
-        if not pin.fingerprints:
+        run_id = self.request.run_id if self.ours_since is not None else ""
+        if not pin.fingerprints and not run_id:
             return ()
-        found = self._commits(*pin.fingerprints, after=pin.planned_version)
+        known = [pin.planned_version] if pin.fingerprints else []
+        since = [self.ours_since] if self.ours_since is not None and run_id else []
+        found = self._commits(*pin.fingerprints, after=min(known + since), run_id=run_id)
         return tuple(pair for pair in found if pair[0].step.kind in _MOVING)
 
     def publish(self, plan: Plan, own: Own, result: JobResult | None) -> ApplyResult:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from delta_cdc.log.actions import Commit
+    from delta_cdc.spec import JobResult
     from delta_cdc.versions import VersionRange
     from delta_cdc.watermark import Seal, Watermark
 
@@ -77,6 +78,49 @@ class ApplyResult:
             "timestamp": self.timestamp,
         }
         return published if self.dry_run is None else {**published, "dry_run": self.dry_run}
+
+
+@dataclass(frozen=True)
+class IngestResult:
+    """What became of an ingest, as the change log's own log proves it.
+
+    :param applied: whether this piece of work brought a batch into the change log
+    :param seal: the number of the seal in effect; None only where no log exists yet
+    :param log_version: the version that carries the batch; where there was none, the newest one
+    :param counts: ``events``, ``deletes``, ``truncates``, ``ignored``, ``quarantined``, ``late``,
+        ``repeated``, ``files`` and ``missing``, those that are zero left out
+    :param left: what the bounds left for another run: ``files`` and ``bytes``, or ``offsets``
+    :param timestamp: when this was found out, ISO 8601 in UTC
+    :param pin_key: what :func:`published` forgets; not part of what is published
+    :param then: what the same application made of the apply after it; None where it had none. What counts
+        is the target's log
+    """
+
+    applied: bool
+    pipeline: str
+    seal: int | None
+    log_table: str
+    log_table_id: str | None
+    log_version: int | None
+    counts: dict[str, int]
+    left: dict[str, int]
+    timestamp: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="milliseconds"))
+    pin_key: str = field(default="", kw_only=True, repr=False, compare=False)
+    then: JobResult | None = field(default=None, kw_only=True, repr=False, compare=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plain JSON form that is published."""
+        return {
+            "pipeline": self.pipeline,
+            "seal": self.seal,
+            "applied": self.applied,
+            "log_table": self.log_table,
+            "log_table_id": self.log_table_id,
+            "log_version": self.log_version,
+            "counts": self.counts,
+            "left": self.left,
+            "timestamp": self.timestamp,
+        }
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,10 @@ from delta_cdc.errors import (
 from delta_cdc.flow.pins import Pin, Pins, Planned
 from delta_cdc.flow.results import Published
 from delta_cdc.log.table import DeltaLog, run_sync
-from delta_cdc.plan import ApplyRequest, Memory, ReadRequest
+from delta_cdc.plan import ApplyRequest, IngestRequest, Memory, ReadRequest
 from delta_cdc.plan.result import segment_lines
 from delta_cdc.reconcile import own_commits
-from delta_cdc.spec import ApplySpec, JobResult, ReadSpec, fingerprint, step_fingerprint
+from delta_cdc.spec import ApplySpec, IngestSpec, JobResult, ReadSpec, fingerprint, step_fingerprint
 
 if TYPE_CHECKING:
     from delta_cdc.log.actions import Commit
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 Say = Callable[[str], None]
 
-_Request = TypeVar("_Request", ApplyRequest, ReadRequest)
+_Request = TypeVar("_Request", ApplyRequest, ReadRequest, IngestRequest)
 _Plan = TypeVar("_Plan", bound=Planned)
-_Spec = TypeVar("_Spec", ApplySpec, ReadSpec)
+_Spec = TypeVar("_Spec", ApplySpec, ReadSpec, IngestSpec)
 _Result = TypeVar("_Result", bound=Published)
 
 #: Seconds before a lost race is planned again: doubled each time, up to the most, and half of it by chance.
@@ -198,9 +198,9 @@ class Run(ABC, Generic[_Request, _Plan, _Spec, _Result]):
         found = self._commits(fingerprint(spec), after=self.planned_version(spec))
         return Own(found, step_fingerprint(spec, plan.steps[-1].seal_number))
 
-    def _commits(self, *plans: str, after: int) -> tuple[tuple[Seal, Commit], ...]:
+    def _commits(self, *plans: str, after: int, run_id: str = "") -> tuple[tuple[Seal, Commit], ...]:
         log = DeltaLog(self.written_table(), self.request.storage_options)
-        return run_sync(_find_own(log, self.request.pipeline, plans, after))
+        return run_sync(_find_own(log, self.request.pipeline, plans, after, run_id))
 
     def pinned(self, key: str) -> Pin:
         return Pin.read(self.pins.get(key))
@@ -228,10 +228,10 @@ def described_range(plan: Plan, table: str) -> str:
 
 
 async def _find_own(
-    log: DeltaLog, pipeline: str, plans: tuple[str, ...], after: int
+    log: DeltaLog, pipeline: str, plans: tuple[str, ...], after: int, run_id: str
 ) -> tuple[tuple[Seal, Commit], ...]:
     try:
-        return await own_commits(log, pipeline, plans, after)
+        return await own_commits(log, pipeline, plans, after, run_id=run_id)
     except (TableNotFound, NotADeltaTable):
         if await log.left_over():
             return ()

@@ -11,12 +11,12 @@ from delta_cdc.reconcile import reconcile
 
 if TYPE_CHECKING:
     from delta_cdc.flow.pins import Pins
-    from delta_cdc.flow.results import ApplyResult
+    from delta_cdc.flow.results import ApplyResult, IngestResult
     from delta_cdc.plan import ApplyRequest
     from delta_cdc.watermark import Watermark
 
 
-def published(result: ApplyResult, pins: Pins) -> None:
+def published(result: ApplyResult | IngestResult, pins: Pins) -> None:
     """Say that a result has reached everybody who is to know it; the last thing a caller does.
 
     Before this, the same work done again gives the same result, ``applied`` included; after it, there is

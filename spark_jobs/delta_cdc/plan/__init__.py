@@ -5,6 +5,7 @@ from __future__ import annotations
 from delta_cdc.plan.apply import plan_apply, plan_apply_async
 from delta_cdc.plan.changes import ChangesPlan, ChangesRequest, plan_changes, plan_changes_async
 from delta_cdc.plan.commit import CommitPlan, plan_commit, plan_commit_async
+from delta_cdc.plan.ingest import IngestPlan, IngestRequest, plan_ingest, plan_ingest_async
 from delta_cdc.plan.read import plan_read, plan_read_async
 from delta_cdc.plan.request import ApplyRequest, CommitRequest, Memory, ReadRequest
 from delta_cdc.plan.result import Plan
@@ -15,6 +16,8 @@ __all__ = [
     "ChangesRequest",
     "CommitPlan",
     "CommitRequest",
+    "IngestPlan",
+    "IngestRequest",
     "Memory",
     "Plan",
     "ReadRequest",
@@ -24,6 +27,8 @@ __all__ = [
     "plan_changes_async",
     "plan_commit",
     "plan_commit_async",
+    "plan_ingest",
+    "plan_ingest_async",
     "plan_read",
     "plan_read_async",
 ]

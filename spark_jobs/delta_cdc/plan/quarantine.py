@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from delta_cdc.errors import NotADeltaTable, TableNotFound
+from delta_cdc.ingest.taken import read_columns
+from delta_cdc.log.storage import Storage
+from delta_cdc.log.store import canonical_uri
 from delta_cdc.log.table import DeltaLog
 from delta_cdc.reconcile import Backwards, seal_of
 from delta_cdc.watermark import app_id
@@ -74,3 +78,27 @@ async def _newest(log: DeltaLog, state: TableState, pipeline: str) -> Seal | Non
         if seal is not None:
             return seal
     return None
+
+
+async def holds_records(
+    quarantine: str, pipeline: str, storage_options: dict[str, str] | None = None
+) -> bool:
+    """Tell whether the quarantine of a change log may hold records of a pipeline; masked rows may count.
+
+    :param quarantine: location of the table
+    """
+    uri = canonical_uri(quarantine)
+    log = DeltaLog(uri, storage_options)
+    state = await state_of(log)
+    if state is None or await asyncio.to_thread(lambda: state.is_empty):
+        return False
+    names = [name.partition("#")[0] for name, _ in await log.files(state.version)]
+    return await asyncio.to_thread(_any_of, Storage(uri, storage_options), names, pipeline)
+
+
+def _any_of(storage: Storage, names: list[str], pipeline: str) -> bool:
+    with storage.named():
+        for name in names:
+            if pipeline in read_columns(storage, name, ("pipeline",))["pipeline"].unique().to_pylist():
+                return True
+    return False

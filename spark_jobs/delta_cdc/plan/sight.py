@@ -113,7 +113,7 @@ async def look(
         source=source,
         proof=proof,
         now_ms=now,
-        first_number=_first_number(memory.number(key), now),
+        first_number=first_number(memory.number(key), now),
         starting=await _start(request, log, source),
         ending=await _end(request, log, source),
         pinned_end=memory.end(key),
@@ -167,7 +167,7 @@ def pin_key(pipeline: str, source: TableState) -> str:
     return f"pin:{pipeline}:{source.table_id}"
 
 
-def _first_number(pinned: int | None, now_ms: int) -> int:
+def first_number(pinned: int | None, now_ms: int) -> int:
     """The seals of a new table start at the time, above those of an earlier table at its place.
 
     A retry takes the number of the try before it: the driver of that one may be alive, and both loads are

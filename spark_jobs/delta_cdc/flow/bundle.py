@@ -1,0 +1,369 @@
+"""Many flows and one application: each table plans, confirms, fails and is planned again by itself.
+
+Every piece runs its ordinary flows in a thread of its own. Where a flow wants its job run, it waits until all
+others want so, too, or have come to their end; then the jobs that are wanted run as parts of one application.
+So nothing is planned twice, and a table that lost a race meets others of its kind in the next round.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from delta_cdc.errors import DeltaCdcError, InvalidConfiguration, JobFailed, NotADeltaTable, TableNotFound
+from delta_cdc.flow.apply import run_apply
+from delta_cdc.flow.ingest import run_ingest
+from delta_cdc.flow.pins import NoPins, Pins
+from delta_cdc.log.store import canonical_uri
+from delta_cdc.log.table import DeltaLog, run_sync
+from delta_cdc.spec import ApplySpec, BundleSpec, IngestSpec, JobResult
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from delta_cdc.flow.results import ApplyResult, IngestResult
+    from delta_cdc.flow.runs import Say
+    from delta_cdc.plan import ApplyRequest, IngestRequest
+
+logger = logging.getLogger(__name__)
+
+#: Pieces that plan or confirm at the same moment.
+_TOGETHER = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class Piece:
+    """One table's share: an ingest, an apply, or an ingest and the apply from its log.
+
+    :param mirror: the copy of the target's seal that is kept outside, for the apply
+    """
+
+    ingest: IngestRequest | None = None
+    apply: ApplyRequest | None = None
+    mirror: Callable[[], Any] | None = None
+
+    @property
+    def pipeline(self) -> str:
+        """Return the pipeline's name."""
+        request = self.ingest or self.apply
+        if request is None:
+            raise InvalidConfiguration(
+                "A piece of a bundle has neither an ingest nor an apply.", remedy="give one, or both."
+            )
+        return request.pipeline
+
+
+@dataclass(frozen=True, kw_only=True)
+class PieceResult:
+    """What became of a piece.
+
+    :param ingested: None where it has no ingest, or that failed
+    :param applied: None where it has no apply, or it came to none
+    :param error: why it failed
+    """
+
+    pipeline: str
+    ingested: IngestResult | None = None
+    applied: ApplyResult | None = None
+    error: DeltaCdcError | None = None
+
+
+def run_bundle(
+    pieces: Sequence[Piece],
+    *,
+    execute: Callable[[BundleSpec], JobResult],
+    run_id: str = "",
+    pins: Pins | None = None,
+    say: Say = logger.info,
+    max_attempts: int = 5,
+    sleep: Callable[[float], None] = time.sleep,
+) -> list[PieceResult]:
+    """Run many pieces, with all that has work in one application.
+
+    A piece that fails stops no other. Where nothing has work, ``execute`` is not called. It is called again
+    only for pieces that lost a race, or whose plan was overtaken.
+
+    :param execute: runs a bundle in Spark; called in the caller's own thread
+    :param pins: keeps plans over retries (see :func:`delta_cdc.flow.run_apply`), until the caller calls
+        :func:`delta_cdc.flow.published` for each result
+    :return: one result per piece, in order
+    """
+    kept = _SharedPins(pins or NoPins())
+    lines = _Lines(say)
+    rounds = _Rounds(len(pieces))
+    results: list[PieceResult | None] = [None] * len(pieces)
+
+    def work(at: int, piece: Piece) -> None:
+        member = _Member(rounds, at)
+        try:
+            with rounds.turn():
+                results[at] = _run_piece(piece, member, kept, lines.of(piece.pipeline), max_attempts, sleep)
+        finally:
+            rounds.leave()
+
+    threads = [
+        threading.Thread(target=work, args=(at, piece), name=f"delta-cdc-{piece.pipeline}", daemon=True)
+        for at, piece in enumerate(pieces)
+    ]
+    try:
+        for thread in threads:
+            thread.start()
+        while wanted := rounds.gathered():
+            rounds.answer(_executed(execute, run_id, wanted))
+    except BaseException as error:
+        rounds.abort(error)
+        raise
+    for thread in threads:
+        thread.join()
+    return [
+        result if result is not None else PieceResult(pipeline=piece.pipeline, error=_unfinished(piece))
+        for piece, result in zip(pieces, results, strict=True)
+    ]
+
+
+def since_key(request: ApplyRequest) -> str:
+    """Return the key under which the target's version before the work is pinned."""
+    return f"since:{request.pipeline}:{canonical_uri(request.target)}"
+
+
+def version_before(request: ApplyRequest, pins: Pins) -> int:
+    """Return the target's version before this piece of work, pinned over its tries; -1 for no table."""
+    pinned = (pins.get(since_key(request)) or {}).get("version")
+    if isinstance(pinned, int):
+        return pinned
+    try:
+        version = run_sync(DeltaLog(request.target, request.storage_options).newest_version())
+    except (TableNotFound, NotADeltaTable):
+        version = -1
+    pins.set(since_key(request), {"version": version})
+    return version
+
+
+# -- a piece ------------------------------------------------------------------------------------
+def _run_piece(
+    piece: Piece,
+    member: _Member,
+    pins: Pins,
+    say: Say,
+    max_attempts: int,
+    sleep: Callable[[float], None],
+) -> PieceResult:
+    pipeline = piece.pipeline
+    ingested: IngestResult | None = None
+    more: dict[str, Any] = {
+        "pins": pins,
+        "say": say,
+        "max_attempts": max_attempts,
+        "sleep": member.paused(sleep),
+    }
+    try:
+        since = None
+        if piece.ingest is not None:
+            run = _Prepared(member.execute, piece.apply, pins)
+            ingested = run_ingest(piece.ingest, execute=run, then=piece.apply, **more)
+            since = run.since
+            if (failed := _failed_then(ingested)) is not None:
+                return PieceResult(pipeline=pipeline, ingested=ingested, error=failed)
+        if piece.apply is None:
+            return PieceResult(pipeline=pipeline, ingested=ingested)
+        if ingested is not None and ingested.log_version is None:
+            # Nothing was ever ingested, so there is nothing to apply.
+            return PieceResult(pipeline=pipeline, ingested=ingested)
+        applied = run_apply(
+            piece.apply, execute=member.execute, mirror=piece.mirror, ours_since=since, **more
+        )
+    except DeltaCdcError as error:
+        return PieceResult(pipeline=pipeline, ingested=ingested, error=error)
+    except Exception as error:
+        logger.debug("Pipeline %s failed", pipeline, exc_info=True)
+        return PieceResult(pipeline=pipeline, ingested=ingested, error=_without_name(pipeline, error))
+    return PieceResult(pipeline=pipeline, ingested=ingested, applied=applied)
+
+
+@dataclass
+class _Prepared:
+    """Runs an ingest's job, once it is known where the target stood before."""
+
+    execute: Callable[[IngestSpec], JobResult]
+    apply: ApplyRequest | None
+    pins: Pins
+    since: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.apply is not None and self.pins.get(since_key(self.apply)) is not None:
+            self.since = version_before(self.apply, self.pins)
+
+    def __call__(self, spec: IngestSpec) -> JobResult:
+        if self.apply is not None:
+            self.since = version_before(self.apply, self.pins)
+        return self.execute(spec)
+
+
+def _failed_then(ingested: IngestResult) -> DeltaCdcError | None:
+    """Return the named error of an apply in the same application, which another one would meet again."""
+    then = ingested.then
+    if then is None or then.status != "failed" or then.error is None:
+        return None
+    error = DeltaCdcError.from_dict(then.error)
+    return None if error.retryable else error
+
+
+def _without_name(pipeline: str, error: Exception) -> JobFailed:
+    named = JobFailed(
+        f"Pipeline {pipeline} ended with {type(error).__name__}: {error}",
+        remedy="look into the log of the task and of Spark; the next try finds out what was committed.",
+    )
+    named.__cause__ = error
+    return named
+
+
+def _unfinished(piece: Piece) -> JobFailed:
+    return JobFailed(
+        f"Pipeline {piece.pipeline} came to no end.", remedy="look into the log of the task, and run again."
+    )
+
+
+# -- rounds -------------------------------------------------------------------------------------
+def _executed(
+    execute: Callable[[BundleSpec], JobResult], run_id: str, wanted: Sequence[tuple[int, Any]]
+) -> list[JobResult | Exception]:
+    """Run the jobs that are wanted in one application, and return the result of each."""
+    try:
+        result = execute(BundleSpec(run_id, tuple(spec for _, spec in wanted)))
+    except Exception as error:  # noqa: BLE001 - each piece finds out from its own log what was done
+        return [error] * len(wanted)
+    if len(result.parts) == len(wanted):
+        return list(result.parts)
+    unknown = replace(result, parts=(), status="failed" if result.status == "committed" else result.status)
+    # The application died on its way: the first parts are known.
+    return [*result.parts, *[unknown] * (len(wanted) - len(result.parts))]
+
+
+class _AbortedError(Exception):
+    """The caller's thread has been stopped."""
+
+
+@dataclass
+class _Rounds:
+    """Where pieces meet: who wants a job waits until nobody is on the way any more."""
+
+    active: int
+    _wanted: dict[int, Any] = field(default_factory=dict)
+    _answers: dict[int, JobResult | Exception] = field(default_factory=dict)
+    _order: list[int] = field(default_factory=list)
+    _aborted: BaseException | None = None
+    _changed: threading.Condition = field(default_factory=threading.Condition)
+    _turns: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(_TOGETHER))
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Take one of the places at which pieces plan."""
+        with self._turns:
+            yield
+
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        """Leave one's place to others meanwhile."""
+        self._turns.release()
+        try:
+            yield
+        finally:
+            self._turns.acquire()
+
+    def ask(self, at: int, spec: Any) -> JobResult:
+        """Have a job run in the next round, and return its result."""
+        with self._changed:
+            self._wanted[at] = spec
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: at in self._answers or self._aborted is not None)
+            if self._aborted is not None:
+                raise _AbortedError from self._aborted
+            answer = self._answers.pop(at)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def leave(self) -> None:
+        """Say that a piece has come to its end."""
+        with self._changed:
+            self.active -= 1
+            self._changed.notify_all()
+
+    def gathered(self) -> list[tuple[int, Any]]:
+        """Wait for a round; return what is wanted, in order, or nothing where all have come to their end."""
+        with self._changed:
+            self._changed.wait_for(lambda: len(self._wanted) == self.active)
+            wanted = sorted(self._wanted.items())
+            self._order = [at for at, _ in wanted]
+            return wanted
+
+    def answer(self, results: Sequence[JobResult | Exception]) -> None:
+        """Give everybody who waits the result."""
+        with self._changed:
+            self._wanted.clear()
+            self._answers.update(zip(self._order, results, strict=True))
+            self._changed.notify_all()
+
+    def abort(self, error: BaseException) -> None:
+        """Let nobody wait any more."""
+        with self._changed:
+            self._aborted = error
+            self._changed.notify_all()
+
+
+@dataclass(frozen=True)
+class _Member:
+    """A piece's way to the rounds."""
+
+    rounds: _Rounds
+    at: int
+
+    def execute(self, spec: ApplySpec | IngestSpec) -> JobResult:
+        with self.rounds.away():
+            return self.rounds.ask(self.at, spec)
+
+    def paused(self, sleep: Callable[[float], None]) -> Callable[[float], None]:
+        def wait(seconds: float) -> None:
+            with self.rounds.away():
+                sleep(seconds)
+
+        return wait
+
+
+@dataclass(frozen=True)
+class _SharedPins:
+    """Pins for many threads: the store behind them need not know of any."""
+
+    pins: Pins
+    _one: threading.RLock = field(default_factory=threading.RLock)
+
+    def get(self, key: str) -> dict[str, Any] | None:
+        with self._one:
+            return self.pins.get(key)
+
+    def set(self, key: str, value: dict[str, Any]) -> None:
+        with self._one:
+            self.pins.set(key, value)
+
+    def delete(self, key: str) -> None:
+        with self._one:
+            self.pins.delete(key)
+
+
+@dataclass(frozen=True)
+class _Lines:
+    """Lines of many threads, each with its pipeline's name."""
+
+    say: Say
+    _one: threading.Lock = field(default_factory=threading.Lock)
+
+    def of(self, pipeline: str) -> Say:
+        def tell(line: str) -> None:
+            with self._one:
+                self.say(f"{pipeline}: {line}")
+
+        return tell

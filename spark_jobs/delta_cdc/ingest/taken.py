@@ -1,0 +1,271 @@
+"""What earlier batches of an ingest took, read from the table beside the change log without Spark.
+
+The table is only ever appended to, so masked rows are none of its business: what was taken stays taken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from delta_cdc.errors import NotADeltaTable, TableNotFound
+from delta_cdc.log.storage import Storage
+from delta_cdc.log.store import canonical_uri, local_path, spark_uri
+from delta_cdc.log.table import DeltaLog
+from delta_cdc.watermark import app_id
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+#: What the names of the tables beside a log end with.
+INGESTED, QUARANTINE = "__ingested", "__quarantine"
+_COLUMNS = (
+    "pipeline",
+    "seal",
+    "file",
+    "size",
+    "modified",
+    "etag",
+    "topic",
+    "partition",
+    "starting_offset",
+    "ending_offset",
+    "status",
+)
+#: Files that are read at once from an object store.
+_CONCURRENT = 32
+#: What the one row of a batch without files and offsets says of itself, and which kind of batch it is.
+_WITHOUT = {"replayed": "replay", "resealed": "reseal"}
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What tells one delivery of a file from another (``modified`` in epoch milliseconds)."""
+
+    size: int
+    modified: int
+    etag: str = ""
+
+    def same(self, other: Identity) -> bool:
+        """Tell whether both are one delivery: by size, and by etag, or the time where a store has none."""
+        if self.size != other.size:
+            return False
+        if self.etag and other.etag:
+            return self.etag == other.etag
+        return self.modified == other.modified
+
+
+@dataclass(frozen=True)
+class TakenRange:
+    """Records of a partition that a batch took; ``ending_offset`` is the one after the last."""
+
+    topic: str
+    partition: int
+    starting_offset: int
+    ending_offset: int
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What the batches took that are in the log.
+
+    :param rows: rows of the table that say so
+    :param files: by URI, the newest delivery of each
+    :param positions: (topic, partition) -> the first offset that was not taken
+    """
+
+    rows: int = 0
+    files: dict[str, Identity] = field(default_factory=dict)
+    positions: dict[tuple[str, int], int] = field(default_factory=dict)
+
+    @property
+    def last_file(self) -> str | None:
+        """Return the greatest name that was taken."""
+        return max(self.files, default=None)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What one batch took."""
+
+    kind: Literal["ingest", "replay", "reseal"] = "ingest"
+    files: tuple[tuple[str, Identity], ...] = ()
+    ranges: tuple[TakenRange, ...] = ()
+
+
+@dataclass(frozen=True)
+class Taken:
+    """The table beside the log.
+
+    :param number: the number of the pipeline's newest batch; None where none was ever recorded
+    :param rows: all rows (a ``pyarrow.Table``); None where there is no such table
+    :param damaged: why some of its rows could not be read; "" where all could
+    """
+
+    pipeline: str
+    number: int | None = None
+    rows: Any = None
+    damaged: str = ""
+
+    def counted(self, first: int, last: int, void: Sequence[Sequence[int]]) -> Counted:
+        """Return what batches of the pipeline took.
+
+        :param first: number of the first batch that counts
+        :param last: number of the last one
+        :param void: ranges of numbers, both ends included, that do not count
+        """
+        import pyarrow.compute as pc  # type: ignore[import-untyped]
+
+        if self._own is None:
+            return Counted()
+        seal = self._own["seal"]
+        counts = pc.and_(pc.greater_equal(seal, first), pc.less_equal(seal, last))
+        for begin, end in void:
+            within = pc.and_(pc.greater_equal(seal, begin), pc.less_equal(seal, end))
+            counts = pc.and_(counts, pc.invert(within))
+        return _counted(self._own.filter(counts).sort_by("seal"))
+
+    def batch(self, number: int) -> Batch:
+        """Return what one batch of the pipeline recorded."""
+        import pyarrow.compute as pc
+
+        if self._own is None:
+            return Batch()
+        rows = self._own.filter(pc.equal(self._own["seal"], number)).to_pylist()
+        without = [row["status"] for row in rows if row["status"] in _WITHOUT]
+        if without or not rows:
+            return Batch(cast("Any", _WITHOUT[without[0]] if without else "reseal"))
+        return Batch(
+            files=tuple((row["file"], _identity(row)) for row in rows if row["file"] is not None),
+            ranges=tuple(_range(row) for row in rows if row["topic"] is not None),
+        )
+
+    @cached_property
+    def others_files(self) -> frozenset[str]:
+        """Return the files that other pipelines took into the same log."""
+        if self._others is None:
+            return frozenset()
+        return frozenset(uri for uri in self._others["file"].to_pylist() if uri is not None)
+
+    @cached_property
+    def others_ranges(self) -> tuple[TakenRange, ...]:
+        """Return the records that other pipelines took into the same log."""
+        import pyarrow.compute as pc
+
+        if self._others is None:
+            return ()
+        rows = self._others.filter(pc.is_valid(self._others["topic"])).to_pylist()
+        return tuple(_range(row) for row in rows)
+
+    @cached_property
+    def has_others(self) -> bool:
+        """Return whether other pipelines recorded anything."""
+        return self._others is not None and self._others.num_rows > 0
+
+    @cached_property
+    def _own(self) -> Any:
+        import pyarrow.compute as pc
+
+        return None if self.rows is None else self.rows.filter(pc.equal(self.rows["pipeline"], self.pipeline))
+
+    @cached_property
+    def _others(self) -> Any:
+        import pyarrow.compute as pc
+
+        if self.rows is None:
+            return None
+        return self.rows.filter(pc.not_equal(self.rows["pipeline"], self.pipeline))
+
+
+def beside(log: str, suffix: str) -> str:
+    """Return where a table beside a change log lies, as Spark names it."""
+    return f"{spark_uri(log).rstrip('/')}{suffix}"
+
+
+async def taken(log: str, pipeline: str, storage_options: dict[str, str] | None = None) -> Taken:
+    """Read what was taken into a change log.
+
+    :param log: location of the change log
+    :raises NotADeltaTable: something else lies at the table's place
+    :raises StoreUnavailable: storage did not answer, or refused
+    """
+    uri = canonical_uri(beside(log, INGESTED))
+    table = DeltaLog(uri, storage_options)
+    try:
+        state = await table.snapshot()
+    except (TableNotFound, NotADeltaTable):
+        if await table.left_over():
+            return Taken(pipeline)
+        raise
+    number = await table.transaction(app_id(pipeline))
+    names = [name.partition("#")[0] for name, _ in await table.files(state.version)]
+    rows, damaged = await asyncio.to_thread(_read, uri, sorted(names), storage_options)
+    return Taken(pipeline, number, rows, damaged)
+
+
+def _read(uri: str, names: list[str], storage_options: dict[str, str] | None) -> tuple[Any, str]:
+    import pyarrow as pa  # type: ignore[import-untyped]
+
+    storage = Storage(uri, storage_options)
+
+    def one(name: str) -> Any:
+        try:
+            return read_columns(storage, name, _COLUMNS)
+        except (FileNotFoundError, pa.ArrowException) as error:
+            return f"{name}: {(str(error).splitlines() or [type(error).__name__])[0]}"
+
+    with storage.named(), ThreadPoolExecutor(max_workers=_CONCURRENT) as pool:
+        found = [one(name) for name in names] if len(names) < 2 else list(pool.map(one, names))
+    tables = [part for part in found if not isinstance(part, str)]
+    damaged = "; ".join([part for part in found if isinstance(part, str)][:1])
+    return (pa.concat_tables(tables, promote_options="permissive") if tables else None), damaged
+
+
+def read_columns(storage: Storage, name: str, columns: Iterable[str]) -> Any:
+    """Return some columns of a Parquet file as a ``pyarrow.Table``; for use in a thread.
+
+    :param name: relative to the storage
+    :raises FileNotFoundError: where it is not there
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq  # type: ignore[import-untyped]
+
+    path = local_path(storage.uri)
+    # Arrow maps local files by itself, without going through Python for each piece.
+    source = pa.memory_map(f"{path}/{name}") if path is not None else storage.reader(name)
+    with pq.ParquetFile(source, pre_buffer=path is None) as file:
+        names = set(file.schema_arrow.names)
+        return file.read(columns=[column for column in columns if column in names], use_threads=False)
+
+
+def _counted(rows: Any) -> Counted:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    named = pc.and_(pc.is_valid(rows["file"]), pc.invert(pc.is_in(rows["status"], pa.array(list(_WITHOUT)))))
+    files = rows.filter(named)
+    ranges = rows.filter(pc.is_valid(rows["topic"]))
+    columns = [files[name].to_pylist() for name in ("file", "size", "modified", "etag")]
+    positions: dict[tuple[str, int], int] = {}
+    for row in ranges.to_pylist():
+        key = row["topic"], row["partition"]
+        positions[key] = max(positions.get(key, 0), row["ending_offset"])
+    return Counted(
+        rows=rows.num_rows,
+        files={
+            uri: Identity(size or 0, modified or 0, etag or "")
+            for uri, size, modified, etag in zip(*columns, strict=True)
+        },
+        positions=positions,
+    )
+
+
+def _identity(row: dict[str, Any]) -> Identity:
+    return Identity(row["size"] or 0, row["modified"] or 0, row["etag"] or "")
+
+
+def _range(row: dict[str, Any]) -> TakenRange:
+    return TakenRange(row["topic"], row["partition"], row["starting_offset"], row["ending_offset"])

@@ -1,0 +1,166 @@
+"""Which records of a topic come next: from what is recorded to the ends that the broker tells."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from delta_cdc.errors import OffsetsExpired, TopicReplaced
+from delta_cdc.spec import OffsetRange
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from delta_cdc.ingest.taken import TakenRange
+    from delta_cdc.ingest.topics import Bounds
+    from delta_cdc.plan.ingest_request import IngestRequest
+    from delta_cdc.plan.intake import Standing
+
+    Key = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The records of the next batch.
+
+    :param left: ``offsets``: how many records the bound leaves
+    :param looked: partitions that were looked at
+    :param topics: the brokers' own ids of the topics, by name
+    """
+
+    ranges: tuple[OffsetRange, ...]
+    notes: tuple[str, ...] = ()
+    left: dict[str, int] = field(default_factory=dict)
+    looked: int = 0
+    topics: dict[str, str] = field(default_factory=dict)
+
+
+async def choose(request: IngestRequest, standing: Standing) -> Chosen:
+    """Ask the brokers, and choose.
+
+    :raises SourceNotFound: there is no such topic
+    :raises OffsetsExpired: records after the last one taken are gone, and that is not to be passed over
+    :raises TopicReplaced: a partition ends before the last record taken, or is gone
+    """
+    from delta_cdc.ingest.topics import offsets
+
+    bounds = await asyncio.to_thread(
+        offsets, request.source, request.kafka_options or {}, request.starting_ms
+    )
+    return chosen(request, standing, bounds)
+
+
+def chosen(request: IngestRequest, standing: Standing, bounds: Mapping[Key, Bounds]) -> Chosen:
+    """Choose records of the partitions whose bounds are known."""
+    positions = {} if standing.doubtful else dict(standing.counted.positions)
+    ids = {topic: bound.topic_id for (topic, _), bound in sorted(bounds.items()) if bound.topic_id}
+    _refuse_replaced(request, standing, bounds, ids)
+    starts: dict[Key, int] = {}
+    notes = []
+    for key, bound in bounds.items():
+        position = positions.get(key)
+        if position is None:
+            starts[key] = bound.earliest if bound.starting is None else bound.starting
+        else:
+            starts[key] = max(position, bound.earliest)
+            if position < bound.earliest:
+                notes.append(_expired(request, key, position, bound.earliest))
+    available = {key: max(0, bounds[key].end - start) for key, start in starts.items()}
+    shares = _spread(available, request.max_offsets)
+    ranges = tuple(
+        OffsetRange(*key, starts[key], starts[key] + count, again=_again(standing, key, starts[key], count))
+        for key, count in sorted(shares.items())
+        if count
+    )
+    rest = sum(available.values()) - sum(shares.values())
+    return Chosen(ranges, tuple(notes), {"offsets": rest} if rest else {}, len(bounds), ids)
+
+
+def recorded(standing: Standing, ranges: Iterable[TakenRange]) -> tuple[OffsetRange, ...]:
+    """Return the records of a batch that a try before recorded."""
+    return tuple(
+        OffsetRange(
+            one.topic,
+            one.partition,
+            one.starting_offset,
+            one.ending_offset,
+            again=_again(
+                standing,
+                (one.topic, one.partition),
+                one.starting_offset,
+                one.ending_offset - one.starting_offset,
+            ),
+        )
+        for one in ranges
+    )
+
+
+def _again(standing: Standing, key: Key, starting: int, count: int) -> bool:
+    """Tell whether some of the records may be in the log already."""
+    if standing.doubtful or standing.counted.positions.get(key, 0) > starting:
+        return True
+    return any(
+        (other.topic, other.partition) == key
+        and other.starting_offset < starting + count
+        and starting < other.ending_offset
+        for other in standing.taken.others_ranges
+    )
+
+
+def _refuse_replaced(
+    request: IngestRequest, standing: Standing, bounds: Mapping[Key, Bounds], ids: Mapping[str, str]
+) -> None:
+    topics = {topic for topic, _ in bounds}
+    for topic, known in standing.topics.items():
+        if ids.get(topic, known) != known:
+            raise _replaced(
+                f"Topic {topic} has the id {ids[topic]}, and pipeline {request.pipeline} has ingested the "
+                f"one with the id {known}"
+            )
+    for (topic, partition), position in standing.counted.positions.items():
+        if topic not in topics:
+            # No longer named by the source.
+            continue
+        bound = bounds.get((topic, partition))
+        if bound is None or bound.end < position:
+            found = "is not there" if bound is None else f"ends at offset {bound.end}"
+            raise _replaced(
+                f"Partition {partition} of topic {topic} {found}, and pipeline {request.pipeline} has "
+                f"ingested it up to offset {position}"
+            )
+
+
+def _replaced(what: str) -> TopicReplaced:
+    return TopicReplaced(
+        f"{what}: the topic was made anew.",
+        remedy="ingest the new topic under another pipeline name and into a log of its own: its positions "
+        "are those of the old one again; or bring the old topic back.",
+    )
+
+
+def _expired(request: IngestRequest, key: Key, position: int, earliest: int) -> str:
+    topic, partition = key
+    lost = (
+        f"Records {position} to {earliest - 1} of partition {partition} of topic {topic} are gone, and "
+        f"pipeline {request.pipeline} had not ingested them"
+    )
+    if request.on_expired == "fail":
+        raise OffsetsExpired(
+            f"{lost}.",
+            remedy='set on_expired to "continue" to go on without them; raise the retention of the topic, or '
+            "run more often.",
+        )
+    return f"{lost}: it goes on without them."
+
+
+def _spread(available: Mapping[Key, int], most: int | None) -> dict[Key, int]:
+    """Spread a number of records evenly: what one partition lacks, the others get."""
+    if most is None or sum(available.values()) <= most:
+        return dict(available)
+    shares: dict[Key, int] = {}
+    left, open_ = most, len(available)
+    for key, count in sorted(available.items(), key=lambda item: (item[1], item[0])):
+        shares[key] = min(count, -(-left // open_))
+        left, open_ = left - shares[key], open_ - 1
+    return shares
