@@ -9,16 +9,19 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 CODE := airflow_delta_cdc spark_jobs tests tools demo dags docs benchmarks
 PRESENT = $(wildcard $(CODE))
 
-.PHONY: help setup demo up test test-full mutants lint types format bench wheel wheel-check constraints clean
+.PHONY: help setup demo demo-postgres up test test-full mutants lint types format bench wheel wheel-check constraints clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## Make .venv and resolve the Delta JARs; seconds once done
 	@tools/setup.sh
 
 demo: setup ## Run TPC-H orders and customers through a real Airflow and prove the result
 	@$(BIN)/python -m demo run
+
+demo-postgres: setup ## Follow a PostgreSQL under load into current tables and histories, and prove the result
+	@$(BIN)/python -m demo postgres
 
 up: setup ## Serve the example DAGs in the Airflow UI
 	@$(BIN)/python -m demo up

@@ -1,4 +1,4 @@
-"""``python -m demo run`` (``make demo``) and ``python -m demo up`` (``make up``)."""
+"""``python -m demo run`` (``make demo``), ``postgres`` (``make demo-postgres``) and ``up`` (``make up``)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from demo.places import PROJECT, Places
 def main() -> int:
     """Run the command; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m demo", description=__doc__)
-    parser.add_argument("command", choices=("run", "up"))
+    parser.add_argument("command", choices=("run", "postgres", "up"))
     parser.add_argument("--port", type=int, help="port of Airflow's UI; default: 8080, or a free one")
     arguments = parser.parse_args()
     places = Places(PROJECT / ".demo" / arguments.command)
@@ -21,6 +21,10 @@ def main() -> int:
             from demo import rounds
 
             return rounds.run(places)
+        if arguments.command == "postgres":
+            from demo import stream
+
+            return stream.run(places)
         from demo import up
 
         return up.run(places, port=arguments.port)

@@ -31,6 +31,14 @@ if TYPE_CHECKING:
 #: What stands in ``pg_op``.
 INSERT, UPDATE, DELETE, TRUNCATE = "insert", "update", "delete", "truncate"
 
+#: How the adapter ``plain`` is told what the lines say.
+ADAPTER_OPTIONS = {
+    "operation_column": "pg_op",
+    "operations": {INSERT: "upsert", UPDATE: "upsert", DELETE: "delete", TRUNCATE: "truncate"},
+    "sequence_by": "pg_sequence",
+    "source_timestamp": "pg_committed_at",
+}
+
 Event = dict[str, Any]
 
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 _START = time.monotonic()
 _KINDS = ("inserted", "updated", "deleted", "closed", "suppressed")
+_STREAM_KINDS = ("files", "events", "inserted", "updated", "deleted", "closed")
 
 
 def say(text: str = "") -> None:
@@ -46,6 +47,21 @@ def pipeline(published: dict[str, Any], *, seconds: float, applications: int) ->
         f"      {published['pipeline']:<18}{_versions(published):>9}{kinds}"
         f"{published['version']:>11}{seconds:>9.1f}{applications:>12}"
     )
+
+
+def stream_columns() -> None:
+    """Print the titles above :func:`stream`'s lines."""
+    kinds = "".join(f"{kind:>11}" for kind in _STREAM_KINDS)
+    say(f"      {'step':<26}{kinds}")
+
+
+def stream(step: str, counts: dict[str, Any]) -> None:
+    """Print what one step of a change stream did.
+
+    :param counts: what it published
+    """
+    kinds = "".join(f"{counts.get(kind) or '-':>11}" for kind in _STREAM_KINDS)
+    say(f"      {step:<26}{kinds}")
 
 
 def findings(results: Sequence[Finding]) -> None:

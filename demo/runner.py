@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Self
 
 from demo.places import PROJECT
@@ -92,7 +93,7 @@ class Runner:
 def _serve(answers: IO[str]) -> None:
     from airflow.dag_processing.dagbag import BundleDagBag
 
-    folder = PROJECT / "dags"
+    folder = Path(os.environ["AIRFLOW__CORE__DAGS_FOLDER"])
     bag = BundleDagBag(dag_folder=folder, bundle_path=folder, bundle_name="dags-folder")
     if bag.import_errors:
         raise RuntimeError(f"DAG files that can't be imported: {bag.import_errors}")
