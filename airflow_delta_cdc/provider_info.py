@@ -50,7 +50,7 @@ def get_provider_info() -> dict[str, Any]:
     return {
         "package-name": "airflow-provider-delta-cdc",
         "name": _INTEGRATION,
-        "description": "Moves changes from Delta table to Delta table exactly once.",
+        "description": "Moves changes from Delta tables, files and Kafka into Delta tables exactly once.",
         "integrations": [
             {
                 "integration-name": _INTEGRATION,
@@ -64,6 +64,7 @@ def get_provider_info() -> dict[str, Any]:
                     "airflow_delta_cdc.operators.apply",
                     "airflow_delta_cdc.operators.commit",
                     "airflow_delta_cdc.operators.enable",
+                    "airflow_delta_cdc.operators.ingest",
                     "airflow_delta_cdc.operators.read",
                 ],
             }

@@ -5,11 +5,13 @@ from __future__ import annotations
 from airflow_delta_cdc.operators.apply import DeltaApplyChangesOperator
 from airflow_delta_cdc.operators.commit import DeltaCommitWatermarkOperator
 from airflow_delta_cdc.operators.enable import DeltaEnableChangeDataFeedOperator
+from airflow_delta_cdc.operators.ingest import DeltaIngestChangesOperator
 from airflow_delta_cdc.operators.read import DeltaReadChangesOperator
 
 __all__ = [
     "DeltaApplyChangesOperator",
     "DeltaCommitWatermarkOperator",
     "DeltaEnableChangeDataFeedOperator",
+    "DeltaIngestChangesOperator",
     "DeltaReadChangesOperator",
 ]

@@ -13,14 +13,15 @@ import os
 import shutil
 import sys
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from delta_cdc import output
 from delta_cdc.arguments import MODES, sequences
-from delta_cdc.checks import options_of
-from delta_cdc.errors import DeltaCdcError, InvalidConfiguration, JobFailed
-from delta_cdc.spec import ApplyOptions, Capture, Query, SourceKind
+from delta_cdc.checks import ingest_options_of, options_of
+from delta_cdc.errors import DeltaCdcError, InvalidConfiguration, JobFailed, TableNotFound
+from delta_cdc.spec import ApplyOptions, Capture, IngestOptions, Query, SourceKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from delta_cdc.plan import ChangesPlan
+    from delta_cdc.spec import ApplySpec, JobResult
     from delta_cdc.status import Status
     from delta_cdc.watermark import Seal
 
@@ -93,8 +95,19 @@ def _parser() -> argparse.ArgumentParser:
     told.add_argument("--source-kind", choices=get_args(SourceKind), help="default: change_feed")
     told.add_argument("--key", dest="keys", action="append", metavar="COLUMN", help="repeatable")
     told.add_argument("--sequence-by", action="append", metavar="SQL", help="repeatable; of a change log")
+    ingest = plan.add_argument_group("a look at what an ingest would take")
+    ingest.add_argument(
+        "--ingest", action="store_true",
+        help="SOURCE is a folder of files or kafka://<host:port>,…/<topic>,…, and TARGET its change log",
+    )  # fmt: skip
+    for name in ("max-files", "max-offsets"):
+        ingest.add_argument(f"--{name}", type=int, metavar="N")
+    ingest.add_argument("--glob", metavar="PATTERN", help="over the files' own names")
+    ingest.add_argument("--kafka-options", type=Path, metavar="FILE",
+                        help="JSON file with the configuration of Kafka's client")  # fmt: skip
     plan.set_defaults(run=_plan)
     _add_changes(commands)
+    _add_replay(commands)
     jars = commands.add_parser(
         "jars", help="print the Delta JARs that Spark needs; resolves them once through Spark's own Ivy"
     )
@@ -141,6 +154,39 @@ def _add_changes(commands: Any) -> None:
     )  # fmt: skip
     shown.add_argument("--output", type=Path, metavar="FILE", help="write csv, json or parquet there")
     changes.set_defaults(run=_changes)
+
+
+def _add_replay(commands: Any) -> None:
+    replay = commands.add_parser(
+        "replay",
+        help="try again what is in quarantine, after mending (starts Spark here, if there is anything)",
+        description="Of a change log, the records are read again; what is an event now goes into the log. Of "
+        "a target, the rows of the keys are computed again. Both take from their seal what they were made "
+        "with; the options below stand in for it. Exit code 1: some of it still has to stay in quarantine.",
+    )
+    replay.add_argument("pair", metavar="PIPELINE=TABLE", help="a pipeline, and its change log or target")
+    log = replay.add_argument_group("for a change log, as the arguments of ingest_changes")
+    log.add_argument("--adapter", metavar="NAME")
+    log.add_argument("--adapter-options", type=_json_object, metavar="JSON")
+    log.add_argument("--format-options", type=_json_object, metavar="JSON")
+    log.add_argument("--schema", metavar="DDL")
+    log.add_argument("--key", dest="keys", action="append", metavar="COLUMN", help="repeatable")
+    target = replay.add_argument_group("for a target")
+    target.add_argument(
+        "--last-by", action="append", metavar="COLUMN",
+        help="of events with one sequence the greatest wins, repeatable; as on_tie",
+    )  # fmt: skip
+    replay.set_defaults(run=_replay)
+
+
+def _json_object(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise argparse.ArgumentTypeError(f"{text!r} is no JSON object")
+    return found
 
 
 def _status(arguments: argparse.Namespace) -> int:
@@ -203,6 +249,9 @@ def _or_none(version: int | None) -> str:
 
 
 def _plan(arguments: argparse.Namespace) -> int:
+    if arguments.ingest:
+        return _plan_ingest(arguments)
+    _refuse(arguments, ("max_files", "max_offsets", "glob", "kafka_options"), "without --ingest")
     from delta_cdc.log.table import DeltaLog
     from delta_cdc.plan import ApplyRequest, plan_apply
     from delta_cdc.reconcile import reconcile
@@ -221,6 +270,143 @@ def _plan(arguments: argparse.Namespace) -> int:
     )
     print(plan_apply(request))
     return 0
+
+
+_OF_AN_APPLY = ("starting_version", "ending_version", "ending_timestamp", "max_versions",
+                "milestone_versions", "milestone_bytes", "repair_keys", "repair_quarantined",
+                "discard_history", "source_kind", "keys", "sequence_by")  # fmt: skip
+
+
+def _refuse(arguments: argparse.Namespace, names: Sequence[str], where: str) -> None:
+    given = [f"--{name.replace('_', '-')}" for name in names if getattr(arguments, name)]
+    if given:
+        raise InvalidConfiguration(f"{', '.join(given)} given {where}.", remedy="leave them out.")
+
+
+def _plan_ingest(arguments: argparse.Namespace) -> int:
+    from delta_cdc.plan import IngestRequest, plan_ingest
+
+    _refuse(arguments, _OF_AN_APPLY, "with --ingest")
+    seal = _newest_seal(arguments.target, arguments.pipeline)
+    told = ingest_options_of(seal) if seal is not None else None
+    kafka = arguments.source.strip().lower().startswith("kafka://")
+    # A look needs no keys: it reads no record.
+    options = told or IngestOptions(source_kind="kafka" if kafka else "files", insert_only=True)
+    names = ("starting_timestamp", "max_files", "max_bytes", "max_offsets", "glob")
+    request = IngestRequest(
+        pipeline=arguments.pipeline,
+        source=arguments.source,
+        log=arguments.target,
+        options=options,
+        kafka_options=_client_options(arguments.kafka_options),
+        **{name: getattr(arguments, name) for name in names},
+    )
+    print(plan_ingest(request))
+    return 0
+
+
+def _client_options(file: Path | None) -> dict[str, str] | None:
+    if file is None:
+        return None
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InvalidConfiguration(
+            f"{file} cannot be read: {error}.", remedy="name a file that holds a JSON object."
+        ) from error
+    if not isinstance(found, dict):
+        raise InvalidConfiguration(f"{file} holds no JSON object.", remedy="write one.")
+    return {str(name): str(value) for name, value in found.items()}
+
+
+def _newest_seal(table: str, pipeline: str) -> Seal | None:
+    from delta_cdc.log.table import DeltaLog
+    from delta_cdc.reconcile import reconcile
+
+    proof = reconcile(DeltaLog(table), pipeline)
+    return proof.seal if proof is not None else None
+
+
+# -- replay ---------------------------------------------------------------------------------------
+_OF_A_LOG = ("adapter", "adapter_options", "format_options", "schema", "keys")
+
+
+def _replay(arguments: argparse.Namespace) -> int:
+    from delta_cdc.ingest.taken import QUARANTINE, beside
+    from delta_cdc.log.table import run_sync
+    from delta_cdc.plan.quarantine import holds_records
+
+    pipeline, table = _pair(arguments.pair)
+    seal = _newest_seal(table, pipeline)
+    if seal is None:
+        raise TableNotFound(
+            f"There is no table of pipeline {pipeline} at {table}.",
+            remedy="write PIPELINE=TABLE, as the task has pipeline and log, or target.",
+        )
+    quarantine = beside(table, QUARANTINE)
+    told = ingest_options_of(seal)
+    _refuse(arguments, _OF_A_LOG if told is None else ("last_by",),
+            f"for {table}, which is {'no' if told is None else 'a'} change log")  # fmt: skip
+    if not run_sync(holds_records(quarantine, pipeline)):
+        print(f"Nothing of {pipeline} is in quarantine ({quarantine}).")
+        return 0
+    with _session() as spark, _named(table):
+        counts = (
+            _apply_again(spark, arguments, seal, pipeline, table)
+            if told is None
+            else _ingest_again(spark, arguments, seal, told, table)
+        )
+    rest = run_sync(holds_records(quarantine, pipeline))
+    print(", ".join(f"{count} {name}" for name, count in counts.items()) or "nothing moved")
+    if rest:
+        print(f"Some of it has to stay in quarantine: {quarantine} says why.", file=sys.stderr)
+    return 1 if rest else 0
+
+
+def _ingest_again(
+    spark: SparkSession, arguments: argparse.Namespace, seal: Seal, told: IngestOptions, log: str
+) -> dict[str, int]:
+    from delta_cdc.api import ingest_changes
+
+    names = ("format", "adapter", "adapter_options", "keys", "schema", "format_options", "insert_only",
+             "on_invalid")  # fmt: skip
+    known = {name: getattr(told, name) for name in names}
+    given = {name: getattr(arguments, name) for name in _OF_A_LOG if getattr(arguments, name)}
+    done = ingest_changes(
+        spark, seal.source_uri, log, pipeline=seal.pipeline, replay=True, **{**known, **given}
+    )
+    return done.counts
+
+
+def _apply_again(
+    spark: SparkSession, arguments: argparse.Namespace, seal: Seal, pipeline: str, target: str
+) -> dict[str, int]:
+    from delta_cdc import job
+    from delta_cdc.flow import run_apply
+    from delta_cdc.log.slices import prepared
+    from delta_cdc.plan import ApplyRequest
+    from delta_cdc.scratch import folder_for
+
+    def execute(spec: ApplySpec) -> JobResult:
+        segments = [segment for step in spec.steps for segment in step.segments]
+        return job.run(spark, prepared(spec, folder_for(spark, segments, None)))
+
+    ties = tuple(arguments.last_by or ())
+    options = replace(
+        options_of(seal),
+        on_tie="last_by" if ties else "quarantine",
+        tie_order=ties,
+        on_invalid="quarantine",
+    )
+    request = ApplyRequest(
+        pipeline=pipeline,
+        source=seal.source_uri,
+        target=target,
+        options=options,
+        mode="repair",
+        repair_quarantined=True,
+    )
+    return run_apply(request, execute=execute).counts
 
 
 def _options(arguments: argparse.Namespace, seal: Seal | None) -> ApplyOptions:
@@ -259,7 +445,7 @@ def _changes(arguments: argparse.Namespace) -> int:
     # The columns' names and types are part of what is written; of a projection only Spark knows them.
     typed = arguments.format == "parquet" or (arguments.format == "csv" and bool(arguments.select))
     if plan.segments or typed:
-        with _session() as spark, _named(plan):
+        with _session() as spark, _named(f"{plan.uri}, {_where(plan)}"):
             _show(_read(spark, plan, asked), plan, arguments)
     else:
         _show_nothing(plan, arguments)
@@ -342,8 +528,11 @@ def _session() -> Iterator[SparkSession]:
 
 
 @contextmanager
-def _named(plan: ChangesPlan) -> Iterator[None]:
-    """Give what Spark raises while it reads its name, once, on one line."""
+def _named(place: str) -> Iterator[None]:
+    """Give what Spark raises its name, once, on one line.
+
+    :param place: table and versions
+    """
     from delta_cdc.quiet import quietly
 
     try:
@@ -354,9 +543,9 @@ def _named(plan: ChangesPlan) -> Iterator[None]:
     except Exception as error:
         from delta_cdc import job
 
-        failure = job.named(error, f"{plan.uri}, {_where(plan)}")
+        failure = job.named(error, place)
         if isinstance(failure, JobFailed):
-            remedy = "for Spark's whole story, call read_changes in a session of your own."
+            remedy = "for Spark's whole story, call the function in a session of your own."
             raise JobFailed(failure.message, remedy=remedy) from error
         raise failure from error
 

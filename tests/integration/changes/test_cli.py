@@ -176,7 +176,7 @@ def test_what_has_no_name_is_said_shortly(spark: SparkSession, table: str, capsy
     said = capsys.readouterr()
     assert said.err.startswith("JobFailed: ")
     assert "down" in said.err
-    assert "read_changes in a session of your own" in said.err
+    assert "in a session of your own" in said.err
     assert "\n\n" not in said.err
 
 
