@@ -9,6 +9,7 @@ import argparse
 import logging
 import sys
 import traceback
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from delta_cdc.errors import DeltaCdcError, JobFailed
 from delta_cdc.spec import JobResult
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -55,30 +56,49 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.basicConfig(stream=sys.stdout, level=logging.WARNING, format=f"{LINE_PREFIX}%(message)s")
     logging.getLogger("delta_cdc").setLevel(logging.INFO)
     driver = _Driver()
-    try:
-        result = _run(driver, arguments.spec, arguments.sha256)
+
+    def write(result: JobResult) -> None:
         if "://" in arguments.result:
             write_result(driver.session(), arguments.result, result)
         else:
             _write(Path(arguments.result), result)
+
+    try:
+        result = _run(driver, arguments.spec, arguments.sha256, write)
+        write(result)
     finally:
         driver.stop()
     return 1 if result.status == "failed" else 0
 
 
-def _run(driver: _Driver, path: str, sha256: str) -> JobResult:
+def _run(driver: _Driver, path: str, sha256: str, write: Callable[[JobResult], None]) -> JobResult:
+    """Run the spec of a file.
+
+    :param write: writes the result; of a bundle also what there is of it after each part, so that it outlives
+        the application
+    """
     try:
         work = spec.read(path, sha256)
         phases.install_from_environment()
         from delta_cdc import job
 
-        return job.run(driver.session(), work)
+        return job.run(driver.session(), work, part_done=lambda so_far: write(_unfinished(work, so_far)))
     except DeltaCdcError as error:
         return JobResult(status="failed", error=error.to_dict(), message=str(error))
     except Exception as error:  # noqa: BLE001 - whatever it was, the waiting operator must hear of it
         traceback.print_exc()
         failed = JobFailed(f"{type(error).__name__}: {error}", remedy="see the Spark log.")
         return JobResult(status="failed", error=failed.to_dict(), message=str(failed))
+
+
+def _unfinished(work: spec.Spec, so_far: JobResult) -> JobResult:
+    """Return the result of a bundle as it is to be read if nothing more is written."""
+    assert isinstance(work, spec.BundleSpec)
+    error = JobFailed(
+        f"The application ended after {len(so_far.parts)} of {len(work.parts)} parts.",
+        remedy="see the Spark log; a retry runs the parts that are left.",
+    )
+    return replace(so_far, status="failed", error=error.to_dict(), message=str(error))
 
 
 def write_result(spark: SparkSession, uri: str, result: JobResult) -> None:

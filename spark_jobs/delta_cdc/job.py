@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import traceback
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from delta_cdc import phases
@@ -17,6 +19,7 @@ from delta_cdc.errors import (
     JobFailed,
     KeyNotUnique,
     NotADeltaTable,
+    OffsetsExpired,
     SchemaChangeInRange,
     TableNotFound,
     TargetSchemaClash,
@@ -34,9 +37,16 @@ from delta_cdc.spec import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from pyspark.sql import SparkSession
 
     from delta_cdc.spec import Spec
+
+    #: All but a bundle.
+    Job = ApplySpec | ReadSpec | CommitSpec | IngestSpec | EnableSpec | ResolveSpec
+
+log = logging.getLogger(__name__)
 
 _EXPIRED = (
     "start a new target, and raise delta.logRetentionDuration and delta.deletedFileRetentionDuration in time."
@@ -70,6 +80,11 @@ _KNOWN: tuple[tuple[tuple[str, ...], type[DeltaCdcError], str], ...] = (
         TableNotFound,
         "check the path of the table.",
     ),
+    (
+        ("KAFKA_DATA_LOSS", "OffsetOutOfRangeException", "offset out of range"),
+        OffsetsExpired,
+        "raise retention.ms of the topic, and go on behind the gap with on_expired='continue'.",
+    ),
     (("DELTA_TABLE_ONLY_OPERATION", "DELTA_MISSING_DELTA_TABLE"), NotADeltaTable, "name a Delta table."),
     (
         ("DELTA_FAILED_TO_MERGE_FIELDS", "DELTA_NOT_NULL_CONSTRAINT", "DELTA_VIOLATE_CONSTRAINT"),
@@ -84,29 +99,84 @@ _KNOWN: tuple[tuple[tuple[str, ...], type[DeltaCdcError], str], ...] = (
 )
 
 
-def run(spark: SparkSession, spec: Spec) -> JobResult:
+@dataclass(frozen=True)
+class Secrets:
+    """What a job is told beside its spec, because a spec names no secret.
+
+    :param storage_options: of the object store, for what a job plans itself (:mod:`delta_cdc.ingest.then`);
+        None takes what the environment names
+    :param kafka_options: how to reach the brokers; None takes what the environment names
+    """
+
+    storage_options: Mapping[str, str] | None = field(default=None, repr=False)
+    kafka_options: Mapping[str, str] | None = field(default=None, repr=False)
+
+
+def run(
+    spark: SparkSession,
+    spec: Spec,
+    *,
+    storage_options: Mapping[str, str] | None = None,
+    kafka_options: Mapping[str, str] | None = None,
+    part_done: Callable[[JobResult], object] | None = None,
+) -> JobResult:
     """Run a spec.
 
+    :param storage_options: see :class:`Secrets`
+    :param kafka_options: see :class:`Secrets`
+    :param part_done: of a bundle: told after each part but the last one what there is of the result
     :return: what the job says about itself; ``failed`` carries the named error
     """
+    secrets = Secrets(storage_options, kafka_options)
+    if isinstance(spec, BundleSpec):
+        return _run_parts(spark, spec, secrets, part_done)
+    return _run_one(spark, spec, secrets)
+
+
+def _run_one(spark: SparkSession, spec: Job, secrets: Secrets) -> JobResult:
     phases.reached("started")
     try:
-        result = _dispatch(spark, spec)
+        result = _dispatch(spark, spec, secrets)
     except Exception as error:  # noqa: BLE001 - whatever it is, the result says it by name
-        failure = named(error, _place(spec))
-        if failure is not error:
-            # Ours say all there is to say; of others the whole story belongs in the log.
-            traceback.print_exc()
-        return JobResult(status="failed", error=failure.to_dict(), message=str(failure))
+        return failed(error, _place(spec))
     phases.reached("finished")
     return result
 
 
-def _dispatch(spark: SparkSession, spec: Spec) -> JobResult:
+def failed(error: Exception, place: str) -> JobResult:
+    """Return the result of a job that ended with an error, named."""
+    failure = named(error, place)
+    if failure is not error:
+        # Ours say all there is to say; of others the whole story belongs in the log.
+        traceback.print_exception(error)
+    return JobResult(status="failed", error=failure.to_dict(), message=str(failure))
+
+
+def _run_parts(
+    spark: SparkSession, spec: BundleSpec, secrets: Secrets, done: Callable[[JobResult], object] | None
+) -> JobResult:
+    """Run the parts of a bundle in order; what becomes of one is no matter to the others.
+
+    :return: ``committed``: all were run; how each of them ended is in its own result
+    """
+    parts: list[JobResult] = []
+    for number, part in enumerate(spec.parts, start=1):
+        log.info("part %s of %s: %s", number, len(spec.parts), part.pipeline)
+        parts.append(_run_one(spark, part, secrets))
+        if parts[-1].error is not None:
+            log.info("%s failed: %s", part.pipeline, parts[-1].message)
+        if done is not None and number < len(spec.parts):
+            done(JobResult("committed", parts=tuple(parts)))
+    return JobResult("committed", parts=tuple(parts))
+
+
+def _dispatch(spark: SparkSession, spec: Job, secrets: Secrets) -> JobResult:
     from delta_cdc import features, names, sink, staging
 
     if isinstance(spec, ApplySpec):
         return engine.run(spark, spec)
+    if isinstance(spec, IngestSpec):
+        return _ingested(spark, spec, secrets)
     if isinstance(spec, ReadSpec):
         return staging.run(spark, spec)
     if isinstance(spec, CommitSpec):
@@ -117,14 +187,23 @@ def _dispatch(spark: SparkSession, spec: Spec) -> JobResult:
     return features.run(spark, spec)
 
 
-def _place(spec: Spec) -> str:
+def _ingested(spark: SparkSession, spec: IngestSpec, secrets: Secrets) -> JobResult:
+    """Ingest, and apply from the log what it holds then: also where another driver has ingested."""
+    from delta_cdc.ingest import engine as ingest
+    from delta_cdc.ingest import then
+
+    result = ingest.run(spark, spec, secrets.kafka_options)
+    if spec.then is None or result.status not in ("committed", "skipped"):
+        return result
+    return replace(result, then=then.run(spark, spec.then, secrets.storage_options))
+
+
+def _place(spec: Job) -> str:
     """Return where a job was when it failed, for errors that don't say it themselves."""
     if isinstance(spec, ResolveSpec):
         return ", ".join(spec.tables)
     if isinstance(spec, EnableSpec):
         return ", ".join(spec.tables) or f"schema {spec.schema}"
-    if isinstance(spec, BundleSpec):
-        return ", ".join(_place(part) for part in spec.parts)
     if isinstance(spec, IngestSpec):
         return f"{spec.source_uri}, batch {spec.step.seal_number}, into {spec.log_uri}"
     steps = spec.steps

@@ -115,7 +115,8 @@ def tuned(
     return replace(merge, confs={**merge.confs, **confs})
 
 
-def _has_statistics(shape: Shape, name: str) -> bool:
+def has_statistics(shape: Shape, name: str) -> bool:
+    """Tell whether Delta keeps bounds of a column, so that it can be clustered by it."""
     from pyspark.sql import types as T
 
     kinds = (T.NumericType, T.StringType, T.DateType, T.TimestampType, T.TimestampNTZType)
@@ -128,7 +129,7 @@ def clustering_columns(shape: Shape, options: ApplyOptions) -> tuple[str, ...]:
         return options.cluster_by
     if options.partition_by:
         return ()
-    return tuple(key for key in shape.keys if _has_statistics(shape, key))[:_MAX_CLUSTERING_COLUMNS]
+    return tuple(key for key in shape.keys if has_statistics(shape, key))[:_MAX_CLUSTERING_COLUMNS]
 
 
 def properties(shape: Shape, options: ApplyOptions) -> dict[str, str]:
@@ -136,7 +137,7 @@ def properties(shape: Shape, options: ApplyOptions) -> dict[str, str]:
 
     :raises InvalidConfiguration: for column mapping together with a published change feed
     """
-    statistics = [k for k in shape.keys if _has_statistics(shape, k) and k not in shape.partitions]
+    statistics = [k for k in shape.keys if has_statistics(shape, k) and k not in shape.partitions]
     statistics += [c for c in clustering_columns(shape, options) if c not in statistics]
     if shape.sequence_type is not None:
         statistics += [options.start_column, options.end_column]

@@ -1,0 +1,158 @@
+"""Records of Parquet files.
+
+Files with other columns are groups of their own, so that it is known which columns a record came with.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from delta_cdc.errors import SourceUnreadable
+from delta_cdc.ingest import lines as text
+from delta_cdc.ingest.shape import PRESENT, RAW, RECORD
+from delta_cdc.ingest.widening import wider
+from delta_cdc.sql import PLAN_PREFIX, quote
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from delta_cdc.spec import SourceFile
+
+    #: Files that are read with one schema.
+    Group = tuple[StructType, list[SourceFile]]
+
+_REMEDY = "write the files with types of one family, or deliver those with other types to a log of their own."
+#: JSON text of records, for the quarantine. Spark's own patterns cut off what is below a millisecond.
+_JSON = {
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+_NAMES, _PARSED = f"{PLAN_PREFIX}names", f"{PLAN_PREFIX}parsed"
+_THREADS = 8
+
+
+def read(
+    session: SparkSession, files: Sequence[SourceFile], options: Mapping[str, str], *, needs_rows: bool
+) -> DataFrame:
+    """Return the records of Parquet files.
+
+    :raises SourceUnreadable: a column has types that no one type holds; names a file of each
+    """
+    groups = _groups(session, files, options)
+    whole = _widest(groups)
+    parts = [_part(session, group, options, whole, needs_rows) for group in groups]
+    return reduce(lambda a, b: a.unionByName(b), parts)
+
+
+def again(records: DataFrame, types: Sequence[StructType | None]) -> DataFrame:
+    """Return records anew from their raw text, the JSON of their columns.
+
+    :param records: RAW, PUBLISHED and POSITION
+    :param types: what is known of columns by their names, the declared ones first; other columns are text
+    """
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
+    known = {f.name.lower(): f for s in reversed(types) if s is not None for f in s.fields}
+    named = records.withColumn(_NAMES, F.json_object_keys(RAW))
+    found = named.select(F.explode(_NAMES).alias(_NAMES)).distinct().collect()
+    fields = [
+        T.StructField(row[_NAMES], known[row[_NAMES].lower()].dataType)
+        if row[_NAMES].lower() in known
+        else T.StructField(row[_NAMES], T.StringType())
+        for row in found
+    ]
+    schema = T.StructType(fields)
+    parsed = named.withColumn(_PARSED, F.from_json(RAW, schema, _JSON))
+    return text.completed(parsed, record=F.col(_PARSED)).withColumn(PRESENT, F.json_object_keys(RAW))
+
+
+# -- which files go together ----------------------------------------------------------------------
+def _groups(session: SparkSession, files: Sequence[SourceFile], options: Mapping[str, str]) -> list[Group]:
+    """Return the files by their schemas, which are read from their footers."""
+    by_columns: dict[tuple[str, ...], list[SourceFile]] = defaultdict(list)
+    for file in files:
+        by_columns[file.columns].append(file)
+    found: list[Group] = []
+    for columns, group in by_columns.items():
+        schema = _merged(session, group, options) if columns or len(group) == 1 else None
+        found += [(schema, group)] if schema is not None else _one_by_one(session, group, options)
+    return found
+
+
+def _merged(
+    session: SparkSession, files: Sequence[SourceFile], options: Mapping[str, str]
+) -> StructType | None:
+    """Return the schema that files with the same columns share; None where their types differ."""
+    from pyspark.errors import PySparkException
+
+    several = "true" if len(files) > 1 else "false"
+    reader = text.reader(session).options(**options).option("mergeSchema", several)
+    try:
+        return reader.parquet(*[file.uri for file in files]).schema
+    except PySparkException as error:
+        if len(files) == 1 or "MERGE" not in str(error):
+            raise
+        return None
+
+
+def _one_by_one(
+    session: SparkSession, files: Sequence[SourceFile], options: Mapping[str, str]
+) -> list[Group]:
+    def schema(file: SourceFile) -> StructType:
+        return text.reader(session).options(**options).parquet(file.uri).schema
+
+    with ThreadPoolExecutor(_THREADS) as pool:
+        schemas = list(pool.map(schema, files))
+    groups: dict[str, Group] = {}
+    for file, found in zip(files, schemas, strict=True):
+        groups.setdefault(found.json(), (found, []))[1].append(file)
+    return list(groups.values())
+
+
+def _widest(groups: Sequence[Group]) -> StructType:
+    """Return a schema that holds the records of all files."""
+    from pyspark.sql import types as T
+
+    whole: dict[str, tuple[T.StructField, SourceFile]] = {}
+    for schema, files in groups:
+        for field in schema.fields:
+            known, there = whole.get(field.name.lower(), (field, files[0]))
+            kind = wider(known.dataType, field.dataType)
+            if kind is None:
+                raise SourceUnreadable(
+                    f"The column {field.name} is {known.dataType.simpleString()} in {there.uri} and "
+                    f"{field.dataType.simpleString()} in {files[0].uri}: no type holds both.",
+                    remedy=_REMEDY,
+                )
+            whole[field.name.lower()] = (T.StructField(known.name, kind), there)
+    return T.StructType([field for field, _ in whole.values()])
+
+
+# -- records ----------------------------------------------------------------------------------------
+def _part(
+    session: SparkSession, group: Group, options: Mapping[str, str], whole: StructType, needs_rows: bool
+) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    schema, files = group
+    found = text.reader(session).options(**options).schema(schema).parquet(*[file.uri for file in files])
+    own = {field.name.lower(): field for field in schema.fields}
+    record, present = [], []
+    for field in whole.fields:
+        mine = own.get(field.name.lower())
+        value = F.lit(None) if mine is None else found[quote(mine.name)]
+        record.append(value.cast(field.dataType).alias(field.name))
+        present += [field.name] if mine is not None else []
+    values = F.struct(*[found[quote(field.name)].alias(field.name) for field in schema.fields])
+    row = found.metadataColumn("_metadata").getField("row_index") if needs_rows else None
+    wanted = [F.to_json(values, _JSON).alias(RAW), F.struct(*record).alias(RECORD)]
+    located = text.located(found, wanted, row)
+    return text.completed(located, record=F.col(RECORD), present=present)

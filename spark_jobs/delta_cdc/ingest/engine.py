@@ -1,0 +1,352 @@
+"""Runs one ingest: the record of what a batch takes, its quarantine, then its events: one sealed commit.
+
+1. **read and check**: records are adapted, checked, compared with what the log holds, and counted, once
+2. **record**: the side table says what the batch takes, under the batch's number. A second driver with a
+   batch of this number is turned away here
+3. **quarantine**: what is no event
+4. **commit**: the events, in one commit of the log, sealed with the same number
+
+Whoever dies between 2 and 4 leaves a batch that is recorded and not in the log; the next plan is that batch.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, cast
+from urllib.parse import unquote
+
+from delta_cdc import phases
+from delta_cdc.apply import layout
+from delta_cdc.apply.commit import (
+    commit,
+    first_line,
+    looking,
+    overtaken,
+    private_session,
+    refuse_unsafe_log_store,
+)
+from delta_cdc.apply.rows import Shape
+from delta_cdc.changes import feed
+from delta_cdc.errors import SourceUnreadable
+from delta_cdc.ingest import adapters, again, events, ingested, records, rejects
+from delta_cdc.ingest.shape import SEQUENCE
+from delta_cdc.spec import ApplyOptions, JobResult, step_fingerprint
+from delta_cdc.sql import quote
+from delta_cdc.watermark import Seal, SealStep
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from delta_cdc.apply.commit import Seen
+    from delta_cdc.ingest.events import Batch, Known
+    from delta_cdc.spec import IngestSpec, SourceFile
+    from delta_cdc.watermark import StepKind
+
+log = logging.getLogger(__name__)
+
+#: Property of a table that ingests append to.
+CHANGE_LOG = "delta_cdc.changeLog"
+_STATISTICS = "delta.dataSkippingStatsColumns"
+#: What Spark says of a file that went between planning and reading.
+_GONE = ("PATH_NOT_FOUND", "FAILED_READ_FILE.FILE_NOT_EXIST", "FileNotFoundException")
+#: What it says of a file whose bytes are wrong.
+_DAMAGE = (
+    "CANNOT_READ_FILE_FOOTER",
+    "is not a Parquet file",
+    "ParquetDecodingException",
+    "EOFException",
+    "ZipException",
+    "Unexpected end of",
+    "incorrect header check",
+    "MALFORMED_",
+    "URISyntaxException",
+)
+_CAUSE = re.compile(r"Caused by: (?:[\w$]+\.)*([^\n]+)")
+
+
+def run(spark: SparkSession, spec: IngestSpec, kafka_options: Mapping[str, str] | None = None) -> JobResult:
+    """Ingest one batch.
+
+    :param kafka_options: how to reach the brokers; None takes what the environment names
+    :return: ``committed``; ``skipped`` or ``conflict`` where another driver recorded or committed a batch of
+        this number; ``stale`` where files or the log are no longer as planned
+    :raises DeltaCdcError: for bad input; nothing was written
+    """
+    feed.refuse_forbidden_confs(spark)
+    for uri in (spec.log_uri, spec.ingested_uri, spec.quarantine_uri):
+        refuse_unsafe_log_store(spark, uri, single_driver=spec.single_driver)
+    session = private_session(spark)
+    log.info("ingesting %s", told(spec))
+    planned_on = spec.step.planned_on
+    seen: Seen | None = None
+    with nullcontext() if planned_on is None else looking(session, spec.log_uri) as now:
+        found = _found(session, spec, kafka_options)
+        if isinstance(found, JobResult):
+            return found
+        phases.reached("planned")
+        if planned_on is not None and now is not None:
+            seen = now()
+            reason = overtaken(session, spec.log_uri, planned_on, seen)
+            if reason is not None:
+                return JobResult("stale", message=reason)
+    return _written(session, spec, found, seen)
+
+
+def told(spec: IngestSpec) -> str:
+    """Return what a batch is, for people."""
+    step = spec.step
+    if step.kind == "reseal":
+        return f"a seal without events for {spec.log_uri}"
+    if step.kind == "replay":
+        return f"what is in {spec.quarantine_uri}"
+    parts = [f"{len(spec.files)} files"] if spec.files else []
+    parts += (
+        [f"{sum(p.ending_offset - p.starting_offset for p in spec.offsets)} offsets"] if spec.offsets else []
+    )
+    return f"batch {step.seal_number} of {spec.source_uri} ({', '.join(parts) or 'nothing'})"
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A batch that was read and checked; nothing of it is written.
+
+    :param spec: with the files marked that turned out to be unreadable
+    :param rejects: RAW, POSITION and reason of all that goes to quarantine
+    """
+
+    spec: IngestSpec
+    batch: Batch
+    have: Known | None
+    counts: dict[str, int]
+    rejects: DataFrame | None
+
+
+# -- read and check -------------------------------------------------------------------------------
+def _found(session: SparkSession, spec: IngestSpec, secrets: Mapping[str, str] | None) -> _Found | JobResult:
+    """Read a batch; a file that turns out to be damaged is set aside, and the others are read again."""
+    while True:
+        try:
+            return _read(session, spec, secrets)
+        except Exception as error:
+            text = unquote(str(error))
+            if _names_gone(spec, text):
+                return JobResult("stale", message=f"it has gone since planning: {_cause(text)}")
+            damaged = _damaged(spec, text)
+            if damaged is None:
+                raise
+            log.warning("%s cannot be read: %s", damaged, _cause(text))
+            spec = _set_aside(spec, damaged, f"it is damaged: {_cause(text)}")
+
+
+def _names_gone(spec: IngestSpec, text: str) -> bool:
+    planned = [file.uri for file in records.readable(spec)]
+    if spec.step.planned_on is not None:
+        planned.append(spec.log_uri)
+    return any(mark in text for mark in _GONE) and any(uri in text for uri in planned)
+
+
+def _damaged(spec: IngestSpec, text: str) -> str | None:
+    """Return the file that an error speaks of, where it says that its bytes are wrong.
+
+    Of a store that does not answer Spark says much the same; that passes, and nothing is set aside for it.
+    """
+    if not any(mark in text for mark in _DAMAGE):
+        return None
+    named = [file.uri for file in records.readable(spec) if file.uri in text]
+    return max(named, key=len, default=None)
+
+
+def _cause(text: str) -> str:
+    """Return what an error says at its root, in one line."""
+    causes = _CAUSE.findall(text)
+    return str(causes[-1]) if causes else text.strip().splitlines()[0]
+
+
+def _set_aside(spec: IngestSpec, uri: str, reason: str) -> IngestSpec:
+    files = tuple(replace(f, unreadable=reason) if f.uri == uri else f for f in spec.files)
+    return replace(spec, files=files)
+
+
+def _read(session: SparkSession, spec: IngestSpec, secrets: Mapping[str, str] | None) -> _Found:
+    have = events.known(session, spec.log_uri) if spec.step.planned_on is not None else None
+    adapted = _adapted(session, spec, have, secrets)
+    if adapted is None:
+        batch = events.nothing(session, spec, _log_of(spec, have))
+    else:
+        held = session.read.format("delta").load(spec.log_uri) if have is not None else None
+        batch = events.prepared(spec, adapted, have, held)
+    aside = records.unreadable(spec)
+    if aside and spec.options.on_invalid == "fail":
+        raise SourceUnreadable(
+            f"{aside[0][0].uri} cannot be read: {aside[0][1]}; {len(aside)} files of the batch cannot.",
+            remedy="mend or remove it, or let such files go to quarantine (on_invalid).",
+        )
+    rejected, quarantined = _rejected(session, spec, batch, aside)
+    missing = sum(file.missing for file in spec.files)
+    counts = {
+        **batch.counts,
+        "quarantined": quarantined,
+        "files": len(spec.files) - missing,
+        "missing": missing,
+    }
+    counts = {name: count for name, count in {"events": 0, **counts}.items() if count or name == "events"}
+    return _Found(spec, batch, have, counts, rejected)
+
+
+def _adapted(
+    session: SparkSession, spec: IngestSpec, have: Known | None, secrets: Mapping[str, str] | None
+) -> DataFrame | None:
+    """Return what the adapter makes of the records of a batch; None where there is nothing to read."""
+    options = spec.options
+    if spec.step.kind == "reseal":
+        return None
+    adapter = adapters.named(options.adapter)
+    given = adapter.check(
+        options.adapter_options, keys=options.keys, format=options.format, insert_only=options.insert_only
+    )
+    declared = records.declared(options)
+    payload = have.payload if have is not None else None
+    if spec.step.kind == "replay":
+        found = records.again(rejects.replayable(session, spec), options, payload)
+    elif options.source_kind == "kafka":
+        from delta_cdc.ingest import kafka
+
+        found = kafka.read(session, spec, secrets)
+    elif records.readable(spec):
+        found = records.read(session, spec, adapter.needs_rows(given), payload)
+    else:
+        return None
+    context = events.context(session, replace(options, adapter_options=given), declared, have)
+    return adapter.events(found, context)
+
+
+def _log_of(spec: IngestSpec, have: Known | None) -> Known:
+    if have is None:
+        aside = "; ".join(f"{file.uri}: {reason}" for file, reason in records.unreadable(spec)[:3])
+        raise SourceUnreadable(
+            f"None of the {len(spec.files)} files of the first batch can be read "
+            f"({aside or 'they are gone'}), so the columns of {spec.log_uri} are unknown.",
+            remedy="mend a file, or deliver one more, and run again."
+            if not spec.recorded
+            else f"nothing was ingested yet: delete {spec.ingested_uri}, and run again.",
+        )
+    return have
+
+
+def _rejected(
+    session: SparkSession, spec: IngestSpec, batch: Batch, aside: list[tuple[SourceFile, str]]
+) -> tuple[DataFrame | None, int]:
+    """Return what goes to quarantine, and how many rows that is."""
+    found, count = batch.rejects, batch.counts.get("quarantined", 0)
+    if spec.step.kind == "replay":
+        # What is no event still is where it was.
+        return None, 0
+    if aside:
+        files = rejects.of_files(session, aside)
+        found = files if found is None else found.unionByName(files)
+        count += len(aside)
+    if found is None or again.flagged(spec) is None:
+        return found, count
+    found = rejects.new(session, spec, found).localCheckpoint()
+    count = found.count()
+    return (found if count else None), count
+
+
+# -- write ----------------------------------------------------------------------------------------
+def _written(session: SparkSession, planned: IngestSpec, found: _Found, seen: Seen | None) -> JobResult:
+    spec = found.spec
+    seal = _seal(planned, found.counts)
+    if not spec.recorded:
+        outcome = ingested.write(session, spec, seal)
+        if outcome.status != "committed":
+            return JobResult(outcome.status, message=outcome.message)
+    phases.reached("recorded")
+    if found.rejects is not None:
+        rejects.write(session, spec, found.rejects)
+    phases.reached("quarantined")
+    listed = ", ".join(f"{count} {name}" for name, count in found.counts.items())
+    log.info("committing %s to %s (%s)", told(spec), spec.log_uri, listed)
+    shape, options = _layout(found)
+    outcome = commit(session, seal, _append(found, shape, options))
+    if outcome.status == "committed":
+        log.info("committed version %s of %s, seal %s", outcome.version, spec.log_uri, seal.number)
+        _tidy(session, found, shape, options, seen)
+    return JobResult(outcome.status, counts=found.counts, message=outcome.message)
+
+
+def _append(found: _Found, shape: Shape, options: ApplyOptions) -> Callable[[], object]:
+    writer, uri = found.batch.events.write.format("delta"), found.spec.log_uri
+    if found.have is None:
+        # One commit with events, properties and seal; left-over files of a crash do not disturb this form.
+        writer = writer.mode("errorifexists").options(**layout.properties(shape, options))
+    else:
+        writer = writer.mode("append").option("mergeSchema", "true")
+    return lambda: writer.save(uri)
+
+
+def _layout(found: _Found) -> tuple[Shape, ApplyOptions]:
+    """Return how a log lies on disk, in the terms of targets: by its keys, with bounds of its sequence."""
+    from pyspark.sql import types as T
+
+    options = found.spec.options
+    columns = {field.name.lower(): field for field in found.batch.payload.fields}
+    if found.have is not None:
+        columns = {field.name.lower(): field for field in found.have.payload.fields} | columns
+    columns[SEQUENCE] = T.StructField(SEQUENCE, found.batch.sequence)
+    keys = tuple(columns[key.lower()].name for key in options.keys if key.lower() in columns)
+    shape = Shape(
+        keys=keys,
+        values=tuple(field.name for field in columns.values()),
+        tracked=(),
+        partitions=(),
+        schema=T.StructType(list(columns.values())),
+        sequence_type=None,
+    )
+    asked = ApplyOptions(keys=keys, cluster_by=options.cluster_by)
+    bounded = dict.fromkeys((*layout.clustering_columns(shape, asked), *keys, SEQUENCE))
+    statistics = ",".join(quote(name) for name in bounded if layout.has_statistics(shape, name))
+    ours = {CHANGE_LOG: "true", **({_STATISTICS: statistics} if statistics else {})}
+    return shape, replace(asked, target_properties={**ours, **options.log_properties})
+
+
+def _tidy(
+    session: SparkSession, found: _Found, shape: Shape, options: ApplyOptions, seen: Seen | None
+) -> None:
+    """Do what follows a commit; it stands, so failing is a warning, and the next run does it again."""
+    spec = found.spec
+    try:
+        layout.complete(session, spec.log_uri, shape, options, seen)
+        if found.batch.settled is not None:
+            rejects.forget(session, spec, found.batch.settled)
+        delivered = [file.uri for file in records.readable(spec) if file.again]
+        rejects.forget_files(session, spec, delivered)
+    except Exception as error:  # noqa: BLE001 - optional work after a commit must not fail the commit
+        log.warning("after the commit to %s: %s", spec.log_uri, first_line(error))
+
+
+def _seal(spec: IngestSpec, counts: dict[str, int]) -> Seal:
+    step = spec.step
+    return Seal(
+        pipeline=spec.pipeline,
+        number=step.seal_number,
+        source_table_id="",
+        source_uri=spec.source_uri,
+        applied_from=step.applied_from,
+        watermark=step.at,
+        source_commit_hash=step.source_commit_hash,
+        configuration=step.configuration,
+        step=SealStep(
+            kind=cast("StepKind", step.kind),
+            starting_version=step.starting_version,
+            ending_version=step.ending_version,
+            fingerprint=step_fingerprint(spec, step.seal_number),
+            run_id=spec.run_id,
+            planned_on=step.planned_on,
+            counts=counts,
+        ),
+    )

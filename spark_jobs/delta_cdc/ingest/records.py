@@ -1,0 +1,94 @@
+"""Records of files, in the shape that adapters are given (:mod:`delta_cdc.ingest.shape`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from delta_cdc.errors import InvalidConfiguration
+from delta_cdc.ingest import columnar, delimited, lines
+from delta_cdc.ingest.lines import check_format_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from delta_cdc.spec import IngestOptions, IngestSpec, SourceFile
+
+__all__ = ["again", "check_format_options", "declared", "read", "readable", "unreadable"]
+
+#: Spark lists many files in a job with one task per file, unless told otherwise.
+_LISTING_TASKS = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
+
+
+def read(
+    session: SparkSession, spec: IngestSpec, needs_rows: bool, known: StructType | None = None
+) -> DataFrame:
+    """Return the records of the files of a batch; those that cannot be read as a whole are left out.
+
+    :param session: of the job's own: its confs are changed
+    :param needs_rows: give each record its place in its file, counted from 0. It is the same at every
+        reading, and takes a sort of each text file
+    :param known: the columns of the change log: types of CSV fields of which nothing is declared
+    :raises InvalidConfiguration: reader options that cannot be given, or CSV without names of columns
+    :raises SourceUnreadable: Parquet files whose columns do not go together
+    """
+    options, files = spec.options, readable(spec)
+    check_format_options(options.format, options.format_options)
+    session.conf.set(_LISTING_TASKS, "16")
+    if options.format == "parquet":
+        return columnar.read(session, files, options.format_options, needs_rows=needs_rows)
+    if options.format == "csv":
+        types = (declared(options), known)
+        return delimited.read(session, files, options.format_options, types, needs_rows=needs_rows)
+    return lines.completed(lines.read(session, files, options.format_options, needs_rows=needs_rows))
+
+
+def again(found: DataFrame, options: IngestOptions, known: StructType | None) -> DataFrame:
+    """Return records anew from their raw text.
+
+    :param found: RAW, PUBLISHED and POSITION
+    """
+    types = (declared(options), known)
+    if options.format == "parquet":
+        return columnar.again(found, types)
+    if options.format == "csv":
+        return delimited.again(found, options.format_options, types)
+    return lines.completed(found)
+
+
+def declared(options: IngestOptions) -> StructType | None:
+    """Return the declared columns; None where nothing is declared.
+
+    :raises InvalidConfiguration: for text that names no columns
+    """
+    from pyspark.sql import types as T
+
+    if not options.schema:
+        return None
+    found = T.StructType.fromDDL(options.schema)
+    if not isinstance(found, T.StructType):
+        raise InvalidConfiguration(
+            f"schema {options.schema!r} names no columns.",
+            remedy='write it as Spark does: "id INT, v STRING".',
+        )
+    return found
+
+
+def readable(spec: IngestSpec) -> list[SourceFile]:
+    """Return the files that are read."""
+    aside = {file.uri for file, _ in unreadable(spec)}
+    return [file for file in spec.files if not file.missing and file.uri not in aside]
+
+
+def unreadable(spec: IngestSpec) -> list[tuple[SourceFile, str]]:
+    """Return the files that cannot be read as a whole, each with why."""
+    found = [(file, file.unreadable or _unseen(file.uri)) for file in spec.files if not file.missing]
+    return [(file, reason) for file, reason in found if reason]
+
+
+def _unseen(uri: str) -> str:
+    """Say that Spark leaves a file of this name out, without a word; "" where it reads it."""
+    name = uri.rsplit("/", 1)[-1]
+    if name.startswith(".") or (name.startswith("_") and "=" not in name) or name.endswith("._COPYING_"):
+        return "Spark reads no file of such a name; rename it"
+    return ""

@@ -1,0 +1,187 @@
+"""The quarantine of a change log: records that are no events, with their raw text, position and reason.
+
+A row is written before the log's commit of the same number: what a committed batch took out is always there.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from delta_cdc import names
+from delta_cdc.apply.commit import first_line, is_conflict
+from delta_cdc.errors import ConcurrentModification, TableNotFound, TargetSchemaClash
+from delta_cdc.ingest import again
+from delta_cdc.ingest.events import REASON
+from delta_cdc.ingest.shape import POSITION, POSITION_DDL, PUBLISHED, RAW
+from delta_cdc.sql import PLAN_PREFIX, quote, string, table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from delta_cdc.spec import IngestSpec, SourceFile
+
+#: Name -> type. ``raw`` and ``position`` are RAW and POSITION of the record; a file that could not be read at
+#: all has no ``raw``.
+COLUMNS = {
+    "pipeline": "string",
+    "seal": "bigint",
+    "reason": "string",
+    "position": POSITION_DDL,
+    "raw": "string",
+    "adapter": "string",
+    "quarantined_at": "timestamp",
+}
+_PROPERTIES = {"delta.enableDeletionVectors": "true", "delta.enableChangeDataFeed": "false"}
+_TRIES = 3
+_SETTLED = f"{PLAN_PREFIX}settled"
+
+
+def of_files(session: SparkSession, files: Sequence[tuple[SourceFile, str]]) -> DataFrame:
+    """Return a reject for each file that could not be read: RAW, POSITION and the reason.
+
+    :param files: each with why
+    """
+    from pyspark.sql import functions as F
+
+    told = json.dumps([{"position": {"file": file.uri}, REASON: reason} for file, reason in files])
+    ddl = f"array<struct<position: {POSITION_DDL}, {REASON}: string>>"
+    rows = session.range(0, 1, 1, 1).select(F.inline(F.from_json(F.lit(told), ddl)))
+    return rows.select(F.lit(None).cast("string").alias(RAW), F.col("position").alias(POSITION), REASON)
+
+
+def exists(session: SparkSession, uri: str) -> bool:
+    """Tell whether there is a quarantine."""
+    try:
+        names.delta_detail(session, uri, remedy="")
+    except TableNotFound:
+        return False
+    return True
+
+
+def new(session: SparkSession, spec: IngestSpec, rejects: DataFrame) -> DataFrame:
+    """Leave out what was delivered before, and stands in quarantine since."""
+    from pyspark.sql import functions as F
+
+    flag = again.flagged(spec)
+    if flag is None or not exists(session, spec.quarantine_uri):
+        return rejects
+    flag = F.coalesce(flag, F.lit(False))
+    held = _held(session, spec).where(F.col("seal") < spec.step.seal_number)
+    key = F.struct(again.place(exact=bool(spec.offsets)).alias("place"), F.col(RAW).alias("raw"))
+    left = again.beyond(rejects.where(flag), held, key, key)
+    return rejects.where(~flag).unionByName(left)
+
+
+def write(session: SparkSession, spec: IngestSpec, rejects: DataFrame) -> None:
+    """Write what a batch takes out, in one commit.
+
+    A try that died after this has left its rows under the same number: only what is not among them is added.
+
+    :param rejects: RAW, POSITION and the reason
+    :raises ConcurrentModification: others kept winning the race
+    """
+    reason = ""
+    for _ in range(_TRIES):
+        rows = _missing(session, spec, rejects) if spec.recorded else rejects
+        writer = _rows(spec, rows).write.format("delta").mode("append").options(**_PROPERTIES)
+        try:
+            writer.save(spec.quarantine_uri)
+        except Exception as error:
+            if not is_conflict(error):
+                raise
+            reason = first_line(error)
+        else:
+            return
+    raise ConcurrentModification(
+        f"Other runs keep writing to the quarantine {spec.quarantine_uri}: {reason}",
+        remedy="run again; what was recorded is taken first.",
+    )
+
+
+def _missing(session: SparkSession, spec: IngestSpec, rejects: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    if not exists(session, spec.quarantine_uri):
+        return rejects
+    held = _held(session, spec).where(F.col("seal") == spec.step.seal_number)
+    key = F.struct(again.place(exact=True).alias("place"), F.col(RAW).alias("raw"))
+    return again.beyond(rejects, held, key, key).localCheckpoint()
+
+
+def _rows(spec: IngestSpec, rejects: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    values = {
+        "pipeline": F.lit(spec.pipeline),
+        "seal": F.lit(spec.step.seal_number),
+        "reason": F.col(REASON),
+        "position": F.col(POSITION),
+        "raw": F.col(RAW),
+        "adapter": F.lit(spec.options.adapter),
+        "quarantined_at": F.current_timestamp(),
+    }
+    return rejects.select(*[values[name].cast(kind).alias(name) for name, kind in COLUMNS.items()])
+
+
+def _held(session: SparkSession, spec: IngestSpec) -> DataFrame:
+    """Return this pipeline's rows: RAW, POSITION, PUBLISHED and ``seal``."""
+    from pyspark.sql import functions as F
+
+    found = session.read.format("delta").load(spec.quarantine_uri).where(F.col("pipeline") == spec.pipeline)
+    missing = [name for name in COLUMNS if name not in found.columns]
+    if missing:
+        raise TargetSchemaClash(
+            f"{spec.quarantine_uri} is no quarantine of a change log: it has no column {', '.join(missing)}.",
+            remedy="move that table away; the quarantine is made anew.",
+        )
+    return found.select(
+        F.col("raw").alias(RAW),
+        F.col("position").alias(POSITION),
+        F.col("quarantined_at").alias(PUBLISHED),
+        "seal",
+    )
+
+
+# -- replay ---------------------------------------------------------------------------------------
+def replayable(session: SparkSession, spec: IngestSpec) -> DataFrame:
+    """Return the records in quarantine: RAW, PUBLISHED and POSITION.
+
+    :raises TableNotFound: nothing was ever quarantined
+    """
+    from pyspark.sql import functions as F
+
+    names.delta_detail(session, spec.quarantine_uri, remedy="nothing was quarantined: nothing to replay.")
+    found = _held(session, spec).where((F.col("seal") < spec.step.seal_number) & F.col(RAW).isNotNull())
+    return found.select(RAW, PUBLISHED, POSITION)
+
+
+def forget(session: SparkSession, spec: IngestSpec, settled: DataFrame) -> None:
+    """Delete the rows of records that a replay made events of, or was told to ignore.
+
+    :param settled: RAW and POSITION
+    """
+    view = f"{_SETTLED}_{spec.step.seal_number}"
+    settled.distinct().createOrReplaceTempView(view)
+    try:
+        session.sql(
+            f"MERGE INTO {table(spec.quarantine_uri)} AS q USING {quote(view)} AS s "
+            f"ON q.pipeline = {string(spec.pipeline)} AND q.seal < {spec.step.seal_number} "
+            f"AND q.raw = s.{quote(RAW)} AND q.position <=> s.{quote(POSITION)} "
+            "WHEN MATCHED THEN DELETE"
+        )
+    finally:
+        session.catalog.dropTempView(view)
+
+
+def forget_files(session: SparkSession, spec: IngestSpec, files: Sequence[str]) -> None:
+    """Delete the rows of files that could not be read when they were delivered before, and now are."""
+    if not files or not exists(session, spec.quarantine_uri):
+        return
+    listed = ", ".join(string(file) for file in files)
+    session.sql(
+        f"DELETE FROM {table(spec.quarantine_uri)} WHERE pipeline = {string(spec.pipeline)} "
+        f"AND seal < {spec.step.seal_number} AND raw IS NULL AND position.file IN ({listed})"
+    )
