@@ -1,0 +1,297 @@
+"""Debezium's change events as JSON: the envelope, and unwrapped ones (``ExtractNewRecordState``).
+
+Order is what the connector says of the place in its database's log, never a clock (:mod:`.debezium_order`).
+How values are written comes from the schema in the message, where there is one (:mod:`.debezium_types`); else
+from the declared schema and the connector's own options, which have to be told here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from delta_cdc.checks import invalid
+from delta_cdc.ingest import shape
+from delta_cdc.ingest.adapters import debezium_order as order
+from delta_cdc.ingest.adapters import debezium_types as types
+from delta_cdc.ingest.adapters import goldengate, parsing, plain, values
+from delta_cdc.ingest.adapters.settings import Setting, checked, required
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import Column, DataFrame
+
+    from delta_cdc.ingest.adapters.values import Value
+    from delta_cdc.ingest.shape import Context
+
+NAME = "debezium"
+SETTINGS = {
+    "unwrapped": Setting("flag", False),
+    "connector": Setting("text"),
+    "sequence_by": Setting("texts"),
+    "table": Setting("text"),
+    "except_column_list": Setting("texts", ()),
+    "field_prefix": Setting("text", "__"),
+    "unavailable_value_placeholder": Setting("text", "__debezium_unavailable_value"),
+    "decimal_handling_mode": Setting("text", choices=("precise", "double", "string")),
+    "time_precision_mode": Setting("text", choices=types.TIME_PRECISION_MODES),
+    "time_units": Setting("mapping", choices=("days", "ms", "us", "ns")),
+    "binary_handling_mode": Setting("text", "bytes", choices=tuple(types.BYTES)),
+}
+OPERATIONS = {
+    "c": shape.UPSERT,
+    "r": shape.UPSERT,
+    "u": shape.UPSERT,
+    "d": shape.DELETE,
+    "t": shape.TRUNCATE,
+    "m": shape.IGNORE,
+}
+_BEFORE, _AFTER = f"{parsing.ROW}_before", f"{parsing.ROW}_after"
+_SCHEMA, _SCHEMA_ID = f"{parsing.ROW}_schema", f"{parsing.ROW}_schema_id"
+_PAYLOAD = f"{parsing.ROW}_payload"
+_PLACE, _LACKING = f"{parsing.ROW}_place", f"{parsing.ROW}_lacking"
+#: What the expressions of ``sequence_by`` see: the envelope's own members, texts all of them.
+ENVELOPE = ("op", "source", "ts_ms", "ts_us", "ts_ns", "transaction")
+
+
+def check(
+    options: dict[str, Any],
+    *,
+    keys: Sequence[str],
+    format: str,  # noqa: A002
+    insert_only: bool = False,
+) -> dict[str, Any]:
+    """Return the options with their defaults.
+
+    :raises InvalidConfiguration: names the option, and the nearest valid one
+    """
+    found = checked(NAME, options, SETTINGS)
+    if format != "json":
+        raise invalid(
+            f"adapter is {NAME!r} and format is {format!r}",
+            "change events are JSON: set format to 'json', or use the adapter 'plain'.",
+        )
+    connector = found["connector"]
+    if found["sequence_by"] is not None:
+        return found
+    if connector is None and found["unwrapped"]:
+        why = "Unwrapped events do not say which connector made them, so what orders them is unknown"
+        raise required(NAME, "connector", why)
+    if connector is not None and connector not in order.CONNECTORS:
+        raise required(
+            NAME,
+            "sequence_by",
+            f"What orders events of the connector {connector!r} is not known here (it is for "
+            f"{', '.join(order.CONNECTORS)})",
+        )
+    return found
+
+
+def needs_rows(options: dict[str, Any]) -> bool:
+    """Tell that the place in the database's log is the order, whatever the row in a file."""
+    return False
+
+
+def events(records: DataFrame, context: Context) -> DataFrame:
+    """Return the events of a batch of messages.
+
+    :raises InvalidConfiguration: an option is missing without which values could only be guessed
+    """
+    from pyspark.sql import functions as F
+
+    options = checked(NAME, context.options, SETTINGS)
+    frame = _unpacked(parsing.started(records), options)
+    frame = (
+        _of_images(frame, context, options) if not options["unwrapped"] else _of_flat(frame, context, options)
+    )
+    frame = _with_sequence(frame, options, context)
+    columns, ways = types.columns_of(frame, context, options, _SCHEMA, _SCHEMA_ID)
+    meta = _meta_names(columns, options)
+    payload = parsing.payload_columns(columns, context, [*meta, *options["except_column_list"]])
+    read = {name: value for name, value in columns.items() if name in payload}
+    frame = _without_placeholders(parsing.opened(frame, list(read)), read, options)
+    frame = parsing.valued(frame, read, context.keys, ways)
+    op, error = _operation(frame, options)
+    return parsing.events(
+        frame,
+        payload,
+        op=op,
+        sequence=F.col(_PLACE),
+        error=F.coalesce(error, F.when(F.col(_PLACE).isNull(), F.col(_LACKING))),
+        source_timestamp=_timestamp(),
+        left_out=F.col(_UNAVAILABLE),
+    )
+
+
+def _timestamp() -> Column:
+    """Return when the change was committed: finer clocks first, where there are any."""
+    from pyspark.sql import functions as F
+
+    return F.coalesce(
+        *[values.epoch_timestamp(order.source(f"ts_{unit}"), unit) for unit in ("us", "ns", "ms")]
+    )
+
+
+# -- from messages to rows ----------------------------------------------------------------------
+def _unpacked(frame: DataFrame, options: dict[str, Any]) -> DataFrame:
+    """Take schema and payload apart; a message without schema is its own payload."""
+    from pyspark.sql import functions as F
+
+    raw = F.when(F.length(F.trim(F.col(parsing.RAW))) > 0, F.col(parsing.RAW))
+    message = f"{parsing.ROW}_message"
+    frame = frame.withColumn(message, parsing.json_object(raw, ["schema", "payload"]))
+    keys = F.json_object_keys(raw)
+    wrapped = F.array_contains(keys, "payload") & (
+        F.size(F.array_except(keys, _names("schema", "payload"))) == 0
+    )
+    wrapped = F.coalesce(wrapped, F.lit(False))
+    return frame.withColumns(
+        {
+            parsing.UNREAD: F.coalesce(
+                F.col(parsing.UNREAD),
+                F.when(raw.isNotNull() & F.col(message).isNull(), parsing.NOT_JSON),
+            ),
+            _SCHEMA: F.when(wrapped, F.col(message).getField("schema")),
+            _SCHEMA_ID: F.when(wrapped, F.xxhash64(F.col(message).getField("schema"))),
+            _PAYLOAD: F.when(wrapped, F.col(message).getField("payload")).otherwise(raw),
+        }
+    ).drop(message)
+
+
+def _names(*names: str) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.array(*[F.lit(name) for name in names])
+
+
+def _of_images(frame: DataFrame, context: Context, options: dict[str, Any]) -> DataFrame:
+    """Take the images of the row out of the envelope; a changed key is two events."""
+    from pyspark.sql import functions as F
+
+    envelope = f"{parsing.ROW}_envelope"
+    frame = frame.withColumn(envelope, parsing.json_object(F.col(_PAYLOAD), ["before", "after", *ENVELOPE]))
+    told = F.col(envelope)
+    frame = frame.withColumns(
+        {
+            _BEFORE: told.getField("before"),
+            _AFTER: told.getField("after"),
+            **{order.member(name): told.getField(name) for name in ENVELOPE},
+        }
+    ).drop(envelope)
+    frame = order.with_source(frame, F.col(order.member("source")))
+    is_delete = F.col(order.member("op")) == "d"
+    # A delete has the row before; without one, the message's key is all there is of it.
+    before = F.when(is_delete, F.coalesce(F.col(_BEFORE), _key_payload())).otherwise(F.col(_BEFORE))
+    after = F.when(~F.coalesce(is_delete, F.lit(False)), F.col(_AFTER))
+    frame = frame.withColumns({_BEFORE: before, _AFTER: after})
+    return goldengate.with_key_changes(frame, context.keys, _BEFORE, _AFTER)
+
+
+def _key_payload() -> Column:
+    """Return the message's key as an object, without its schema."""
+    from pyspark.sql import functions as F
+
+    inside = parsing.json_object(F.col(parsing.KEY), ["payload", "schema"])
+    has_schema = inside.getField("payload").isNotNull() & inside.getField("schema").isNotNull()
+    return F.when(has_schema, inside.getField("payload")).otherwise(F.col(parsing.KEY))
+
+
+def _of_flat(frame: DataFrame, context: Context, options: dict[str, Any]) -> DataFrame:
+    """Read what ``add.fields`` put beside the row's columns."""
+    from pyspark.sql import functions as F
+
+    prefix, told = options["field_prefix"], f"{parsing.ROW}_told"
+    wanted = {
+        **{order.member(name): (f"{prefix}{name}",) for name in (*ENVELOPE, "deleted")},
+        **{
+            order.source_name(name): (f"{prefix}source_{name}", f"{prefix}{name}")
+            for name in order.SOURCE_FIELDS
+        },
+    }
+    names = sorted({name for several in wanted.values() for name in several})
+    frame = frame.withColumn(told, parsing.json_object(F.col(_PAYLOAD), names))
+    found = {
+        own: F.coalesce(*[F.col(told).getField(name) for name in several]) for own, several in wanted.items()
+    }
+    found[order.source_name("connector")] = F.coalesce(
+        F.lit(options["connector"]), found[order.source_name("connector")]
+    )
+    frame = frame.withColumns(found).drop(told)
+    return frame.withColumns({parsing.ROW: F.col(_PAYLOAD), parsing.INDEX: F.lit(1)})
+
+
+def _meta_names(columns: Mapping[str, Value], options: dict[str, Any]) -> list[str]:
+    if not options["unwrapped"]:
+        return []
+    return [name for name in columns if name.startswith(options["field_prefix"])]
+
+
+# -- what did not come --------------------------------------------------------------------------
+_UNAVAILABLE = f"{parsing.ROW}_unavailable"
+
+
+def _without_placeholders(
+    frame: DataFrame, columns: Mapping[str, Value], options: dict[str, Any]
+) -> DataFrame:
+    """Blank the values that the database's log did not have, and name their columns."""
+    from pyspark.sql import functions as F
+
+    texts = F.col(parsing.TEXTS)
+    marks = types.placeholders(options["unavailable_value_placeholder"])
+    if not columns:
+        return frame.withColumn(_UNAVAILABLE, F.array().cast("array<string>"))
+    missing = {name: F.coalesce(texts.getField(name).isin(*marks), F.lit(False)) for name in columns}
+    named = F.array_compact(F.array(*[F.when(where, F.lit(name)) for name, where in missing.items()]))
+    blanked = F.struct(*[F.when(~where, texts.getField(name)).alias(name) for name, where in missing.items()])
+    frame = frame.withColumn(_UNAVAILABLE, named.cast("array<string>"))
+    return frame.withColumn(parsing.TEXTS, F.when(texts.isNotNull(), blanked))
+
+
+# -- operation and order ------------------------------------------------------------------------
+def _operation(frame: DataFrame, options: dict[str, Any]) -> tuple[Column, Column]:
+    from pyspark.sql import functions as F
+
+    told = F.col(order.member("op"))
+    op, error = plain.operation(told, OPERATIONS, {})
+    absent = told.isNull()
+    if options["unwrapped"]:
+        deleted = F.lower(F.col(order.member("deleted")))
+        op = (
+            F.when(deleted == "true", shape.DELETE)
+            .when(absent & (deleted == "false"), shape.UPSERT)
+            .otherwise(op)
+        )
+        absent = absent & deleted.isNull()
+        prefix = options["field_prefix"]
+        missing = f"no value for {prefix}op or {prefix}deleted, so a delete could not be told"
+    else:
+        missing = "no value for op: no change event"
+    error = F.when(absent, missing).when(op.isNull(), error)
+    no_row = F.col(parsing.ROW).isNull() & op.isin(shape.UPSERT, shape.DELETE)
+    error = F.coalesce(error, F.when(no_row, "no value for after, or of a delete for before or a key"))
+    op = F.when(F.col(parsing.INDEX) == 0, shape.DELETE).otherwise(op)
+    if options["table"] is not None:
+        op = F.when(~order.is_table(options["table"]), shape.IGNORE).otherwise(op)
+    # A tombstone: the broker's own mark that a key may be forgotten.
+    is_blank = F.col(parsing.RAW).isNull() | (F.length(F.trim(F.col(parsing.RAW))) == 0)
+    is_tombstone = is_blank | F.col(_PAYLOAD).isNull()
+    return F.when(is_tombstone, shape.IGNORE).otherwise(op), error
+
+
+def _with_sequence(frame: DataFrame, options: dict[str, Any], context: Context) -> DataFrame:
+    """Return where each event stands, and what is said where that is not known.
+
+    Expressions of the user see the envelope, and nothing of the row.
+    """
+    from pyspark.sql import functions as F
+
+    if options["sequence_by"] is None:
+        place, lacking = order.place(options["connector"], F.col(order.member("op")))
+        index = F.col(parsing.INDEX).cast("string")
+        return frame.withColumns({_PLACE: parsing.joined([place, index]), _LACKING: lacking})
+    source = F.struct(*[order.source(name).alias(name) for name in order.SOURCE_FIELDS])
+    told = {name: F.col(order.member(name)) for name in ENVELOPE if name != "source"}
+    seen = frame.withColumns({**told, "source": source})
+    place = plain.sequence_of(seen, options, context)
+    found = seen.withColumns({_PLACE: place, _LACKING: F.lit("no value for sequence_by")})
+    return found.drop(*ENVELOPE)

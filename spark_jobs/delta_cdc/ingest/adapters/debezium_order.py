@@ -1,0 +1,176 @@
+"""Where a Debezium event stands in its database's log, as one text whose order is the order.
+
+| connector | order |
+|---|---|
+| postgresql | last commit before the transaction, snapshot before changes, position of the change |
+| mysql, mariadb | number of the binlog file, position, snapshot before changes, row in the event |
+| sqlserver | commit, change (log sequence numbers), number of the event in it |
+| oracle | commit's system change number, the change's own, its place in the redo log |
+
+A database's own position of a change (PostgreSQL's ``lsn``, Oracle's ``scn``) is no order where transactions
+overlap a snapshot: what was written before the snapshot and committed after it would lose against the
+snapshot's row. So what is committed later is later.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from delta_cdc.ingest.adapters import parsing, values
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import Column, DataFrame
+
+#: Members of ``source`` that order events, or tell whose they are.
+SOURCE_FIELDS = (
+    "connector", "db", "schema", "table", "collection", "snapshot", "ts_ms", "ts_us", "ts_ns", "sequence",
+    "lsn", "txId", "xmin", "file", "pos", "row", "gtid", "server_id", "thread", "scn", "commit_scn", "rs_id",
+    "ssn", "lcr_position", "redo_thread", "change_lsn", "commit_lsn", "event_serial_no", "ord", "vgtid",
+)  # fmt: skip
+#: 64 bits without sign.
+_WIDE, _NARROW = 20, 10
+_SERVER_LSN = r"^[0-9a-f]{8}:[0-9a-f]{8}:[0-9a-f]{4}$"
+_REDO = r"^\s*(?:0x)?([0-9a-f]{6,10})\.([0-9a-f]{8})\.([0-9a-f]{4})\s*$"
+_PREFIX = f"{parsing.ROW}_event_"
+
+
+def member(name: str) -> str:
+    """Return the column that holds a member of the envelope, as text."""
+    return f"{_PREFIX}{name}"
+
+
+def source_name(name: str) -> str:
+    """Return the column that holds a member of ``source``, as text."""
+    return f"{_PREFIX}source_{name}"
+
+
+def source(name: str) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.col(source_name(name))
+
+
+def with_source(frame: DataFrame, text: Column) -> DataFrame:
+    """Take ``source``, an object, apart."""
+    from pyspark.sql import functions as F
+
+    told = f"{_PREFIX}told"
+    frame = frame.withColumn(told, parsing.json_object(text, SOURCE_FIELDS))
+    members = {source_name(name): F.col(told).getField(name) for name in SOURCE_FIELDS}
+    return frame.withColumns(members).drop(told)
+
+
+def is_table(name: str) -> Column:
+    """Tell whether an event is of a table: ``table``, or with its schema or database before it."""
+    from pyspark.sql import functions as F
+
+    *above, table = name.lower().split(".")
+    own = F.lower(F.coalesce(source("table"), source("collection"))).eqNullSafe(table)
+    if not above:
+        return own
+    outer = F.lower(F.coalesce(source("schema"), source("db"))).eqNullSafe(above[-1])
+    return own & outer
+
+
+def _is_read(op: Column) -> Column:
+    """A row of a snapshot; the chunks of an incremental one stand where they are read."""
+    from pyspark.sql import functions as F
+
+    return (op == "r") & ~F.lower(source("snapshot")).eqNullSafe("incremental")
+
+
+def _rank(op: Column) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.when(_is_read(op), "0").otherwise("1")
+
+
+def _postgresql(op: Column) -> Column:
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
+    # [commit before the transaction, or null; position of the change]
+    both = F.from_json(source("sequence"), T.ArrayType(T.StringType()), values.JSON_OPTIONS)
+    commit, change = F.get(both, F.lit(0)), F.get(both, F.lit(1))
+    # Until the first commit after a snapshot there is none: then, too, the snapshot's rows are below.
+    committed = F.when(F.size(both) == 2, F.coalesce(commit, F.lit("0")))
+    return parsing.joined([values.digits(committed, _WIDE), _rank(op), values.digits(change, _WIDE)])
+
+
+def _mysql(op: Column) -> Column:
+    from pyspark.sql import functions as F
+
+    number = F.regexp_extract(source("file"), r"\.(\d+)$", 1)
+    row = F.coalesce(source("row"), F.lit("0"))
+    parts = [values.digits(number, _NARROW), values.digits(source("pos"), _WIDE), _rank(op)]
+    return parsing.joined([*parts, values.digits(row, _NARROW)])
+
+
+def _sqlserver(op: Column) -> Column:
+    from pyspark.sql import functions as F
+
+    def lsn(name: str) -> Column:
+        text = F.lower(source(name))
+        return F.when(text.rlike(_SERVER_LSN), text)
+
+    zero = F.when(_is_read(op), "00000000:00000000:0000")
+    serial = F.coalesce(source("event_serial_no"), F.when(_is_read(op), "0"))
+    change = F.coalesce(lsn("change_lsn"), zero)
+    return parsing.joined([lsn("commit_lsn"), change, values.digits(serial, _NARROW)])
+
+
+def _oracle(op: Column) -> Column:
+    from pyspark.sql import functions as F
+
+    commit = F.coalesce(source("commit_scn"), F.when(_is_read(op), source("scn")))
+    redo = F.lower(source("rs_id"))
+    groups = [F.regexp_extract(redo, _REDO, at) for at in (1, 2, 3)]
+    # Without it, what one change number has of one key is a tie, which apply sees.
+    told = redo.isNotNull() & redo.rlike(_REDO)
+    place = F.concat(F.lpad(groups[0], 10, "0"), F.lit("."), groups[1], F.lit("."), groups[2])
+    none = "0000000000.00000000.0000"
+    number = F.coalesce(values.digits(source("ssn"), _NARROW), F.lit("0" * _NARROW))
+    return parsing.joined(
+        [
+            values.digits(commit, _WIDE),
+            _rank(op),
+            values.digits(source("scn"), _WIDE),
+            F.when(told, place).otherwise(none),
+            number,
+        ]
+    )
+
+
+_PLACES: dict[str, tuple[Callable[[Column], Column], str]] = {
+    "postgresql": (_postgresql, "source.sequence"),
+    "mysql": (_mysql, "source.file and source.pos"),
+    "mariadb": (_mysql, "source.file and source.pos"),
+    "sqlserver": (_sqlserver, "source.commit_lsn, change_lsn and event_serial_no"),
+    "oracle": (_oracle, "source.commit_scn and source.scn"),
+}
+#: Connectors whose order is known here.
+CONNECTORS = tuple(sorted(_PLACES))
+
+
+def place(connector: str | None, op: Column) -> tuple[Column, Column]:
+    """Return where an event stands, and what is said where that is not told.
+
+    :param connector: the one that makes all events; None asks each of them
+    """
+    from pyspark.sql import functions as F
+
+    if connector is not None:
+        make, needed = _PLACES[connector]
+        return make(op), F.lit(f"no value for {needed}")
+    named = F.lower(source("connector"))
+    found, told = F.lit(None).cast("string"), F.lit(None).cast("string")
+    for name, (make, needed) in _PLACES.items():
+        found = F.when(named == name, make(op)).otherwise(found)
+        told = F.when(named == name, f"no value for {needed}").otherwise(told)
+    shown = F.coalesce(F.substring(named, 1, 40), F.lit(""))
+    unknown = F.concat(
+        F.lit("no order is known for the connector '"), shown, F.lit("': give adapter_options sequence_by")
+    )
+    return found, F.coalesce(told, unknown)

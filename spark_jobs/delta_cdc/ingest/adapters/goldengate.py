@@ -1,0 +1,229 @@
+"""Oracle GoldenGate's JSON, modelled by operation or by row, and its delimited text.
+
+``op_type`` says what happened: ``I``, ``U``, ``D``, ``T`` (truncate) and ``K`` (an update of the key, which
+needs the image before it). ``pos``, the place in the trail, is the order. A column is not carried where it is
+absent (updates may have the keys and what changed alone), or where ``<column>_isMissing`` is true.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from delta_cdc.checks import invalid
+from delta_cdc.ingest import shape
+from delta_cdc.ingest.adapters import parsing, plain, values
+from delta_cdc.ingest.adapters.settings import Setting, checked
+from delta_cdc.sql import quote
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import Column, DataFrame
+
+    from delta_cdc.ingest.adapters.values import Value
+    from delta_cdc.ingest.shape import Context
+
+NAME = "goldengate"
+SETTINGS = {
+    "model": Setting("text", "operation", choices=("operation", "row")),
+    "operations": Setting("mapping", choices=(*plain.KINDS, "key_change")),
+    "table": Setting("text"),
+    "sequence_column": Setting("text", "pos"),
+    "except_column_list": Setting("texts", ()),
+}
+KEY_CHANGE = "key_change"
+OPERATIONS = {
+    "i": shape.UPSERT,
+    "u": shape.UPSERT,
+    "d": shape.DELETE,
+    "t": shape.TRUNCATE,
+    "k": KEY_CHANGE,
+}
+#: What a record says of its operation; not columns of the table.
+META = ("table", "op_type", "op_ts", "current_ts", "pos", "csn", "xid", "primary_keys", "tokens")
+_MISSING = "_ismissing"
+_POS_DIGITS = 38
+_BEFORE, _AFTER = f"{parsing.ROW}_before", f"{parsing.ROW}_after"
+_META = f"{parsing.ROW}_meta"
+
+
+def check(
+    options: dict[str, Any],
+    *,
+    keys: Sequence[str],
+    format: str,  # noqa: A002
+    insert_only: bool = False,
+) -> dict[str, Any]:
+    """Return the options with their defaults.
+
+    :raises InvalidConfiguration: names the option, and the nearest valid one
+    """
+    found = checked(NAME, options, SETTINGS)
+    if format != "json" and found["model"] == "operation":
+        if options.get("model") is not None:
+            raise invalid(
+                f"model is 'operation' and format is {format!r}",
+                "records with an image before and after are JSON: set model to 'row', or format to 'json'.",
+            )
+        found["model"] = "row"
+    return found
+
+
+def needs_rows(options: dict[str, Any]) -> bool:
+    """Tell that the place in the trail is the order, whatever the row in a file."""
+    return False
+
+
+def events(records: DataFrame, context: Context) -> DataFrame:
+    """Return the events of a batch of records."""
+    from pyspark.sql import functions as F
+
+    options = check(context.options, keys=context.keys, format=context.format)
+    frame = parsing.started(records)
+    by_row = options["model"] == "row"
+    frame = _of_rows(frame, options) if by_row else _of_operations(frame, context, options)
+    own = _own(options) if by_row else []
+    columns = parsing.layout(frame, context, own)
+    flags = _flags(frame, columns)
+    payload = parsing.payload_columns(
+        columns, context, [*own, *flags.values(), *options["except_column_list"]]
+    )
+    columns = {**columns, **{flag: values.plain_value(_boolean()) for flag in flags.values()}}
+    frame = parsing.valued(parsing.opened(frame, list(columns)), columns, context.keys)
+    if by_row:
+        frame = frame.withColumns({_meta(name): F.col(quote(name)).cast("string") for name in own})
+    op, error = plain.operation(F.col(_meta("op_type")), OPERATIONS, options["operations"] or {})
+    op, error = _told(frame, options, op, error, by_row)
+    sequence = parsing.joined(
+        [
+            values.digits(F.col(_meta(options["sequence_column"])), _POS_DIGITS),
+            F.col(parsing.INDEX).cast("string") if not by_row else F.lit("1"),
+        ]
+    )
+    lacking = f"no value for {options['sequence_column']}, or no whole number in it"
+    missing = F.array(*[F.when(F.col(quote(flag)), F.lit(name)) for name, flag in flags.items()]).cast(
+        "array<string>"
+    )
+    return parsing.events(
+        frame,
+        payload,
+        op=op,
+        sequence=sequence,
+        error=F.coalesce(error, F.when(sequence.isNull(), lacking)),
+        source_timestamp=values.scalar(F.col(_meta("op_ts")), _timestamp()),
+        left_out=missing if flags else None,
+    )
+
+
+def _boolean() -> Any:
+    from pyspark.sql import types as T
+
+    return T.BooleanType()
+
+
+def _timestamp() -> Any:
+    from pyspark.sql import types as T
+
+    return T.TimestampType()
+
+
+def _meta(name: str) -> str:
+    return f"{_META}_{name}"
+
+
+def _own(options: dict[str, Any]) -> list[str]:
+    return list(dict.fromkeys([*META, options["sequence_column"]]))
+
+
+def _flags(frame: DataFrame, columns: Mapping[str, Value]) -> dict[str, str]:
+    """Return the columns' flags that say that a value is missing, as far as the batch has them."""
+    by_lower = {name.lower(): name for name in columns}
+    return {
+        by_lower[lower.removesuffix(_MISSING)]: name
+        for lower, name in by_lower.items()
+        if lower.endswith(_MISSING) and lower.removesuffix(_MISSING) in by_lower
+    }
+
+
+def _told(
+    frame: DataFrame, options: dict[str, Any], op: Column, error: Column, by_row: bool
+) -> tuple[Column, Column]:
+    """Return operation and error of the events, of which one record may be two."""
+    from pyspark.sql import functions as F
+
+    is_key_change = op == KEY_CHANGE
+    unknown_old = "a key change without the image before it: its old key is unknown"
+    error = F.when(is_key_change & (F.lit(by_row) | ~_has_images(by_row)), unknown_old).otherwise(error)
+    op = F.when(is_key_change, shape.UPSERT).otherwise(op)
+    if not by_row:
+        op = F.when(F.col(parsing.INDEX) == 0, shape.DELETE).otherwise(op)
+        no_row = F.col(parsing.ROW).isNull() & op.isin(shape.UPSERT, shape.DELETE)
+        error = F.coalesce(error, F.when(no_row, "no value for after, or of a delete for before"))
+    if options["table"] is not None:
+        other = ~F.lower(F.col(_meta("table"))).eqNullSafe(options["table"].lower())
+        op = F.when(other, shape.IGNORE).otherwise(op)
+    is_blank = F.length(F.trim(F.col(parsing.RAW))) == 0
+    if shape.RECORD not in frame.columns and parsing.RECORD not in frame.columns:
+        op = F.when(F.col(parsing.RAW).isNull() | is_blank, shape.IGNORE).otherwise(op)
+    return op, error
+
+
+def _has_images(by_row: bool) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.lit(False) if by_row else F.col(_BEFORE).isNotNull()
+
+
+def _of_rows(frame: DataFrame, options: dict[str, Any]) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    if parsing.RECORD in frame.columns:
+        return frame
+    return frame.withColumn(parsing.ROW, _unless_blank(F.col(parsing.RAW)))
+
+
+def _unless_blank(text: Column) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.when(F.length(F.trim(text)) > 0, text)
+
+
+def _of_operations(frame: DataFrame, context: Context, options: dict[str, Any]) -> DataFrame:
+    """Take the images out of their envelope; an update of a key is a delete of the old one first."""
+    from pyspark.sql import functions as F
+
+    names = [*_own(options), "before", "after"]
+    raw = _unless_blank(F.col(parsing.RAW))
+    envelope = f"{parsing.ROW}_envelope"
+    frame = frame.withColumn(envelope, parsing.json_object(raw, names))
+    unread = F.when(raw.isNotNull() & F.col(envelope).isNull(), parsing.NOT_JSON)
+    frame = frame.withColumns(
+        {
+            parsing.UNREAD: F.coalesce(F.col(parsing.UNREAD), unread),
+            _BEFORE: F.col(envelope).getField("before"),
+            _AFTER: F.col(envelope).getField("after"),
+            **{_meta(name): F.col(envelope).getField(name) for name in _own(options)},
+        }
+    ).drop(envelope)
+    return with_key_changes(frame, context.keys, _BEFORE, _AFTER)
+
+
+def with_key_changes(frame: DataFrame, keys: Sequence[str], before: str, after: str) -> DataFrame:
+    """Return rows of images; of a record whose key changed, the old row first (index 0).
+
+    :param before: column with JSON text of the row before; ``after`` the same; either may be NULL
+    """
+    from pyspark.sql import functions as F
+
+    names = list(keys) or ["none"]
+    old = parsing.json_object(F.col(before), names)
+    new = parsing.json_object(F.col(after), names)
+    pairs = [(old.getField(name), new.getField(name)) for name in names]
+    differs = parsing.any_of([a.isNotNull() & b.isNotNull() & (a != b) for a, b in pairs])
+    both = F.col(before).isNotNull() & F.col(after).isNotNull()
+    changed = both & F.coalesce(differs, F.lit(False)) if keys else F.lit(False)
+    frame = frame.withColumn(
+        parsing.INDEX, F.explode(F.when(changed, F.array(F.lit(0), F.lit(1))).otherwise(F.array(F.lit(1))))
+    )
+    row = F.when(F.col(parsing.INDEX) == 0, F.col(before)).otherwise(F.coalesce(F.col(after), F.col(before)))
+    return frame.withColumn(parsing.ROW, row)

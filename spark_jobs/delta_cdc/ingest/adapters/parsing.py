@@ -1,0 +1,418 @@
+"""Records as rows of typed columns, and rows as events: what all adapters share.
+
+The way of a record: its text is opened (:func:`opened`) as texts, one for each column; the columns' types
+come from the user, from the log, from schemas in the records, or are looked at (:func:`layout`); each text
+becomes a value, or the record says which one does not fit (:func:`valued`); and :func:`events` puts the event
+together. Nothing here runs Python on rows.
+
+Frames on this way have the record's columns by their own names, beside columns of our own (prefix
+:data:`~delta_cdc.sql.PLAN_PREFIX`), so that expressions of the user see the record alone.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from operator import or_
+from typing import TYPE_CHECKING
+
+from delta_cdc.changes.equality import balanced
+from delta_cdc.errors import ColumnNotFound, ReservedColumnName
+from delta_cdc.ingest import shape
+from delta_cdc.ingest.adapters import values
+from delta_cdc.ingest.adapters.values import JSON_OPTIONS, Value
+from delta_cdc.sql import PLAN_PREFIX, quote
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType
+
+    from delta_cdc.ingest.shape import Context
+
+#: JSON text of the object that has the row's columns; the record itself, or a part of it.
+ROW = f"{PLAN_PREFIX}row"
+#: Of several events of one record, which one it is.
+INDEX = f"{PLAN_PREFIX}index"
+#: Why a record is none at all.
+UNREAD = f"{PLAN_PREFIX}unread"
+#: Which value does not fit its type; the same of a key.
+MISFIT, KEY_MISFIT = f"{PLAN_PREFIX}misfit", f"{PLAN_PREFIX}key_misfit"
+#: Names of the columns that the record has.
+CARRIED = f"{PLAN_PREFIX}carried"
+TEXTS = f"{PLAN_PREFIX}texts"
+RAW, POSITION = f"{PLAN_PREFIX}raw", f"{PLAN_PREFIX}position"
+RECORD, _PRESENT = f"{PLAN_PREFIX}record", f"{PLAN_PREFIX}present"
+KEY, PUBLISHED = f"{PLAN_PREFIX}key", f"{PLAN_PREFIX}published"
+#: How a frame on the way names what it was given.
+_OWN = {
+    shape.RAW: RAW,
+    shape.POSITION: POSITION,
+    shape.RECORD: RECORD,
+    shape.PRESENT: _PRESENT,
+    shape.KEY: KEY,
+    shape.PUBLISHED: PUBLISHED,
+    shape.UNDECODED: UNREAD,
+}
+NOT_JSON = "not JSON: no object, or cut off"
+#: A number that JSON readers would make a double, of more digits than a double holds.
+_LONG_NUMBER = r"(?=[0-9.]{17})[0-9]+\.[0-9]+"
+#: From where the last match ended: what is no number (texts as a whole), and a number. Possessive, because
+#: Java takes a stack frame for each step it might have to take back.
+_UP_TO_NUMBER = r'\G((?:[^"0-9-]++|"(?:[^"\\]++|\\.)*+")*+)(-?[0-9]++(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?)'
+
+
+def started(records: DataFrame) -> DataFrame:
+    """Rename what records come with, so that columns of the record cannot be taken for it."""
+    return records.withColumnsRenamed({name: own for name, own in _OWN.items() if name in records.columns})
+
+
+def exact(text: Column) -> Column:
+    """Return JSON whose long numbers are texts: Spark's reader would pass them through a double."""
+    from pyspark.sql import functions as F
+
+    return F.when(text.rlike(_LONG_NUMBER), F.regexp_replace(text, _UP_TO_NUMBER, '$1"$2"')).otherwise(text)
+
+
+def json_object(text: Column, names: Sequence[str]) -> Column:
+    """Return the members of a JSON object as a struct of texts; NULL for whatever is not one whole object.
+
+    :param text: a line or message; what follows an object on its line, another one too, makes it no JSON
+    """
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
+    members = T.StructType([T.StructField(name, T.StringType()) for name in names])
+    found = F.from_json(F.concat(F.lit("["), exact(text), F.lit("]")), T.ArrayType(members), JSON_OPTIONS)
+    return F.when(F.size(found) == 1, F.get(found, F.lit(0)))
+
+
+# -- which columns, of which types --------------------------------------------------------------
+def layout(frame: DataFrame, context: Context, own: Iterable[str] = ()) -> dict[str, Value]:
+    """Return the record's columns, and how each is written.
+
+    Types are those the user declared; else those of the log, and for columns it does not have, those that the
+    batch's values show (one look at the batch): booleans, whole numbers (``bigint``, beyond it
+    ``decimal(38,0)``), fractions (``double`` where none has more than 15 digits, else ``decimal(38,18)``),
+    texts; objects and arrays of them. A column without any value has no type yet, and is left out.
+
+    :param frame: with :data:`ROW`, or of :func:`started` records of CSV or Parquet
+    :param own: columns that are the record's own, no payload: texts, unless the user declared them
+    """
+    given = record_types(frame)
+    if context.declared is not None:
+        found = {field.name: field.dataType for field in context.declared.fields}
+    else:
+        found = {field.name: field.dataType for field in context.known.fields} if context.known else {}
+        shown = given if given is not None else shown_types(frame, ROW, [*found, *own], context.keys)
+        found |= {name: kind for name, kind in shown.items() if not _has(found, name)}
+    found |= {name: _text_type() for name in own if not _has(found, name)}
+    return {name: values.plain_value(data_type) for name, data_type in found.items()}
+
+
+def _has(names: Iterable[str], name: str) -> bool:
+    return name.lower() in {one.lower() for one in names}
+
+
+def _text_type() -> DataType:
+    from pyspark.sql import types as T
+
+    return T.StringType()
+
+
+def record_types(frame: DataFrame) -> dict[str, DataType] | None:
+    """Return the columns of records that the reader took apart; None for JSON."""
+    from pyspark.sql import types as T
+
+    if RECORD not in frame.columns:
+        return None
+    record = frame.schema[RECORD].dataType
+    assert isinstance(record, T.StructType)
+    return {field.name: field.dataType for field in record.fields}
+
+
+def shown_types(
+    frame: DataFrame, text: str, known: Iterable[str], keys: Sequence[str] = ()
+) -> dict[str, DataType]:
+    """Look at a batch once: the types of its JSON objects' members, but for those that are known.
+
+    :param keys: how names are spelt that come in several cases
+    """
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
+    row, names = F.col(quote(text)), list(known)
+    keys = F.json_object_keys(row)
+    has_new = F.size(F.array_except(keys, F.array(*map(F.lit, names)))) > 0 if names else keys.isNotNull()
+    looked = frame.agg(F.schema_of_variant_agg(F.when(has_new, F.try_parse_json(row)))).collect()[0][0]
+    # A name is quoted wherever it is no plain word.
+    told = re.sub(r"`(?:[^`]|``)*`|\bOBJECT<", lambda m: "STRUCT<" if m[0] == "OBJECT<" else m[0], looked)
+    found: dict[str, DataType] = {}
+    if not told.startswith("STRUCT<"):
+        return found
+    schema = T.DataType.fromDDL(told)
+    assert isinstance(schema, T.StructType)
+    for field in sorted(schema.fields, key=lambda field: field.name not in keys):
+        kind = inferred(field.dataType)
+        if kind is not None and not _has([*names, *found], field.name):
+            found[field.name] = kind
+    return found
+
+
+def inferred(seen: DataType) -> DataType | None:
+    """Return the type for values of which Spark saw a type; None where there was no value."""
+    from pyspark.sql import types as T
+
+    if isinstance(seen, T.NullType):
+        return None
+    if isinstance(seen, T.StructType):
+        below = {field.name: inferred(field.dataType) for field in seen.fields}
+        fields = [T.StructField(name, kind) for name, kind in below.items() if kind is not None]
+        return T.StructType(fields) if fields else None
+    if isinstance(seen, T.ArrayType):
+        element = inferred(seen.elementType)
+        return None if element is None else T.ArrayType(element)
+    if isinstance(seen, T.DecimalType):
+        if not seen.scale:
+            return T.DecimalType(38, 0)
+        return T.DoubleType() if seen.precision <= 15 else T.DecimalType(38, 18)
+    # Values of different kinds.
+    return T.StringType() if isinstance(seen, T.VariantType) else seen
+
+
+# -- texts as values ----------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Alternatives:
+    """Columns that are written differently from record to record, as the schemas in the records say.
+
+    :param by: which of the ways a record is written in
+    :param ways: columns of each
+    """
+
+    by: Column
+    ways: Mapping[int, Mapping[str, Value]]
+
+    def of(self, name: str, otherwise: Value) -> list[tuple[Value, Column | None]]:
+        """Return the ways a column is written, and where; the last one is for all others."""
+        by_value: dict[Value, list[int]] = {}
+        for way, columns in self.ways.items():
+            by_value.setdefault(columns.get(name, otherwise), []).append(way)
+        found: list[tuple[Value, Column | None]] = [
+            (value, self.by.isin(ways)) for value, ways in by_value.items() if value != otherwise
+        ]
+        return [*found, (otherwise, None)]
+
+
+def opened(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
+    """Return texts (or, of Parquet, values) of the columns, and what the record carries."""
+    from pyspark.sql import functions as F
+
+    if RECORD in frame.columns:
+        return _taken_apart(frame, columns)
+    keys = F.json_object_keys(F.col(ROW))
+    # A batch may have no column at all; a struct may not.
+    columns = list(columns) or [f"{PLAN_PREFIX}none"]
+    by_lower = {name.lower(): name for name in columns}
+    lower_names = F.array(*[F.lit(name) for name in by_lower])
+    odd = F.filter(
+        F.array_except(keys, F.array(*map(F.lit, columns))),
+        lambda key: F.array_contains(lower_names, F.lower(key)),
+    )
+    frame = frame.withColumns({TEXTS: json_object(F.col(ROW), columns), CARRIED: keys})
+    no_object = F.col(TEXTS).isNull() | F.col(CARRIED).isNull()
+    twice = F.size(F.array_distinct(F.col(CARRIED))) < F.size(F.col(CARRIED))
+    told = F.concat(F.lit("a column of another case than in the log: "), F.get(odd, F.lit(0)))
+    unread = (
+        F.when(F.col(ROW).isNull(), None)
+        .when(no_object, NOT_JSON)
+        .when(twice, "not JSON: a name stands in it twice")
+        .when(F.size(odd) > 0, told)
+    )
+    return frame.withColumn(UNREAD, F.coalesce(F.col(UNREAD), unread))
+
+
+def _taken_apart(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    given = record_types(frame)
+    assert given is not None
+    by_lower = {name.lower(): name for name in given}
+    texts = [
+        F.col(f"{RECORD}.{quote(by_lower[name.lower()])}").alias(name)
+        for name in columns
+        if name.lower() in by_lower
+    ]
+    present = F.array(*[F.lit(name) for name in given])
+    return frame.withColumns(
+        {TEXTS: F.struct(*texts), CARRIED: F.coalesce(F.col(_PRESENT), present), ROW: F.lit("")}
+    )
+
+
+def valued(
+    frame: DataFrame, columns: Mapping[str, Value], keys: Sequence[str], ways: Alternatives | None = None
+) -> DataFrame:
+    """Return the record's columns as values, and which of them does not fit.
+
+    :param frame: :func:`opened` with the same columns
+    :param keys: whose misfit counts for deletes, too
+    """
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
+    texts = frame.schema[TEXTS].dataType
+    assert isinstance(texts, T.StructType)
+    given = {field.name: field.dataType for field in texts.fields}
+    made: dict[str, Column] = {}
+    for name, value in columns.items():
+        if name not in given:
+            made[name] = F.lit(None).cast(value.data_type)
+            continue
+        text = F.col(TEXTS).getField(name)
+        if not isinstance(given[name], T.StringType):
+            made[name] = values.converted(text, given[name], value.data_type)
+            continue
+        made[name] = _either(text, [(value, None)] if ways is None else ways.of(name, value))
+    frame = frame.withColumns(made)
+    lower_keys = {key.lower() for key in keys}
+    misfits = {
+        name: F.when(
+            F.col(TEXTS).getField(name).isNotNull() & F.col(quote(name)).isNull(),
+            f"column {name} is no {columns[name].data_type.simpleString()[:100]}",
+        )
+        for name in columns
+        if name in given
+    }
+    of_keys = [misfit for name, misfit in misfits.items() if name.lower() in lower_keys]
+    nothing = F.lit(None).cast("string")
+    return frame.withColumns(
+        {
+            MISFIT: F.coalesce(*misfits.values(), nothing),
+            KEY_MISFIT: F.coalesce(*of_keys, nothing),
+        }
+    )
+
+
+def _either(text: Column, ways: list[tuple[Value, Column | None]]) -> Column:
+    from pyspark.sql import functions as F
+
+    *others, (last, _) = ways
+    found = values.decoded(text, last)
+    for value, where in others:
+        assert where is not None
+        found = F.when(where, values.decoded(text, value)).otherwise(found)
+    return found
+
+
+# -- events -------------------------------------------------------------------------------------
+def refuse_reserved(names: Iterable[str]) -> None:
+    """Refuse columns that the log has for itself.
+
+    :raises ReservedColumnName: names them
+    """
+    taken = [name for name in names if name.lower() in shape.LOG_COLUMNS or name.startswith(PLAN_PREFIX)]
+    if taken:
+        raise ReservedColumnName(
+            f"The records have the column(s) {', '.join(taken)}, names that the change log has for itself.",
+            remedy="rename them where they come from, or leave them out with adapter_options "
+            f"{{'except_column_list': {taken}}}.",
+        )
+
+
+def payload_columns(
+    columns: Mapping[str, Value], context: Context, left_out: Iterable[str]
+) -> dict[str, DataType]:
+    """Return the columns that land, the keys among them.
+
+    :raises ColumnNotFound: the records have columns, but not this key
+    """
+    without = {name.lower() for name in left_out}
+    found = {name: value.data_type for name, value in columns.items() if name.lower() not in without}
+    missing = [key for key in context.keys if not _has(found, key)]
+    if missing and found:
+        raise ColumnNotFound(
+            f"The records have no key column {', '.join(map(repr, missing))} (they have {', '.join(found)}).",
+            remedy="correct keys, or declare the columns with schema.",
+        )
+    refuse_reserved(found)
+    # A batch without one record that can be read has no columns at all.
+    return found | {key: _text_type() for key in missing}
+
+
+def events(
+    frame: DataFrame,
+    payload: Mapping[str, DataType],
+    *,
+    op: Column,
+    sequence: Column,
+    error: Column | None = None,
+    source_timestamp: Column | None = None,
+    left_out: Column | None = None,
+    carried: Column | None = None,
+) -> DataFrame:
+    """Put events together.
+
+    :param frame: of :func:`valued`
+    :param op: one of the four operations; NULL where ``error`` says why
+    :param error: what is wrong with the record, beside what the frame knows
+    :param left_out: names that the event does not carry, whatever its record says
+    :param carried: names that it carries, and no others; NULL is what its record has
+    """
+    from pyspark.sql import functions as F
+
+    lower = [F.lit(name.lower()) for name in payload]
+    mine = F.col(CARRIED) if carried is None else F.coalesce(carried, F.col(CARRIED))
+    names = F.filter(mine, lambda name: F.lower(name).isin(*lower))
+    if left_out is not None:
+        names = F.array_except(names, left_out)
+    nothing = F.lit(None).cast("string")
+    told = F.coalesce(error if error is not None else nothing, nothing)
+    reason = (
+        F.when(F.col(UNREAD).isNotNull(), F.col(UNREAD))
+        .when(op == shape.IGNORE, None)
+        .when(told.isNotNull(), told)
+        .when(op == shape.UPSERT, F.col(MISFIT))
+        .when(op == shape.DELETE, F.col(KEY_MISFIT))
+    )
+    has_row = op.isin(shape.UPSERT, shape.DELETE)
+    row = F.struct(
+        *[
+            (F.col(quote(name)) if name in frame.columns else F.lit(None).cast(data_type)).alias(name)
+            for name, data_type in payload.items()
+        ]
+    )
+    found = frame.select(
+        F.col(RAW).alias(shape.RAW),
+        F.col(POSITION).alias(shape.POSITION),
+        op.alias(shape.OP),
+        sequence.alias(shape.SEQUENCE),
+        F.when(op == shape.UPSERT, names).alias(shape.COLUMNS),
+        (source_timestamp if source_timestamp is not None else F.lit(None))
+        .cast("timestamp")
+        .alias(shape.SOURCE_TIMESTAMP),
+        F.when(has_row, row).alias(shape.PAYLOAD),
+        reason.alias(shape.ERROR),
+    )
+    # What is no event has no operation that anybody could count.
+    is_event = F.col(shape.ERROR).isNull()
+    return found.withColumn(shape.OP, F.when(is_event, F.col(shape.OP)))
+
+
+def first_of(texts: DataFrame, names: Iterable[str]) -> str | None:
+    """Return the first of some names, without case, that a frame has a column of; None for none."""
+    by_lower = {name.lower(): name for name in texts.columns}
+    return next((by_lower[name.lower()] for name in names if name.lower() in by_lower), None)
+
+
+def joined(parts: Sequence[Column]) -> Column:
+    """Return fixed parts as one sequence; NULL where one of them is."""
+    from pyspark.sql import functions as F
+
+    return parts[0] if len(parts) == 1 else F.concat(*[x for p in parts for x in (F.lit("/"), p)][1:])
+
+
+def any_of(conditions: Sequence[Column]) -> Column:
+    """Return whether any of some conditions holds."""
+    from pyspark.sql import functions as F
+
+    return balanced(or_, list(conditions)) if conditions else F.lit(False)

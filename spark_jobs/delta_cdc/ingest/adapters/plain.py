@@ -1,0 +1,281 @@
+"""Rows with a column that says what happened to them: flat JSON, CSV or Parquet.
+
+Without such a column every record is an upsert. A record whose key has changed carries its old key in columns
+of its own (``old_keys``), and becomes a delete of the old key and an upsert of the new one.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from delta_cdc.checks import invalid
+from delta_cdc.errors import InvalidExpression
+from delta_cdc.ingest import shape
+from delta_cdc.ingest.adapters import parsing, values
+from delta_cdc.ingest.adapters.settings import Setting, checked, required, unknown
+from delta_cdc.sql import quote
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType
+
+    from delta_cdc.ingest.adapters.values import Value
+    from delta_cdc.ingest.shape import Context
+
+NAME = "plain"
+KINDS = (shape.UPSERT, shape.DELETE, shape.TRUNCATE, shape.IGNORE)
+#: What an operation column says where ``operations`` does not: without regard to case.
+OPERATIONS = {
+    "i": shape.UPSERT,
+    "insert": shape.UPSERT,
+    "u": shape.UPSERT,
+    "update": shape.UPSERT,
+    "upsert": shape.UPSERT,
+    "d": shape.DELETE,
+    "delete": shape.DELETE,
+}
+SETTINGS = {
+    "operation_column": Setting("text"),
+    "operations": Setting("mapping", choices=KINDS),
+    "sequence_by": Setting("texts"),
+    "source_timestamp": Setting("text"),
+    "except_column_list": Setting("texts", ()),
+    "columns_to_update": Setting("text"),
+    "old_keys": Setting("mapping"),
+}
+#: What an expression may use beside the record's columns: the record's number in its file, or its offset.
+ROW, OFFSET = "_row", "_offset"
+_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
+
+
+def check(
+    options: dict[str, Any],
+    *,
+    keys: Sequence[str],
+    format: str,  # noqa: A002
+    insert_only: bool = False,
+) -> dict[str, Any]:
+    """Return the options with their defaults.
+
+    :raises InvalidConfiguration: names the option, and the nearest valid one
+    """
+    found = checked(NAME, options, SETTINGS)
+    if found["sequence_by"] is None and not insert_only:
+        raise required(
+            NAME, "sequence_by", "What orders the records of a key is a column, or an expression, of them"
+        )
+    if found["operations"] and found["operation_column"] is None:
+        raise required(NAME, "operation_column", "operations say what the values of a column mean")
+    if found["old_keys"]:
+        for key in found["old_keys"]:
+            if key.lower() not in {name.lower() for name in keys}:
+                raise unknown(f"old_keys of the adapter {NAME!r} has {key!r}", key, keys, "a key")
+        if insert_only:
+            raise invalid("old_keys and insert_only are both given", "leave one of them out.")
+    return found
+
+
+def needs_rows(options: dict[str, Any]) -> bool:
+    """Tell whether the order of records in their file is asked for."""
+    return any(re.search(rf"\b{ROW}\b", text, re.IGNORECASE) for text in options.get("sequence_by") or ())
+
+
+def events(records: DataFrame, context: Context) -> DataFrame:
+    """Return the events of a batch of records.
+
+    :raises InvalidExpression: an expression does not resolve against the record's columns, or has no order
+    :raises ColumnNotFound: the records have no such column
+    """
+    from pyspark.sql import functions as F
+
+    options = checked(NAME, context.options, SETTINGS)
+    frame = parsing.started(records)
+    if shape.RECORD not in records.columns:
+        frame = frame.withColumn(parsing.ROW, F.col(parsing.RAW))
+    own = _own(options)
+    columns = parsing.layout(frame, context, own)
+    named = _named_columns(options, columns)
+    columns |= {name: values.plain_value(_text_type()) for name in named}
+    left_out = [*own, *named, *options["except_column_list"]]
+    payload = parsing.payload_columns(columns, context, left_out)
+    frame = parsing.valued(parsing.opened(frame, list(columns)), columns, context.keys)
+    position = F.col(parsing.POSITION)
+    frame = frame.withColumns(
+        {ROW: position.getField("row"), OFFSET: position.getField("offset")}
+        if not {ROW, OFFSET} & {name.lower() for name in columns}
+        else {}
+    )
+    is_blank = F.col(parsing.ROW).isNull() | (F.length(F.trim(F.col(parsing.ROW))) == 0)
+    if shape.RECORD in records.columns:
+        is_blank = F.lit(False)
+    op, error = _operation(frame, options)
+    op = F.when(is_blank, shape.IGNORE).otherwise(op)
+    frame = frame.withColumn(parsing.UNREAD, F.when(~is_blank, F.col(parsing.UNREAD)))
+    frame, op, sequence = _with_old_keys(frame, options, op, sequence_of(frame, options, context))
+    timestamp = None
+    if options["source_timestamp"] is not None:
+        (timestamp,) = resolved(frame, "source_timestamp", (options["source_timestamp"],))
+        timestamp = timestamp.try_cast("timestamp")
+    return parsing.events(
+        frame,
+        payload,
+        op=op,
+        sequence=sequence,
+        error=error,
+        source_timestamp=timestamp,
+        carried=_listed(frame, options),
+    )
+
+
+def _own(options: dict[str, Any]) -> list[str]:
+    """Return the columns that say something of the event, and are no part of its row."""
+    names = [options["operation_column"], options["columns_to_update"], *(options["old_keys"] or {}).values()]
+    return [name for name in names if name is not None]
+
+
+def _named_columns(options: dict[str, Any], columns: Mapping[str, Value]) -> list[str]:
+    """Return what order and time are read from by a bare name, and is no column of the payload: texts."""
+    texts = [*(options["sequence_by"] or ()), options["source_timestamp"] or ""]
+    known = {name.lower() for name in (*columns, ROW, OFFSET)}
+    return [text for text in dict.fromkeys(texts) if _NAME.match(text) and text.lower() not in known]
+
+
+def _text_type() -> DataType:
+    from pyspark.sql import types as T
+
+    return T.StringType()
+
+
+# -- operation ----------------------------------------------------------------------------------
+def _operation(frame: DataFrame, options: dict[str, Any]) -> tuple[Column, Column | None]:
+    from pyspark.sql import functions as F
+
+    name = options["operation_column"]
+    if name is None:
+        return F.lit(shape.UPSERT), None
+    return operation(F.col(quote(name)).cast("string"), OPERATIONS, options["operations"] or {})
+
+
+def operation(value: Column, usual: dict[str, str], given: dict[str, str]) -> tuple[Column, Column]:
+    """Return what a value of an operation column means, and what is said where it means nothing.
+
+    :param usual: what values mean to everybody, in lower case; compared without case
+    :param given: what the user says they mean; goes first, and is compared as it is
+    """
+    from pyspark.sql import functions as F
+
+    trimmed = F.trim(value)
+    op = F.lit(None).cast("string")
+    for text, kind in given.items():
+        op = F.coalesce(op, F.when(trimmed == text.strip(), kind))
+    for text, kind in usual.items():
+        op = F.coalesce(op, F.when(F.lower(trimmed) == text, kind))
+    shown = F.coalesce(F.substring(trimmed, 1, 40), F.lit(""))
+    error = F.when(op.isNull(), F.concat(F.lit("unknown operation '"), shown, F.lit("'")))
+    return op, error
+
+
+# -- sequence -----------------------------------------------------------------------------------
+def resolved(frame: DataFrame, option: str, texts: Sequence[str]) -> list[Column]:
+    """Return expressions of the user as columns.
+
+    :raises InvalidExpression: one does not resolve
+    """
+    from pyspark.sql import functions as F
+
+    from delta_cdc.changes import states
+
+    states.resolve(frame, f"adapter_options {option}", texts)
+    return [F.expr(text) for text in texts]
+
+
+def sequence_of(frame: DataFrame, options: dict[str, Any], context: Context) -> Column:
+    """Return the sequence of ``sequence_by``: one value, or parts of a fixed width as one text.
+
+    :raises InvalidExpression: a part of several has no text of a fixed width
+    """
+    from pyspark.sql import functions as F
+
+    texts = options["sequence_by"]
+    if texts is None:
+        return F.lit(None).cast(context.sequence_type or "bigint")
+    parts = resolved(frame, "sequence_by", texts)
+    types = [field.dataType for field in frame.select(*parts).schema.fields]
+    if len(parts) == 1 and not options.get("old_keys"):
+        return in_type(parts[0], types[0], context)
+    made = []
+    for text, column, data_type in zip(texts, parts, types, strict=True):
+        found = values.part(column, data_type)
+        if found is None:
+            raise InvalidExpression(
+                f"sequence_by has the part {text!r} of type {data_type.simpleString()}, which has no text of "
+                "a fixed width; with several parts (or old_keys), each needs one.",
+                remedy="use whole numbers, dates and timestamps as parts, or write one expression whose text "
+                "order is the order, for instance with lpad.",
+            )
+        made.append(found)
+    return parsing.joined(made)
+
+
+def in_type(sequence: Column, data_type: DataType, context: Context) -> Column:
+    """Return a sequence in the type that the log has for it."""
+    from pyspark.sql import types as T
+
+    if context.sequence_type is None:
+        return sequence
+    return values.converted(sequence, data_type, T.DataType.fromDDL(context.sequence_type))
+
+
+# -- keys that change, columns that are listed --------------------------------------------------
+def _with_old_keys(
+    frame: DataFrame, options: dict[str, Any], op: Column, sequence: Column
+) -> tuple[DataFrame, Column, Column]:
+    """Make two events of a record whose old key differs from its key: a delete, and then what it says."""
+    from pyspark.sql import functions as F
+
+    old = options["old_keys"]
+    if not old:
+        return frame, op, sequence
+    frame = frame.withColumns({f"{parsing.INDEX}op": op, f"{parsing.INDEX}sequence": sequence})
+    pairs = []
+    for key, column in old.items():
+        data_type = frame.schema[parsing.first_of(frame, [key]) or key].dataType
+        given = frame.schema[parsing.first_of(frame, [column]) or column].dataType
+        pairs.append((key, values.converted(F.col(quote(column)), given, data_type)))
+    # An old key that is not there, as in an insert, is no other key.
+    changed = parsing.any_of([value.isNotNull() & (value != F.col(quote(key))) for key, value in pairs])
+    is_change = (F.col(f"{parsing.INDEX}op") == shape.UPSERT) & F.coalesce(changed, F.lit(False))
+    frame = frame.withColumn(
+        parsing.INDEX, F.explode(F.when(is_change, F.array(F.lit(0), F.lit(1))).otherwise(F.array(F.lit(1))))
+    )
+    is_old = F.col(parsing.INDEX) == 0
+    frame = frame.withColumns(
+        {
+            key: F.when(is_old, F.coalesce(value, F.col(quote(key)))).otherwise(F.col(quote(key)))
+            for key, value in pairs
+        }
+    )
+    op = F.when(is_old, shape.DELETE).otherwise(F.col(f"{parsing.INDEX}op"))
+    sequence = parsing.joined([F.col(f"{parsing.INDEX}sequence"), F.col(parsing.INDEX).cast("string")])
+    return frame, op, sequence
+
+
+def _listed(frame: DataFrame, options: dict[str, Any]) -> Column | None:
+    """Return the names in the record's own list of what it carries: an array, or a text with commas."""
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
+    name = options["columns_to_update"]
+    if name is None:
+        return None
+    column = F.col(quote(name))
+    if isinstance(frame.schema[parsing.first_of(frame, [name]) or name].dataType, T.ArrayType):
+        return column.cast("array<string>")
+    # A JSON array is still a text here.
+    listed = F.from_json(column, T.ArrayType(T.StringType()), values.JSON_OPTIONS)
+    is_json = F.ltrim(column).startswith("[")
+    split = F.transform(F.split(column, ","), F.trim)
+    return F.when(is_json, listed).when(F.length(F.trim(column)) > 0, split)

@@ -1,0 +1,449 @@
+"""Text as values: how a number, a time or bytes are written, and what no value of a type is.
+
+All functions take and return columns and need nothing but Spark SQL. A value that does not fit its type is
+NULL here, which together with a text that is none says that it does not fit; nothing is cut, rounded or
+guessed, but for fractions of a microsecond, which no Spark type holds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from operator import or_
+from typing import TYPE_CHECKING
+
+from delta_cdc.changes.equality import balanced
+from delta_cdc.checks import invalid
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import Column
+    from pyspark.sql.types import DataType, StructType
+
+#: Of a binary floating point number, digits of the shortest text that gives it back.
+_DOUBLE_DIGITS = 17
+_EXPONENT = r"[eE]([+-]?\d+)$"
+_MANTISSA = r"^\s*[+-]?([0-9.]*)"
+_TIME_OF_DAY = r"(\d{1,2}:\d{1,2}(:\d{1,2}([.,]\d*)?)?)"
+_DATE = r"^\s*[+-]?\d{4,6}-\d{1,2}-\d{1,2}"
+_ZONE = r"\s?(Z|UTC|GMT|[+-]\d{1,2}(:?\d{2})?(:?\d{2})?|\[?[A-Za-z]+/[A-Za-z_/]+\]?)"
+#: A day, and at most midnight after it: what else stood there would be lost.
+_ONLY_DATE = rf"{_DATE}([T ]0{{1,2}}:0{{1,2}}(:0{{1,2}}([.,]0*)?)?({_ZONE})?)?\s*$"
+_LOCAL_TIMESTAMP = rf"{_DATE}([T ]{_TIME_OF_DAY})?\s*$"
+_TIMESTAMP = rf"{_DATE}([T ]{_TIME_OF_DAY}({_ZONE})?)?\s*$"
+
+
+# -- one text, one value ------------------------------------------------------------------------
+def scalar(text: Column, data_type: DataType) -> Column:
+    """Return the value of a type that a text stands for; NULL where it stands for none.
+
+    :param text: numbers in decimal notation, with or without exponent; ISO dates and timestamps (without
+        a zone: in the session's); bytes in base64; booleans as true/false, t/f, yes/no, y/n or 1/0
+    :raises InvalidConfiguration: no text is made into this type
+    """
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
+    if isinstance(data_type, T.StringType):
+        return text
+    if isinstance(data_type, T.VariantType):
+        return F.try_parse_json(text)
+    for kind, make in _MAKERS().items():
+        if isinstance(data_type, kind):
+            return make(text, data_type)
+    raise invalid(
+        f"a column is declared as {data_type.simpleString()}, which no text is made into",
+        "declare it as string, and convert it where you read it.",
+    )
+
+
+def _MAKERS() -> dict[type[DataType], Callable[[Column, DataType], Column]]:  # noqa: N802
+    from pyspark.sql import types as T
+
+    return {
+        T.DecimalType: _decimal,
+        T.FractionalType: _floating,
+        T.IntegralType: lambda text, data_type: text.try_cast(data_type),
+        T.BooleanType: lambda text, data_type: text.try_cast(data_type),
+        T.DateType: _date,
+        T.TimestampNTZType: _matching(_LOCAL_TIMESTAMP),
+        T.TimestampType: _matching(_TIMESTAMP),
+        T.BinaryType: lambda text, _: _bytes(text, "base64"),
+    }
+
+
+def _matching(pattern: str) -> Callable[[Column, DataType], Column]:
+    from pyspark.sql import functions as F
+
+    return lambda text, data_type: F.when(text.rlike(pattern), F.trim(text).try_cast(data_type))
+
+
+def _date(text: Column, data_type: DataType) -> Column:
+    from pyspark.sql import functions as F
+
+    day = F.regexp_extract(text, f"({_DATE})", 1)
+    return F.when(text.rlike(_ONLY_DATE), F.trim(day).try_cast(data_type))
+
+
+def _decimal(text: Column, data_type: DataType) -> Column:
+    """Spark rounds what has more digits behind the point than the type: here it does not fit."""
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
+    assert isinstance(data_type, T.DecimalType)
+    fraction = F.regexp_extract(text, r"\.([0-9]*?)0*([eE]|\s*$)", 1)
+    exponent = F.coalesce(F.regexp_extract(F.trim(text), _EXPONENT, 1).try_cast("int"), F.lit(0))
+    exact = F.length(fraction) - exponent <= data_type.scale
+    return F.when(exact, text.try_cast(data_type))
+
+
+def _floating(text: Column, data_type: DataType) -> Column:
+    """A text with more digits than a double holds does not fit; neither does one that is beyond its range."""
+    from pyspark.sql import functions as F
+
+    digits = F.translate(F.regexp_extract(text, _MANTISSA, 1), ".", "")
+    significant = F.length(F.rtrim(F.lit("0"), F.ltrim(F.lit("0"), digits)))
+    value = text.try_cast(data_type)
+    is_infinite = F.abs(value) == F.lit(float("inf")).cast(data_type)
+    # Java reads a trailing d or f as a type of its own.
+    named = F.lower(text).rlike(r"inf|nan")
+    fits = named | (text.rlike(r"[0-9.]\s*$") & (significant <= _DOUBLE_DIGITS) & ~is_infinite)
+    return F.when(fits, value)
+
+
+def _bytes(text: Column, how: str) -> Column:
+    from pyspark.sql import functions as F
+
+    if how == "base64url":
+        return F.try_to_binary(F.translate(text, "-_", "+/"), F.lit("base64"))
+    if how == "hex":
+        even = F.length(text) % 2 == 0
+        return F.when(even & text.rlike("^[0-9A-Fa-f]*$"), F.unhex(text))
+    return F.try_to_binary(text, F.lit("base64"))
+
+
+def converted(value: Column, given: DataType, wanted: DataType) -> Column:
+    """Return a typed value in another type; NULL where it does not fit.
+
+    A conversion fits if the way back gives the value again.
+    """
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
+    if given == wanted:
+        return value
+    if isinstance(given, T.StringType):
+        return scalar(value, wanted)
+    if isinstance(wanted, T.StringType):
+        if isinstance(given, T.StructType | T.ArrayType | T.MapType):
+            return F.to_json(value)
+        return F.base64(value) if isinstance(given, T.BinaryType) else value.cast(wanted)
+    there = value.try_cast(wanted)
+    return F.when(there.try_cast(given).eqNullSafe(value), there)
+
+
+# -- encodings ----------------------------------------------------------------------------------
+def decimal_text(unscaled: Column, scale: Column) -> Column:
+    """Return a decimal as text: a whole number in two's complement, the highest byte first, and its scale.
+
+    :param unscaled: bytes
+    :param scale: digits behind the point; negative ones add zeros
+    :return: NULL beyond 38 digits
+    """
+    from pyspark.sql import functions as F
+
+    digits = F.hex(unscaled)
+    is_negative = digits.rlike("^[89A-F]")
+    padded = F.when(is_negative, F.lpad(digits, 32, "F")).otherwise(F.lpad(digits, 32, "0"))
+    base = F.lit(2**32).cast("decimal(38,0)")
+    found = F.lit(0).cast("decimal(38,0)")
+    for at in range(4):
+        part = F.conv(F.substring(padded, 1 + 8 * at, 8), 16, 10).cast("bigint")
+        part = F.when(is_negative, F.lit(2**32 - 1) - part).otherwise(part)
+        found = F.try_add(F.try_multiply(found, base), part.cast("decimal(38,0)")).cast("decimal(38,0)")
+    # A negative number is the complement, and one more.
+    found = F.when(is_negative, F.try_add(found, F.lit(1).cast("decimal(38,0)"))).otherwise(found)
+    whole = found.cast("string")
+    whole = F.when(scale < 0, F.concat(whole, F.repeat(F.lit("0"), -scale))).otherwise(whole)
+    places = F.greatest(scale, F.lit(0))
+    whole = F.lpad(whole, F.greatest(F.length(whole), places + 1), F.lit("0"))
+    text = F.concat(
+        F.when(is_negative, F.lit("-")).otherwise(F.lit("")),
+        F.substring(whole, F.lit(1), F.length(whole) - places),
+        F.when(places > 0, F.concat(F.lit("."), F.right(whole, places))).otherwise(F.lit("")),
+    )
+    return F.when(F.length(unscaled).between(1, 16), text)
+
+
+#: Epoch units: how many of them are a microsecond, or how many microseconds one is.
+_TO_MICROS: dict[str, tuple[int, int]] = {
+    "s": (1_000_000, 1),
+    "ms": (1_000, 1),
+    "us": (1, 1),
+    "ns": (1, 1_000),
+}
+
+
+def _micros(text: Column, unit: str) -> Column:
+    """Return a whole number of a unit in microseconds, rounded down."""
+    from pyspark.sql import functions as F
+
+    number, (times, by) = text.try_cast("bigint"), _TO_MICROS[unit]
+    if by == 1:
+        return F.try_multiply(number, F.lit(times)) if times > 1 else number
+    towards_zero = F.call_function("div", number, F.lit(by).cast("bigint"))
+    return towards_zero - F.when((number < 0) & (number % by != 0), 1).otherwise(0)
+
+
+def epoch_timestamp(text: Column, unit: str) -> Column:
+    """Return the moment that is so many units after 1970 (UTC); fractions of a microsecond are dropped.
+
+    :param unit: ``s``, ``ms``, ``us`` or ``ns``
+    """
+    from pyspark.sql import functions as F
+
+    micros = _micros(text, unit)
+    # Beyond the year 9999 Spark computes, and cannot show.
+    return F.when(F.abs(micros) <= 253_402_300_799_999_999, F.timestamp_micros(micros))
+
+
+def epoch_date(text: Column) -> Column:
+    """Return the day that is so many days after 1970-01-01."""
+    from pyspark.sql import functions as F
+
+    days = text.try_cast("int")
+    return F.when(F.abs(days) <= 2_932_896, F.date_from_unix_date(days))
+
+
+def time_of_day(text: Column, unit: str) -> Column:
+    """Return a time since midnight as ``HH:MM:SS.ffffff``; MySQL's may be negative, or more than a day."""
+    from pyspark.sql import functions as F
+
+    micros = _micros(text, unit)
+    size = F.abs(micros)
+    seconds = F.call_function("div", size, F.lit(1_000_000).cast("bigint"))
+    hours = F.call_function("div", seconds, F.lit(3600).cast("bigint"))
+    hours_text = hours.cast("string")
+    return F.concat(
+        F.when(micros < 0, F.lit("-")).otherwise(F.lit("")),
+        F.lpad(hours_text, F.greatest(F.length(hours_text), F.lit(2)), F.lit("0")),
+        *[
+            part
+            for mark, number, width in (
+                (":", F.call_function("div", seconds, F.lit(60).cast("bigint")) % 60, 2),
+                (":", seconds % 60, 2),
+                (".", size % 1_000_000, 6),
+            )
+            for part in (F.lit(mark), F.lpad(number.cast("string"), width, "0"))
+        ],
+    )
+
+
+# -- parts of sequences -------------------------------------------------------------------------
+def digits(text: Column, width: int) -> Column:
+    """Return a whole number, not negative, as text of a fixed width: the order of such texts is its own.
+
+    :return: NULL where the text is none, or is longer
+    """
+    from pyspark.sql import functions as F
+
+    trimmed = F.regexp_replace(F.trim(text), r"^0+(?=\d)", "")
+    fits = trimmed.rlike(r"^\d+$") & (F.length(trimmed) <= width)
+    return F.when(fits, F.lpad(trimmed, width, "0"))
+
+
+def part(value: Column, data_type: DataType) -> Column | None:
+    """Return a value as text whose order is the value's own, or None for a type without such a text.
+
+    :param value: a whole number, a day or a moment
+    """
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
+    if isinstance(data_type, T.IntegralType | T.DecimalType):
+        if isinstance(data_type, T.DecimalType) and data_type.scale:
+            return None
+        width = data_type.precision if isinstance(data_type, T.DecimalType) else 19
+        # Of a negative number, what is missing to the greatest of its width: -1 is above -2.
+        nines = F.lit("9" * width).cast("decimal(38,0)")
+        below = F.try_add(nines, value.cast("decimal(38,0)")).cast("string")
+        negative = F.concat(F.lit("-"), F.lpad(below, width, "0"))
+        return F.when(value < 0, negative).otherwise(F.lpad(value.cast("string"), width, "0"))
+    if isinstance(data_type, T.DateType):
+        return F.when(F.year(value).between(0, 9999), F.date_format(value, "yyyy-MM-dd"))
+    if isinstance(data_type, T.TimestampType | T.TimestampNTZType):
+        shown = F.date_format(value, "yyyy-MM-dd HH:mm:ss.SSSSSS")
+        return F.when(F.year(value).between(0, 9999), shown)
+    return None
+
+
+# -- trees of values ----------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Value:
+    """How a column is written, and the type it gets.
+
+    :param data_type: the type it gets
+    :param coding: how one value is written: ``text`` (:func:`scalar`), ``decimal:<scale>`` (base64 of
+        :func:`decimal_text`), ``scaled`` (an object of scale and value), ``decimal_or_scaled:<scale>``,
+        ``days``, ``epoch:<unit>``, these two with ``_or_text``, ``time:<unit>``,
+        ``bytes:<base64|base64url|hex>``
+    :param fields: of a struct
+    :param element: of an array or a map
+    """
+
+    data_type: DataType
+    coding: str = "text"
+    fields: tuple[tuple[str, Value], ...] = ()
+    element: Value | None = None
+
+
+def plain_value(data_type: DataType) -> Value:
+    """Return a value that is written as its type says, part by part."""
+    from pyspark.sql import types as T
+
+    if isinstance(data_type, T.StructType):
+        fields = tuple((field.name, plain_value(field.dataType)) for field in data_type.fields)
+        return Value(data_type, fields=fields)
+    if isinstance(data_type, T.ArrayType):
+        return Value(data_type, element=plain_value(data_type.elementType))
+    if isinstance(data_type, T.MapType):
+        if not isinstance(data_type.keyType, T.StringType):
+            raise invalid(
+                f"a column is declared as {data_type.simpleString()}",
+                "keys of a map are texts in JSON: declare it as map<string, …>.",
+            )
+        return Value(data_type, element=plain_value(data_type.valueType))
+    return Value(data_type)
+
+
+def aimed(value: Value, wanted: DataType) -> Value:
+    """Return a value that is written the same way, and gets the type of the log or of the user."""
+    from pyspark.sql import types as T
+
+    if value.fields and isinstance(wanted, T.StructType):
+        own = dict(value.fields)
+        fields = tuple(
+            (f.name, aimed(own[f.name], f.dataType) if f.name in own else plain_value(f.dataType))
+            for f in wanted.fields
+        )
+        fields += tuple((name, below) for name, below in value.fields if name not in wanted.names)
+        return Value(_struct(fields), value.coding, fields=fields)
+    if value.element is not None and isinstance(wanted, T.ArrayType | T.MapType):
+        inner = wanted.elementType if isinstance(wanted, T.ArrayType) else wanted.valueType
+        element = aimed(value.element, inner)
+        return Value(_around(wanted, element.data_type), value.coding, element=element)
+    if value.fields or value.element is not None:
+        # The whole of it becomes a text; or no text fits.
+        return plain_value(wanted)
+    return Value(wanted, value.coding) if value.coding != "text" else plain_value(wanted)
+
+
+def _struct(fields: tuple[tuple[str, Value], ...]) -> StructType:
+    from pyspark.sql import types as T
+
+    return T.StructType([T.StructField(name, value.data_type) for name, value in fields])
+
+
+def _around(outer: DataType, inner: DataType) -> DataType:
+    from pyspark.sql import types as T
+
+    if isinstance(outer, T.MapType):
+        return T.MapType(outer.keyType, inner)
+    return T.ArrayType(inner)
+
+
+def wire(value: Value) -> DataType:
+    """Return the shape in which a value is written: all of it texts."""
+    from pyspark.sql import types as T
+
+    if value.coding == "scaled":
+        return T.StructType().add("scale", "string").add("value", "string")
+    if value.fields:
+        return T.StructType([T.StructField(name, wire(below)) for name, below in value.fields])
+    if value.element is not None:
+        inner = wire(value.element)
+        is_map = isinstance(value.data_type, T.MapType)
+        return T.MapType(T.StringType(), inner) if is_map else T.ArrayType(inner)
+    return T.StringType()
+
+
+#: Nothing that is no JSON passes as JSON.
+JSON_OPTIONS = {"mode": "PERMISSIVE", "allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
+
+
+def decoded(text: Column, value: Value) -> Column:
+    """Return what a text is as a value; NULL where any part of it does not fit.
+
+    :param text: a plain text, or JSON for what has parts
+    """
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
+    shape = wire(value)
+    if isinstance(shape, T.StringType):
+        return _leaf(text, value)
+    inside = T.StructType().add("v", shape).add("broken", "string")
+    options = {**JSON_OPTIONS, "columnNameOfCorruptRecord": "broken"}
+    read = F.from_json(F.concat(F.lit('{"v":'), text, F.lit("}")), inside, options)
+    found, misfits = _fitted(read.getField("v"), value)
+    return F.when(read.getField("broken").isNull() & ~misfits, found)
+
+
+def _fitted(given: Column, value: Value) -> tuple[Column, Column]:
+    """Return a value made of its parts, and whether one of them does not fit."""
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
+    if value.fields and value.coding == "text":
+        parts = {name: _fitted(given.getField(name), below) for name, below in value.fields}
+        made = F.struct(*[found.alias(name) for name, (found, _) in parts.items()])
+        return F.when(given.isNotNull(), made), balanced(or_, [bad for _, bad in parts.values()])
+    if value.element is not None:
+        element = value.element
+        if isinstance(value.data_type, T.MapType):
+            made = F.transform_values(given, lambda _, one: _fitted(one, element)[0])
+            bad = F.exists(F.map_values(given), lambda one: _fitted(one, element)[1])
+        else:
+            made = F.transform(given, lambda one: _fitted(one, element)[0])
+            bad = F.exists(given, lambda one: _fitted(one, element)[1])
+        return made, F.coalesce(bad, F.lit(False))
+    found = _leaf(given, value)
+    return found, given.isNotNull() & found.isNull()
+
+
+def _leaf(text: Column, value: Value) -> Column:
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
+    how, _, detail = value.coding.partition(":")
+    wanted = value.data_type
+    if how == "decimal":
+        return scalar(decimal_text(_bytes(text, "base64"), F.lit(int(detail))), wanted)
+    if how == "scaled":
+        scale = text.getField("scale").try_cast("int")
+        return scalar(decimal_text(_bytes(text.getField("value"), "base64"), scale), wanted)
+    if how == "decimal_or_scaled":
+        inside = T.StructType().add("scale", "string").add("value", "string")
+        whole = F.from_json(text, inside, JSON_OPTIONS)
+        either = _leaf(whole, Value(wanted, "scaled"))
+        return F.when(text.startswith("{"), either).otherwise(_leaf(text, Value(wanted, f"decimal:{detail}")))
+    if how == "bytes":
+        return converted(_bytes(text, detail), T.BinaryType(), wanted)
+    if how == "text":
+        return scalar(text, wanted)
+    if how.endswith("_or_text"):
+        number = _moment(text, how.removesuffix("_or_text"), detail, wanted)
+        return F.when(text.rlike(r"^\s*-?\d+\s*$"), number).otherwise(scalar(text, wanted))
+    return _moment(text, how, detail, wanted)
+
+
+def _moment(text: Column, how: str, unit: str, wanted: DataType) -> Column:
+    from pyspark.sql import types as T
+
+    if isinstance(wanted, T.IntegralType):
+        return text.try_cast(wanted)
+    if how == "days":
+        return converted(epoch_date(text), T.DateType(), wanted)
+    if how == "time":
+        return converted(time_of_day(text, unit), T.StringType(), wanted)
+    return converted(epoch_timestamp(text, unit), T.TimestampType(), wanted)
