@@ -89,9 +89,9 @@ class Counted:
 
 @dataclass(frozen=True)
 class Batch:
-    """What one batch took."""
+    """What one batch took; None of both, and no kind, where nothing is recorded under its number."""
 
-    kind: Literal["ingest", "replay", "reseal"] = "ingest"
+    kind: Literal["ingest", "replay", "reseal"] | None = None
     files: tuple[tuple[str, Identity], ...] = ()
     ranges: tuple[TakenRange, ...] = ()
 
@@ -135,11 +135,11 @@ class Taken:
         if self._own is None:
             return Batch()
         rows = self._own.filter(pc.equal(self._own["seal"], number)).to_pylist()
-        without = [row["status"] for row in rows if row["status"] in _WITHOUT]
-        if without or not rows:
-            return Batch(cast("Any", _WITHOUT[without[0]] if without else "reseal"))
+        if not rows:
+            return Batch()
         return Batch(
-            files=tuple((row["file"], _identity(row)) for row in rows if row["file"] is not None),
+            kind=cast("Any", _WITHOUT.get(rows[0]["status"], "ingest")),
+            files=tuple((row["file"], _identity(row)) for row in rows if row["topic"] is None),
             ranges=tuple(_range(row) for row in rows if row["topic"] is not None),
         )
 

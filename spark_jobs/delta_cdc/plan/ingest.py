@@ -196,6 +196,7 @@ class _Look:
         files: tuple[SourceFile, ...] = (),
         offsets: tuple[OffsetRange, ...] = (),
         topics: dict[str, str] | None = None,
+        ends: dict[str, int] | None = None,
         recorded: bool = False,
         left: dict[str, int] | None = None,
         looked: int = 0,
@@ -203,6 +204,7 @@ class _Look:
         """Return the plan of one batch.
 
         :param topics: the brokers' own ids of the topics that were looked at
+        :param ends: see :class:`delta_cdc.plan.partitions.Chosen`
         """
         request, standing = self.request, self.standing
         proof, seal = standing.proof, standing.seal
@@ -219,6 +221,7 @@ class _Look:
             configuration=standing.configuration(
                 request.options,
                 topics or {},
+                ends,
                 gone=[file.uri for file in files if file.missing],
                 came=[file.uri for file in files if not file.missing],
             ),
@@ -255,7 +258,7 @@ async def _files(look: _Look) -> IngestPlan:
     request, counted = look.request, look.standing.counted
     listed = look.listed
     if request.lexical_order:
-        listed = await _listed(request, None if look.standing.doubtful else _last(look.standing))
+        listed = await _listed(request, _last(look.standing))
     new, older = _new(look, listed)
     notes = []
     if older:
@@ -343,12 +346,12 @@ async def _described(request: IngestRequest, files: list[SourceFile]) -> tuple[S
 # -- a batch that was recorded and not appended -------------------------------------------------
 async def _pending(look: _Look) -> IngestPlan:
     """Plan the batch that a try before recorded, and whose events are not in the log."""
-    batch = look.standing.taken.batch(look.standing.number)
+    batch = look.standing.batch
     note = (
         f"An earlier try recorded batch {look.standing.number}, but its events are not in "
         f"{canonical_uri(look.request.log)}: it is ingested now."
     )
-    if batch.kind != "ingest":
+    if batch.kind is not None and batch.kind != "ingest":
         return look.plan(batch.kind, note, recorded=True)
     offsets = partitions.recorded(look.standing, batch.ranges)
     files, gone = await _recorded(look, batch.files)
@@ -396,6 +399,7 @@ async def _records(look: _Look) -> IngestPlan:
         *chosen.notes,
         offsets=chosen.ranges,
         topics=chosen.topics,
+        ends=chosen.ends,
         left=chosen.left,
         looked=chosen.looked,
     )

@@ -4,6 +4,10 @@ A batch is recorded in the table beside the log before its events are appended, 
 seal in effect in the log says which numbers are in it: from its ``applied_from`` to its own number, without
 the ranges that it calls ``void``, which a RESTORE took back or which never came to be. So every number below
 the next one that is not in the log is void from then on, whatever the table beside it says.
+
+Where that table is lost, or the seal is, nothing in it counts any more: recording begins anew with the next
+number, and all that has no record from then on is compared with the log itself, whose events say where they
+came from.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from delta_cdc.checks import described_ingest
 from delta_cdc.errors import ProofExpired, TargetReplaced, TargetWithoutProof
 from delta_cdc.ingest.shape import LOG_COLUMNS
-from delta_cdc.ingest.taken import Counted, beside
+from delta_cdc.ingest.taken import Batch, Counted, beside
 from delta_cdc.log.table import DeltaLog
 from delta_cdc.plan.sight import first_number
 from delta_cdc.reconcile import reconcile_async
@@ -89,10 +93,14 @@ class Standing:
     @cached_property
     def pending(self) -> int | None:
         """Return the number of the batch that is recorded and not in the log; None where there is none."""
-        recorded, stored = self.taken.number, self._stored
-        if recorded is None or self.taken.damaged or (stored is not None and recorded <= stored):
+        if self._begun is None or self.batch.kind is None or self.taken.damaged:
             return None
-        return recorded
+        return self._begun
+
+    @cached_property
+    def batch(self) -> Batch:
+        """Return what is recorded of the batch that is not in the log."""
+        return Batch() if self._begun is None else self.taken.batch(self._begun)
 
     @cached_property
     def number(self) -> int:
@@ -106,19 +114,27 @@ class Standing:
     @property
     def applied_from(self) -> int:
         """Return the number of the first batch that counts."""
-        return self.seal.applied_from if self.seal is not None else self.number
+        if self.seal is None or self.found_lost:
+            return self.number
+        return self.seal.applied_from
 
     @cached_property
     def void(self) -> list[list[int]]:
         """Return the ranges of numbers that the next seal calls void."""
+        if self.seal is None or self.found_lost:
+            return []
         ranges = [list(one) for one in self.known.get("void", ())]
-        if self.seal is None or self.number <= self.seal.number + 1:
+        if self.number <= self.seal.number + 1:
             return ranges
         return [*ranges, [self.seal.number + 1, self.number - 1]]
 
-    @cached_property
+    @property
     def counted(self) -> Counted:
         """Return what the batches took that are in the log."""
+        return Counted() if self.found_lost else self._recorded
+
+    @cached_property
+    def _recorded(self) -> Counted:
         if self.seal is None:
             return Counted()
         return self.taken.counted(self.seal.applied_from, self.seal.number, self.known.get("void", ()))
@@ -135,11 +151,13 @@ class Standing:
         if self.seal is None:
             alone = not self.proof.empty and not self.taken.has_others
             return f"The log {self.proof.target.uri} holds events that no record tells of." if alone else ""
+        if self._begun is not None and self.batch.kind is None:
+            return f"The record of what was taken knows of batch {self._begun}, and does not tell its files."
         expected = self.known.get("before", 0) + self.known.get("rows", 0)
-        if "rows" in self.known and expected != self.counted.rows:
+        if "rows" in self.known and expected != self._recorded.rows:
             return (
                 f"The record of what was taken, {beside(self.proof.target.uri, '__ingested')}, has "
-                f"{self.counted.rows} of {expected} entries."
+                f"{self._recorded.rows} of {expected} entries."
             )
         return ""
 
@@ -147,6 +165,11 @@ class Standing:
     def doubtful(self) -> bool:
         """Return whether something without a record may have been taken all the same."""
         return bool(self.found_lost) or bool(self.known.get("lost"))
+
+    @property
+    def doubted_until(self) -> dict[str, int]:
+        """Return where partitions ended when the record was lost: what came later was never taken before."""
+        return {} if self.found_lost else dict(self.known.get("lost_until", {}))
 
     @property
     def topics(self) -> dict[str, str]:
@@ -170,6 +193,7 @@ class Standing:
         self,
         options: IngestOptions,
         topics: Mapping[str, str],
+        ends: Mapping[str, int] | None = None,
         *,
         gone: Collection[str] = (),
         came: Collection[str] = (),
@@ -177,6 +201,7 @@ class Standing:
         """Return what the next seal says of the batches up to its own; its rows the job adds.
 
         :param topics: the brokers' own ids of topics, by name
+        :param ends: where partitions end now, by :func:`partition_name`
         :param gone: files of the batch that have vanished
         :param came: files of the batch that are read
         """
@@ -192,7 +217,15 @@ class Standing:
             made["missing"] = sorted(missing)
         if self.doubtful or len(missing) > _KEPT:
             made["lost"] = True
+        if self.doubtful and (until := self.doubted_until if ends is None else {**ends}):
+            made["lost_until"] = until
         return made
+
+    @property
+    def _begun(self) -> int | None:
+        """Return the number of the newest batch, if it is not in the log, nor ever was."""
+        recorded, stored = self.taken.number, self._stored
+        return None if recorded is None or (stored is not None and recorded <= stored) else recorded
 
     @property
     def _stored(self) -> int | None:
@@ -200,6 +233,11 @@ class Standing:
         if self.proof is None or not self.proof.was_sealed:
             return None
         return self.proof.next_number - 1
+
+
+def partition_name(topic: str, partition: int) -> str:
+    """Return what a seal calls a partition."""
+    return f"{topic}/{partition}"
 
 
 def mark(uri: str) -> str:

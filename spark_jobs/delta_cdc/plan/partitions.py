@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from delta_cdc.errors import OffsetsExpired, TopicReplaced
+from delta_cdc.plan.intake import partition_name
 from delta_cdc.spec import OffsetRange
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ class Chosen:
     :param left: ``offsets``: how many records the bound leaves
     :param looked: partitions that were looked at
     :param topics: the brokers' own ids of the topics, by name
+    :param ends: where the partitions end, if the record of what was taken was found to be lost just now
     """
 
     ranges: tuple[OffsetRange, ...]
@@ -34,6 +36,7 @@ class Chosen:
     left: dict[str, int] = field(default_factory=dict)
     looked: int = 0
     topics: dict[str, str] = field(default_factory=dict)
+    ends: dict[str, int] | None = None
 
 
 async def choose(request: IngestRequest, standing: Standing) -> Chosen:
@@ -53,7 +56,7 @@ async def choose(request: IngestRequest, standing: Standing) -> Chosen:
 
 def chosen(request: IngestRequest, standing: Standing, bounds: Mapping[Key, Bounds]) -> Chosen:
     """Choose records of the partitions whose bounds are known."""
-    positions = {} if standing.doubtful else dict(standing.counted.positions)
+    positions = standing.counted.positions
     ids = {topic: bound.topic_id for (topic, _), bound in sorted(bounds.items()) if bound.topic_id}
     _refuse_replaced(request, standing, bounds, ids)
     starts: dict[Key, int] = {}
@@ -74,7 +77,8 @@ def chosen(request: IngestRequest, standing: Standing, bounds: Mapping[Key, Boun
         if count
     )
     rest = sum(available.values()) - sum(shares.values())
-    return Chosen(ranges, tuple(notes), {"offsets": rest} if rest else {}, len(bounds), ids)
+    ends = {partition_name(*key): bound.end for key, bound in bounds.items()} if standing.found_lost else None
+    return Chosen(ranges, tuple(notes), {"offsets": rest} if rest else {}, len(bounds), ids, ends)
 
 
 def recorded(standing: Standing, ranges: Iterable[TakenRange]) -> tuple[OffsetRange, ...]:
@@ -98,7 +102,7 @@ def recorded(standing: Standing, ranges: Iterable[TakenRange]) -> tuple[OffsetRa
 
 def _again(standing: Standing, key: Key, starting: int, count: int) -> bool:
     """Tell whether some of the records may be in the log already."""
-    if standing.doubtful or standing.counted.positions.get(key, 0) > starting:
+    if standing.doubtful and starting < standing.doubted_until.get(partition_name(*key), starting + count):
         return True
     return any(
         (other.topic, other.partition) == key
