@@ -312,9 +312,7 @@ def query_options(
 
 
 #: What an adapter of one's own is named by: a module and what is in it.
-_DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", re.ASCII)
-#: Adapters that come with the engine.
-ADAPTERS = ("plain", "debezium", "dms", "goldengate")
+_DOTTED = re.compile(r"[A-Za-z_]\w*([.:][A-Za-z_]\w*)+", re.ASCII)
 
 
 def ingest_options(
@@ -337,10 +335,12 @@ def ingest_options(
     :param source: tells only whether it is a topic (``kafka://``) or files
     :raises InvalidConfiguration: for a value of the wrong kind
     """
+    from delta_cdc.ingest.adapters import BUNDLED
+
     kafka = isinstance(source, str) and source.strip().lower().startswith("kafka://")
     name = text(adapter) or IngestOptions.adapter
     if not _DOTTED.fullmatch(name.strip()):
-        name = _one_of("adapter", name, ADAPTERS, IngestOptions.adapter)
+        name = _one_of("adapter", name, BUNDLED, IngestOptions.adapter)
     return IngestOptions(
         source_kind="kafka" if kafka else "files",
         format=_one_of("format", format, ("json", "csv", "parquet"), IngestOptions.format),

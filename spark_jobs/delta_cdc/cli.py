@@ -233,7 +233,11 @@ def _status_lines(pair: tuple[str, str], found: Status | DeltaCdcError) -> Itera
         yield f"  {type(found).__name__}: {found}"
         return
     yield f"  target     {found.target} (version {_or_none(found.target_version)})"
-    yield f"  source     {found.source or 'unknown'} (version {_or_none(found.source_version)})"
+    if found.ingest is not None:
+        yield f"  source     {found.source or 'unknown'}"
+        yield from (f"  {name:<10} {text}" for name, text in found.ingest.lines())
+    else:
+        yield f"  source     {found.source or 'unknown'} (version {_or_none(found.source_version)})"
     if found.committed is not None:
         commits, bytes_, seconds = found.lag_commits or 0, found.lag_bytes or 0, found.lag_seconds or 0
         lag = f"{commits} commits with changes, {size(bytes_)}, the oldest {span(int(seconds * 1000))} old"

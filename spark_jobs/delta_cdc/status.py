@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from delta_cdc import gates
 from delta_cdc.errors import VersionsExpired
 from delta_cdc.log.table import DeltaLog, run_sync
+from delta_cdc.plan.ingest_status import IngestStatus, ingest_status, is_ingested
 from delta_cdc.reconcile import reconcile_async
 from delta_cdc.retention import (
     FILE_RETENTION,
@@ -43,6 +44,8 @@ class Status:
         or what is not applied yet leaves the source's log or its storage; ISO 8601 in UTC
     :param findings: what somebody should see to, one sentence each
     :param seal: the newest seal as JSON
+    :param ingest: of a change log that an ingest fills: what it has taken. Its source has no versions, so
+        that all about versions and lag is None
     """
 
     pipeline: str
@@ -58,10 +61,15 @@ class Status:
     readable_until: str | None = None
     findings: tuple[str, ...] = ()
     seal: dict[str, Any] | None = None
+    ingest: IngestStatus | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
-        return {**asdict(self), "findings": list(self.findings)}
+        made = {**asdict(self), "findings": list(self.findings)}
+        if self.ingest is None:
+            del made["ingest"]
+            return made
+        return {**made, "ingest": self.ingest.to_dict()}
 
 
 def status(
@@ -95,6 +103,8 @@ async def status_async(
     now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
     log = DeltaLog(target, storage_options)
     proof = await reconcile_async(log, pipeline)
+    if proof is not None and is_ingested(proof):
+        return await _ingested(log.uri, pipeline, proof, storage_options, now)
     seal = proof.seal if proof is not None else None
     where = source or (seal.source_uri if seal is not None else None)
     read = DeltaLog(where, storage_options) if where is not None else None
@@ -110,6 +120,25 @@ async def status_async(
             findings=(f"{log.uri}: {what}; the next run of {pipeline} loads it.",),
         )
     return await _compared(read, state, proof, seal, now)
+
+
+async def _ingested(
+    log: str, pipeline: str, proof: Proof, storage_options: dict[str, str] | None, now: int
+) -> Status:
+    found = await ingest_status(log, pipeline, proof, storage_options, now)
+    terms = _terms(proof.target, proof, ())
+    warnings = [warning for term in terms if (warning := term.warning(now)) is not None]
+    seal = proof.seal
+    return Status(
+        pipeline=pipeline,
+        target=proof.target.uri,
+        target_version=proof.target.version,
+        source=seal.source_uri if seal is not None else None,
+        readable_until=_iso(terms[0].until) if terms else None,
+        findings=(*proof.notes, *found.findings, *warnings),
+        seal={**asdict(seal)} if seal is not None else None,
+        ingest=found,
+    )
 
 
 async def _compared(read: DeltaLog, state: TableState, proof: Proof, seal: Seal, now: int) -> Status:

@@ -207,7 +207,7 @@ async def taken(log: str, pipeline: str, storage_options: dict[str, str] | None 
 
 
 def _read(uri: str, names: list[str], storage_options: dict[str, str] | None) -> tuple[Any, str]:
-    import pyarrow as pa  # type: ignore[import-untyped]
+    import pyarrow as pa
 
     storage = Storage(uri, storage_options)
 

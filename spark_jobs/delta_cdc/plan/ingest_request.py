@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from delta_cdc import checks
 from delta_cdc.errors import InvalidConfiguration
 from delta_cdc.ingest.listing import check_glob, read_source
+from delta_cdc.ingest.records import check_format_options
 from delta_cdc.ingest.taken import INGESTED, QUARANTINE, beside
 from delta_cdc.log.store import canonical_uri, spark_uri
 from delta_cdc.plan.request import epoch_ms, refuse_same
@@ -108,6 +109,7 @@ class IngestRequest:
         if not self.is_kafka:
             check_glob(self.glob)
             self._refuse_overlap()
+        check_format_options(self.options.format, self.options.format_options)
         return replace(self.options, adapter_options=_adapted(self.options))
 
     def _refuse_overlap(self) -> None:
@@ -188,11 +190,15 @@ def _options(o: IngestOptions) -> Rules:
 
 
 def _adapted(options: IngestOptions) -> dict[str, Any]:
-    if "." in options.adapter:
-        return options.adapter_options
     from delta_cdc.ingest import adapters
 
+    if options.adapter not in adapters.BUNDLED:
+        return options.adapter_options
+
     checked = adapters.named(options.adapter).check(
-        options.adapter_options, keys=options.keys, format=options.format
+        options.adapter_options,
+        keys=options.keys,
+        format=options.format,
+        insert_only=options.insert_only,
     )
     return dict(checked)
