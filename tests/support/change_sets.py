@@ -75,7 +75,7 @@ def adapted(
     schema: str | None = None,
     known: str | None = None,
     sequence_type: str | None = None,
-    format: str = "json",
+    format: str = "json",  # noqa: A002
 ) -> DataFrame:
     """Return an adapter's events, as the engine asks for them."""
     from pyspark.sql import types as T

@@ -133,11 +133,11 @@ def record_types(frame: DataFrame) -> dict[str, DataType] | None:
 
 
 def shown_types(
-    frame: DataFrame, text: str, known: Iterable[str], keys: Sequence[str] = ()
+    frame: DataFrame, text: str, known: Iterable[str], spelt: Sequence[str] = ()
 ) -> dict[str, DataType]:
     """Look at a batch once: the types of its JSON objects' members, but for those that are known.
 
-    :param keys: how names are spelt that come in several cases
+    :param spelt: how names are spelt that come in several cases
     """
     from pyspark.sql import functions as F
     from pyspark.sql import types as T
@@ -153,7 +153,7 @@ def shown_types(
         return found
     schema = T.DataType.fromDDL(told)
     assert isinstance(schema, T.StructType)
-    for field in sorted(schema.fields, key=lambda field: field.name not in keys):
+    for field in sorted(schema.fields, key=lambda field: field.name not in spelt):
         kind = inferred(field.dataType)
         if kind is not None and not _has([*names, *found], field.name):
             found[field.name] = kind

@@ -80,7 +80,9 @@ def check(
 
 def needs_rows(options: dict[str, Any]) -> bool:
     """Tell whether the order of records in their file is asked for."""
-    return any(re.search(rf"\b{ROW}\b", text, re.IGNORECASE) for text in options.get("sequence_by") or ())
+    given = options.get("sequence_by") or ()
+    texts = (given,) if isinstance(given, str) else given
+    return any(re.search(rf"\b{ROW}\b", text, re.IGNORECASE) for text in texts)
 
 
 def events(records: DataFrame, context: Context) -> DataFrame:

@@ -91,10 +91,12 @@ def _decimal(text: Column, data_type: DataType) -> Column:
     from pyspark.sql import types as T
 
     assert isinstance(data_type, T.DecimalType)
-    fraction = F.regexp_extract(text, r"\.([0-9]*?)0*([eE]|\s*$)", 1)
     exponent = F.coalesce(F.regexp_extract(F.trim(text), _EXPONENT, 1).try_cast("int"), F.lit(0))
-    exact = F.length(fraction) - exponent <= data_type.scale
-    return F.when(exact, text.try_cast(data_type))
+    mantissa = F.regexp_extract(text, _MANTISSA, 1)
+    places = F.length(F.regexp_extract(mantissa, r"\.(\d*)$", 1)) - exponent
+    # Zeros at the end say nothing, on whichever side of the point they stand.
+    zeros = F.length(F.regexp_extract(F.translate(mantissa, ".", ""), "(0*)$", 1))
+    return F.when(places - zeros <= data_type.scale, text.try_cast(data_type))
 
 
 def _floating(text: Column, data_type: DataType) -> Column:
@@ -148,30 +150,20 @@ def decimal_text(unscaled: Column, scale: Column) -> Column:
 
     :param unscaled: bytes
     :param scale: digits behind the point; negative ones add zeros
-    :return: NULL beyond 38 digits
+    :return: a whole number and a power of ten (``-125E-2``); NULL beyond 38 digits
     """
     from pyspark.sql import functions as F
 
     digits = F.hex(unscaled)
     is_negative = digits.rlike("^[89A-F]")
-    padded = F.when(is_negative, F.lpad(digits, 32, "F")).otherwise(F.lpad(digits, 32, "0"))
-    base = F.lit(2**32).cast("decimal(38,0)")
-    found = F.lit(0).cast("decimal(38,0)")
-    for at in range(4):
-        part = F.conv(F.substring(padded, 1 + 8 * at, 8), 16, 10).cast("bigint")
-        part = F.when(is_negative, F.lit(2**32 - 1) - part).otherwise(part)
-        found = F.try_add(F.try_multiply(found, base), part.cast("decimal(38,0)")).cast("decimal(38,0)")
-    # A negative number is the complement, and one more.
-    found = F.when(is_negative, F.try_add(found, F.lit(1).cast("decimal(38,0)"))).otherwise(found)
-    whole = found.cast("string")
-    whole = F.when(scale < 0, F.concat(whole, F.repeat(F.lit("0"), -scale))).otherwise(whole)
-    places = F.greatest(scale, F.lit(0))
-    whole = F.lpad(whole, F.greatest(F.length(whole), places + 1), F.lit("0"))
-    text = F.concat(
-        F.when(is_negative, F.lit("-")).otherwise(F.lit("")),
-        F.substring(whole, F.lit(1), F.length(whole) - places),
-        F.when(places > 0, F.concat(F.lit("."), F.right(whole, places))).otherwise(F.lit("")),
-    )
+    # Of a negative number, the complement, which is one less than its size.
+    inverted = F.translate(F.lpad(digits, 32, "F"), "0123456789ABCDEF", "FEDCBA9876543210")
+    padded = F.when(is_negative, inverted).otherwise(F.lpad(digits, 32, "0"))
+    high, low = [F.conv(F.substring(padded, at, 16), 16, 10).cast("decimal(38,0)") for at in (1, 17)]
+    size = F.try_add(F.try_multiply(high, F.lit(str(2**64)).cast("decimal(38,0)")), low)
+    size = F.try_add(size, F.when(is_negative, 1).otherwise(0).cast("decimal(38,0)"))
+    sign = F.when(is_negative, F.lit("-")).otherwise(F.lit(""))
+    text = F.concat(sign, size.cast("string"), F.lit("E"), (-scale).cast("string"))
     return F.when(F.length(unscaled).between(1, 16), text)
 
 
@@ -418,10 +410,10 @@ def _leaf(text: Column, value: Value) -> Column:
     how, _, detail = value.coding.partition(":")
     wanted = value.data_type
     if how == "decimal":
-        return scalar(decimal_text(_bytes(text, "base64"), F.lit(int(detail))), wanted)
+        return _number(decimal_text(_bytes(text, "base64"), F.lit(int(detail))), int(detail), wanted)
     if how == "scaled":
         scale = text.getField("scale").try_cast("int")
-        return scalar(decimal_text(_bytes(text.getField("value"), "base64"), scale), wanted)
+        return _number(decimal_text(_bytes(text.getField("value"), "base64"), scale), 18, wanted)
     if how == "decimal_or_scaled":
         inside = T.StructType().add("scale", "string").add("value", "string")
         whole = F.from_json(text, inside, JSON_OPTIONS)
@@ -435,6 +427,16 @@ def _leaf(text: Column, value: Value) -> Column:
         number = _moment(text, how.removesuffix("_or_text"), detail, wanted)
         return F.when(text.rlike(r"^\s*-?\d+\s*$"), number).otherwise(scalar(text, wanted))
     return _moment(text, how, detail, wanted)
+
+
+def _number(text: Column, scale: int, wanted: DataType) -> Column:
+    from pyspark.sql import types as T
+
+    if isinstance(wanted, T.StringType):
+        return _decimal(text, T.DecimalType(38, min(max(scale, 0), 38))).cast(wanted)
+    if isinstance(wanted, T.IntegralType):
+        return converted(_decimal(text, T.DecimalType(38, 0)), T.DecimalType(38, 0), wanted)
+    return scalar(text, wanted)
 
 
 def _moment(text: Column, how: str, unit: str, wanted: DataType) -> Column:

@@ -1,0 +1,168 @@
+"""What adapters refuse before any Spark starts, and which adapter a name means."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from delta_cdc.errors import InvalidConfiguration
+from delta_cdc.ingest.adapters import BUNDLED, named
+
+PLAIN = {"sequence_by": "ts"}
+
+
+def check(adapter: str, options: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    return named(adapter).check(options, **{"keys": ("id",), "format": "json", **changes})
+
+
+@pytest.mark.parametrize(
+    ("adapter", "options", "told"),
+    [
+        ("plain", {"sequence_by": "ts", "operation_colum": "op"}, "did you mean 'operation_column'"),
+        ("plain", {}, "has no 'sequence_by'"),
+        ("plain", {"sequence_by": []}, "has no 'sequence_by'"),
+        ("plain", {"sequence_by": ["ts", ""]}, "sequence_by is a text, or a list"),
+        ("plain", {"sequence_by": 7}, "sequence_by of the adapter 'plain' is 7"),
+        ("plain", {**PLAIN, "operations": {"x": "delete"}}, "has no 'operation_column'"),
+        ("plain", {**PLAIN, "operation_column": "o", "operations": {"x": "delet"}}, "did you mean 'delete'"),
+        ("plain", {**PLAIN, "operation_column": "o", "operations": {"x": 1}}, "a mapping of texts to texts"),
+        ("plain", {**PLAIN, "operation_column": " "}, "operation_column is a text, and not empty"),
+        ("plain", {**PLAIN, "old_keys": {"ix": "old"}}, "did you mean 'id'"),
+        ("debezium", {"connector": "oracel"}, "give sequence_by"),
+        ("debezium", {"connector": "vitess"}, "What orders events of the connector 'vitess'".lower()),
+        ("debezium", {"unwrapped": True}, "has no 'connector'"),
+        ("debezium", {"unwrapped": "yes"}, "unwrapped is true or false"),
+        ("debezium", {"decimal_handling_mode": "precis"}, "did you mean 'precise'"),
+        ("debezium", {"time_units": {"a": "seconds"}}, "is one of days, ms, ns, us"),
+        ("dms", {"change_sequenze": "s"}, "did you mean 'change_sequence'"),
+        ("dms", {"change_sequence": "s", "timestamp_column": "s"}, "are both 's'"),
+        ("goldengate", {"model": "rows"}, "did you mean 'row'"),
+        ("goldengate", {"operations": {"X": "keychange"}}, "did you mean 'key_change'"),
+    ],
+)
+def test_refusals_name_the_option_and_what_is_near(adapter: str, options: dict[str, Any], told: str) -> None:
+    with pytest.raises(InvalidConfiguration) as refused:
+        check(adapter, options)
+    assert told.lower() in str(refused.value).lower()
+
+
+def test_what_goes_with_the_format_and_without_keys() -> None:
+    with pytest.raises(InvalidConfiguration, match="format to 'json'"):
+        check("debezium", {}, format="csv")
+    with pytest.raises(InvalidConfiguration, match="set model to 'row'"):
+        check("goldengate", {"model": "operation"}, format="csv")
+    assert check("goldengate", {}, format="csv")["model"] == "row"
+    assert check("goldengate", {})["model"] == "operation"
+    with pytest.raises(InvalidConfiguration, match="old_keys and insert_only"):
+        check("plain", {**PLAIN, "old_keys": {"id": "o"}}, insert_only=True)
+
+
+def test_what_is_not_given_has_its_default() -> None:
+    assert check("plain", {}, keys=(), insert_only=True) == {
+        "operation_column": None,
+        "operations": None,
+        "sequence_by": None,
+        "source_timestamp": None,
+        "except_column_list": (),
+        "columns_to_update": None,
+        "old_keys": None,
+    }
+    assert check("plain", PLAIN)["sequence_by"] == ("ts",)
+    assert check("dms", {})["operation_column"] == "Op"
+
+
+def test_checked_options_can_be_checked_again() -> None:
+    """The driver checks what the planner has checked, after a way through JSON."""
+    for name, options in (
+        ("plain", {**PLAIN, "old_keys": {"id": "old"}, "operation_column": "op"}),
+        ("debezium", {}),
+        ("dms", {}),
+        ("goldengate", {}),
+    ):
+        once = check(name, options)
+        assert check(name, once) == once
+
+
+@pytest.mark.parametrize(
+    ("adapter", "options", "needs"),
+    [
+        ("plain", {"sequence_by": ("ts", "_row")}, True),
+        ("plain", {"sequence_by": "a_row"}, False),
+        ("plain", {"sequence_by": "ts * 1000 + _ROW"}, True),
+        ("dms", {}, True),
+        ("dms", {"change_sequence": "seq"}, False),
+        ("debezium", {}, False),
+        ("goldengate", {}, False),
+    ],
+)
+def test_rows_are_numbered_only_where_they_order(adapter: str, options: dict[str, Any], needs: bool) -> None:
+    assert named(adapter).needs_rows(options) is needs
+
+
+def test_an_unknown_name_is_told_the_nearest() -> None:
+    with pytest.raises(InvalidConfiguration, match="did you mean 'debezium'"):
+        named("debesium")
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("no_such_package.adapter", "cannot be imported"),
+        ("no_such_package:adapter", "cannot be imported"),
+        ("delta_cdc.ingest.adapters.plain.evnts", "has no function 'evnts'"),
+        ("delta_cdc.ingest.shape", "has no function 'events'"),
+    ],
+)
+def test_a_dotted_name_that_is_nothing(name: str, told: str) -> None:
+    with pytest.raises(InvalidConfiguration, match=told):
+        named(name)
+
+
+@pytest.fixture
+def of_a_user(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_adapters").mkdir()
+    (tmp_path / "own_adapters" / "__init__.py").write_text("def one(records, context): return records\n")
+    (tmp_path / "own_adapters" / "whole.py").write_text(
+        "def events(records, context): return records\n"
+        "def check(options, *, keys, format, insert_only=False): return {**options, 'seen': keys}\n"
+        "def needs_rows(options): return True\n"
+    )
+    (tmp_path / "own_adapters" / "broken.py").write_text("import no_such_module_anywhere\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
+@pytest.mark.usefixtures("of_a_user")
+def test_an_adapter_of_the_user() -> None:
+    for name in ("own_adapters.one", "own_adapters:one"):
+        function = named(name)
+        assert function.events("records", None) == "records"  # type: ignore[arg-type]
+        assert function.check({"a": 1}, keys=("id",), format="json") == {"a": 1}
+        assert not function.needs_rows({})
+        assert function.needs_rows({"needs_rows": True})
+    module = named("own_adapters.whole")
+    assert module.check({}, keys=("id",), format="json") == {"seen": ("id",)}
+    assert module.needs_rows({})
+    with pytest.raises(InvalidConfiguration, match="no_such_module_anywhere"):
+        named("own_adapters.broken")
+
+
+def test_checking_needs_no_spark() -> None:
+    program = (
+        "import sys\nfrom delta_cdc.ingest.adapters import named, BUNDLED\n"
+        "for name in BUNDLED:\n"
+        "    options = {'sequence_by': 'a'} if name == 'plain' else {}\n"
+        "    named(name).check(options, keys=('id',), format='json')\n"
+        "print(sorted({'pyspark', 'pandas', 'pyarrow', 'obstore', 'deltalake'} & set(sys.modules)))\n"
+    )
+    made = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PYTHONPATH": ":".join(sys.path)},
+    )
+    assert made.stdout.strip() == "[]"
+    assert len(BUNDLED) == 4
