@@ -7,6 +7,7 @@ test needs to be skipped.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -143,7 +144,12 @@ class Broker:
     def _sasl(self) -> str:
         if not self._users:
             return ""
-        known = " ".join(f'user_{name}="{password}"' for name, password in self._users.items())
+        # Escaped twice: for the login module, and as the value of a property.
+        quoted = {
+            user: re.sub(r'(["\\])', r"\\\1", password).replace("\\", "\\\\")
+            for user, password in self._users.items()
+        }
+        known = " ".join(f'user_{name}="{password}"' for name, password in quoted.items())
         return (
             "sasl.enabled.mechanisms=PLAIN\n"
             "listener.name.sasl_plaintext.plain.sasl.jaas.config="
@@ -221,7 +227,7 @@ class Broker:
     def producer(self, **client: str | int) -> Iterator[Producer]:
         """Give a producer; at the end of the block all it was given has arrived."""
         own = {key.replace("_", "."): value for key, value in client.items()}
-        producer = Producer({"bootstrap.servers": self.servers, "linger.ms": 5, **own})
+        producer = Producer({"bootstrap.servers": self.servers, "linger.ms": 5, "log_level": 0, **own})
         yield producer
         left = producer.flush(30)
         if left:

@@ -1,0 +1,204 @@
+"""Records of topics: exactly the offsets that a batch was planned with, by Spark's batch reader.
+
+Credentials are not in a spec. They come by a file that only this user can read (client mode), by a conf from
+such a file (a cluster's driver), or from the caller's own hand (a plain session).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from delta_cdc.errors import (
+    DeltaCdcError,
+    EnvironmentNotReady,
+    InvalidConfiguration,
+    OffsetsExpired,
+    SourceNotFound,
+    StoreUnavailable,
+    TopicReplaced,
+)
+from delta_cdc.ingest import shape
+from delta_cdc.ingest.kafka_options import for_java
+from delta_cdc.ingest.topics import servers_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from delta_cdc.spec import IngestSpec, OffsetRange
+
+#: Environment variable of a driver on the worker: path of a JSON file with the options, for one user to read.
+OPTIONS_VARIABLE = "DELTA_CDC_KAFKA_OPTIONS"
+#: The same JSON as a conf, for a driver elsewhere; to be given by a properties file. Its name makes Spark
+#: hide the value wherever it shows confs.
+OPTIONS_CONF = "spark.delta_cdc.kafka.secretOptions"
+
+#: What a record's RAW and KEY begin with where the message's bytes are no text.
+BASE64 = "base64:"
+
+_RECORD_DDL = (
+    f"{shape.RAW} string, {shape.KEY} string, {shape.UNDECODED} string, {shape.PUBLISHED} timestamp, "
+    f"{shape.POSITION} {shape.POSITION_DDL}"
+)
+
+#: What Spark and Kafka's client say -> our name and remedy. First match wins.
+_KNOWN: tuple[tuple[tuple[str, ...], type[DeltaCdcError], str], ...] = (
+    (
+        ("Failed to find data source: kafka", "DATA_SOURCE_NOT_FOUND", "NoClassDefFoundError"),
+        EnvironmentNotReady,
+        "give the session the JARs that delta-cdc jars --kafka names (spark.jars, or the class path).",
+    ),
+    (
+        ("KAFKA_DATA_LOSS", "failOnDataLoss", "OffsetOutOfRange", "out of range"),
+        OffsetsExpired,
+        "raise the topic's retention; then ingest with on_expired='continue' once, from the earliest offset.",
+    ),
+    (
+        ("don't match what are assigned",),
+        TopicReplaced,
+        "the topic was made anew with fewer partitions; the next look at its offsets says what to do.",
+    ),
+    (
+        ("UnknownTopicOrPartition", "does not host this topic-partition"),
+        SourceNotFound,
+        "see whether the topic was deleted.",
+    ),
+    (
+        ("SaslAuthenticationException", "SslAuthenticationException", "AuthorizationException"),
+        InvalidConfiguration,
+        "correct kafka_options: the look at offsets was let in, Spark's reader was not.",
+    ),
+    (
+        ("org.apache.kafka.common.errors.TimeoutException", "No resolvable bootstrap urls"),
+        StoreUnavailable,
+        "see that Spark's driver and executors reach the brokers; a retry reads the same offsets.",
+    ),
+)
+
+
+def read(session: SparkSession, spec: IngestSpec, options: Mapping[str, str] | None = None) -> DataFrame:
+    """Return the records at the offsets of a batch (:mod:`delta_cdc.ingest.shape`).
+
+    The frame is lazy; :func:`named` gives a name to what Kafka says when it is computed. Offsets without a
+    record, of compacted topics or between transactions, are passed over. A value that is not UTF-8 is a
+    record that could not be decoded, in Base64.
+
+    :param options: see :mod:`delta_cdc.ingest.kafka_options`; None takes those handed to this driver
+    :raises InvalidConfiguration: options that cannot be understood
+    """
+    from pyspark.sql import functions as F
+
+    given = handed_over(session) if options is None else options
+    reading = {
+        **{f"kafka.{name}": value for name, value in for_java(given).items()},
+        "kafka.bootstrap.servers": servers_of(spec.source_uri, given),
+        # A hole would be passed over silently; here it is an error.
+        "failOnDataLoss": "true",
+    }
+    found: DataFrame | None = None
+    for ranges in _rounds(spec.offsets):
+        read = session.read.format("kafka").options(**reading, **_offsets(ranges)).load()
+        found = read if found is None else found.union(read)
+    if found is None:
+        return session.createDataFrame([], _RECORD_DDL)
+    value, key = F.col("value").cast("string"), F.col("key").cast("string")
+    broken = F.col("value").isNotNull() & ~F.is_valid_utf8(value)
+    return found.select(
+        F.when(broken, _base64("value")).otherwise(value).alias(shape.RAW),
+        F.when(F.is_valid_utf8(key), key).when(F.col("key").isNotNull(), _base64("key")).alias(shape.KEY),
+        F.when(broken, F.lit("not UTF-8")).alias(shape.UNDECODED),
+        # Producers of old leave it out, and -1 is what then stands there.
+        F.when(F.col("timestamp") >= F.timestamp_millis(F.lit(0)), F.col("timestamp")).alias(shape.PUBLISHED),
+        F.struct(
+            F.lit(None).cast("string").alias("file"),
+            F.lit(None).cast("bigint").alias("row"),
+            F.col("topic"),
+            F.col("partition"),
+            F.col("offset"),
+        ).alias(shape.POSITION),
+    )
+
+
+def handed_over(session: SparkSession) -> dict[str, str] | None:
+    """Return the options that this driver was started with; None where there are none.
+
+    :raises InvalidConfiguration: the file or conf holds something else
+    """
+    path = os.environ.get(OPTIONS_VARIABLE)
+    try:
+        text = Path(path).read_text(encoding="utf-8") if path else session.conf.get(OPTIONS_CONF, None)
+        options = json.loads(text) if text else None
+    except (OSError, ValueError) as error:
+        options = error
+    if options is None:
+        return None
+    if not isinstance(options, dict):
+        # What it holds instead may be a secret: not to be shown.
+        raise InvalidConfiguration(
+            f"{OPTIONS_VARIABLE if path else OPTIONS_CONF} holds no JSON object with options of Kafka.",
+            remedy="clear the task, so that it is written anew.",
+        )
+    return {str(name): str(value) for name, value in options.items()}
+
+
+def named(error: Exception, spec: IngestSpec) -> DeltaCdcError | None:
+    """Return what went wrong while records were read, by name; None where it was not Kafka.
+
+    :param error: what Spark raised
+    """
+    text = str(error)
+    if not spec.offsets or "afka" not in text:
+        return None
+    for marks, cls, remedy in _KNOWN:
+        if any(mark in text for mark in marks):
+            return cls(f"{spec.source_uri}: {_said(text, marks)}", remedy=remedy)
+    return None
+
+
+def _said(text: str, marks: Iterable[str]) -> str:
+    """Return the line that tells most, without the names of Java's classes before it."""
+    lines = [line.strip() for line in text.splitlines()]
+    telling = [line for line in lines if line.startswith("Reason: ")]
+    telling += [line for line in lines if any(mark in line for mark in marks)]
+    line = (telling or lines)[0].removeprefix("Reason: ")
+    return re.sub(r"^[:\s]*(?:java\.[\w.]+Exception: )?", "", line)[:500]
+
+
+def _rounds(offsets: Iterable[OffsetRange]) -> list[list[OffsetRange]]:
+    """Split ranges so that none but one of each partition is in each part: Spark reads one per partition."""
+    rounds: list[list[OffsetRange]] = []
+    taken: dict[tuple[str, int], int] = {}
+    for one in offsets:
+        if one.starting_offset >= one.ending_offset:
+            continue
+        number = taken[one.topic, one.partition] = taken.get((one.topic, one.partition), -1) + 1
+        if number == len(rounds):
+            rounds.append([])
+        rounds[number].append(one)
+    return rounds
+
+
+def _offsets(ranges: list[OffsetRange]) -> dict[str, str]:
+    partitions: dict[str, list[int]] = {}
+    starting: dict[str, dict[str, int]] = {}
+    ending: dict[str, dict[str, int]] = {}
+    for one in ranges:
+        partitions.setdefault(one.topic, []).append(one.partition)
+        starting.setdefault(one.topic, {})[str(one.partition)] = one.starting_offset
+        ending.setdefault(one.topic, {})[str(one.partition)] = one.ending_offset
+    return {
+        "assign": json.dumps(partitions),
+        "startingOffsets": json.dumps(starting),
+        "endingOffsets": json.dumps(ending),
+    }
+
+
+def _base64(column: str):  # type: ignore[no-untyped-def]
+    from pyspark.sql import functions as F
+
+    return F.concat(F.lit(BASE64), F.base64(F.col(column)))
