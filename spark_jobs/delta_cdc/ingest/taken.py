@@ -35,27 +35,22 @@ _COLUMNS = (
     "ending_offset",
     "status",
 )
-#: Files that are read at once from an object store.
-_CONCURRENT = 32
+#: Files that are read at once: from an object store, and here, where more would only wait for each other.
+_CONCURRENT, _LOCAL = 32, 4
 #: What the one row of a batch without files and offsets says of itself, and which kind of batch it is.
 _WITHOUT = {"replayed": "replay", "resealed": "reseal"}
 
 
-@dataclass(frozen=True)
-class Identity:
-    """What tells one delivery of a file from another (``modified`` in epoch milliseconds)."""
+#: What tells one delivery of a file from another: size, time in epoch milliseconds, and etag ("" for none). A
+#: plain tuple, because there are many.
+Identity = tuple[int, int, str]
 
-    size: int
-    modified: int
-    etag: str = ""
 
-    def same(self, other: Identity) -> bool:
-        """Tell whether both are one delivery: by size, and by etag, or the time where a store has none."""
-        if self.size != other.size:
-            return False
-        if self.etag and other.etag:
-            return self.etag == other.etag
-        return self.modified == other.modified
+def same(one: Identity, other: Identity) -> bool:
+    """Tell whether both are one delivery: by size, and by etag, or by time where a store has no etags."""
+    if one[2] and other[2]:
+        return one[0] == other[0] and one[2] == other[2]
+    return one[:2] == other[:2]
 
 
 @dataclass(frozen=True)
@@ -119,22 +114,24 @@ class Taken:
         """
         import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-        if self._own is None:
+        if self.rows is None:
             return Counted()
-        seal = self._own["seal"]
+        seal = self.rows["seal"]
         counts = pc.and_(pc.greater_equal(seal, first), pc.less_equal(seal, last))
+        counts = pc.and_(counts, pc.equal(self.rows["pipeline"], self.pipeline))
         for begin, end in void:
             within = pc.and_(pc.greater_equal(seal, begin), pc.less_equal(seal, end))
             counts = pc.and_(counts, pc.invert(within))
-        return _counted(self._own.filter(counts).sort_by("seal"))
+        return _counted(self.rows.filter(counts).sort_by("seal"))
 
     def batch(self, number: int) -> Batch:
         """Return what one batch of the pipeline recorded."""
         import pyarrow.compute as pc
 
-        if self._own is None:
+        if self.rows is None:
             return Batch()
-        rows = self._own.filter(pc.equal(self._own["seal"], number)).to_pylist()
+        own = pc.and_(pc.equal(self.rows["pipeline"], self.pipeline), pc.equal(self.rows["seal"], number))
+        rows = self.rows.filter(own).to_pylist()
         if not rows:
             return Batch()
         return Batch(
@@ -164,12 +161,6 @@ class Taken:
     def has_others(self) -> bool:
         """Return whether other pipelines recorded anything."""
         return self._others is not None and self._others.num_rows > 0
-
-    @cached_property
-    def _own(self) -> Any:
-        import pyarrow.compute as pc
-
-        return None if self.rows is None else self.rows.filter(pc.equal(self.rows["pipeline"], self.pipeline))
 
     @cached_property
     def _others(self) -> Any:
@@ -217,7 +208,8 @@ def _read(uri: str, names: list[str], storage_options: dict[str, str] | None) ->
         except (FileNotFoundError, pa.ArrowException) as error:
             return f"{name}: {(str(error).splitlines() or [type(error).__name__])[0]}"
 
-    with storage.named(), ThreadPoolExecutor(max_workers=_CONCURRENT) as pool:
+    workers = _CONCURRENT if local_path(uri) is None else _LOCAL
+    with storage.named(), ThreadPoolExecutor(max_workers=workers) as pool:
         found = [one(name) for name in names] if len(names) < 2 else list(pool.map(one, names))
     tables = [part for part in found if not isinstance(part, str)]
     damaged = "; ".join([part for part in found if isinstance(part, str)][:1])
@@ -248,23 +240,22 @@ def _counted(rows: Any) -> Counted:
     named = pc.and_(pc.is_valid(rows["file"]), pc.invert(pc.is_in(rows["status"], pa.array(list(_WITHOUT)))))
     files = rows.filter(named)
     ranges = rows.filter(pc.is_valid(rows["topic"]))
-    columns = [files[name].to_pylist() for name in ("file", "size", "modified", "etag")]
+    uris = files["file"].to_pylist()
+    numbers = [pc.fill_null(files[name], 0).to_pylist() for name in ("size", "modified")]
+    etags = pc.fill_null(files["etag"], "").to_pylist()
     positions: dict[tuple[str, int], int] = {}
     for row in ranges.to_pylist():
         key = row["topic"], row["partition"]
         positions[key] = max(positions.get(key, 0), row["ending_offset"])
     return Counted(
         rows=rows.num_rows,
-        files={
-            uri: Identity(size or 0, modified or 0, etag or "")
-            for uri, size, modified, etag in zip(*columns, strict=True)
-        },
+        files=dict(zip(uris, zip(*numbers, etags, strict=True), strict=True)),
         positions=positions,
     )
 
 
 def _identity(row: dict[str, Any]) -> Identity:
-    return Identity(row["size"] or 0, row["modified"] or 0, row["etag"] or "")
+    return row["size"] or 0, row["modified"] or 0, row["etag"] or ""
 
 
 def _range(row: dict[str, Any]) -> TakenRange:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from delta_cdc.ingest.footers import footers
 from delta_cdc.ingest.listing import find_file, list_files
-from delta_cdc.ingest.taken import INGESTED, QUARANTINE, Identity, beside, taken
+from delta_cdc.ingest.taken import INGESTED, QUARANTINE, beside, same, taken
 from delta_cdc.log.store import canonical_uri, spark_uri
 from delta_cdc.log.table import run_sync
 from delta_cdc.plan import partitions
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from delta_cdc.ingest.listing import Listed
+    from delta_cdc.ingest.taken import Identity
     from delta_cdc.reconcile import Proof
 
 __all__ = ["IngestPlan", "IngestRequest", "plan_ingest", "plan_ingest_async"]
@@ -292,7 +293,7 @@ def _new(look: _Look, listed: Iterable[Listed]) -> tuple[list[Listed], int]:
         taken_as = known.get(file.uri)
         if (
             taken_as is not None
-            and taken_as.same(Identity(file.size, file.modified, file.etag))
+            and same(taken_as, (file.size, file.modified, file.etag))
             and not standing.is_vanished(file.uri)
         ):
             continue
@@ -377,9 +378,7 @@ async def _recorded(
         [
             SourceFile(
                 uri,
-                identity.size,
-                identity.modified,
-                identity.etag,
+                *identity,
                 again=look.again(uri),
                 missing=uri in found and found[uri] is None,
             )
