@@ -111,6 +111,7 @@ def _parser() -> argparse.ArgumentParser:
     jars = commands.add_parser(
         "jars", help="print the Delta JARs that Spark needs; resolves them once through Spark's own Ivy"
     )
+    jars.add_argument("--kafka", action="store_true", help="the JARs of Spark's connector to Kafka as well")
     jars.set_defaults(run=_jars)
     return parser
 
@@ -555,9 +556,9 @@ def _named(place: str) -> Iterator[None]:
 
 
 def _jars(arguments: argparse.Namespace) -> int:
-    from delta_cdc.jars import delta_jars
+    from delta_cdc.jars import delta_jars, kafka_jars
 
-    for jar in delta_jars():
+    for jar in (*delta_jars(), *(kafka_jars() if arguments.kafka else ())):
         print(jar)
     return 0
 
