@@ -8,7 +8,7 @@ ends with a line that was cut in half.
 
 `ingest` takes what is new into the change log `customer_events`, every line once, and brings the history
 up to it in the same Spark application (SCD type 2). The halves of lines are in
-`customer_events__quarantine`, each with its file, its line and the reason. With no new file, nothing is
+`customer_events__quarantine`, each with its file and the reason. With no new file, nothing is
 started.
 """
 
