@@ -27,6 +27,11 @@ if TYPE_CHECKING:
     from delta_cdc.spec import SourceFile
 
 _PARSED, _CORRUPT, _HEADER = f"{PLAN_PREFIX}parsed", f"{PLAN_PREFIX}corrupt", f"{PLAN_PREFIX}header"
+_PATTERNS = {
+    "dateFormat": "DateType",
+    "timestampFormat": "TimestampType",
+    "timestampNTZFormat": "TimestampNTZType",
+}
 #: Of the files, not of the values in a line.
 _OF_FILES = ("header", "multiline", "encoding", "charset", "linesep")
 
@@ -36,11 +41,13 @@ class _Columns:
     """The columns of some files, in order.
 
     :param header: the header line as it stands in them; "" where they have none
+    :param patterns: names of Spark's types for which the user gave a pattern
     """
 
     header: str
     names: tuple[str, ...]
     types: Mapping[str, DataType]
+    patterns: frozenset[str] = frozenset()
 
     @property
     def flaw(self) -> str:
@@ -53,11 +60,14 @@ class _Columns:
         return ""
 
     def type_of(self, name: str) -> DataType:
+        """Return the type that a column is parsed as: text, but for times of a pattern of the user's own.
+
+        The adapter makes values of texts, and strictly: the parser would round and cut.
+        """
         from pyspark.sql import types as T
 
         found = self.types.get(name.lower(), T.StringType())
-        nested = (T.StructType, T.ArrayType, T.MapType, T.VariantType, T.BinaryType)
-        return T.StringType() if isinstance(found, nested) else found
+        return found if type(found).__name__ in self.patterns else T.StringType()
 
     def ddl(self, *, as_text: bool = False) -> str:
         kinds = ["string" if as_text else self.type_of(name).simpleString() for name in self.names]
@@ -90,7 +100,7 @@ def read(
             for header, group in groups.items()
         ]
         return _united(parts) if parts else _none(session, types)
-    columns = _Columns("", _declared(types), known)
+    columns = _Columns("", _declared(types), known, _patterns(options))
     return _part((_lines(session, columns, files, options, needs_rows), columns), options).rows
 
 
@@ -103,7 +113,7 @@ def again(records: DataFrame, options: Mapping[str, str], types: Sequence[Struct
 
     known = _known(types)
     if not text.is_true(options, "header"):
-        return _part((records, _Columns("", _declared(types), known)), options).rows
+        return _part((records, _Columns("", _declared(types), known, _patterns(options))), options).rows
     split = F.split(RAW, "\n", 2)
     cut = records.select(
         F.get(split, F.lit(0)).alias(_HEADER),
@@ -113,9 +123,13 @@ def again(records: DataFrame, options: Mapping[str, str], types: Sequence[Struct
     )
     parts = []
     for row in cut.select(_HEADER).distinct().collect():
-        columns = _Columns(row[_HEADER], _names(row[_HEADER], options), known)
+        columns = _Columns(row[_HEADER], _names(row[_HEADER], options), known, _patterns(options))
         parts.append(_part((cut.where(F.col(_HEADER) == row[_HEADER]), columns), options))
     return _united(parts) if parts else _none(records.sparkSession, types)
+
+
+def _patterns(options: Mapping[str, str]) -> frozenset[str]:
+    return frozenset(kind for name, kind in _PATTERNS.items() if text.option(options, name) is not None)
 
 
 def _known(types: Sequence[StructType | None]) -> dict[str, DataType]:
@@ -174,7 +188,7 @@ def _records(
     known: Mapping[str, DataType],
     needs_rows: bool,
 ) -> tuple[DataFrame, _Columns]:
-    columns = _Columns(header, _names(header, options), known)
+    columns = _Columns(header, _names(header, options), known, _patterns(options))
     return _lines(session, columns, files, options, needs_rows), columns
 
 

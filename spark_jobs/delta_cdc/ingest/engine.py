@@ -84,7 +84,8 @@ def run(spark: SparkSession, spec: IngestSpec, kafka_options: Mapping[str, str] 
     log.info("ingesting %s", told(spec))
     planned_on = spec.step.planned_on
     seen: Seen | None = None
-    with nullcontext() if planned_on is None else looking(session, spec.log_uri) as now:
+    look = nullcontext() if planned_on is None else looking(session, spec.log_uri)
+    with look as now, ingested.expected(session, spec):
         found = _found(session, spec, kafka_options)
         if isinstance(found, JobResult):
             return found
@@ -133,6 +134,10 @@ def _found(session: SparkSession, spec: IngestSpec, secrets: Mapping[str, str] |
         try:
             return _read(session, spec, secrets)
         except Exception as error:
+            if spec.options.source_kind == "kafka":
+                from delta_cdc.ingest import kafka
+
+                raise kafka.named(error, spec) or error from error
             text = unquote(str(error))
             if _names_gone(spec, text):
                 return JobResult("stale", message=f"it has gone since planning: {_cause(text)}")
@@ -339,7 +344,8 @@ def _seal(spec: IngestSpec, counts: dict[str, int]) -> Seal:
         applied_from=step.applied_from,
         watermark=step.at,
         source_commit_hash=step.source_commit_hash,
-        configuration=step.configuration,
+        # By it the next plan sees whether the record of what was taken is whole.
+        configuration={**step.configuration, "rows": len(ingested.rows(spec))},
         step=SealStep(
             kind=cast("StepKind", step.kind),
             starting_version=step.starting_version,

@@ -7,13 +7,18 @@ drivers with batches of one number, one records its own, and the other plans aga
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.apply.commit import Outcome, attempt
 from delta_cdc.ingest.records import unreadable
+from delta_cdc.sql import table
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyspark.sql import DataFrame, SparkSession
 
     from delta_cdc.spec import IngestSpec
@@ -34,7 +39,8 @@ COLUMNS = {
     "status": "string",
     "recorded_at": "timestamp",
 }
-TAKEN, MISSING, UNREADABLE, REPLAYED = "taken", "missing", "unreadable", "replayed"
+TAKEN, MISSING, UNREADABLE = "taken", "missing", "unreadable"
+REPLAYED, RESEALED = "replayed", "resealed"
 #: What a replay takes.
 QUARANTINE = "quarantine"
 #: Only a table that is made here gets them; compaction keeps it readable for the planner, file by file.
@@ -44,6 +50,19 @@ _PROPERTIES = {
     "delta.enableChangeDataFeed": "false",
     "delta.autoOptimize.autoCompact": "true",
 }
+
+
+@contextmanager
+def expected(session: SparkSession, spec: IngestSpec) -> Iterator[None]:
+    """Let Delta read the table's log while something else is done: its commit needs it."""
+    if spec.recorded or spec.step.planned_on is None:
+        yield
+        return
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(lambda: session.sql(f"DESCRIBE DETAIL {table(spec.ingested_uri)}").collect())
+        yield
+        # It may not be there, and whoever writes to it finds out the rest.
+        reading.exception()
 
 
 def write(session: SparkSession, spec: IngestSpec, seal: Seal) -> Outcome:
@@ -56,9 +75,11 @@ def write(session: SparkSession, spec: IngestSpec, seal: Seal) -> Outcome:
 
 
 def rows(spec: IngestSpec) -> list[dict[str, Any]]:
-    """Return what a batch takes, one row per file or range of offsets."""
+    """Return what a batch takes, one row per file or range of offsets; and one where it takes neither."""
     if spec.step.kind == "replay":
         return [{"file": QUARANTINE, "status": REPLAYED}]
+    if spec.step.kind == "reseal":
+        return [{"file": "", "status": RESEALED}]
     bad = {file.uri for file, _ in unreadable(spec)}
     found: list[dict[str, Any]] = []
     for file in spec.files:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 #: are, or hide those that cannot be read.
 _CSV = (
     "sep delimiter encoding charset quote escape comment header lineSep multiLine locale timeZone "
-    "ignoreLeadingWhiteSpace ignoreTrailingWhiteSpace nullValue emptyValue nanValue positiveInf negativeInf "
+    "ignoreLeadingWhiteSpace ignoreTrailingWhiteSpace nullValue emptyValue "
     "dateFormat timestampFormat timestampNTZFormat charToEscapeQuoteEscaping unescapedQuoteHandling "
     "maxColumns maxCharsPerColumn"
 )
