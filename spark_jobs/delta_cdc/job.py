@@ -19,7 +19,6 @@ from delta_cdc.errors import (
     JobFailed,
     KeyNotUnique,
     NotADeltaTable,
-    OffsetsExpired,
     SchemaChangeInRange,
     TableNotFound,
     TargetSchemaClash,
@@ -79,11 +78,6 @@ _KNOWN: tuple[tuple[tuple[str, ...], type[DeltaCdcError], str], ...] = (
         ("DELTA_TABLE_NOT_FOUND", "DELTA_PATH_DOES_NOT_EXIST", "PATH_NOT_FOUND"),
         TableNotFound,
         "check the path of the table.",
-    ),
-    (
-        ("KAFKA_DATA_LOSS", "OffsetOutOfRangeException", "offset out of range"),
-        OffsetsExpired,
-        "raise retention.ms of the topic, and go on behind the gap with on_expired='continue'.",
     ),
     (("DELTA_TABLE_ONLY_OPERATION", "DELTA_MISSING_DELTA_TABLE"), NotADeltaTable, "name a Delta table."),
     (
@@ -190,9 +184,15 @@ def _dispatch(spark: SparkSession, spec: Job, secrets: Secrets) -> JobResult:
 def _ingested(spark: SparkSession, spec: IngestSpec, secrets: Secrets) -> JobResult:
     """Ingest, and apply from the log what it holds then: also where another driver has ingested."""
     from delta_cdc.ingest import engine as ingest
-    from delta_cdc.ingest import then
+    from delta_cdc.ingest import kafka, then
 
-    result = ingest.run(spark, spec, secrets.kafka_options)
+    try:
+        result = ingest.run(spark, spec, secrets.kafka_options)
+    except Exception as error:
+        known = kafka.named(error, spec)
+        if known is None:
+            raise
+        raise known from error
     if spec.then is None or result.status not in ("committed", "skipped"):
         return result
     return replace(result, then=then.run(spark, spec.then, secrets.storage_options))

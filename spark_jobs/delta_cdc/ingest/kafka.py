@@ -56,7 +56,7 @@ _KNOWN: tuple[tuple[tuple[str, ...], type[DeltaCdcError], str], ...] = (
     (
         ("KAFKA_DATA_LOSS", "failOnDataLoss", "OffsetOutOfRange", "out of range"),
         OffsetsExpired,
-        "raise the topic's retention; then ingest with on_expired='continue' once, from the earliest offset.",
+        "raise retention.ms of the topic, and go on behind the gap with on_expired='continue'.",
     ),
     (
         ("don't match what are assigned",),
