@@ -262,10 +262,19 @@ def _walk(root: str, after: str | None) -> Iterator[os.DirEntry[str]]:
             if entry.is_dir():
                 inside = f"{entry.path}/"
                 # All names in a folder that ends before the last one taken do, too.
-                if after is None or after.startswith(inside) or inside > after:
+                reaches = after is None or after.startswith(inside) or inside > after
+                if reaches and not _leads_back(entry):
                     folders.append(entry.path)
             elif entry.is_file() and (after is None or entry.path > after):
                 yield entry
+
+
+def _leads_back(folder: os.DirEntry[str]) -> bool:
+    """Tell whether a folder is a link to one that it lies in."""
+    if not folder.is_symlink():
+        return False
+    home = os.path.realpath(os.path.dirname(folder.path))  # noqa: PTH120
+    return f"{home}/".startswith(f"{os.path.realpath(folder.path)}/")
 
 
 def _one(path: Path) -> Listed | None:

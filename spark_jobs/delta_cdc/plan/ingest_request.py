@@ -10,6 +10,7 @@ from delta_cdc.errors import InvalidConfiguration
 from delta_cdc.ingest.listing import check_glob, read_source
 from delta_cdc.ingest.records import check_format_options
 from delta_cdc.ingest.taken import INGESTED, QUARANTINE, beside
+from delta_cdc.ingest.topics import is_topics, parse
 from delta_cdc.log.store import canonical_uri, spark_uri
 from delta_cdc.plan.request import epoch_ms, refuse_same
 from delta_cdc.properties import feed_on
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
     Rules = Iterator[tuple[bool, str, str]]
 
-_KAFKA = "kafka://"
 _SIZES = ("max_files", "max_bytes", "max_offsets")
 _FILES_ONLY = ("max_files", "max_bytes", "glob")
 
@@ -68,7 +68,7 @@ class IngestRequest:
     @property
     def is_kafka(self) -> bool:
         """Return whether the source is a topic."""
-        return self.source.strip().lower().startswith(_KAFKA)
+        return is_topics(self.source.strip())
 
     @property
     def source_uri(self) -> str:
@@ -106,7 +106,9 @@ class IngestRequest:
         for refused, what, remedy in (*_sources(self), *_options(self.options)):
             if refused:
                 raise checks.invalid(what, remedy)
-        if not self.is_kafka:
+        if self.is_kafka:
+            parse(self.source_uri)
+        else:
             check_glob(self.glob)
             self._refuse_overlap()
         check_format_options(self.options.format, self.options.format_options)

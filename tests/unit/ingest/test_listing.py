@@ -1,0 +1,169 @@
+"""What a source of files is, locally and in an object store."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from delta_cdc.errors import InvalidConfiguration, SourceNotFound
+from delta_cdc.ingest.listing import Listed, check_glob, find_file, list_files, read_source
+from tests.support.http_store import HttpStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+NAMES = (
+    "a.json",
+    "2024/01/b c.json",
+    "2024/01/%41.json",
+    "2024/02/[x].json",
+    "2024/02/{y}.json",
+    "2024/02/#z+&.json",
+    "2024/02/s.csv",
+    "2024/ü/é.json",
+    "2024/k=1/z.json",
+)
+HIDDEN = ("_tmp/x.json", "2024/_x/y.json", "2024/.h.json", "2024/c.json._COPYING_", "2024/01/.crc/a.json")
+
+
+def fill(root: Path) -> None:
+    for name in (*NAMES, *HIDDEN):
+        file = root / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"{name}\n")
+
+
+def names(found: list[Listed], home: str) -> list[str]:
+    assert all(file.uri.startswith(f"{home}/") for file in found)
+    return [file.uri[len(home) + 1 :] for file in found]
+
+
+def listed(source: str, *given: Any, **named: Any) -> list[Listed]:
+    return asyncio.run(list_files(source, *given, **named))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[HttpStore]:
+    with HttpStore(tmp_path / "root") as made:
+        yield made
+
+
+@pytest.fixture(params=["local", "store"])
+def place(request: pytest.FixtureRequest, store: HttpStore) -> tuple[str, str, dict[str, str] | None]:
+    """Where the files lie: as the user names it, as Spark does, and with which options."""
+    fill(store.root / "in")
+    if request.param == "local":
+        return f"{store.root}/in", f"{store.root}/in", None
+    return "s3://lake/in", "s3a://lake/in", store.options()
+
+
+PATTERNS = {
+    "": NAMES,
+    "/": NAMES,
+    "/2024": tuple(name for name in NAMES if name.startswith("2024/")),
+    "/a.json": ("a.json",),
+    "/*.json": ("a.json",),
+    "/*": NAMES,
+    "/2024/0[12]": tuple(name for name in NAMES if name.startswith("2024/0")),
+    "/2024/0[^1]": tuple(name for name in NAMES if name.startswith("2024/02")),
+    "/2024/**/*.csv": ("2024/02/s.csv",),
+    "/{2024,2025}/0?/*": tuple(name for name in NAMES if name.startswith("2024/0")),
+    "/2024/*/\\[x\\].json": ("2024/02/[x].json",),
+    "/2024/*/\\{*": ("2024/02/{y}.json",),
+    "/_*": ("_tmp/x.json",),
+    "/2024/?": ("2024/ü/é.json",),
+    "/2025/?": (),
+}
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_a_source_means(place: tuple[str, str, dict[str, str] | None], pattern: str) -> None:
+    source, home, options = place
+    assert names(listed(source + pattern, options), home) == sorted(PATTERNS[pattern])
+
+
+def test_names_alone(place: tuple[str, str, dict[str, str] | None]) -> None:
+    source, home, options = place
+    assert names(listed(source, options, "*.{csv,txt}"), home) == ["2024/02/s.csv"]
+    assert names(listed(source, options, "?.json"), home) == ["2024/k=1/z.json", "2024/ü/é.json", "a.json"]
+
+
+def test_only_names_after_the_last_one(place: tuple[str, str, dict[str, str] | None]) -> None:
+    source, home, options = place
+    for last in NAMES:
+        found = names(listed(source, options, after=f"{home}/{last}"), home)
+        assert found == [name for name in sorted(NAMES) if name > last]
+
+
+def test_a_store_lists_only_what_is_after(store: HttpStore) -> None:
+    fill(store.root / "in")
+    store.forget()
+    listed("s3://lake/in", store.options(), after="s3a://lake/in/2024/ü/é.json")
+    (request,) = store.requests
+    assert request.query["start-after"] == "in/2024/ü/é.json"
+
+
+def test_what_is_told_of_a_file(store: HttpStore) -> None:
+    fill(store.root / "in")
+    (local,) = listed(f"{store.root}/in/a.json")
+    stat = (store.root / "in/a.json").stat()
+    assert local == Listed(f"{store.root}/in/a.json", stat.st_size, stat.st_mtime_ns // 1_000_000, "")
+    (stored,) = listed("s3a://lake/in/a.json", store.options())
+    assert (stored.uri, stored.size) == ("s3a://lake/in/a.json", stat.st_size)
+    assert stored.modified == stat.st_mtime_ns // 1_000_000_000 * 1000
+    assert stored.etag
+    assert asyncio.run(find_file("s3a://lake/in/a.json", store.options())) == stored
+    assert asyncio.run(find_file("s3a://lake/in/b.json", store.options())) is None
+    assert asyncio.run(find_file(local.uri)) == local
+    assert asyncio.run(find_file(f"{store.root}/in/b.json")) is None
+
+
+def test_a_folder_that_is_there_is_meant_by_its_name(tmp_path: Path) -> None:
+    for folder in ("in[1]", "in1"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "a.json").touch()
+    assert names(listed(f"{tmp_path}/in[1]"), str(tmp_path)) == ["in[1]/a.json"]
+    assert names(listed(f"{tmp_path}/in[12]"), str(tmp_path)) == ["in1/a.json"]
+
+
+def test_nothing_there(tmp_path: Path, store: HttpStore) -> None:
+    """A folder without files is nothing to do; an object store has no folders that could be missing."""
+    (tmp_path / "empty").mkdir()
+    assert listed(f"{tmp_path}/empty") == []
+    store.root.mkdir()
+    assert listed("s3://lake/none", store.options()) == []
+    for source in (f"{tmp_path}/none", f"{tmp_path}/none/*.json"):
+        with pytest.raises(SourceNotFound, match=r"nothing at .*/none to ingest from"):
+            listed(source)
+
+
+def test_links(tmp_path: Path) -> None:
+    """A linked folder is a folder; one that leads back up is not gone into again."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/a.json").touch()
+    (tmp_path / "in/linked").symlink_to(tmp_path / "other")
+    (tmp_path / "in/up").symlink_to(tmp_path / "in")
+    (tmp_path / "in/gone.json").symlink_to(tmp_path / "nowhere")
+    assert names(listed(f"{tmp_path}/in"), str(tmp_path)) == ["in/linked/a.json"]
+
+
+def test_marks_of_folders_in_a_store(store: HttpStore) -> None:
+    (store.root / "in/2024").mkdir(parents=True)
+    (store.root / "in/2024/empty.json").touch()
+    assert names(listed("s3://lake/in", store.options()), "s3a://lake/in") == ["2024/empty.json"]
+
+
+@pytest.mark.parametrize("source", ["/data/[a/x", "/data/{a,b/x", "/data/[z-a]", "s3://*/x"])
+def test_no_pattern(source: str) -> None:
+    with pytest.raises(InvalidConfiguration):
+        read_source(source)
+
+
+@pytest.mark.parametrize("glob", ["", " ", "a/b", "[a", "{a"])
+def test_no_glob(glob: str) -> None:
+    with pytest.raises(InvalidConfiguration, match=r"glob|pattern"):
+        check_glob(glob)

@@ -1,0 +1,161 @@
+"""The record of what was taken, read without Spark."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import deltalake
+import pytest
+
+from delta_cdc.errors import NotADeltaTable
+from delta_cdc.ingest.taken import Batch, Counted, Taken, TakenRange, beside, same, taken
+from delta_cdc.watermark import app_id
+from tests.support.http_store import HttpStore
+from tests.support.ingest_model import SCHEMA, table_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ROWS = [
+    {"pipeline": "p", "seal": 10, "file": "/in/a", "size": 1, "modified": 100, "etag": "", "status": "taken"},
+    {
+        "pipeline": "p",
+        "seal": 10,
+        "file": "/in/b",
+        "size": 2,
+        "modified": 100,
+        "etag": "e",
+        "status": "taken",
+    },
+    {"pipeline": "p", "seal": 11, "file": "/in/a", "size": 5, "modified": 200, "status": "taken"},
+    {"pipeline": "p", "seal": 12, "file": "", "status": "resealed"},
+    {"pipeline": "p", "seal": 13, "file": "quarantine", "status": "replayed"},
+    {"pipeline": "q", "seal": 11, "file": "/in/c", "size": 7, "modified": 100, "status": "taken"},
+    {
+        "pipeline": "p",
+        "seal": 14,
+        "topic": "t",
+        "partition": 0,
+        "starting_offset": 5,
+        "ending_offset": 9,
+        "status": "taken",
+    },
+    {
+        "pipeline": "q",
+        "seal": 14,
+        "topic": "t",
+        "partition": 1,
+        "starting_offset": 0,
+        "ending_offset": 2,
+        "status": "taken",
+    },
+]
+
+
+def made(path: Path, seals: tuple[int, ...] = (10, 11, 12, 13, 14)) -> None:
+    """Write the rows, those of a seal in a commit."""
+    for seal in seals:
+        rows = [row for row in ROWS if row["seal"] == seal]
+        deltalake.write_deltalake(
+            path,
+            table_of(rows),
+            mode="append",
+            commit_properties=deltalake.CommitProperties(
+                app_transactions=[deltalake.Transaction(app_id("p"), seal)]
+            ),
+        )
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> Taken:
+    made(tmp_path / "log__ingested")
+    return asyncio.run(taken(str(tmp_path / "log"), "p"))
+
+
+def test_which_batches_count(record: Taken) -> None:
+    assert (record.number, record.damaged) == (14, "")
+    every = record.counted(10, 14, [])
+    assert every.files == {"/in/a": (5, 200, ""), "/in/b": (2, 100, "e")}
+    assert every.positions == {("t", 0): 9}
+    assert (every.rows, every.last_file) == (6, "/in/b")
+    assert record.counted(10, 14, [[11, 11], [14, 20]]) == Counted(
+        4, {"/in/a": (1, 100, ""), "/in/b": (2, 100, "e")}, {}
+    )
+    assert record.counted(11, 13, []).files == {"/in/a": (5, 200, "")}
+    assert record.counted(15, 20, []) == Counted()
+
+
+def test_what_a_batch_took(record: Taken) -> None:
+    assert record.batch(10) == Batch("ingest", (("/in/a", (1, 100, "")), ("/in/b", (2, 100, "e"))))
+    assert record.batch(12) == Batch("reseal", (("", (0, 0, "")),))
+    assert record.batch(13).kind == "replay"
+    assert record.batch(14) == Batch("ingest", (), (TakenRange("t", 0, 5, 9),))
+    assert record.batch(15) == Batch()
+
+
+def test_what_others_took(record: Taken) -> None:
+    assert record.has_others
+    assert record.others_files == {"/in/c"}
+    assert record.others_ranges == (TakenRange("t", 1, 0, 2),)
+
+
+def test_no_record(tmp_path: Path) -> None:
+    nothing = asyncio.run(taken(str(tmp_path / "log"), "p"))
+    assert nothing == Taken("p")
+    assert nothing.counted(0, 10, []) == Counted()
+    assert nothing.batch(1) == Batch()
+    assert not nothing.has_others
+    assert nothing.others_files == frozenset()
+    assert nothing.others_ranges == ()
+
+
+def test_something_else_in_its_place(tmp_path: Path) -> None:
+    (tmp_path / "log__ingested").mkdir()
+    (tmp_path / "log__ingested/x.txt").touch()
+    with pytest.raises(NotADeltaTable):
+        asyncio.run(taken(str(tmp_path / "log"), "p"))
+
+
+def test_a_file_of_it_is_gone_or_damaged(tmp_path: Path) -> None:
+    made(tmp_path / "log__ingested")
+    first, second, *_ = sorted((tmp_path / "log__ingested").glob("*.parquet"))
+    first.unlink()
+    second.write_bytes(b"PAR1 no more")
+    found = asyncio.run(taken(str(tmp_path / "log"), "p"))
+    assert found.damaged
+    assert found.number == 14
+
+
+def test_compacted_and_in_an_object_store(tmp_path: Path) -> None:
+    with HttpStore(tmp_path) as store:
+        made(tmp_path / "a b/log__ingested")
+        before = asyncio.run(taken("s3://lake/a b/log", "p", store.options())).counted(0, 99, [])
+        table = deltalake.DeltaTable(tmp_path / "a b/log__ingested")
+        table.optimize.compact()
+        table.create_checkpoint()
+        after = asyncio.run(taken("s3://lake/a b/log", "p", store.options()))
+    assert after.counted(0, 99, []) == before
+    assert after.number == 14
+    assert before.rows == 6
+
+
+def test_the_place_beside_a_log() -> None:
+    assert beside("/lake/log/", "__ingested") == "/lake/log__ingested"
+    assert beside("s3://lake/log", "__ingested") == "s3a://lake/log__ingested"
+
+
+def test_one_delivery_and_another() -> None:
+    assert same((1, 5, ""), (1, 5, ""))
+    assert same((1, 5, "e"), (1, 6, "e"))
+    assert same((1, 5, "e"), (1, 5, ""))
+    assert not same((1, 5, ""), (1, 6, "e"))
+    assert not same((1, 5, ""), (2, 5, ""))
+    assert not same((1, 5, "e"), (1, 5, "f"))
+    assert not same((1, 5, "e"), (2, 5, "e"))
+
+
+def test_the_schema_is_that_of_the_job() -> None:
+    from delta_cdc.ingest.ingested import COLUMNS
+
+    assert list(COLUMNS) == SCHEMA.names
