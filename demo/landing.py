@@ -49,15 +49,23 @@ class Landing:
     :param folder: where files land
     :param tables: the tables that are wanted, without their schema, which is ``public``
     :param slot: name of the slot
+    :param most_events: a file ends with the transaction that brings so many events; None is all of a look
     """
 
     def __init__(
-        self, server: Postgres, folder: Path, *, tables: tuple[str, ...], slot: str = "landing"
+        self,
+        server: Postgres,
+        folder: Path,
+        *,
+        tables: tuple[str, ...],
+        slot: str = "landing",
+        most_events: int | None = None,
     ) -> None:
         self._server = server
         self._folder = folder
         self._tables = tables
         self._slot = slot
+        self._most_events = most_events
         self._keys: dict[str, tuple[str, ...]] = {}
         #: Events that have landed, by table.
         self.landed: Counter[str] = Counter()
@@ -81,20 +89,37 @@ class Landing:
         found = list(transactions(rows))
         if not found:
             return 0
-        batches: dict[str, list[Event]] = {}
-        for transaction in found:
-            for table, event in self._events(transaction):
-                batches.setdefault(table, []).append(event)
-        for table, events in batches.items():
-            self._land(table, found[0], events)
+        # All of them are told before the first one lands: what cannot be told stops the whole look.
+        batches = list(self._batches(found))
+        landed = Counter[str]()
+        for first, events_of in batches:
+            for table, events in events_of.items():
+                self._land(table, first, events)
+                landed[table] += len(events)
         last = f"{found[-1].lsn >> 32:X}/{found[-1].lsn & 0xFFFFFFFF:X}"
         self._server.value(
             f"SELECT end_lsn FROM pg_replication_slot_advance('{self._slot}', '{last}')",
         )
-        self.landed.update({table: len(events) for table, events in batches.items()})
-        return sum(map(len, batches.values()))
+        self.landed.update(landed)
+        return landed.total()
 
     # -- events ---------------------------------------------------------------------------------
+    def _batches(self, found: list[Transaction]) -> Iterator[tuple[Transaction, dict[str, list[Event]]]]:
+        """Yield what lands together: the first transaction of it, and the events by table.
+
+        Where a batch ends depends on the transactions alone, and so do the names and beginnings of files.
+        """
+        first, count = found[0], 0
+        events: dict[str, list[Event]] = {}
+        for transaction in found:
+            if self._most_events is not None and count >= self._most_events:
+                yield first, events
+                first, count, events = transaction, 0, {}
+            for table, event in self._events(transaction):
+                events.setdefault(table, []).append(event)
+                count += 1
+        yield first, events
+
     def _events(self, transaction: Transaction) -> Iterator[tuple[str, Event]]:
         """Tell a transaction as events of the tables that are wanted."""
         index = 0

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from demo.postgres import Postgres
 
-#: Rows of pgbench's accounts at scale 1.
-ACCOUNTS_PER_SCALE = 100_000
+#: Accounts that pgbench's own script knows, at scale 1.
+ACCOUNTS_AT_FIRST = 100_000
 
 
 @dataclass(frozen=True)
@@ -76,17 +76,17 @@ _CREATE = (
 )
 
 _ACCOUNTS = r"""
-\set aid random(1, 100000 * :scale)
+\set aid random(1, :accounts)
 \set delta random(-5000, 5000)
 \set what random(1, 100)
 \if :what <= 60
 UPDATE pgbench_accounts SET abalance = abalance + :delta WHERE aid = :aid;
-\elif :what <= 70
+\elif :what <= 72
 UPDATE pgbench_accounts SET filler = CASE WHEN :delta % 3 = 0 THEN NULL
     ELSE concat('it''s "', :delta, E'"\nand \\ more') END WHERE aid = :aid;
-\elif :what <= 80
+\elif :what <= 77
 DELETE FROM pgbench_accounts WHERE aid = :aid;
-\elif :what <= 90
+\elif :what <= 93
 INSERT INTO pgbench_accounts VALUES (:aid, 1, :delta, NULL) ON CONFLICT (aid) DO UPDATE SET abalance = 0;
 \elif :what <= 95
 UPDATE pgbench_accounts SET aid = nextval('new_keys') WHERE aid = :aid;
@@ -122,14 +122,35 @@ DELETE FROM documents WHERE id = :id;
 """
 
 
-def create(server: Postgres, *, scale: int = 1) -> None:
-    """Create the tables and fill pgbench's; a slot that is open already sees all of it."""
+def create(server: Postgres) -> None:
+    """Create the tables, pgbench's and ours, without rows."""
+    server.run("pgbench", "--initialize", "--quiet", "--init-steps", "dtp")
     server.execute(*_CREATE)
-    server.run("pgbench", "--initialize", "--quiet", "--scale", str(scale))
 
 
-def script(folder: Path, table: Table) -> str:
-    """Write the script that changes a table; return its path."""
-    file = folder / f"{table.name}.sql"
-    file.write_text({ACCOUNTS.name: _ACCOUNTS, DOCUMENTS.name: _DOCUMENTS}[table.name])
-    return str(file)
+def fill(server: Postgres, *, accounts: int = ACCOUNTS_AT_FIRST) -> None:
+    """Fill pgbench's tables as it does, in one transaction: a slot that is open sees all of it."""
+    server.execute(
+        "BEGIN; TRUNCATE pgbench_accounts, pgbench_branches, pgbench_history, pgbench_tellers; "
+        "INSERT INTO pgbench_branches VALUES (1, 0, NULL); "
+        "INSERT INTO pgbench_tellers SELECT id, 1, 0, NULL FROM generate_series(1, 10) AS id; "
+        f"INSERT INTO pgbench_accounts SELECT id, 1, 0, '' FROM generate_series(1, {accounts}) AS id; "
+        "COMMIT"
+    )
+
+
+def scripts(folder: Path, *tables: Table, accounts: int = ACCOUNTS_AT_FIRST) -> list[str]:
+    """Write the scripts that change tables; return pgbench's options that run them.
+
+    :param accounts: keys from 1 to this one are tried
+    """
+    options = ["--define", f"accounts={accounts}"]
+    for table in tables:
+        file = folder / f"{table.name}.sql"
+        file.write_text(_SCRIPTS[table.name])
+        options += ["--file", f"{file}@{_WEIGHTS[table.name]}"]
+    return options
+
+
+_SCRIPTS = {ACCOUNTS.name: _ACCOUNTS, DOCUMENTS.name: _DOCUMENTS}
+_WEIGHTS = {ACCOUNTS.name: 4, DOCUMENTS.name: 2}

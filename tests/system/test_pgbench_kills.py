@@ -34,12 +34,13 @@ if TYPE_CHECKING:
 SIGKILLED = -9
 SEED = int(os.environ.get("DELTA_CDC_KILL_SEED", "20261121"))
 KILLS = int(os.environ.get("DELTA_CDC_KILLS", "24"))
-#: Changes that pgbench makes after it has filled its table, at least.
+#: Changes that pgbench makes after its table was filled, at least: most transactions make one.
 EVENTS = int(os.environ.get("DELTA_CDC_KILL_EVENTS", "100000"))
-#: Transactions per second: some twenty seconds, in which a file lands every tenth of one.
+ACCOUNTS = 20_000
+#: Transactions per second: some twenty seconds, in which files land all the time.
 RATE = 5_000
-#: A batch is of so many files at most.
-MOST_FILES = 2
+#: Events of a file, files of a batch: at most.
+MOST_EVENTS, MOST_FILES = 1_500, 2
 #: Points that a batch passes more than once: in the ingest, and in both applies.
 _POINTS = [point for point in phases.POINTS if point not in ("exported", "quarantined")]
 
@@ -48,20 +49,21 @@ _POINTS = [point for point in phases.POINTS if point not in ("exported", "quaran
 def recorded(tmp_path: Path) -> Iterator[Postgres]:
     """A stream of changes that has landed in files, and the PostgreSQL that it came from."""
     with server() as running:
-        landing = Landing(running, tmp_path / "landed", tables=(TABLE.name,))
+        landing = Landing(running, tmp_path / "landed", tables=(TABLE.name,), most_events=MOST_EVENTS)
         landing.open()
         workload.create(running)
+        workload.fill(running, accounts=ACCOUNTS)
         landing.drain()
         clients = 4
         with Draining(landing, pause=0.05) as draining:
             running.run(
                 "pgbench",
                 *("--no-vacuum", "--client", str(clients), "--jobs", "2", "--random-seed", str(SEED)),
-                *("--transactions", str(EVENTS // clients), "--rate", str(RATE)),
-                *("--file", workload.script(tmp_path, TABLE)),
+                *("--transactions", str(EVENTS * 6 // 5 // clients), "--rate", str(RATE)),
+                *workload.scripts(tmp_path, TABLE, accounts=ACCOUNTS),
             )
             draining.finish()
-        assert landing.landed[TABLE.name] > EVENTS
+        assert landing.landed[TABLE.name] - ACCOUNTS > EVENTS
         # Enough that the last batch is left when the last process dies.
         assert len(_landed(tmp_path)) > KILLS * MOST_FILES
         yield running

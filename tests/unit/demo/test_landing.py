@@ -142,6 +142,15 @@ def test_dying_anywhere_loses_nothing_and_doubles_nothing(
     assert [event["id"] for event in _events(tmp_path, "b")] == ["1"]
 
 
+def test_a_file_ends_with_a_transaction(running: Postgres, open_landing: Landing, tmp_path: Path) -> None:
+    for number in range(4):
+        running.execute(f"INSERT INTO b VALUES ({2 * number}, 'x'), ({2 * number + 1}, 'x')")
+    small = Landing(running, tmp_path / "landed", tables=("b",), slot="tested", most_events=3)
+    assert small.drain() == 8
+    assert [len(path.read_text().splitlines()) for path in _files(tmp_path)] == [4, 4]
+    assert [event["id"] for event in _events(tmp_path, "b")] == [str(number) for number in range(8)]
+
+
 def test_draining_goes_on_until_the_end(running: Postgres, open_landing: Landing, tmp_path: Path) -> None:
     with Draining(open_landing, pause=0.01) as draining:
         for number in range(20):

@@ -81,11 +81,12 @@ def test_postgresql_agrees_with_its_own_changes(tmp_path: Path) -> None:
         landing = Landing(running, tmp_path / "landed", tables=tuple(table.name for table in TABLES))
         landing.open()
         workload.create(running)
+        workload.fill(running, accounts=2_000)
         running.execute(
             r"INSERT INTO documents VALUES (-1, '\N', '', NULL, NULL, '{}', now()), "
             r"(-2, 'NULL', E'a\r\nb\u2028', 1, true, '{NULL}', '2020-01-01')"
         )
-        scripts = [part for table in TABLES for part in ("-f", workload.script(tmp_path, table))]
+        scripts = workload.scripts(tmp_path, *TABLES, accounts=2_000)
         running.run("pgbench", "-n", "-c", "4", "-t", "500", "-b", "tpcb-like", *scripts)
         while landing.drain():
             continue
