@@ -385,7 +385,7 @@ def events(
         F.col(RAW).alias(shape.RAW),
         F.col(POSITION).alias(shape.POSITION),
         op.alias(shape.OP),
-        sequence.alias(shape.SEQUENCE),
+        F.when(op != shape.IGNORE, sequence).alias(shape.SEQUENCE),
         F.when(op == shape.UPSERT, names).alias(shape.COLUMNS),
         (source_timestamp if source_timestamp is not None else F.lit(None))
         .cast("timestamp")

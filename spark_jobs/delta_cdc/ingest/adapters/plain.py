@@ -117,6 +117,8 @@ def events(records: DataFrame, context: Context) -> DataFrame:
     op = F.when(is_blank, shape.IGNORE).otherwise(op)
     frame = frame.withColumn(parsing.UNREAD, F.when(~is_blank, F.col(parsing.UNREAD)))
     frame, op, sequence = _with_old_keys(frame, options, op, sequence_of(frame, options, context))
+    if options["sequence_by"] is not None:
+        error = F.coalesce(error, F.when(sequence.isNull(), lacking(options)))
     timestamp = None
     if options["source_timestamp"] is not None:
         (timestamp,) = resolved(frame, "source_timestamp", (options["source_timestamp"],))
@@ -152,12 +154,12 @@ def _text_type() -> DataType:
 
 
 # -- operation ----------------------------------------------------------------------------------
-def _operation(frame: DataFrame, options: dict[str, Any]) -> tuple[Column, Column | None]:
+def _operation(frame: DataFrame, options: dict[str, Any]) -> tuple[Column, Column]:
     from pyspark.sql import functions as F
 
     name = options["operation_column"]
     if name is None:
-        return F.lit(shape.UPSERT), None
+        return F.lit(shape.UPSERT), F.lit(None).cast("string")
     return operation(F.col(quote(name)).cast("string"), OPERATIONS, options["operations"] or {})
 
 
@@ -197,20 +199,32 @@ def resolved(frame: DataFrame, option: str, texts: Sequence[str]) -> list[Column
 def sequence_of(frame: DataFrame, options: dict[str, Any], context: Context) -> Column:
     """Return the sequence of ``sequence_by``: one value, or parts of a fixed width as one text.
 
+    A column of texts whose type nobody declared is in order only as numbers: "1000" is above "999".
+
     :raises InvalidExpression: a part of several has no text of a fixed width
     """
     from pyspark.sql import functions as F
+    from pyspark.sql import types as T
 
     texts = options["sequence_by"]
     if texts is None:
         return F.lit(None).cast(context.sequence_type or "bigint")
     parts = resolved(frame, "sequence_by", texts)
     types = [field.dataType for field in frame.select(*parts).schema.fields]
+    declared = {name.lower() for name in context.declared.names} if context.declared else set()
+    numbered = [
+        isinstance(data_type, T.StringType) and bool(_NAME.match(text)) and text.lower() not in declared
+        for text, data_type in zip(texts, types, strict=True)
+    ]
+    parts = [
+        values.numbers(column) if as_number else column
+        for column, as_number in zip(parts, numbered, strict=True)
+    ]
     if len(parts) == 1 and not options.get("old_keys"):
         return in_type(parts[0], types[0], context)
     made = []
-    for text, column, data_type in zip(texts, parts, types, strict=True):
-        found = values.part(column, data_type)
+    for text, column, data_type, as_number in zip(texts, parts, types, numbered, strict=True):
+        found = column if as_number else values.part(column, data_type)
         if found is None:
             raise InvalidExpression(
                 f"sequence_by has the part {text!r} of type {data_type.simpleString()}, which has no text of "
@@ -220,6 +234,11 @@ def sequence_of(frame: DataFrame, options: dict[str, Any], context: Context) -> 
             )
         made.append(found)
     return parsing.joined(made)
+
+
+def lacking(options: dict[str, Any]) -> str:
+    """Return what is said of a record without a sequence."""
+    return f"no value for sequence_by, or a text that is no number ({', '.join(options['sequence_by'])})"
 
 
 def in_type(sequence: Column, data_type: DataType, context: Context) -> Column:
@@ -279,5 +298,5 @@ def _listed(frame: DataFrame, options: dict[str, Any]) -> Column | None:
     # A JSON array is still a text here.
     listed = F.from_json(column, T.ArrayType(T.StringType()), values.JSON_OPTIONS)
     is_json = F.ltrim(column).startswith("[")
-    split = F.transform(F.split(column, ","), F.trim)
+    split = F.transform(F.split(column, ","), lambda name: F.trim(name))
     return F.when(is_json, listed).when(F.length(F.trim(column)) > 0, split)

@@ -96,7 +96,8 @@ def _decimal(text: Column, data_type: DataType) -> Column:
     places = F.length(F.regexp_extract(mantissa, r"\.(\d*)$", 1)) - exponent
     # Zeros at the end say nothing, on whichever side of the point they stand.
     zeros = F.length(F.regexp_extract(F.translate(mantissa, ".", ""), "(0*)$", 1))
-    return F.when(places - zeros <= data_type.scale, text.try_cast(data_type))
+    fits = (places - zeros <= data_type.scale) | ~mantissa.rlike("[1-9]")
+    return F.when(fits, text.try_cast(data_type))
 
 
 def _floating(text: Column, data_type: DataType) -> Column:
@@ -104,7 +105,7 @@ def _floating(text: Column, data_type: DataType) -> Column:
     from pyspark.sql import functions as F
 
     digits = F.translate(F.regexp_extract(text, _MANTISSA, 1), ".", "")
-    significant = F.length(F.rtrim(F.lit("0"), F.ltrim(F.lit("0"), digits)))
+    significant = F.length(F.rtrim(F.ltrim(digits, F.lit("0")), F.lit("0")))
     value = text.try_cast(data_type)
     is_infinite = F.abs(value) == F.lit(float("inf")).cast(data_type)
     # Java reads a trailing d or f as a type of its own.
@@ -242,6 +243,17 @@ def digits(text: Column, width: int) -> Column:
     trimmed = F.regexp_replace(F.trim(text), r"^0+(?=\d)", "")
     fits = trimmed.rlike(r"^\d+$") & (F.length(trimmed) <= width)
     return F.when(fits, F.lpad(trimmed, width, "0"))
+
+
+def numbers(text: Column) -> Column:
+    """Return whole numbers with ``/`` or ``:`` between them as one text that sorts by them.
+
+    :return: NULL where the text is anything else, or a number has more than 38 digits
+    """
+    from pyspark.sql import functions as F
+
+    padded = F.transform(F.split(F.trim(text), "[/:]"), lambda number: digits(number, 38))
+    return F.when(~F.exists(padded, lambda number: number.isNull()), F.array_join(padded, "/"))
 
 
 def part(value: Column, data_type: DataType) -> Column | None:
