@@ -253,7 +253,9 @@ class DeltaIngestChangesOperator(DeltaApplyChangesOperator):
             self.forget_job(context)
         if not many and outcomes[0].error is not None:
             raise outcomes[0].error
-        told = [self._told(outcome) for outcome in outcomes]
+        for outcome in outcomes:
+            self._warn(outcome)
+        told = [_told(outcome) for outcome in outcomes]
         answer = _summaries(outcomes, told) if many else told[0]
         context["ti"].xcom_push(key="watermark", value=answer)
         for given, outcome, published in zip(tables, outcomes, told, strict=True):
@@ -428,13 +430,23 @@ class DeltaIngestChangesOperator(DeltaApplyChangesOperator):
         return {**shown, "dry_run": {**would["dry_run"], **shown["dry_run"]}}
 
     # -- publishing -----------------------------------------------------------------------------
-    @staticmethod
-    def _told(outcome: PieceResult) -> dict[str, Any]:
-        """Return the dict that is published of one table."""
-        ingested = outcome.ingested.to_dict() if outcome.ingested is not None else {}
-        if outcome.applied is None:
-            return ingested
-        return {**outcome.applied.to_dict(), "ingested": ingested}
+    def _warn(self, outcome: PieceResult) -> None:
+        """Say what waits in quarantine, and how it gets out."""
+        found = []
+        if outcome.ingested is not None:
+            found.append((outcome.ingested.counts, outcome.ingested.log_table, "records that are no events"))
+        if outcome.applied is not None and outcome.applied.target_table is not None:
+            found.append((outcome.applied.counts, outcome.applied.target_table, "events that do not apply"))
+        for counts, table, what in found:
+            if counts.get("quarantined"):
+                self.log.warning(
+                    "%d %s are in %s__quarantine, each with its reason. Once mended: delta-cdc replay %s=%s",
+                    counts["quarantined"],
+                    what,
+                    table,
+                    outcome.pipeline,
+                    table,
+                )
 
     def _announce(
         self, context: Context, given: SimpleNamespace, outcome: PieceResult, published: dict[str, Any]
@@ -449,6 +461,12 @@ class DeltaIngestChangesOperator(DeltaApplyChangesOperator):
         if outcome.applied is not None:
             source = SimpleNamespace(**{**vars(given), "source": given.log})
             self.announce(context, source, outcome.applied.to_dict(), outcome.applied.mirror)
+
+
+def _told(outcome: PieceResult) -> dict[str, Any]:
+    """Return the dict that is published of one table."""
+    ingested = outcome.ingested.to_dict() if outcome.ingested is not None else {}
+    return ingested if outcome.applied is None else {**outcome.applied.to_dict(), "ingested": ingested}
 
 
 def _forget(piece: Piece, outcome: PieceResult, pins: Pins) -> None:

@@ -292,6 +292,8 @@ def _plan_ingest(arguments: argparse.Namespace) -> int:
     from delta_cdc.plan import IngestRequest, plan_ingest
 
     _refuse(arguments, _OF_AN_APPLY, "with --ingest")
+    if arguments.mode != "incremental":
+        raise InvalidConfiguration("--mode given with --ingest.", remedy="leave it out.")
     seal = _newest_seal(arguments.target, arguments.pipeline)
     told = ingest_options_of(seal) if seal is not None else None
     kafka = arguments.source.strip().lower().startswith("kafka://")

@@ -430,6 +430,19 @@ def test_only_what_was_written_is_announced(
     assert world.events() == events
 
 
+def test_what_waits_in_quarantine_is_said(monkeypatch: pytest.MonkeyPatch, records: Any) -> None:
+    task = operator(target=TARGET)
+    monkeypatch.setattr(type(task), "log", records)
+    World(monkeypatch, one(applied=applied(counts={"inserted": 1, "quarantined": 2}))).run(task)
+    log, target = (line for line in records.at("warning") if "__quarantine" in line)
+    assert log.startswith(f"1 records that are no events are in {LOG}__quarantine")
+    assert log.endswith(f"delta-cdc replay orders={LOG}")
+    assert target.startswith(f"2 events that do not apply are in {TARGET}__quarantine")
+    records.lines.clear()
+    World(monkeypatch, one(ingested=ingested(counts={"events": 3}), applied=applied())).run(task)
+    assert not [line for line in records.at("warning") if "__quarantine" in line]
+
+
 def test_one_table_raises_its_own_error(monkeypatch: pytest.MonkeyPatch) -> None:
     bad = InvalidRecord("2 records are no events.", remedy="mend them.")
     world = World(monkeypatch, one(ingested=None, error=bad))
