@@ -194,7 +194,7 @@ def _options(o: IngestOptions) -> Rules:
 def _adapted(options: IngestOptions) -> dict[str, Any]:
     from delta_cdc.ingest import adapters
 
-    if options.adapter not in adapters.BUNDLED:
+    if "." in options.adapter or ":" in options.adapter:
         return options.adapter_options
 
     checked = adapters.named(options.adapter).check(

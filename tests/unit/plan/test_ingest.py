@@ -1,0 +1,536 @@
+"""What an ingest decides before Spark starts."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from delta_cdc import checks
+from delta_cdc.errors import (
+    InvalidConfiguration,
+    NotADeltaTable,
+    SourceNotFound,
+    TargetReplaced,
+    TargetWithoutProof,
+)
+from delta_cdc.log.table import DeltaLog
+from delta_cdc.plan import Memory, plan_ingest
+from delta_cdc.reconcile import reconcile
+from delta_cdc.spec import IngestOptions, IngestSpec
+from delta_cdc.watermark import PlannedOn
+from tests.support.ingest_model import OPTIONS, Boom, World
+from tests.support.logs import EPOCH, LogTable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from delta_cdc.plan import IngestPlan
+
+DAY = 86_400_000
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def files(plan: IngestPlan) -> list[str]:
+    """Return the names of a batch's files."""
+    assert plan.spec is not None
+    return [file.uri.rpartition("/landing/")[2] for file in plan.spec.files]
+
+
+def spec_of(plan: IngestPlan) -> IngestSpec:
+    assert plan.spec is not None
+    return plan.spec
+
+
+def dies(world: World, at: str, **changes: Any) -> None:
+    with pytest.raises(Boom):
+        world.unpublished(lambda spec: world.engine(spec, at), **changes)
+
+
+# -- the first batch ----------------------------------------------------------------------------
+def test_the_first_batch(world: World) -> None:
+    first = world.deliver("2024/b.json", ["1", "2"])
+    world.deliver("2024/a.json", ["3"])
+    world.deliver("_hidden.json", ["4"])
+    plan = world.plan(now_ms=EPOCH + 7)
+    spec = spec_of(plan)
+    assert files(plan) == ["2024/b.json", "2024/a.json"], "the oldest first"
+    assert (spec.files[0].size, spec.files[0].modified) == (4, EPOCH + 1000)
+    assert not spec.files[0].again
+    assert (spec.step.kind, spec.step.seal_number) == ("ingest", EPOCH + 7)
+    assert (spec.step.starting_version, spec.step.ending_version) == (EPOCH + 7, EPOCH + 7)
+    assert spec.step.applied_from == EPOCH + 7
+    assert spec.step.planned_on is None
+    assert spec.step.configuration == {"before": 0, "void": [], "ingest": checks.described_ingest(OPTIONS)}
+    assert (spec.source_uri, spec.log_uri) == (str(world.source), str(world.root / "log"))
+    assert spec.ingested_uri == f"{spec.log_uri}__ingested"
+    assert spec.quarantine_uri == f"{spec.log_uri}__quarantine"
+    assert not spec.recorded
+    assert (plan.left, plan.looked) == ({}, 2)
+    assert first.name in str(plan)
+    assert "does not exist yet" in str(plan)
+
+
+def test_the_number_of_a_try_before_is_taken_again(world: World) -> None:
+    world.deliver("a.json", ["1"])
+    pinned = Memory(number=lambda key: EPOCH, now_ms=EPOCH + 1000)
+    assert spec_of(plan_ingest(world.request(), pinned)).step.seal_number == EPOCH
+
+
+def test_then_what_is_new(world: World) -> None:
+    world.deliver("a.json", ["1"])
+    first = world.ingest()
+    assert world.plan().spec is None
+    assert "nothing" in str(world.plan())
+    world.deliver("b.json", ["2"])
+    plan = world.plan()
+    assert files(plan) == ["b.json"]
+    step = spec_of(plan).step
+    assert first.seal is not None
+    assert (step.seal_number, step.applied_from) == (first.seal + 1, first.seal)
+    assert step.planned_on == PlannedOn("log-1", 0)
+    assert step.configuration["before"] == 1
+    assert plan.looked == 2
+
+
+def test_an_empty_log_that_somebody_made(world: World) -> None:
+    """Every planner comes to the same number, so that two first batches compete for it."""
+    world.log.create()
+    world.deliver("a.json", ["1"])
+    assert spec_of(world.plan(now_ms=EPOCH + 99)).step.seal_number == world.log.created
+    world.drain()
+    assert world.events == world.delivered
+
+
+# -- bounds -------------------------------------------------------------------------------------
+def test_bounds(world: World) -> None:
+    for name, count in (("c", 1), ("b", 2), ("a", 3)):
+        world.deliver(f"{name}.json", ["x"] * count)
+    some = world.plan(max_files=2)
+    assert (files(some), some.left) == (["c.json", "b.json"], {"files": 1, "bytes": 6})
+    assert files(world.plan(max_bytes=6)) == ["c.json", "b.json"]
+    assert files(world.plan(max_bytes=5)) == ["c.json"]
+    assert files(world.plan(max_bytes=1)) == ["c.json"], "at least one"
+    assert files(world.plan(max_files=9, max_bytes=99)) == ["c.json", "b.json", "a.json"]
+    assert files(world.plan(glob="[ab].json")) == ["b.json", "a.json"]
+
+
+def test_files_of_the_same_time_come_by_name(world: World) -> None:
+    for name in ("b", "c", "a"):
+        world.deliver(f"{name}.json", ["x"], at=EPOCH)
+    assert files(world.plan()) == ["a.json", "b.json", "c.json"]
+
+
+def test_older_files_are_left_out_and_counted(world: World) -> None:
+    for number in range(3):
+        world.deliver(f"{number}.json", ["x"], at=EPOCH + number * DAY)
+    plan = world.plan(starting_timestamp="2027-01-16T08:00:00+00:00")
+    assert files(plan) == ["1.json", "2.json"]
+    assert "1 file of" in plan.notes[0]
+    assert "left out" in plan.notes[0]
+    world.ingest(starting_timestamp="2027-01-16T08:00:00+00:00")
+    again = world.plan(starting_timestamp="2027-01-16T08:00:00+00:00")
+    assert again.spec is None
+    assert "left out" in again.notes[0]
+    assert files(world.plan()) == ["0.json"]
+
+
+def test_names_that_only_grow(world: World) -> None:
+    for name, at in (("1.json", 3), ("2.json", 2), ("3.json", 1)):
+        world.deliver(name, ["x"], at=EPOCH + at)
+    ordered = {"lexical_order": True}
+    assert files(world.plan(max_files=2, **ordered)) == ["1.json", "2.json"], "by name, not by time"
+    world.ingest(max_files=2, **ordered)
+    world.deliver("0.json", ["late"])
+    world.deliver("2.json", ["again"])
+    plan = world.plan(**ordered)
+    assert (files(plan), plan.looked) == (["3.json"], 1)
+    assert sorted(files(world.plan())) == ["0.json", "2.json", "3.json"]
+
+
+# -- delivered again ----------------------------------------------------------------------------
+def test_a_file_that_grew(world: World) -> None:
+    world.deliver("a.json", ["1"])
+    world.deliver("b.json", ["1"])
+    world.ingest()
+    world.deliver("a.json", ["1", "1", "2"])
+    plan = world.plan()
+    assert files(plan) == ["a.json"]
+    assert spec_of(plan).files[0].again
+    assert "only what is new in them is added" in plan.notes[-1]
+    assert world.ingest().counts["events"] == 2
+    assert world.events == world.delivered
+    assert world.plan().spec is None
+
+
+def test_the_same_file_once_more(world: World) -> None:
+    world.deliver("a.json", ["1"])
+    world.ingest()
+    world.deliver("a.json", ["1"])
+    assert world.ingest().counts["events"] == 0
+    assert world.plan().spec is None
+    assert world.events == world.delivered
+
+
+# -- a try that died ----------------------------------------------------------------------------
+def test_a_batch_that_was_recorded_comes_first(world: World) -> None:
+    world.deliver("a.json", ["1"])
+    world.ingest()
+    world.deliver("a.json", ["1", "2"])
+    world.deliver("b.json", ["3"])
+    dies(world, "recorded")
+    world.deliver("c.json", ["4"])
+    plan = world.plan(max_files=1)
+    spec = spec_of(plan)
+    assert files(plan) == ["a.json", "b.json"], "all of it, whatever the bounds are now"
+    assert [file.again for file in spec.files] == [True, False]
+    assert spec.recorded
+    assert spec.step.seal_number == world.record_txns["p"]
+    assert plan.left == {"files": 1, "bytes": 2}
+    assert "its events are not in" in plan.notes[0]
+    world.drain()
+    assert world.events == world.delivered
+
+
+def test_the_first_batch_was_recorded_and_there_is_no_log(world: World) -> None:
+    world.deliver("a.json", ["1"])
+    dies(world, "recorded")
+    number = world.record_txns["p"]
+    step = spec_of(world.plan(now_ms=EPOCH + DAY)).step
+    assert (step.seal_number, step.applied_from) == (number, number)
+    assert world.ingest().seal == number
+    assert world.events == world.delivered
+
+
+def test_a_recorded_file_that_has_gone_and_comes_back(world: World) -> None:
+    world.deliver("a.json", ["1"])
+    gone = world.deliver("b.json", ["2"])
+    dies(world, "recorded")
+    hidden = gone.rename(world.root / "hidden")
+    plan = world.plan()
+    assert [file.missing for file in spec_of(plan).files] == [False, True]
+    assert "1 recorded file gone since" in plan.notes[1]
+    assert world.ingest().counts["events"] == 1
+    assert world.plan().spec is None
+    hidden.rename(gone)
+    assert files(world.plan()) == ["b.json"], "its record says taken, but nothing of it ever was"
+    world.ingest()
+    assert world.plan().spec is None
+    assert world.events == world.delivered
+
+
+def test_a_recorded_file_outside_of_what_is_named_now(world: World) -> None:
+    world.deliver("a.json", ["1"])
+    dies(world, "recorded")
+    other = world.root / "other"
+    other.mkdir()
+    plan = world.plan(source=str(other))
+    assert (files(plan), spec_of(plan).files[0].missing) == (["a.json"], False)
+
+
+def test_a_reseal_and_a_replay_that_were_recorded(world: World) -> None:
+    world.deliver("a.json", ["1"])
+    world.ingest()
+    for kind, now in (("reseal", world.clock + 20 * DAY), ("replay", world.clock)):
+        spec = spec_of(world.plan(now_ms=world.clock + 20 * DAY))
+        with pytest.raises(Boom):
+            world.engine(replace(spec, step=replace(spec.step, kind=kind)), "recorded")
+        plan = world.plan(now_ms=now)
+        assert (spec_of(plan).step.kind, spec_of(plan).recorded) == (kind, True)
+        world.engine(spec_of(plan))
+    assert world.plan().spec is None
+
+
+# -- RESTORE, loss ------------------------------------------------------------------------------
+def test_a_restored_log_takes_its_batches_again(world: World) -> None:
+    for name in "abcd":
+        world.deliver(f"{name}.json", [name])
+        world.ingest()
+    first = world.log_txns["p"] - 3
+    world.log.restore(1)
+    plan = world.plan()
+    assert files(plan) == ["c.json", "d.json"]
+    assert not any(file.again for file in spec_of(plan).files)
+    assert spec_of(plan).step.configuration["void"] == [[first + 2, first + 3]]
+    assert spec_of(plan).step.seal_number == first + 4
+    assert any("was restored" in note for note in plan.notes)
+    world.drain()
+    assert world.events == world.delivered
+    world.log.restore(0)
+    world.drain()
+    assert world.events == world.delivered
+    world.log.restore(5)
+    world.drain()
+    assert world.events == world.delivered
+
+
+def test_a_restore_with_a_batch_in_between(world: World) -> None:
+    """What is recorded after the RESTORE counts, what was before does not."""
+    for name in "ab":
+        world.deliver(f"{name}.json", [name])
+        world.ingest()
+    world.log.restore(0)
+    dies(world, "recorded")
+    plan = world.plan()
+    assert (files(plan), spec_of(plan).recorded) == (["b.json"], True)
+    number = spec_of(plan).step.seal_number
+    assert spec_of(plan).step.configuration["void"] == [[number - 1, number - 1]]
+    world.drain()
+    assert world.events == world.delivered
+
+
+def test_restored_to_before_the_first_batch(world: World) -> None:
+    world.log.create()
+    world.deliver("a.json", ["1"])
+    first = world.ingest()
+    world.log.restore(0)
+    step = spec_of(world.plan()).step
+    assert first.seal is not None
+    assert (step.seal_number, step.applied_from) == (first.seal + 1, first.seal + 1)
+    world.drain()
+    assert world.events == world.delivered
+
+
+def test_a_lost_record(world: World) -> None:
+    for name in "abc":
+        world.deliver(f"{name}.json", [name])
+    world.ingest()
+    world.lose_record()
+    plan = world.plan(max_files=1)
+    assert (files(plan), plan.left["files"]) == (["a.json"], 2)
+    assert spec_of(plan).files[0].again
+    assert spec_of(plan).step.applied_from == spec_of(plan).step.seal_number
+    assert spec_of(plan).step.configuration["lost"]
+    assert "has 0 of 3 entries" in plan.notes[0]
+    assert world.ingest(max_files=1).counts["events"] == 0
+    rest = world.plan()
+    assert [file.again for file in spec_of(rest).files] == [True, True], "it stays unknown what was taken"
+    assert not any("entries" in note for note in rest.notes), "and is told once"
+    world.deliver("d.json", ["d"])
+    world.drain()
+    assert world.events == world.delivered
+
+
+def test_a_record_that_was_restored(world: World) -> None:
+    for name in "abc":
+        world.deliver(f"{name}.json", [name])
+        world.ingest()
+    world.record.restore(0)
+    assert "has 1 of 3 entries" in world.plan().notes[0]
+    world.drain()
+    assert world.events == world.delivered
+
+
+def test_a_record_that_knows_a_number_and_no_files(world: World) -> None:
+    for name in "ab":
+        world.deliver(f"{name}.json", [name])
+        world.ingest()
+    world.deliver("c.json", ["c"])
+    dies(world, "recorded")
+    number = world.record_txns["p"]
+    world.record.restore(1)
+    plan = world.plan()
+    assert (spec_of(plan).step.seal_number, spec_of(plan).recorded) == (number + 1, False)
+    assert "does not tell its files" in plan.notes[0]
+    world.drain()
+    assert world.events == world.delivered
+
+
+def test_a_damaged_record(world: World) -> None:
+    world.deliver("a.json", ["1"])
+    world.ingest()
+    (file,) = world.record.path.glob("*.parquet")
+    file.write_bytes(b"no Parquet")
+    assert "is damaged" in world.plan().notes[0]
+    file.unlink()
+    assert "is damaged" in world.plan().notes[0]
+    assert all(file.again for file in spec_of(world.plan()).files)
+
+
+def test_a_lost_log_is_filled_anew(world: World) -> None:
+    for name in "ab":
+        world.deliver(f"{name}.json", [name])
+        world.ingest()
+    world.lose_log()
+    world.drain()
+    assert world.events == world.delivered
+
+
+def test_a_seal_that_was_cleaned_away(world: World) -> None:
+    """The events say themselves where they came from."""
+    world.deliver("a.json", ["1"])
+    world.ingest()
+    world.log.append()
+    checkpointed(world.log)
+    world.log.file(0).unlink()
+    plan = world.plan()
+    assert spec_of(plan).files[0].again
+    assert "compared with the log" in plan.notes[-1]
+    assert spec_of(plan).step.seal_number == world.log_txns["p"] + 1
+
+
+def checkpointed(log: LogTable) -> None:
+    """Write a checkpoint of the newest version."""
+    import deltalake
+
+    for path in log.files[log.version]:
+        pq.write_table(pa.table({"id": ["1"]}), log.path / path)
+    deltalake.DeltaTable(log.path).create_checkpoint()
+
+
+# -- other tables, other pipelines --------------------------------------------------------------
+def test_a_table_that_is_no_change_log(world: World) -> None:
+    table = LogTable(world.root / "log").create()
+    table.append()
+    with pytest.raises(TargetWithoutProof, match="is no change log of an ingest: it has no column _op"):
+        world.plan()
+
+
+def test_files_that_are_no_table(world: World) -> None:
+    (world.root / "log").mkdir()
+    (world.root / "log/x.csv").touch()
+    with pytest.raises(NotADeltaTable):
+        world.plan()
+
+
+def test_another_pipeline_joins(world: World) -> None:
+    """Renamed, or with files of its own: what the first one took is compared, so that nothing is doubled."""
+    world.deliver("a.json", ["1"])
+    world.ingest()
+    world.pipeline = "q"
+    world.deliver("b.json", ["2"])
+    plan = world.plan()
+    assert files(plan) == ["a.json", "b.json"]
+    assert [file.again for file in spec_of(plan).files] == [True, False]
+    world.drain()
+    assert world.events == world.delivered
+    world.lose_record()
+    world.pipeline = "r"
+    assert all(file.again for file in spec_of(world.plan()).files)
+    world.drain()
+    assert world.events == world.delivered
+
+
+def test_a_log_that_was_overwritten(world: World) -> None:
+    world.deliver("a.json", ["1"])
+    world.ingest()
+    world.log.overwrite()
+    with pytest.raises(TargetReplaced, match=r"The change log .*__ingested away"):
+        world.plan()
+
+
+def test_something_in_quarantine_and_nothing(world: World) -> None:
+    world.deliver("a.json", ["1"])
+    assert world.plan(replay=True).spec is None
+    world.ingest()
+    nothing = world.plan(replay=True)
+    assert nothing.spec is None
+    assert "Nothing of pipeline p is in quarantine" in nothing.notes[-1]
+    quarantine = LogTable(world.root / "log__quarantine", table_id="q").create()
+    assert world.plan(replay=True).spec is None
+    quarantine.append()
+    for pipeline, kind in (("other", None), ("p", "replay")):
+        pq.write_table(pa.table({"pipeline": [pipeline]}), quarantine.path / "part-00001-0.parquet")
+        step = world.plan(replay=True).steps
+        assert [one.kind for one in step] == ([] if kind is None else [kind])
+
+
+# -- more ---------------------------------------------------------------------------------------
+def test_parquet_files_tell_their_columns(world: World) -> None:
+    options = replace(OPTIONS, format="parquet")
+    world.source.mkdir(exist_ok=True)
+    pq.write_table(pa.table({"id": [1], "op": ["I"]}), world.source / "a.parquet")
+    (world.source / "b.parquet").write_bytes(b"PAR1")
+    os.utime(world.source / "a.parquet", ns=(0, 0))
+    good, bad = spec_of(world.plan(options=options)).files
+    assert good.columns == ("id", "op")
+    assert bad.unreadable
+    assert not bad.columns
+
+
+def test_the_lateness_horizon_of_the_log(world: World) -> None:
+    world.deliver("a.json", ["1"])
+    world.ingest()
+    world.log.set_properties(delta_cdc__latenessHorizon="000123")
+    world.deliver("b.json", ["2"])
+    assert spec_of(world.plan()).horizon == "000123"
+
+
+def test_an_idle_log_is_sealed_anew(world: World) -> None:
+    world.deliver("a.json", ["1"])
+    world.ingest()
+    assert world.plan(now_ms=EPOCH + 15 * DAY).spec is None
+    plan = world.plan(now_ms=EPOCH + 15 * DAY + 5000)
+    assert spec_of(plan).step.kind == "reseal"
+    assert "sealed anew" in plan.notes[-1]
+    world.engine(spec_of(plan))
+    proof = reconcile(DeltaLog(str(world.root / "log")), "p")
+    assert proof is not None
+    assert proof.seal is not None
+    assert proof.seal.applied_from == spec_of(plan).step.applied_from
+    assert world.plan(now_ms=EPOCH + 15 * DAY).spec is None, "what was taken before still counts"
+
+
+def test_there_is_no_such_folder(world: World) -> None:
+    with pytest.raises(SourceNotFound):
+        world.plan(source=str(world.root / "nowhere"))
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"pipeline": "a/b"}, "pipeline name"),
+    ({"max_files": 0}, "max_files is 0"),
+    ({"max_bytes": -1}, "max_bytes is -1"),
+    ({"max_offsets": 5}, "max_offsets and a source of files"),
+    ({"kafka_options": {"a": "b"}}, "kafka_options and a source of files"),
+    ({"starting_timestamp": "2024-01-01"}, "starting_timestamp is '2024-01-01'"),
+    ({"glob": "a/b"}, "glob is 'a/b'"),
+    ({"on_expired": "skip"}, "on_expired is 'skip'"),
+    ({"replay": True, "max_files": 3}, "replay and max_files"),
+    ({"source": "kafka://h/t"}, "source_kind is 'files'"),
+    ({"options": replace(OPTIONS, source_kind="kafka")}, "source_kind is 'kafka'"),
+    ({"source": "kafka://h/t", "options": replace(OPTIONS, source_kind="kafka"), "glob": "*"}, "glob and"),
+    (
+        {"source": "kafka://h/t", "options": replace(OPTIONS, source_kind="kafka"), "lexical_order": True},
+        "lexical_order and",
+    ),
+    (
+        {"source": "kafka://h/t", "options": replace(OPTIONS, source_kind="kafka", format="csv")},
+        "the format of a topic",
+    ),
+    ({"source": "kafka://h", "options": replace(OPTIONS, source_kind="kafka")}, "kafka://"),
+    ({"options": replace(OPTIONS, keys=())}, "keys are missing"),
+    ({"options": replace(OPTIONS, insert_only=True)}, "insert_only and keys"),
+    ({"options": replace(OPTIONS, keys=("id", "ID"))}, "twice"),
+    (
+        {"options": replace(OPTIONS, log_properties={"delta.enableChangeDataFeed": "TRUE"})},
+        "change data feed",
+    ),
+    ({"options": IngestOptions(keys=("id",), adapter_options={"sequenz_by": "x"})}, "sequence_by"),
+    ({"options": IngestOptions(keys=("id",), adapter="plane")}, "plain"),
+    ({"options": replace(OPTIONS, format="csv", format_options={"seperator": ";"})}, "sep"),
+]
+
+
+@pytest.mark.parametrize(("changes", "said"), REFUSED, ids=lambda value: str(value)[:60])
+def test_what_cannot_be_meant(world: World, changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidConfiguration, match=said):
+        world.plan(**changes)
+
+
+@pytest.mark.parametrize("source", ["{root}", "{root}/log", "{root}/l*", "{root}/*/*", "{root}/log/in"])
+def test_a_log_is_not_its_own_source(world: World, source: str) -> None:
+    with pytest.raises(InvalidConfiguration, match=r"lie in each other|the same table"):
+        world.plan(source=source.format(root=world.root))
+
+
+def test_a_log_beside_its_source(world: World) -> None:
+    world.deliver("a.json", ["1"])
+    assert files(world.plan(source=f"{world.root}/land*")) == ["a.json"]
