@@ -1,0 +1,208 @@
+"""Which records of a topic come next."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from delta_cdc.errors import OffsetsExpired, TopicReplaced
+from delta_cdc.ingest import topics
+from delta_cdc.ingest.topics import Bounds
+from delta_cdc.spec import IngestOptions
+from tests.support.ingest_model import Boom, World
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from delta_cdc.plan import IngestPlan
+
+OPTIONS = IngestOptions(source_kind="kafka", keys=("id",), adapter="of.my_own")
+
+
+class Broker:
+    """What a look at topics is answered."""
+
+    def __init__(self) -> None:
+        self.bounds: dict[tuple[str, int], Bounds] = {}
+        self.asked: list[tuple[Any, ...]] = []
+
+    def has(
+        self, partition: int, earliest: int, end: int, *, starting: int | None = None, **more: str
+    ) -> None:
+        topic = more.get("topic", "t")
+        self.bounds[topic, partition] = Bounds(earliest, end, starting, more.get("topic_id", f"id-{topic}"))
+
+    def __call__(self, *asked: Any) -> dict[tuple[str, int], Bounds]:
+        self.asked.append(asked)
+        return dict(self.bounds)
+
+
+@pytest.fixture
+def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
+    made = Broker()
+    monkeypatch.setattr(topics, "offsets", made)
+    return made
+
+
+class Topics(World):
+    """The world of a topic."""
+
+    def request(self, **changes: Any) -> Any:
+        given = {"source": "kafka://h:9092/t", "options": OPTIONS, "kafka_options": {"a": "b"}}
+        return super().request(**{**given, **changes})
+
+
+@pytest.fixture
+def world(tmp_path: Path, broker: Broker) -> Topics:
+    return Topics(tmp_path)
+
+
+def ranges(plan: IngestPlan) -> list[tuple[int, int, int, bool]]:
+    assert plan.spec is not None
+    return [(o.partition, o.starting_offset, o.ending_offset, o.again) for o in plan.spec.offsets]
+
+
+def held(world: Topics) -> list[str]:
+    events = world.events
+    assert all(count == 1 for count in events.values())
+    return sorted(f"{name} {at}" for name, at in events)
+
+
+def test_from_the_earliest_on(world: Topics, broker: Broker) -> None:
+    broker.has(0, 3, 5)
+    broker.has(1, 0, 0)
+    plan = world.plan()
+    assert ranges(plan) == [(0, 3, 5, False)]
+    assert (plan.looked, plan.left) == (2, {})
+    assert broker.asked == [("kafka://h:9092/t", {"a": "b"}, None)]
+    assert plan.spec is not None
+    assert plan.spec.source_uri == "kafka://h:9092/t"
+    assert plan.spec.step.configuration["topics"] == {"t": "id-t"}
+    assert "lost_until" not in plan.spec.step.configuration
+    world.ingest()
+    assert held(world) == ["t/0 3", "t/0 4"]
+    assert world.plan().spec is None
+    broker.has(0, 3, 7)
+    broker.has(2, 0, 1)
+    assert ranges(world.plan()) == [(0, 5, 7, False), (2, 0, 1, False)]
+
+
+def test_a_start_in_time_is_for_partitions_without_a_position(world: Topics, broker: Broker) -> None:
+    broker.has(0, 0, 9, starting=4)
+    moment = "2027-01-15T08:00:00+00:00"
+    world.ingest(starting_timestamp=moment)
+    assert broker.asked[-1][2] == 1_800_000_000_000
+    broker.has(0, 0, 9, starting=9)
+    broker.has(1, 0, 9, starting=9)
+    assert held(world) == [f"t/0 {at}" for at in range(4, 9)]
+    assert world.plan(starting_timestamp=moment).spec is None
+
+
+@pytest.mark.parametrize(
+    ("ends", "most", "shares"),
+    [
+        ((10, 10), 4, [2, 2]),
+        ((1, 10), 6, [1, 5]),
+        ((10, 1, 1), 8, [6, 1, 1]),
+        ((10, 10, 10), 1, [1, 0, 0]),
+        ((2, 2), 9, [2, 2]),
+        ((5, 0), 3, [3, 0]),
+    ],
+)
+def test_the_bound_is_spread(
+    world: Topics, broker: Broker, ends: tuple[int, ...], most: int, shares: list[int]
+) -> None:
+    for partition, end in enumerate(ends):
+        broker.has(partition, 0, end)
+    plan = world.plan(max_offsets=most)
+    assert ranges(plan) == [(at, 0, count, False) for at, count in enumerate(shares) if count]
+    rest = sum(ends) - sum(shares)
+    assert plan.left == ({"offsets": rest} if rest else {})
+
+
+def test_records_that_are_gone(world: Topics, broker: Broker) -> None:
+    broker.has(0, 0, 5)
+    world.ingest()
+    broker.has(0, 7, 9)
+    with pytest.raises(OffsetsExpired, match=r"Records 5 to 6 of partition 0 of topic t are gone"):
+        world.plan()
+    plan = world.plan(on_expired="continue")
+    assert ranges(plan) == [(0, 7, 9, False)]
+    assert "goes on without them" in plan.notes[0]
+
+
+def test_a_topic_made_anew(world: Topics, broker: Broker) -> None:
+    broker.has(0, 0, 5)
+    world.ingest()
+    broker.has(0, 0, 4)
+    with pytest.raises(TopicReplaced, match="ends at offset 4"):
+        world.plan()
+    broker.has(0, 0, 50, topic_id="another")
+    with pytest.raises(TopicReplaced, match="has the id another"):
+        world.plan()
+    del broker.bounds["t", 0]
+    broker.has(1, 0, 4)
+    with pytest.raises(TopicReplaced, match="Partition 0 of topic t is not there"):
+        world.plan()
+    broker.bounds.clear()
+    broker.has(0, 0, 1, topic="u")
+    plan = world.plan()
+    assert ranges(plan) == [(0, 0, 1, False)], "t is not named any more"
+    assert plan.spec is not None
+    assert plan.spec.step.configuration["topics"] == {"t": "id-t", "u": "id-u"}
+
+
+def test_a_recorded_batch_comes_first(world: Topics, broker: Broker) -> None:
+    broker.has(0, 0, 5)
+    broker.has(1, 0, 1)
+    with pytest.raises(Boom):
+        world.unpublished(lambda spec: world.engine(spec, "recorded"))
+    broker.has(0, 0, 9)
+    plan = world.plan(max_offsets=1)
+    assert ranges(plan) == [(0, 0, 5, False), (1, 0, 1, False)]
+    assert plan.spec is not None
+    assert plan.spec.recorded
+    world.drain()
+    assert len(held(world)) == 10
+
+
+def test_a_lost_record_compares_up_to_where_the_topic_ended(world: Topics, broker: Broker) -> None:
+    broker.has(0, 0, 5)
+    world.ingest()
+    world.lose_record()
+    plan = world.plan(max_offsets=3)
+    assert ranges(plan) == [(0, 0, 3, True)]
+    assert plan.spec is not None
+    assert plan.spec.step.configuration["lost_until"] == {"t/0": 5}
+    world.ingest(max_offsets=3)
+    broker.has(0, 0, 8)
+    broker.has(1, 0, 1)
+    assert ranges(world.plan(max_offsets=3)) == [(0, 3, 5, True), (1, 0, 1, True)]
+    world.ingest()
+    broker.has(0, 0, 9)
+    assert ranges(world.plan()) == [(0, 8, 9, False)], "what came since was never taken before"
+    world.drain()
+    assert len(held(world)) == 10
+
+
+def test_a_restored_log(world: Topics, broker: Broker) -> None:
+    for end in (2, 5, 7):
+        broker.has(0, 0, end)
+        world.ingest()
+    world.log.restore(0)
+    assert ranges(world.plan()) == [(0, 2, 7, False)]
+    world.drain()
+    assert len(held(world)) == 7
+
+
+def test_another_pipeline_of_the_same_log(world: Topics, broker: Broker) -> None:
+    broker.has(0, 0, 5)
+    broker.has(1, 0, 0)
+    world.ingest()
+    world.pipeline = "q"
+    broker.has(0, 0, 6)
+    broker.has(1, 0, 1)
+    assert ranges(world.plan()) == [(0, 0, 6, True), (1, 0, 1, False)]
+    world.drain()
+    assert len(held(world)) == 7
