@@ -359,10 +359,13 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
         published(result, pins)
         return answer
 
-    def _request(self, context: Context, given: Any = None) -> ApplyRequest:
+    def _request(
+        self, context: Context, given: Any = None, connected: dict[str, Any] | None = None
+    ) -> ApplyRequest:
         """Read the arguments.
 
         :param given: has them as its attributes; None is this task
+        :param connected: what :meth:`connected` gave; None asks
         """
         from delta_cdc.plan import ApplyRequest
 
@@ -385,8 +388,7 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
             initial_load=arguments.initial_load(given.initial_load),
             staging=expand(given.staging) if arguments.is_given(given.staging) and given.staging else None,
             run_id=context["run_id"],
-            scratch=self.has_scratch(),
-            storage_options=self.options_of_storage(),
+            **(connected or self.connected()),
             **arguments.run_choices(
                 mode=given.mode,
                 discard_history=given.discard_history,
@@ -399,6 +401,10 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
                 dry_run=given.dry_run,
             ),
         )
+
+    def connected(self) -> dict[str, Any]:
+        """Return what requests hold of the task's connections."""
+        return {"scratch": self.has_scratch(), "storage_options": self.options_of_storage()}
 
     # -- publishing -----------------------------------------------------------------------------
     def _publish(

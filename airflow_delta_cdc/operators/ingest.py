@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
@@ -51,6 +52,14 @@ _OF_THE_APPLICATION = ("dry_run", "staging", "storage_options")
 #: An operator's ``log`` is its logger.
 _ATTRIBUTES = {"log": "log_table"}
 
+#: What the flow's line begins with, behind the table's name, where there is nothing to do.
+_IDLE = ": Nothing to "
+_SAID = {
+    "applied": "ingested and applied",
+    "ingested": "ingested",
+    "failed": "failed",
+    "nothing": "had nothing new",
+}
 #: Of many tables, what an XCom takes, and an error's text.
 _MOST_BYTES = 48 * 1024
 _MOST_OF_AN_ERROR = 300
@@ -247,7 +256,7 @@ class DeltaIngestChangesOperator(DeltaApplyChangesOperator):
                 run_id=context["run_id"],
                 execute=partial(self.run_job, context),
                 pins=pins,
-                say=self.log.info,
+                say=self._say if many else self.log.info,
             )
         finally:
             self.forget_job(context)
@@ -255,6 +264,8 @@ class DeltaIngestChangesOperator(DeltaApplyChangesOperator):
             raise outcomes[0].error
         for outcome in outcomes:
             self._warn(outcome)
+        if many:
+            self.log.info("%s.", _counted(outcomes))
         told = [_told(outcome) for outcome in outcomes]
         answer = _summaries(outcomes, told) if many else told[0]
         context["ti"].xcom_push(key="watermark", value=answer)
@@ -297,8 +308,10 @@ class DeltaIngestChangesOperator(DeltaApplyChangesOperator):
     def _pieces(self, context: Context, tables: Sequence[SimpleNamespace]) -> list[Piece]:
         from delta_cdc.flow import Piece
 
-        ingests = [self._ingest_request(context, given) for given in tables]
-        applies = [self._apply_request(context, given) for given in tables]
+        # Once for all: each look may ask a secrets backend.
+        connected, kafka = self.connected(), self.options_of_kafka()
+        ingests = [self._ingest_request(context, given, connected, kafka) for given in tables]
+        applies = [self._apply_request(context, given, connected) for given in tables]
         located = self._located(context, ingests, applies)
         return [
             Piece(
@@ -309,7 +322,13 @@ class DeltaIngestChangesOperator(DeltaApplyChangesOperator):
             for given, (ingest, apply) in zip(tables, located, strict=True)
         ]
 
-    def _ingest_request(self, context: Context, given: SimpleNamespace) -> IngestRequest:
+    def _ingest_request(
+        self,
+        context: Context,
+        given: SimpleNamespace,
+        connected: dict[str, Any],
+        kafka: dict[str, str] | None,
+    ) -> IngestRequest:
         from delta_cdc.plan import IngestRequest
 
         number = arguments.whole_number
@@ -340,13 +359,15 @@ class DeltaIngestChangesOperator(DeltaApplyChangesOperator):
             on_expired=arguments.text(given.on_expired) or "fail",
             single_driver=given.single_driver,
             run_id=context["run_id"],
-            storage_options=self.options_of_storage(),
+            storage_options=connected["storage_options"],
         )
         # Of many tables, some may come from files.
         told = self.tables is None or request.is_kafka
-        return replace(request, kafka_options=self.options_of_kafka()) if told else request
+        return replace(request, kafka_options=kafka) if told else request
 
-    def _apply_request(self, context: Context, given: SimpleNamespace) -> ApplyRequest | None:
+    def _apply_request(
+        self, context: Context, given: SimpleNamespace, connected: dict[str, Any]
+    ) -> ApplyRequest | None:
         if not arguments.is_given(given.target):
             return None
         # A sequence of the user's own may be NULL where that of the log never is.
@@ -361,7 +382,7 @@ class DeltaIngestChangesOperator(DeltaApplyChangesOperator):
             "max_bytes": None,
             "staging": None,
         }
-        return self._request(context, SimpleNamespace(**arguments.of_ingested_log(read)))
+        return self._request(context, SimpleNamespace(**arguments.of_ingested_log(read)), connected)
 
     def options_of_kafka(self) -> dict[str, str] | None:
         """Return the options of Kafka's client: those of the connection, and explicit ones, which win.
@@ -430,6 +451,10 @@ class DeltaIngestChangesOperator(DeltaApplyChangesOperator):
         return {**shown, "dry_run": {**would["dry_run"], **shown["dry_run"]}}
 
     # -- publishing -----------------------------------------------------------------------------
+    def _say(self, line: str) -> None:
+        """Say one line of one of many tables; that there was nothing to do is said once, of all."""
+        (self.log.debug if _IDLE in line else self.log.info)("%s", line)
+
     def _warn(self, outcome: PieceResult) -> None:
         """Say what waits in quarantine, and how it gets out."""
         found = []
@@ -510,6 +535,13 @@ def _status(outcome: PieceResult) -> str:
     if outcome.applied is not None and outcome.applied.applied:
         return "applied"
     return "ingested" if outcome.ingested is not None and outcome.ingested.applied else "nothing"
+
+
+def _counted(outcomes: Sequence[PieceResult]) -> str:
+    """Return how many tables came to what, for people."""
+    numbers = Counter(_status(outcome) for outcome in outcomes)
+    told = ", ".join(f"{numbers[status]} {said}" for status, said in _SAID.items() if numbers[status])
+    return f"{len(outcomes)} tables: {told or 'none'}"
 
 
 def _summaries(outcomes: Sequence[PieceResult], told: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -360,6 +360,32 @@ def test_an_application_that_died_is_told_once(monkeypatch: pytest.MonkeyPatch) 
     assert "a, b: JobFailed" in str(raised.value)
 
 
+def test_idle_tables_are_one_line(monkeypatch: pytest.MonkeyPatch, records: Any) -> None:
+    """Of hundreds of tables, every few minutes, the log shows those where something happened."""
+    still = one(pipeline="b", ingested=ingested("b", applied=False, counts={}))
+    world = World(monkeypatch, one(pipeline="a", ingested=ingested("a"), applied=applied("a")), still)
+    task = operator(tables=_TWO, target=TARGET)
+    monkeypatch.setattr(type(task), "log", records)
+    world.run(task)
+    say = world.how["say"]
+    say("a: Planned: 2 files of /landing/a into /lake/a (100 % new).")
+    say("b: Nothing to ingest: 2 files of /landing/b looked at, nothing new for /lake/b.")
+    assert records.at("info") == [
+        "2 tables: 1 ingested and applied, 1 had nothing new.",
+        "a: Planned: 2 files of /landing/a into /lake/a (100 % new).",
+    ]
+    assert len(records.at("debug")) == 1
+
+
+def test_connections_are_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    task = operator(target=TARGET, tables=[{**table, "target": f"/t/{n}"} for n, table in enumerate(_TWO)])
+    for name in ("options_of_storage", "options_of_kafka", "has_scratch"):
+        monkeypatch.setattr(type(task), name, lambda _, name=name: asked.append(name) or {})
+    World(monkeypatch, *(one(pipeline=name, ingested=ingested(name)) for name in "ab")).run(task)
+    assert sorted(asked) == ["has_scratch", "options_of_kafka", "options_of_storage"]
+
+
 def test_no_table_is_no_work(monkeypatch: pytest.MonkeyPatch) -> None:
     assert World(monkeypatch).run(operator(tables=[])) == {}
 
