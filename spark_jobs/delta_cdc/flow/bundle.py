@@ -238,8 +238,10 @@ def _executed(
         return [error] * len(wanted)
     if len(result.parts) == len(wanted):
         return list(result.parts)
-    unknown = replace(result, parts=(), status="failed" if result.status == "committed" else result.status)
-    # The application died on its way: the first parts are known.
+    unknown = replace(result, parts=())
+    if result.status == "committed":
+        # What was told last of an application that went away.
+        unknown = JobResult("failed", message="the application ended before it came to this table")
     return [*result.parts, *[unknown] * (len(wanted) - len(result.parts))]
 
 

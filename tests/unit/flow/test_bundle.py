@@ -1,0 +1,343 @@
+"""Many tables, one application."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from delta_cdc import arguments, checks
+from delta_cdc.errors import InvalidConfiguration, JobFailed, SourceNotFound, TiedEvents
+from delta_cdc.flow import NoPins, Piece, PieceResult, published, run_bundle
+from delta_cdc.flow.bundle import since_key
+from delta_cdc.plan import ApplyRequest
+from delta_cdc.spec import ApplySpec, BundleSpec, IngestSpec, JobResult, step_fingerprint
+from delta_cdc.watermark import Seal, SealStep
+from tests.support.ingest_model import Boom, World
+from tests.support.logs import LogTable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from delta_cdc.spec import Step
+
+
+@dataclass
+class Table:
+    """One table: its world, and the target that its log is applied to."""
+
+    world: World
+    target: LogTable
+
+    @property
+    def apply(self) -> ApplyRequest:
+        given = arguments.of_ingested_log(
+            {"keys": ["id"], "source": str(self.world.root / "log"), "target": self.target.uri}
+        )
+        source, target = given.pop("source"), given.pop("target")
+        options = arguments.apply_options(**{**NOT_GIVEN, **given})
+        return ApplyRequest(
+            pipeline=self.world.pipeline, source=source, target=target, options=options, run_id="r"
+        )
+
+    @property
+    def piece(self) -> Piece:
+        return Piece(ingest=self.world.request(), apply=self.apply)
+
+    def applied(self, spec: ApplySpec) -> JobResult:
+        """Do what an apply does to its target's log."""
+        for step in spec.steps:
+            self.target.write_seal(sealed(spec, step))
+        return JobResult("committed")
+
+
+NOT_GIVEN: dict[str, Any] = {
+    **dict.fromkeys(arguments.apply_options.__kwdefaults__ or {}),
+    **dict.fromkeys(
+        [
+            "stored_as_scd_type",
+            "delete_sequence",
+            "where",
+            "select",
+            "column_list",
+            "track_history_column_list",
+            "track_history_except_column_list",
+            "ignore_null_updates",
+            "ignore_null_updates_column_list",
+            "ignore_null_updates_except_column_list",
+            "on_tie",
+            "on_invalid",
+            "on_late",
+            "delete_mode",
+            "snapshot_version_column",
+            "partition_by",
+            "cluster_by",
+            "target_properties",
+        ]
+    ),
+    "insert_only": False,
+    "publish_changes": False,
+    "start_column": "__START_AT",
+    "end_column": "__END_AT",
+    "schema_evolution": "additive",
+}
+
+
+def sealed(spec: ApplySpec, step: Step) -> Seal:
+    return Seal(
+        pipeline=spec.pipeline,
+        number=step.seal_number,
+        source_table_id=spec.source_table_id,
+        source_uri=spec.source_uri,
+        applied_from=step.applied_from,
+        watermark=step.at,
+        source_commit_hash=step.source_commit_hash,
+        configuration=checks.described(spec.options),
+        step=SealStep(
+            kind=step.kind,  # type: ignore[arg-type]
+            starting_version=step.starting_version,
+            ending_version=step.ending_version,
+            fingerprint=step_fingerprint(spec, step.seal_number),
+            run_id=spec.run_id,
+            planned_on=step.planned_on,
+            counts={},
+        ),
+    )
+
+
+@dataclass
+class Lake:
+    """Tables, and the application that runs their jobs."""
+
+    root: Path
+    tables: dict[str, Table] = field(default_factory=dict)
+    bundles: list[BundleSpec] = field(default_factory=list)
+    threads: set[int] = field(default_factory=set)
+    said: list[str] = field(default_factory=list)
+    pins: NoPins = field(default_factory=NoPins)
+    #: What a part does in the place of the ordinary.
+    instead: dict[str, Callable[[IngestSpec | ApplySpec], JobResult]] = field(default_factory=dict)
+    applies: bool = True
+
+    def add(self, name: str) -> Table:
+        world = World(self.root / name, pipeline=name)
+        self.tables[name] = Table(world, LogTable(world.root / "target", table_id=f"target-{name}"))
+        return self.tables[name]
+
+    def execute(self, spec: BundleSpec) -> JobResult:
+        self.bundles.append(spec)
+        self.threads.add(threading.get_ident())
+        return JobResult("committed", parts=tuple(self.part(part) for part in spec.parts))
+
+    def part(self, spec: IngestSpec | ApplySpec) -> JobResult:
+        instead = self.instead.pop(spec.pipeline, None)
+        if instead is not None:
+            return instead(spec)
+        table = self.tables[spec.pipeline]
+        if isinstance(spec, ApplySpec):
+            return table.applied(spec)
+        result = table.world.engine(spec)
+        if result.status != "committed" or spec.then is None or not self.applies:
+            return result
+        from delta_cdc.flow import run_apply
+        from delta_cdc.ingest.then import rebuilt
+
+        done = run_apply(rebuilt(spec.then), execute=table.applied, say=lambda line: None)
+        return replace(result, then=JobResult("committed" if done.applied else "skipped"))
+
+    def run(self, execute: Any = None, pieces: list[Piece] | None = None) -> dict[str, PieceResult]:
+        made = run_bundle(
+            pieces or [table.piece for table in self.tables.values()],
+            run_id="r",
+            execute=execute or self.execute,
+            pins=self.pins,
+            say=self.said.append,
+            sleep=lambda seconds: None,
+        )
+        return {result.pipeline: result for result in made}
+
+    def publish(self, results: dict[str, PieceResult]) -> None:
+        for result in results.values():
+            for done in (result.ingested, result.applied):
+                if done is not None:
+                    published(done, self.pins)
+            self.pins.delete(since_key(self.tables[result.pipeline].apply))
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    made = Lake(tmp_path)
+    for name in ("one", "two", "three"):
+        made.add(name).world.deliver("a.json", [name])
+    return made
+
+
+def parts(lake: Lake) -> list[list[str]]:
+    return [[f"{part.job} {part.pipeline}" for part in bundle.parts] for bundle in lake.bundles]
+
+
+def test_all_in_one_application(lake: Lake) -> None:
+    results = lake.run()
+    assert parts(lake) == [["ingest one", "ingest two", "ingest three"]]
+    assert lake.threads == {threading.get_ident()}, "in the caller's own thread"
+    assert list(results) == ["one", "two", "three"]
+    for result in results.values():
+        assert result.error is None
+        assert result.ingested is not None
+        assert result.ingested.applied
+        assert result.applied is not None
+        assert result.applied.applied, "another process applied it, but for this run"
+        assert result.applied.target_version == 0
+    assert all(table.target.version == 0 for table in lake.tables.values())
+    assert any(line.startswith("two: Ingested") for line in lake.said)
+
+
+def test_nothing_anywhere_starts_nothing(lake: Lake) -> None:
+    lake.publish(lake.run())
+    lake.bundles.clear()
+    results = lake.run()
+    assert lake.bundles == []
+    for result in results.values():
+        assert result.ingested is not None
+        assert result.applied is not None
+        assert (result.ingested.applied, result.applied.applied) == (False, False)
+
+
+def test_only_tables_with_work(lake: Lake) -> None:
+    lake.publish(lake.run())
+    lake.bundles.clear()
+    lake.tables["two"].world.deliver("b.json", ["x"])
+    results = lake.run()
+    assert parts(lake) == [["ingest two"]]
+    assert [name for name, result in results.items() if result.applied and result.applied.applied] == ["two"]
+
+
+def test_a_log_that_was_not_applied_yet(lake: Lake) -> None:
+    """An ingest without work, and an apply with some: the apply is the part."""
+    lake.tables["one"].world.ingest()
+    results = lake.run()
+    assert parts(lake) == [["apply one", "ingest two", "ingest three"]]
+    assert results["one"].ingested is not None
+    assert not results["one"].ingested.applied
+    assert results["one"].applied is not None
+    assert results["one"].applied.applied
+
+
+def test_applies_alone_and_ingests_alone(lake: Lake) -> None:
+    lake.tables["one"].world.ingest()
+    results = lake.run(
+        pieces=[
+            Piece(apply=lake.tables["one"].apply),
+            Piece(ingest=lake.tables["two"].world.request()),
+        ]
+    )
+    assert parts(lake) == [["apply one", "ingest two"]]
+    assert results["one"].ingested is None
+    assert results["two"].applied is None
+    assert lake.tables["two"].target.version == -1
+
+
+def test_one_that_cannot_be_planned(lake: Lake) -> None:
+    pieces = [table.piece for table in lake.tables.values()]
+    gone = replace(lake.tables["two"].world.request(), source=str(lake.root / "nowhere"))
+    pieces[1] = replace(pieces[1], ingest=gone)
+    results = lake.run(pieces=pieces)
+    assert isinstance(results["two"].error, SourceNotFound)
+    assert parts(lake) == [["ingest one", "ingest three"]]
+    assert results["three"].applied is not None
+
+
+def test_one_that_fails_stops_no_other_and_runs_once(lake: Lake) -> None:
+    error = TiedEvents("Tied.", remedy="untie.").to_dict()
+    lake.instead["two"] = lambda spec: JobResult("failed", error=error)
+    results = lake.run()
+    assert len(lake.bundles) == 1
+    assert isinstance(results["two"].error, TiedEvents)
+    assert results["two"].ingested is None
+    assert [results[name].error for name in ("one", "three")] == [None, None]
+
+
+def test_an_apply_that_failed_in_the_same_application_is_not_tried_again(lake: Lake) -> None:
+    error = TiedEvents("Tied.", remedy="untie.").to_dict()
+
+    def failing(spec: IngestSpec | ApplySpec) -> JobResult:
+        assert isinstance(spec, IngestSpec)
+        done = lake.tables["two"].world.engine(spec)
+        return replace(done, then=JobResult("failed", error=error))
+
+    lake.instead["two"] = failing
+    results = lake.run()
+    assert len(lake.bundles) == 1
+    assert isinstance(results["two"].error, TiedEvents)
+    assert results["two"].ingested is not None
+    assert results["two"].ingested.applied
+
+
+def test_an_apply_that_could_not_run_there_comes_in_a_second_round(lake: Lake) -> None:
+    lake.applies = False
+    results = lake.run()
+    assert parts(lake)[1:] == [["apply one", "apply two", "apply three"]]
+    assert all(result.applied is not None and result.applied.applied for result in results.values())
+
+
+def test_one_that_lost_a_race_meets_no_other_again(lake: Lake) -> None:
+    lake.instead["two"] = lambda spec: JobResult("conflict")
+    results = lake.run()
+    assert parts(lake) == [["ingest one", "ingest two", "ingest three"], ["ingest two"]]
+    assert all(result.error is None for result in results.values())
+
+
+def test_an_application_that_dies_on_its_way(lake: Lake) -> None:
+    """What is committed is found in the logs; what is not, fails and is left to the next try."""
+
+    def dying(spec: BundleSpec) -> JobResult:
+        lake.bundles.append(spec)
+        lake.part(spec.parts[0])
+        raise Boom("killed")
+
+    results = lake.run(dying)
+    assert results["one"].error is None
+    assert results["one"].applied is not None
+    assert results["one"].applied.applied
+    assert isinstance(results["two"].error, JobFailed)
+    assert "killed" in str(results["two"].error)
+    lake.bundles.clear()
+    again = lake.run()
+    assert parts(lake) == [["ingest two", "ingest three"]]
+    assert again["one"].ingested is not None
+    assert again["one"].ingested.applied, "it was not published, so it still counts as this run's"
+    assert again["one"].applied is not None
+    assert again["one"].applied.applied
+    assert all(table.world.events == table.world.delivered for table in lake.tables.values())
+
+
+def test_an_application_of_which_only_some_is_known(lake: Lake) -> None:
+    def cut(spec: BundleSpec) -> JobResult:
+        return JobResult("committed", parts=(lake.part(spec.parts[0]),))
+
+    results = lake.run(cut)
+    assert results["one"].error is None
+    assert isinstance(results["two"].error, JobFailed)
+    assert "before it came to this table" in str(results["two"].error)
+
+
+def test_what_stops_the_caller_stops_everything(lake: Lake) -> None:
+    before = threading.active_count()
+
+    def stopped(spec: BundleSpec) -> JobResult:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        lake.run(stopped)
+    for thread in threading.enumerate():
+        if thread.name.startswith("delta-cdc-"):
+            thread.join(timeout=30)
+    assert threading.active_count() == before
+
+
+def test_a_piece_of_nothing() -> None:
+    with pytest.raises(InvalidConfiguration, match="neither an ingest nor an apply"):
+        _ = Piece().pipeline

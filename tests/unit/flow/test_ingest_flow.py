@@ -1,0 +1,184 @@
+"""An ingest from plan to result: every way a job can end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from delta_cdc.errors import ConcurrentModification, InvalidRecord, OutcomeUnknown
+from delta_cdc.flow import IngestResult, published
+from delta_cdc.ingest.then import rebuilt
+from delta_cdc.plan import ApplyRequest
+from delta_cdc.spec import ApplyOptions, IngestSpec, JobResult
+from tests.support.ingest_model import DONE, Boom, World, seal_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+DAY = 86_400_000
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    made = World(tmp_path)
+    made.deliver("a.json", ["1", "2"])
+    return made
+
+
+def never(spec: IngestSpec) -> JobResult:
+    raise AssertionError("no job was to run")
+
+
+def test_a_batch_is_ingested_and_told(world: World) -> None:
+    done = world.ingest()
+    assert (done.applied, done.seal) == (True, world.log_txns["p"])
+    assert done.counts == {"events": 2, "files": 1}
+    assert (done.log_version, done.log_table_id, done.left) == (0, "log-1", {})
+    told = "pipeline seal applied log_table log_table_id log_version counts left timestamp"
+    assert list(done.to_dict()) == told.split()
+    assert any("Ingested 1 file" in line and "2 events" in line for line in world.said)
+
+
+def test_nothing_new_starts_nothing(world: World) -> None:
+    first = world.ingest()
+    again = world.ingest(never)
+    assert (again.applied, again.seal, again.log_version) == (False, first.seal, 0)
+    assert "1 file of" in world.said[-1]
+    assert "looked at, nothing new" in world.said[-1]
+
+
+def test_no_log_and_nothing_to_make_it_of(tmp_path: Path) -> None:
+    done = World(tmp_path).ingest(never)
+    assert (done.applied, done.seal, done.log_version, done.log_table_id) == (False, None, None, None)
+
+
+def test_what_the_bounds_leave_is_told(world: World) -> None:
+    world.deliver("b.json", ["3"])
+    done = world.ingest(max_files=1)
+    assert done.left == {"files": 1, "bytes": 2}
+    assert world.said[-1].startswith("Left for another run: 1 files, 2 bytes")
+
+
+def test_a_job_that_dies_after_its_commit_has_committed(world: World) -> None:
+    done = world.unpublished(lambda spec: world.engine(spec, "committed"))
+    assert done.applied
+    assert done.counts["events"] == 2
+    assert "its commit is there" in " ".join(world.said)
+
+
+@pytest.mark.parametrize("at", ["planned", "recorded"])
+def test_a_job_that_dies_before_it(world: World, at: str) -> None:
+    with pytest.raises(Boom):
+        world.unpublished(lambda spec: world.engine(spec, at))
+    assert world.ingest().counts["events"] == 2
+    assert world.events == world.delivered
+
+
+def test_a_worker_that_died_before_it_published(world: World) -> None:
+    """What its job brought is the result of the retry: one batch is one piece of work."""
+    first = world.unpublished()
+    world.deliver("b.json", ["3"])
+    again = world.unpublished(never)
+    assert again.applied
+    assert (again.seal, again.counts) == (first.seal, first.counts)
+    published(again, world.pins)
+    assert world.ingest().counts == {"events": 1, "files": 1}
+
+
+def test_a_driver_that_outlived_its_worker(world: World) -> None:
+    """It goes on while the retry runs the same batch: one commits, and both are one piece of work."""
+    with pytest.raises(Boom):
+        world.unpublished(lambda spec: world.engine(spec, "recorded"))
+    (first,) = world.ran
+
+    def meanwhile(spec: IngestSpec) -> JobResult:
+        file = first.files[0].uri
+        world.append(seal_of(first, rows=1, events=2), [(file, "1"), (file, "2")])
+        return world.engine(spec)
+
+    done = world.unpublished(meanwhile)
+    assert (done.applied, done.counts["events"]) == (True, 2)
+    assert "Already ingested by an earlier try" in world.said[-1]
+    assert world.events == world.delivered
+
+
+def test_the_retry_knows_the_commit_of_the_driver_that_lived_on(world: World) -> None:
+    specs: list[IngestSpec] = []
+
+    def gone(spec: IngestSpec) -> JobResult:
+        specs.append(spec)
+        raise Boom("the worker")
+
+    with pytest.raises(Boom):
+        world.unpublished(gone)
+    world.engine(specs[0])
+    done = world.unpublished(never)
+    assert (done.applied, done.counts["events"]) == (True, 2)
+    assert "Already ingested by an earlier try" in world.said[-1]
+
+
+def test_a_lost_race_is_planned_again(world: World) -> None:
+    other = World(world.root, pipeline="p")
+    other.log, other.record = world.log, world.record
+    calls: list[IngestSpec] = []
+
+    def raced(spec: IngestSpec) -> JobResult:
+        calls.append(spec)
+        if len(calls) == 1:
+            # Somebody else is faster, with the same files.
+            world.engine(replace(spec, run_id="other"))
+        return world.engine(spec)
+
+    done = world.ingest(raced)
+    assert (done.applied, len(calls)) == (False, 1)
+    assert world.events == world.delivered
+
+
+def test_a_race_that_is_lost_again_and_again(world: World) -> None:
+    with pytest.raises(ConcurrentModification, match="5 times"):
+        world.unpublished(lambda spec: JobResult("conflict"))
+
+
+def test_a_named_error_of_the_job(world: World) -> None:
+    error = InvalidRecord("Bad.", remedy="mend it.")
+    with pytest.raises(InvalidRecord, match="Bad"):
+        world.unpublished(lambda spec: JobResult("failed", error=error.to_dict()))
+
+
+def test_a_job_that_lies(world: World) -> None:
+    with pytest.raises(OutcomeUnknown, match="shows no such commit"):
+        world.unpublished(lambda spec: DONE)
+
+
+def test_a_seal_alone_is_no_batch(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.ingest()
+    monkeypatch.setattr("time.time_ns", lambda: (world.log.created + 20 * DAY) * 1_000_000)
+    done = world.ingest()
+    assert (done.applied, done.seal) == (False, world.log_txns["p"])
+    assert world.said[-1].startswith("Sealed")
+
+
+def test_what_the_same_application_applies(world: World) -> None:
+    then = ApplyRequest(
+        pipeline="p",
+        source=str(world.root / "log"),
+        target=str(world.root / "target"),
+        options=ApplyOptions(keys=("id",), source_kind="change_log", sequence_by="_sequence"),
+        run_id="r",
+        storage_options={"secret": "x"},
+    )
+    told = JobResult("committed", then=JobResult("skipped"))
+
+    def run(spec: IngestSpec) -> JobResult:
+        world.engine(spec)
+        return told
+
+    done = world.unpublished(run, then=then)
+    assert isinstance(done, IngestResult)
+    assert done.then == JobResult("skipped")
+    (spec,) = world.ran
+    assert spec.then is not None
+    assert "secret" not in str(spec.then)
+    assert rebuilt(spec.then) == replace(then, storage_options=None)
