@@ -65,7 +65,7 @@ def spark() -> Iterator[SparkSession]:
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """Start a Kafka broker, once per run, when the first test asks for it; each test makes its own topics."""
     from delta_cdc.errors import EnvironmentNotReady
-    from tests.support.kafka_broker import broker
+    from tests.support.kafka_broker import PASSWORD, USER, broker
     from tests.support.maven import locked
 
     try:
@@ -76,7 +76,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         # A skip alone is a letter in a long line; a warning is told in full at the end of the run.
         warnings.warn(f"NOT TESTED: Kafka: {missing}", stacklevel=1)
         pytest.skip(str(missing))
-    with broker(tmp_path_factory.mktemp("kafka")) as running:
+    with broker(tmp_path_factory.mktemp("kafka"), {USER: PASSWORD}) as running:
         yield running
 
 

@@ -14,7 +14,7 @@ import subprocess
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from delta_cdc.environment import java_binary
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 #: A message: value, or key and value, or key, value and timestamp (epoch milliseconds).
 Message = str | bytes | None | tuple[Any, ...]
+
+#: Who may use the second listener of the broker that tests share; a password that has to be quoted.
+USER, PASSWORD = "eve", 'p"w\\ d'
 
 _HOST = "127.0.0.1"
 _START_SECONDS = 60
@@ -181,6 +184,17 @@ class Broker:
     def _last_words(self) -> str:
         return "\n".join(self.output.read_text(errors="replace").splitlines()[-40:])
 
+    @property
+    def login(self) -> dict[str, str]:
+        """Return what a client of :attr:`secured_servers` is told, in librdkafka's words."""
+        user, password = next(iter(self._users.items()))
+        return {
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": user,
+            "sasl.password": password,
+        }
+
     # -- topics ---------------------------------------------------------------------------------
     @property
     def admin(self) -> AdminClient:
@@ -197,10 +211,26 @@ class Broker:
             config={key.replace("_", "."): value for key, value in config.items()},
         )
         _done(self.admin.create_topics([topic], operation_timeout=30))
+        self._await_partitions(name, partitions)
 
     def add_partitions(self, name: str, total: int) -> None:
         """Raise the number of partitions."""
         _done(self.admin.create_partitions([NewPartitions(name, total)], operation_timeout=30))
+        self._await_partitions(name, total)
+
+    def _await_partitions(self, name: str, total: int) -> None:
+        """Wait until the broker itself knows what its controller has decided."""
+        while True:
+            self._must_live()
+            future = self.admin.describe_topics(TopicCollection([name]))[name]
+            try:
+                found = future.result(timeout=30).partitions
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise
+                continue
+            if len(found) == total and all(one.leader is not None for one in found):
+                return
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic, and wait until it is gone."""

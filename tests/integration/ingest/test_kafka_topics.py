@@ -9,11 +9,8 @@ import pytest
 from delta_cdc.errors import SourceNotFound, SourceUnreadable, StoreUnavailable
 from delta_cdc.ingest import topics
 from delta_cdc.ingest.kafka_options import for_java
-from tests.support.kafka_broker import broker
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.support.kafka_broker import Broker
 
 
@@ -87,20 +84,12 @@ def test_brokers_that_do_not_answer(
     assert caught.value.retryable
 
 
-def test_a_user_and_a_password(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    password = 'p"w\\ d'
-    options = {
-        "security.protocol": "SASL_PLAINTEXT",
-        "sasl.mechanism": "PLAIN",
-        "sasl.username": "eve",
-        "sasl.password": password,
-    }
-    with broker(tmp_path / "secured", {"eve": password}) as secured:
-        secured.create_topic("a")
-        source = f"kafka://{secured.secured_servers}/a"
-        assert numbers(topics.offsets(source, options)) == {("a", 0): (0, 0, None)}
-        assert numbers(topics.offsets(source, for_java(options))) == {("a", 0): (0, 0, None)}
-        monkeypatch.setattr(topics, "TIMEOUT", 2.0)
-        with pytest.raises(SourceUnreadable, match="Invalid username or password") as caught:
-            topics.offsets(source, {**options, "sasl.password": "another"})
-        assert "another" not in str(caught.value)
+def test_a_user_and_a_password(kafka: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    kafka.create_topic("look-s")
+    source = f"kafka://{kafka.secured_servers}/look-s"
+    assert numbers(topics.offsets(source, kafka.login)) == {("look-s", 0): (0, 0, None)}
+    assert numbers(topics.offsets(source, for_java(kafka.login))) == {("look-s", 0): (0, 0, None)}
+    monkeypatch.setattr(topics, "TIMEOUT", 2.0)
+    with pytest.raises(SourceUnreadable, match="Invalid username or password") as caught:
+        topics.offsets(source, {**kafka.login, "sasl.password": "geheim"})
+    assert "geheim" not in str(caught.value)
