@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.integration.airflow.conftest import Airflow, Outcome
+    from tests.support.kafka_broker import Broker
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
@@ -222,7 +223,8 @@ def test_files_to_history(airflow: Airflow, tmp_path: Path, capsys: pytest.Captu
         for line in map(json.loads, lines)
         if line["op"] != "UO"
     ]
-    wanted = event_model.type_2(events, Rules(keys=("customer",), columns=dict.fromkeys(columns)))
+    rules = Rules(keys=("customer",), columns=dict.fromkeys(columns), columns_to_update=True)
+    wanted = event_model.type_2(events, rules)
     shown = ("customer", *columns, START, END)
     found = rows(tmp_path / "customer_history_of_files")
     assert oracle.rows_of(found, shown) == oracle.rows_of(wanted, shown)
@@ -233,3 +235,53 @@ def test_files_to_history(airflow: Airflow, tmp_path: Path, capsys: pytest.Captu
     capsys.readouterr()
     assert main(["replay", f"customer_events={log}"]) == 1
     assert "has to stay in quarantine" in capsys.readouterr().err
+
+
+# -- a topic --------------------------------------------------------------------------------------
+_TOPIC = """
+import os
+
+os.environ["AIRFLOW_CONN_BROKERS"] = {connection!r}
+
+from airflow.sdk import DAG
+from airflow_delta_cdc.operators import DeltaIngestChangesOperator
+
+with DAG("topic", schedule=None) as dag:
+    ingest = DeltaIngestChangesOperator(
+        task_id="ingest",
+        pipeline="orders",
+        source="kafka:///{topic}",
+        kafka_conn_id="brokers",
+        log={log!r},
+        target={target!r},
+        keys=["id"],
+        schema="id INT, v STRING, n INT",
+        adapter_options={{"operation_column": "op", "sequence_by": "n"}},
+    )
+"""
+
+
+def test_a_topic_behind_a_password(airflow: Airflow, tmp_path: Path, kafka: Broker) -> None:
+    """The connection serves the look, and the driver; the password is nowhere to be seen."""
+    topic, log, target = "orders_for_airflow", tmp_path / "log", tmp_path / "target"
+    kafka.create_topic(topic, partitions=2)
+    lines = [
+        {"op": "I", "id": 1, "v": "a", "n": 1},
+        {"op": "U", "id": 1, "v": "b", "n": 2},
+        {"op": "I", "id": 2, "v": "c", "n": 3},
+        {"op": "D", "id": 2, "n": 4},
+    ]
+    for partition, of_these in enumerate((lines[:2], lines[2:])):
+        kafka.send(topic, [json.dumps(line) for line in of_these], partition=partition)
+    client = {"bootstrap.servers": kafka.secured_servers, **kafka.login}
+    connection = json.dumps({"conn_type": "kafka", "extra": client})
+    text = _TOPIC.format(connection=connection, topic=topic, log=str(log), target=str(target))
+    file = airflow.dag("topic", text)
+    done = succeeded(airflow.run(file))
+    assert done.submits == 1
+    assert values(target, "id", "v") == [(1, "b")]
+    assert done.xcom("ingest")["ingested"]["counts"]["events"] == 4
+    (started,) = [process for process in done.processes if "spark-submit" in process[0]]
+    assert client["sasl.password"] not in json.dumps([started, done.tasks, done.events]) + done.log
+    idle = succeeded(airflow.run(file, forbid_processes=True))
+    assert idle.xcom("ingest")["applied"] is False

@@ -426,7 +426,8 @@ def test_a_log_alone_is_announced(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_log_and_target_are_announced(monkeypatch: pytest.MonkeyPatch) -> None:
-    store = Store(**{"pin:orders:l": {"n": 1}, "pin:orders:t": {"n": 1}})
+    pins = ("pin:orders:l", "pin:orders:t", f"since:orders:{TARGET}")
+    store = Store(**{name: {"n": 1} for name in pins})
     world = World(monkeypatch, one(applied=applied()), task_state_store=store)
     answer = world.run(operator(target=TARGET))
     assert (answer["target_version"], answer["ingested"]["log_version"]) == (2, 4)
