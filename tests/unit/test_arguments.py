@@ -7,6 +7,7 @@ import pytest
 from delta_cdc import arguments
 from delta_cdc.arguments import RunChoices
 from delta_cdc.errors import InvalidConfiguration
+from delta_cdc.spec import IngestOptions
 
 
 @pytest.mark.parametrize("value", [None, "", "  ", "None", "none", "null"])
@@ -139,3 +140,71 @@ def test_a_misspelt_choice_names_the_nearest() -> None:
     assert arguments.run_choices(**asked)["mode"] == "incremental"
     with pytest.raises(InvalidConfiguration, match=r"mode is 'relaod'.*did you mean 'reload'\?"):
         arguments.run_choices(**{**asked, "mode": "relaod"})
+
+
+# -- ingests ------------------------------------------------------------------------------------
+def test_an_ingest_as_a_form_renders_it() -> None:
+    given = arguments.ingest_options(
+        source=" kafka://h/t ",
+        format="",
+        adapter=" debezium ",
+        adapter_options='{"connector": "postgresql"}',
+        keys="id",
+        schema="None",
+        format_options={"lineSep": 5, "multiLine": True},
+        insert_only="False",
+        on_invalid="",
+        cluster_by=["id"],
+        log_properties={"delta.logRetentionDuration": "interval 60 days"},
+    )
+    assert given == IngestOptions(
+        source_kind="kafka",
+        adapter="debezium",
+        adapter_options={"connector": "postgresql"},
+        keys=("id",),
+        format_options={"lineSep": "5", "multiLine": "true"},
+        cluster_by=("id",),
+        log_properties={"delta.logRetentionDuration": "interval 60 days"},
+    )
+    assert arguments.ingest_options(source="/in") == IngestOptions()
+    own = ("my.module", "my.module.function", "my.module:function")
+    assert [arguments.ingest_options(source="/in", adapter=name).adapter for name in own] == list(own)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"format": "jsonl"}, "did you mean 'json'"),
+        ({"adapter": "debesium"}, "did you mean 'debezium'"),
+        ({"on_invalid": "quarantin"}, "did you mean 'quarantine'"),
+        ({"adapter_options": "{"}, "adapter_options is '{'"),
+        ({"adapter_options": [1]}, "adapter_options is"),
+        ({"format_options": "5"}, "format_options is '5'"),
+        ({"insert_only": "maybe"}, "insert_only is 'maybe'"),
+    ],
+)
+def test_an_ingest_that_is_misspelt(changes: dict[str, object], said: str) -> None:
+    with pytest.raises(InvalidConfiguration, match=said):
+        arguments.ingest_options(source="/in", **changes)
+
+
+def test_applying_the_log_of_an_ingest() -> None:
+    events = ["_op", "_sequence", "_columns", "_source_timestamp", "_position"]
+    assert arguments.of_ingested_log({"keys": ["id"], "other": 1, "sequence_by": ""}) == {
+        "keys": ["id"],
+        "other": 1,
+        "source_kind": "change_log",
+        "sequence_by": "_sequence",
+        "apply_as_deletes": "_op = 'delete'",
+        "apply_as_truncates": "_op = 'truncate'",
+        "columns_to_update": "_columns",
+        "except_column_list": events,
+    }
+    own = {"sequence_by": "at", "apply_as_deletes": "gone", "column_list": ["a"], "columns_to_update": "cols"}
+    found = arguments.of_ingested_log(own)
+    assert {name: found[name] for name in own} == own
+    assert "except_column_list" not in found
+    appended = arguments.of_ingested_log({"insert_only": True})
+    assert appended == {"insert_only": True, "source_kind": "change_feed", "except_column_list": events}
+    assert "except_column_list" not in arguments.of_ingested_log({"select": ["id", "a + 1 AS b"]})
+    assert "except_column_list" in arguments.of_ingested_log({"select": ["*", "a + 1 AS b"]})

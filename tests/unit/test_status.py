@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from delta_cdc.cli import main
 from delta_cdc.errors import SourceTableReplaced
+from delta_cdc.plan.ingest_status import IngestStatus
 from delta_cdc.status import Status, status
+from tests.support.ingest_model import Boom, World
 from tests.support.logs import EPOCH, FEED, SECOND, LogTable
 from tests.support.tables import NOW, Tables
 
@@ -182,3 +186,50 @@ def test_plan_names_what_stops_it(tables: Tables, capsys: pytest.CaptureFixture[
     tables.source.file(4).unlink()
     assert main(["plan", tables.source.uri, tables.target.uri, "--pipeline", "p"]) == 1
     assert "LogGap" in capsys.readouterr().err
+
+
+# -- change logs --------------------------------------------------------------------------------
+def test_what_an_ingest_has_taken(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    world = World(tmp_path)
+    world.deliver("a.json", ["1"])
+    world.deliver("b.json", ["12"])
+    world.ingest()
+    log = str(tmp_path / "log")
+    found = status("p", log, now_ms=EPOCH + DAY)
+    assert found.ingest == IngestStatus(files=2, size=5)
+    assert (found.source, found.source_version, found.lag_versions) == (str(world.source), None, None)
+    assert found.findings == ()
+    assert found.readable_until == "2027-02-14T08:00:00+00:00"
+    world.deliver("c.json", ["3"])
+    with pytest.raises(Boom):
+        world.ingest(lambda spec: world.engine(spec, "recorded"))
+    quarantine = LogTable(tmp_path / "log__quarantine", table_id="q").create()
+    quarantine.append()
+    pq.write_table(pa.table({"pipeline": ["p"]}), quarantine.path / "part-00001-0.parquet")
+    assert main(["status", f"p={log}"]) in (0, 1)
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert f"source {world.source}" in lines
+    assert "taken 2 files, 5 B" in lines
+    assert f"quarantine {quarantine.uri}" in lines
+    assert (
+        f"pending batch {world.record_txns['p']} is recorded, and its events are not in the log yet" in lines
+    )
+    assert main(["status", f"p={log}", "--json"]) in (0, 1)
+    told = json.loads(capsys.readouterr().out)[0]["ingest"]
+    assert (told["files"], told["bytes"], told["pending"]) == (2, 5, world.record_txns["p"])
+
+
+def test_findings_about_an_ingest(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.deliver("a.json", ["1"])
+    world.ingest()
+    world.lose_record()
+    lost, old = status("p", str(tmp_path / "log"), now_ms=EPOCH + 16 * DAY).findings
+    assert "has 0 of 1 entries" in lost
+    assert "past half of what is kept" in old
+
+
+def test_a_log_that_another_pipeline_fills(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.log.create()
+    assert status("p", str(tmp_path / "log")).ingest == IngestStatus()

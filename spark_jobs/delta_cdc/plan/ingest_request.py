@@ -120,8 +120,10 @@ class IngestRequest:
         sides = {suffix: beside(self.log, suffix) for suffix in (INGESTED, QUARANTINE)}
         refuse_same(source=self.source, log=self.log, ingested=sides[INGESTED], quarantine=sides[QUARANTINE])
         source = read_source(self.source)
-        below = _below(f"{log}/part-0.parquet", source.root)
-        if (below is not None and source.meant(below)) or _below(source.root, log) is not None:
+        tables = [log, *map(canonical_uri, sides.values())]
+        within = [_below(f"{table}/part-0.parquet", source.root) for table in tables]
+        around = [table for table in tables if _below(f"{source.root}/", table) is not None]
+        if around or any(below is not None and source.meant(below) for below in within):
             raise checks.invalid(
                 f"the source {self.source} and the change log {self.log} lie in each other",
                 "give the log a folder of its own, outside of what is ingested.",

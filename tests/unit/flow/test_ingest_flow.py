@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from delta_cdc.errors import ConcurrentModification, InvalidRecord, OutcomeUnknown
@@ -13,6 +15,7 @@ from delta_cdc.ingest.then import rebuilt
 from delta_cdc.plan import ApplyRequest
 from delta_cdc.spec import ApplyOptions, IngestSpec, JobResult
 from tests.support.ingest_model import DONE, Boom, World, seal_of
+from tests.support.logs import LogTable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -182,3 +185,18 @@ def test_what_the_same_application_applies(world: World) -> None:
     assert spec.then is not None
     assert "secret" not in str(spec.then)
     assert rebuilt(spec.then) == replace(then, storage_options=None)
+
+
+def test_a_replay_comes_after_what_was_left_behind(world: World) -> None:
+    world.ingest()
+    quarantine = LogTable(world.root / "log__quarantine", table_id="q").create()
+    quarantine.append()
+    pq.write_table(pa.table({"pipeline": ["p"]}), quarantine.path / "part-00001-0.parquet")
+    world.deliver("b.json", ["3"])
+    with pytest.raises(Boom):
+        world.unpublished(lambda spec: world.engine(spec, "recorded"))
+    world.ran.clear()
+    done = world.ingest(replay=True)
+    assert [spec.step.kind for spec in world.ran] == ["ingest", "replay"]
+    assert done.seal == world.log_txns["p"]
+    assert world.events == world.delivered

@@ -525,7 +525,9 @@ def test_what_cannot_be_meant(world: World, changes: dict[str, Any], said: str) 
         world.plan(**changes)
 
 
-@pytest.mark.parametrize("source", ["{root}", "{root}/log", "{root}/l*", "{root}/*/*", "{root}/log/in"])
+@pytest.mark.parametrize(
+    "source", ["{root}", "{root}/log", "{root}/l*", "{root}/*/*", "{root}/log/in", "{root}/log_*"]
+)
 def test_a_log_is_not_its_own_source(world: World, source: str) -> None:
     with pytest.raises(InvalidConfiguration, match=r"lie in each other|the same table"):
         world.plan(source=source.format(root=world.root))

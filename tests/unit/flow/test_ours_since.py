@@ -1,0 +1,63 @@
+"""What a run's job committed counts as the run's own, though the job planned it by itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from delta_cdc.flow import NoPins, run_apply
+from tests.support.tables import Tables
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from delta_cdc.flow import ApplyResult
+    from delta_cdc.spec import ApplySpec, JobResult
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Tables:
+    """A source with versions 0-5 (all but 0 change data), and a target that is through with 2."""
+    made = Tables.made_in(tmp_path)
+    made.sealed(2)
+    return made
+
+
+def look(tables: Tables, since: int | None, run_id: str = "r") -> ApplyResult:
+    def never(spec: ApplySpec) -> JobResult:
+        raise AssertionError("nothing is left to do")
+
+    return run_apply(
+        tables.request(run_id=run_id),
+        execute=never,
+        pins=NoPins(),
+        say=lambda line: None,
+        ours_since=since,
+    )
+
+
+def test_commits_of_this_run_after_the_version_before(tables: Tables) -> None:
+    tables.sealed(4, 101, start=3)
+    tables.sealed(5, 102, start=5)
+    ours = look(tables, since=0)
+    assert ours.applied
+    assert (str(ours.versions), ours.target_version) == ("3-5", 2)
+    assert str(look(tables, since=1).versions) == "5-5"
+
+
+def test_commits_of_others_and_of_before(tables: Tables) -> None:
+    tables.sealed(5, 101, start=3)
+    assert not look(tables, since=0, run_id="another").applied
+    assert not look(tables, since=1).applied
+    assert not look(tables, since=None).applied
+    assert not look(tables, since=0, run_id="").applied
+
+
+def test_a_seal_on_top_takes_nothing_back(tables: Tables) -> None:
+    tables.sealed(5, 101, start=3)
+    tables.sealed(5, 102, start=3, kind="reseal")
+    assert look(tables, since=0).applied
+    tables.target.restore(0)
+    tables.sealed(5, 103, start=3, kind="reseal")
+    assert not look(tables, since=0).applied, "but a RESTORE does"
