@@ -6,8 +6,9 @@ import importlib.util
 import inspect
 import re
 import sys
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -85,3 +86,45 @@ def test_the_code_of_a_page_is_that_of_its_example() -> None:
     example = (_PROJECT / "dags" / "orders_to_sqlite.py").read_text(encoding="utf-8")
     assert len(blocks) == 1
     assert blocks[0] in example
+
+
+def _ingests() -> list[tuple[str, str]]:
+    pages = [_PROJECT / "README.md", *sorted(_DOCS.glob("*.md"))]
+    blocks = [
+        (page.name, block)
+        for page in pages
+        for block in re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.S)
+    ]
+    return [(name, block) for name, block in blocks if "DeltaIngestChangesOperator(" in block]
+
+
+@pytest.mark.parametrize(("page", "block"), _ingests(), ids=lambda value: value if ".md" in value else "")
+def test_every_ingest_on_a_page_is_one(page: str, block: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is taken by the operator, and by the planner, which looks at nothing for it."""
+    from airflow.sdk import DAG
+
+    from airflow_delta_cdc import operators
+    from delta_cdc.errors import DeltaCdcError
+
+    made: list[Any] = []
+
+    class Kept(operators.DeltaIngestChangesOperator):
+        def __init__(self, **kwargs: Any) -> None:
+            super().__init__(**kwargs)
+            made.append(self)
+
+    names: dict[str, Any] = {"DAG": DAG, "datetime": datetime}
+    code = block.replace("from airflow_delta_cdc.operators import DeltaIngestChangesOperator\n", "")
+    exec(compile(code, page, "exec"), {**names, "DeltaIngestChangesOperator": Kept})
+    assert made
+    monkeypatch.setattr(Kept, "connected", lambda _: {"scratch": True, "storage_options": None})
+    monkeypatch.setattr(Kept, "options_of_kafka", lambda _: None)
+    context: Any = {"run_id": "r"}
+    for task in made:
+        for piece in task._pieces(context, task._tables()):
+            try:
+                piece.ingest.check()
+                if piece.apply is not None:
+                    piece.apply.check()
+            except DeltaCdcError as error:
+                pytest.fail(f"{page}: {error}")
