@@ -23,19 +23,16 @@ FLOOR, FACTOR = 64 * 1024, 8
 _FEW_IN_MANY = (10**7, 10**2)
 
 
-#: Where figures stand in a page.
-BEGIN, END = (f"<!-- figures of benchmarks/apply.py: {word} -->" for word in ("begin", "end"))
-
-
-def published(page: Path, text: str) -> None:
-    """Put figures into a page: between its marks where it has them, else they are all of it."""
+def published(page: Path, text: str, *, program: str = "apply") -> None:
+    """Put figures of a program into a page: between its marks where it has them, else they are all of it."""
+    begin, end = (f"<!-- figures of benchmarks/{program}.py: {word} -->" for word in ("begin", "end"))
     old = page.read_text() if page.is_file() else ""
-    before, begin, rest = old.partition(BEGIN)
-    if not begin:
+    before, found, rest = old.partition(begin)
+    if not found:
         page.write_text(text)
         return
-    _, end, after = rest.partition(END)
-    page.write_text(f"{before}{begin}\n{text}{end or END}{after}")
+    _, _, after = rest.partition(end)
+    page.write_text(f"{before}{begin}\n{text}{end}{after}")
 
 
 class Report:
@@ -65,7 +62,7 @@ class Report:
         known = [(cell, self.figures(cell)) for cell in cells if self.has(cell)]
         parts = [
             _circumstances([figures for _, figures in known]),
-            _table(
+            markdown_table(
                 [
                     "cell",
                     "ours, s",
@@ -77,8 +74,10 @@ class Report:
                 ],
                 _times(known),
             ),
-            _table(["cell", "arm", "written, kB", "data", "vectors", "log", "aim, kB"], _bytes(known)),
-            _table(["arm", "left out of", "because it"], _left_out(known)),
+            markdown_table(
+                ["cell", "arm", "written, kB", "data", "vectors", "log", "aim, kB"], _bytes(known)
+            ),
+            markdown_table(["arm", "left out of", "because it"], _left_out(known)),
         ]
         return "\n".join(parts)
 
@@ -143,7 +142,8 @@ def _left_out(known: Sequence[tuple[Cell, dict[str, Any]]]) -> Iterable[Sequence
         yield name, ", ".join(names), reason
 
 
-def _table(heading: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+def markdown_table(heading: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return a table."""
     lines = ["| " + " | ".join(heading) + " |", "|" + "---|" * len(heading)]
     lines += ["| " + " | ".join(map(str, row)) + " |" for row in rows]
     return "\n".join(lines) + "\n"

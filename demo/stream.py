@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _DAG = "pgbench_changes"
 _ROUNDS = 3
 #: Transactions per second: a load that leaves something of two cores to Spark.
-_RATE = 300
+_RATE = 200
 _CLIENTS = 4
 _ACCOUNTS = 40_000
 
