@@ -260,10 +260,10 @@ class DeltaIngestChangesOperator(DeltaApplyChangesOperator):
             )
         finally:
             self.forget_job(context)
-        if not many and outcomes[0].error is not None:
-            raise outcomes[0].error
         for outcome in outcomes:
             self._warn(outcome)
+        if not many and outcomes[0].error is not None:
+            raise outcomes[0].error
         if many:
             self.log.info("%s.", _counted(outcomes))
         told = [_told(outcome) for outcome in outcomes]
@@ -310,8 +310,16 @@ class DeltaIngestChangesOperator(DeltaApplyChangesOperator):
 
         # Once for all: each look may ask a secrets backend.
         connected, kafka = self.connected(), self.options_of_kafka()
-        ingests = [self._ingest_request(context, given, connected, kafka) for given in tables]
-        applies = [self._apply_request(context, given, connected) for given in tables]
+        ingests, applies = [], []
+        for given in tables:
+            try:
+                ingests.append(self._ingest_request(context, given, connected, kafka))
+                applies.append(self._apply_request(context, given, connected))
+            except InvalidConfiguration as error:
+                if self.tables is None:
+                    raise
+                said = f"Pipeline {given.pipeline}: {error.message}"
+                raise InvalidConfiguration(said, remedy=error.remedy) from error
         located = self._located(context, ingests, applies)
         return [
             Piece(
@@ -418,12 +426,21 @@ class DeltaIngestChangesOperator(DeltaApplyChangesOperator):
         self, context: Context, tables: Sequence[SimpleNamespace], pieces: Sequence[Piece]
     ) -> dict[str, Any]:
         """Say what would be taken and applied; write nothing, and pin nothing."""
-        found = {}
+        from delta_cdc.flow import PieceResult
+
+        found: dict[str, Any] = {}
+        outcomes = []
         for given, piece in zip(tables, pieces, strict=True):
             self.log.info("Dry run of %s", given.pipeline)
-            found[given.pipeline] = self._would_do(context, piece)
-        answer = found if self.tables is not None else next(iter(found.values()))
+            try:
+                found[given.pipeline] = self._would_do(context, piece)
+            except DeltaCdcError as error:
+                if self.tables is None:
+                    raise
+                outcomes.append(PieceResult(pipeline=given.pipeline, error=error))
+        answer = found if self.tables is not None else found[tables[0].pipeline]
         context["ti"].xcom_push(key="watermark", value=answer)
+        _raise_failures(outcomes, len(tables))
         return answer
 
     def _would_do(self, context: Context, piece: Piece) -> dict[str, Any]:
@@ -577,9 +594,10 @@ def _shortened(error: DeltaCdcError) -> str:
     return text if len(text) <= _MOST_OF_AN_ERROR else f"{text[:_MOST_OF_AN_ERROR]}… (cut; see the log)"
 
 
-def _raise_failures(outcomes: Sequence[PieceResult]) -> None:
+def _raise_failures(outcomes: Sequence[PieceResult], of: int | None = None) -> None:
     """Raise the one error that names those of the tables.
 
+    :param of: how many tables there are, if not all are among the outcomes
     :raises TablesFailed: where there are any
     """
     failed = [outcome for outcome in outcomes if outcome.error is not None]
@@ -591,6 +609,6 @@ def _raise_failures(outcomes: Sequence[PieceResult]) -> None:
         by_error.setdefault(f"{type(outcome.error).__name__}: {outcome.error}", []).append(outcome.pipeline)
     lines = "".join(f"\n  {', '.join(names)}: {error}" for error, names in by_error.items())
     raise TablesFailed(
-        f"{len(failed)} of {len(outcomes)} tables failed; the others are through.{lines}\n",
+        f"{len(failed)} of {of or len(outcomes)} tables failed; the others are through.{lines}\n",
         remedy="see to each of them; a retry only does what is left.",
     )

@@ -23,6 +23,7 @@ from tests.unit.airflow.test_base_operator import Store
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from delta_cdc.flow import Piece
 
@@ -358,6 +359,32 @@ def test_an_application_that_died_is_told_once(monkeypatch: pytest.MonkeyPatch) 
         world.run(operator(tables=_TWO))
     assert str(raised.value).count("The application died") == 1
     assert "a, b: JobFailed" in str(raised.value)
+
+
+def test_a_wrong_argument_of_a_table_names_its_pipeline(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(monkeypatch)
+    with pytest.raises(InvalidConfiguration, match="Pipeline b: format is 'xml'"):
+        world.run(operator(tables=[_TWO[0], {**_TWO[1], "format": "xml"}]))
+    assert world.pieces == ()
+
+
+def test_a_dry_run_looks_at_every_table(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Nothing is run and pinned; a table that cannot be looked at does not hide the others."""
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "1.json").write_text('{"id": 1}\n')
+    world = World(monkeypatch)
+    tables = [
+        {"pipeline": name, "source": str(tmp_path / name), "log": str(tmp_path / "lake" / name)}
+        for name in ("b", "a")
+    ]
+    task = operator(tables=tables, dry_run=True, adapter_options={"sequence_by": "id"})
+    with pytest.raises(TablesFailed, match=r"1 of 2 tables failed") as raised:
+        world.run(task)
+    assert "b: SourceNotFound: " in str(raised.value)
+    told = world.context["ti"].pushed["watermark"]
+    assert set(told) == {"a"}
+    assert "to do      1 file (" in told["a"]["dry_run"]["ingest"]
+    assert (world.pieces, world.context["task_state_store"].kept) == ((), {})
 
 
 def test_idle_tables_are_one_line(monkeypatch: pytest.MonkeyPatch, records: Any) -> None:
