@@ -1,0 +1,200 @@
+"""Every event once: whatever dies, comes twice, comes again, or is rolled back."""
+
+from __future__ import annotations
+
+import os
+import random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from delta_cdc import job
+from tests.support.deliveries import Deliveries, event, expected
+from tests.support.engine import newest_seal, versions
+from tests.support.holding import Gate, Running, hooked, once
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from tests.support.deliveries import Event
+
+POINTS = ("started", "planned", "recorded", "quarantined", "before_commit", "committed")
+
+
+class Killed(BaseException):
+    """What a job dies of in these tests: nothing of the engine catches it."""
+
+
+def dying(point: str) -> AbstractContextManager[None]:
+    def die() -> None:
+        raise Killed(point)
+
+    return hooked(once(point, die))
+
+
+def touched(path: Path) -> None:
+    """Let a file look as if it was delivered again."""
+    later = path.stat().st_mtime_ns + 60_000_000_000
+    os.utime(path, ns=(later, later))
+
+
+@pytest.mark.parametrize("form", ["json", "csv", "parquet"])
+def test_dying_anywhere(spark: SparkSession, tmp_path: Path, form: str) -> None:
+    """One batch dies at each point in turn, and then comes to its end; so does the one behind it."""
+    flow = Deliveries(spark, tmp_path, form)
+    batches = [
+        [event("I", 1, 1, name="a", amount=1), event("U", 2, 1, name="b", amount=2)],
+        [event("I", 3, 2, name="c", amount=3), event("D", 4, 1)],
+    ]
+    # The first batch makes the tables; the second one appends to them.
+    for number, batch in enumerate(batches):
+        flow.deliver(f"{number}.{form}", batch)
+        for point in POINTS:
+            with dying(point), pytest.raises(Killed, match=point):
+                flow.ingest()
+        # It died after its commit the last time, so this try finds nothing to do.
+        assert not flow.ingest().applied
+        assert flow.events() == expected([e for b in batches[: number + 1] for e in b])
+    assert len(flow.rows("log__ingested")) == len(batches)
+
+
+def test_twins_and_zombies(spark: SparkSession, tmp_path: Path) -> None:
+    flow = Deliveries(spark, tmp_path)
+    first, second, third = ([event("I", n, n, name=str(n), amount=n)] for n in (1, 2, 3))
+    flow.deliver("1.json", first)
+    spec = flow.planned()
+    assert job.run(spark, spec).status == "committed"
+    # The same plan in another driver, after the first one came to its end.
+    assert job.run(spark, spec).status == "skipped"
+    # One that is overtaken while it reads: the other takes one file more under the same number.
+    flow.deliver("2.json", second)
+    spec = flow.planned()
+    gate = Gate("planned", thread="slow")
+    with hooked(gate):
+        slow = Running(lambda: job.run(spark, spec), "slow")
+        gate.wait()
+        flow.deliver("3.json", third)
+        flow.ingest()
+        gate.open()
+        found = slow.result()
+    assert isinstance(found, job.JobResult)
+    assert found.status == "skipped"
+    assert flow.events() == expected([*first, *second, *third])
+    assert len(flow.rows("log__ingested")) == 3
+    # A plan from before a RESTORE.
+    flow.deliver("4.json", [event("I", 4, 4, name="4", amount=4)])
+    spec = flow.planned()
+    spark.sql(f"RESTORE TABLE delta.`{flow.log}` TO VERSION AS OF 0")
+    before = versions(f"{flow.log}__ingested")
+    assert job.run(spark, spec).status == "stale"
+    assert versions(f"{flow.log}__ingested") == before
+
+
+@pytest.mark.parametrize("way", ["keyed", "insert only"])
+def test_delivered_again(spark: SparkSession, tmp_path: Path, way: str) -> None:
+    """The same file, then grown, then changed: what it has more than before is new, and nothing else."""
+    given: dict[str, Any] = {"insert_only": True, "keys": None} if way == "insert only" else {}
+    flow = Deliveries(spark, tmp_path, given=given)
+    one, two, three = (event("I", n, n, name="x", amount=n) for n in (1, 2, 3))
+    held = [one, one, two]
+    path = flow.deliver("a.json", held)
+    flow.ingest()
+    assert flow.events() == expected(held)
+    touched(path)
+    done = flow.ingest()
+    assert (done.counts["events"], done.counts["repeated"]) == (0, 3)
+    # Of three equal rows one is new.
+    path = flow.deliver("a.json", [one, one, two, one, three, '{"op": "I", "seq": 9'])
+    assert flow.ingest().counts == {"events": 2, "repeated": 3, "files": 1, "quarantined": 1}
+    assert flow.events() == expected([*held, one, three])
+    # What is in quarantine already does not go there twice.
+    changed = event("U", 4, 1, name="y", amount=4)
+    flow.deliver("a.json", [changed, three, '{"op": "I", "seq": 9'])
+    assert flow.ingest().counts == {"events": 1, "repeated": 1, "files": 1}
+    assert flow.events() == expected([*held, one, three, changed])
+    assert len(flow.quarantined()) == 1
+
+
+def test_values_of_every_kind_are_known_again(spark: SparkSession, tmp_path: Path) -> None:
+    """Equal is what Spark shows alike: NaN, both zeros, NULL, maps in any order, and columns added since."""
+    schema = (
+        "seq BIGINT, id BIGINT, d DOUBLE, s STRUCT<a: INT, b: ARRAY<DOUBLE>>, t TIMESTAMP, n DECIMAL(20,2)"
+    )
+    flow = Deliveries(spark, tmp_path, given={"schema": schema, "on_invalid": "fail"})
+    rows = [
+        '{"op":"I","seq":1,"id":1,"d":"NaN","s":{"a":1,"b":[0.0,null]},"t":"2026-01-01T00:00:00Z","n":1.50}',
+        '{"op":"I","seq":2,"id":2,"d":-0.0,"s":{"a":null,"b":[]},"t":null,"n":null}',
+        '{"op":"I","seq":3,"id":3,"d":null,"s":null}',
+    ]
+    flow.deliver("a.json", rows)
+    flow.ingest()
+    flow.deliver("b.json", ['{"op":"I","seq":4,"id":4,"e":"new"}'])
+    wider = f"{schema}, e STRING"
+    assert flow.ingest(schema=wider).counts == {"events": 1, "files": 1}
+    flow.deliver("a.json", [rows[0], rows[1].replace("-0.0", "0.0"), rows[2], rows[2].replace("3", "5")])
+    assert flow.ingest(schema=wider).counts == {"events": 1, "repeated": 3, "files": 1}
+    assert sorted(row["id"] for row in flow.rows()) == [1, 2, 3, 4, 5]
+
+
+def test_a_log_that_is_restored_gets_its_files_again(spark: SparkSession, tmp_path: Path) -> None:
+    flow = Deliveries(spark, tmp_path)
+    batches = [[event("I", n, n, name=str(n), amount=n)] for n in range(4)]
+    everything = expected([e for batch in batches for e in batch])
+    for number, batch in enumerate(batches[:3]):
+        flow.deliver(f"{number}.json", batch)
+        flow.ingest()
+    newest = versions(flow.log)[-1]
+    spark.sql(f"RESTORE TABLE delta.`{flow.log}` TO VERSION AS OF {newest - 1}")
+    assert flow.events() == expected([*batches[0], *batches[1]])
+    flow.deliver("3.json", batches[3])
+    assert flow.ingest().counts["files"] == 2
+    assert flow.events() == everything
+    # The record beside it is lost, or set back: the log itself says what it has.
+    seal = newest_seal(flow.log)
+    spark.sql(f"RESTORE TABLE delta.`{flow.log}__ingested` TO VERSION AS OF 1")
+    done = flow.ingest()
+    assert (done.counts["events"], done.counts["repeated"]) == (0, 4)
+    assert flow.events() == everything
+    assert seal is not None
+    assert newest_seal(flow.log).number > seal.number  # type: ignore[union-attr]
+    assert not flow.ingest().applied
+
+
+def history(seed: int) -> list[list[Event]]:
+    """Return the files of a history of a few keys, with deletes and partial updates."""
+    luck = random.Random(seed)
+    events = []
+    for seq in range(1, 41):
+        key = luck.randrange(6)
+        if luck.random() < 0.2:
+            events.append(event("D", seq, key))
+        else:
+            values = {"name": luck.choice("abc"), "amount": luck.randrange(3)}
+            carried = luck.sample(sorted(values), luck.randrange(1, 3))
+            events.append(event("U", seq, key, **{name: values[name] for name in carried}))
+    return [events[at : at + 5] for at in range(0, len(events), 5)]
+
+
+@pytest.mark.parametrize("scd", [1, 2])
+def test_any_order_and_twice_is_in_order_and_once(spark: SparkSession, tmp_path: Path, scd: int) -> None:
+    files, luck = history(scd), random.Random(scd)
+    straight = Deliveries(spark, tmp_path / "straight")
+    for number, events in enumerate(files):
+        straight.deliver(f"{number}.json", events)
+    straight.ingest()
+    straight.apply(stored_as_scd_type=scd)
+    shuffled = Deliveries(spark, tmp_path / "shuffled")
+    order = [*range(len(files)), *range(len(files))]
+    luck.shuffle(order)
+    for at in range(0, len(order), 4):
+        for place, number in enumerate(order[at : at + 4], start=at):
+            shuffled.deliver(f"{place}-{number}.json", luck.sample(files[number], len(files[number])))
+        shuffled.ingest()
+        shuffled.apply(stored_as_scd_type=scd)
+    assert len(shuffled.rows()) == 2 * len(straight.rows())
+    wanted = sorted(straight.rows("target"), key=repr)
+    assert wanted
+    assert sorted(shuffled.rows("target"), key=repr) == wanted
