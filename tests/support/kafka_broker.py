@@ -11,17 +11,18 @@ import re
 import signal
 import socket
 import subprocess
+import time
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from delta_cdc.environment import java_binary
 from tests.support.maven import locked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 #: A message: value, or key and value, or key, value and timestamp (epoch milliseconds).
@@ -73,7 +74,7 @@ class Broker:
         self._users = dict(users or {})
         self._process: subprocess.Popen[bytes] | None = None
         self._admin: AdminClient | None = None
-        ports = _free_ports(3)
+        ports = free_ports(3)
         self.servers = f"{_HOST}:{ports[0]}"
         self.secured_servers = f"{_HOST}:{ports[2]}"
         self._ports = ports
@@ -117,11 +118,11 @@ class Broker:
         process, self._process, self._admin = self._process, None, None
         if process is None:
             return
-        _signal(process, number)
+        signal_group(process, number)
         try:
             process.wait(timeout=_STOP_SECONDS)
         except subprocess.TimeoutExpired:
-            _signal(process, signal.SIGKILL)
+            signal_group(process, signal.SIGKILL)
             process.wait()
 
     def _configured(self) -> Path:
@@ -253,6 +254,35 @@ class Broker:
             for message in messages:
                 self._produce(producer, topic, message, partition)
 
+    def messages_until(self, topic: str, is_last: Callable[[bytes], bool], *, limit: float = 120) -> int:
+        """Wait for a message in a topic of one partition; return how many there are up to it.
+
+        :param is_last: whether a value is the one that is waited for
+        """
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.servers,
+                "group.id": "tests",
+                "enable.auto.commit": False,
+                "allow.auto.create.topics": False,
+                "topic.metadata.refresh.interval.ms": 200,
+            }
+        )
+        try:
+            consumer.assign([TopicPartition(topic, 0, 0)])
+            count, end = 0, time.monotonic() + limit
+            while time.monotonic() < end:
+                message = consumer.poll(1)
+                if message is None or message.error():
+                    self._must_live()
+                    continue
+                count += 1
+                if is_last(message.value() or b""):
+                    return count
+        finally:
+            consumer.close()
+        raise RuntimeError(f"What was waited for is not among the {count} messages of {topic}.")
+
     @contextmanager
     def producer(self, **client: str | int) -> Iterator[Producer]:
         """Give a producer; at the end of the block all it was given has arrived."""
@@ -292,7 +322,8 @@ def _done(futures: Mapping[Any, Any]) -> None:
         future.result(timeout=60)
 
 
-def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+def signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    """Send a signal to a process and all that it started."""
     try:
         os.killpg(process.pid, number)
     except ProcessLookupError:
@@ -300,7 +331,7 @@ def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
         return
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     """Return ports that nobody listens on, all different."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
