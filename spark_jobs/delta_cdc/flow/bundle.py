@@ -18,6 +18,7 @@ from delta_cdc.errors import DeltaCdcError, InvalidConfiguration, JobFailed, Not
 from delta_cdc.flow.apply import run_apply
 from delta_cdc.flow.ingest import run_ingest
 from delta_cdc.flow.pins import NoPins, Pins
+from delta_cdc.ingest.topics import Looks
 from delta_cdc.log.store import canonical_uri
 from delta_cdc.log.table import DeltaLog, run_sync
 from delta_cdc.spec import ApplySpec, BundleSpec, IngestSpec, JobResult
@@ -94,14 +95,16 @@ def run_bundle(
     """
     kept = _SharedPins(pins or NoPins())
     lines = _Lines(say)
-    rounds = _Rounds(len(pieces))
+    rounds, looks = _Rounds(len(pieces)), Looks()
     results: list[PieceResult | None] = [None] * len(pieces)
 
     def work(at: int, piece: Piece) -> None:
         member = _Member(rounds, at)
         try:
             with rounds.turn():
-                results[at] = _run_piece(piece, member, kept, lines.of(piece.pipeline), max_attempts, sleep)
+                results[at] = _run_piece(
+                    piece, member, kept, lines.of(piece.pipeline), max_attempts, sleep, looks
+                )
         finally:
             rounds.leave()
 
@@ -151,6 +154,7 @@ def _run_piece(
     say: Say,
     max_attempts: int,
     sleep: Callable[[float], None],
+    looks: Looks,
 ) -> PieceResult:
     pipeline = piece.pipeline
     ingested: IngestResult | None = None
@@ -164,7 +168,7 @@ def _run_piece(
         since = None
         if piece.ingest is not None:
             run = _Prepared(member.execute, piece.apply, pins)
-            ingested = run_ingest(piece.ingest, execute=run, then=piece.apply, **more)
+            ingested = run_ingest(piece.ingest, execute=run, then=piece.apply, looks=looks, **more)
             since = run.since
             if (failed := _failed_then(ingested)) is not None:
                 return PieceResult(pipeline=pipeline, ingested=ingested, error=failed)

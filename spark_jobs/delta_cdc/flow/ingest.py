@@ -17,6 +17,7 @@ from delta_cdc.spec import IngestSpec, JobResult
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from delta_cdc.ingest.topics import Looks
     from delta_cdc.log.actions import Commit
     from delta_cdc.watermark import Seal
 
@@ -35,6 +36,7 @@ def run_ingest(
     max_attempts: int = 5,
     sleep: Callable[[float], None] = time.sleep,
     then: ApplyRequest | None = None,
+    looks: Looks | None = None,
 ) -> IngestResult:
     """Bring the next batch of a source into its change log, and prove it from the log.
 
@@ -49,15 +51,21 @@ def run_ingest(
     :param sleep: waits for so many seconds before planning again
     :param then: what the same application is to apply from the log afterwards. What became of it its own
         flow finds out (:func:`delta_cdc.flow.run_apply`)
+    :param looks: connections to Kafka that several flows share
     :raises ConcurrentModification: every attempt lost
     :raises OutcomeUnknown: the job said that it committed, and the log doesn't show it
     :raises DeltaCdcError: the named error that the job or a check reported
     """
-    return Ingesting(request, execute, pins or NoPins(), say, max_attempts, sleep, then).run()
+    flow = Ingesting(request, execute, pins or NoPins(), say, max_attempts, sleep, then)
+    flow.looks = looks
+    return flow.run()
 
 
 class Ingesting(Run[IngestRequest, IngestPlan, IngestSpec, IngestResult]):
     """One ingest, step by step."""
+
+    #: See :func:`run_ingest`.
+    looks: Looks | None = None
 
     def __init__(
         self,
@@ -79,7 +87,7 @@ class Ingesting(Run[IngestRequest, IngestPlan, IngestSpec, IngestResult]):
         return super().run() if self.request.replay and self._left_behind else done
 
     def plan(self) -> IngestPlan:
-        plan = plan_ingest(self.request, self.memory())
+        plan = plan_ingest(self.request, replace(self.memory(), looks=self.looks))
         self._left_behind = plan.spec is not None and plan.spec.recorded and plan.spec.step.kind != "replay"
         if self._then is None or plan.spec is None:
             return plan

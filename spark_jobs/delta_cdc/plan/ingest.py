@@ -131,7 +131,7 @@ async def plan_ingest_async(request: IngestRequest, memory: Memory | None = None
         return await _pending(look)
     if request.replay:
         return await _replay(look)
-    return await (_records(look) if request.is_kafka else _files(look))
+    return await (_records(look, known) if request.is_kafka else _files(look))
 
 
 async def _listed(request: IngestRequest, after: str | None = None) -> list[Listed]:
@@ -389,8 +389,8 @@ async def _recorded(
 
 
 # -- records of a topic -------------------------------------------------------------------------
-async def _records(look: _Look) -> IngestPlan:
-    chosen = await partitions.choose(look.request, look.standing)
+async def _records(look: _Look, memory: Memory) -> IngestPlan:
+    chosen = await partitions.choose(look.request, look.standing, memory.looks)
     if not chosen.ranges:
         return look.nothing(*chosen.notes, looked=chosen.looked)
     return look.plan(

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from delta_cdc.ingest.taken import TakenRange
-    from delta_cdc.ingest.topics import Bounds
+    from delta_cdc.ingest.topics import Bounds, Looks
     from delta_cdc.plan.ingest_request import IngestRequest
     from delta_cdc.plan.intake import Standing
 
@@ -39,9 +39,10 @@ class Chosen:
     ends: dict[str, int] | None = None
 
 
-async def choose(request: IngestRequest, standing: Standing) -> Chosen:
+async def choose(request: IngestRequest, standing: Standing, looks: Looks | None = None) -> Chosen:
     """Ask the brokers, and choose.
 
+    :param looks: connections that several plans share
     :raises SourceNotFound: there is no such topic
     :raises OffsetsExpired: records after the last one taken are gone, and that is not to be passed over
     :raises TopicReplaced: a partition ends before the last record taken, or is gone
@@ -49,7 +50,7 @@ async def choose(request: IngestRequest, standing: Standing) -> Chosen:
     from delta_cdc.ingest.topics import offsets
 
     bounds = await asyncio.to_thread(
-        offsets, request.source, request.kafka_options or {}, request.starting_ms
+        offsets, request.source_uri, request.kafka_options or {}, request.starting_ms, looks=looks
     )
     return chosen(request, standing, bounds)
 

@@ -15,6 +15,7 @@ from delta_cdc.spec import QueryOptions
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from delta_cdc.ingest.topics import Looks
     from delta_cdc.spec import ApplyOptions
 
     Rules = Iterator[tuple[bool, str, str]]
@@ -369,12 +370,14 @@ class Memory:
     :param mirror: returns the copy of the newest seal (:meth:`delta_cdc.reconcile.Mirror.to_dict`) that
         proves in the place of a commit that was cleaned from the target's log
     :param now_ms: the time in epoch milliseconds; None is now
+    :param looks: connections to Kafka that several plans share (:class:`delta_cdc.ingest.topics.Looks`)
     """
 
     end: Callable[[str], int | None] = _nothing
     number: Callable[[str], int | None] = _nothing
     mirror: Callable[[], Any] | None = None
     now_ms: int | None = None
+    looks: Looks | None = None
 
 
 def epoch_ms(name: str, text: str) -> int:
