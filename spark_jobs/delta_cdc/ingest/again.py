@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from delta_cdc.changes.equality import comparable
-from delta_cdc.ingest.shape import COLUMNS, OP, POSITION, SEQUENCE
+from delta_cdc.ingest.shape import OP, POSITION, SEQUENCE
 from delta_cdc.sql import PLAN_PREFIX, quote
 
 if TYPE_CHECKING:
@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from delta_cdc.spec import IngestSpec
 
 _KEY, _NUMBER, _HELD = f"{PLAN_PREFIX}key", f"{PLAN_PREFIX}number", f"{PLAN_PREFIX}held"
-#: Of a log's own columns, those that tell one event from another.
-_TELLING = (OP, SEQUENCE, COLUMNS)
+#: Of a log's own columns, those that tell one event from another. The list of what an event carries does not:
+#: it depends on which columns were known when the event was taken.
+_TELLING = (OP, SEQUENCE)
 
 
 def flagged(spec: IngestSpec) -> Column | None:
@@ -80,8 +81,6 @@ def identity(rows: DataFrame, types: dict[str, DataType]) -> Column:
     for name, kind in types.items():
         own = there.get(name.lower())
         value = F.lit(None).cast(kind) if own is None else _as(rows, own, kind)
-        if name == COLUMNS:
-            value = F.array_sort(value)
         parts.append(comparable(value, kind).alias(name))
     return F.struct(*parts)
 

@@ -52,6 +52,8 @@ class _Columns:
     @property
     def flaw(self) -> str:
         """Return why values cannot be told apart by column; "" where they can."""
+        if "\ufffd" in self.header:
+            return "the header of its file is not UTF-8"
         seen: set[str] = set()
         for name in self.names:
             if name.lower() in seen:
@@ -263,6 +265,8 @@ def _part(found: tuple[DataFrame, _Columns], options: Mapping[str, str]) -> _Par
         parsed.getField(_CORRUPT).isNotNull() | parsed.isNull(), _reason(parsed, as_text, columns)
     )
     record = F.struct(*[parsed.getField(name).alias(name) for name in columns.names])
+    if UNDECODED in lines.columns:
+        misfit = F.coalesce(F.col(UNDECODED), misfit)
     rows = lines.select(raw.alias(RAW), _PARSED, misfit.alias(UNDECODED), PUBLISHED, POSITION)
     present = columns.names if columns.header else None
     return _Part(text.completed(rows, record=record, present=present, undecoded=F.col(UNDECODED)), columns)

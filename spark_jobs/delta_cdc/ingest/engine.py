@@ -134,10 +134,6 @@ def _found(session: SparkSession, spec: IngestSpec, secrets: Mapping[str, str] |
         try:
             return _read(session, spec, secrets)
         except Exception as error:
-            if spec.options.source_kind == "kafka":
-                from delta_cdc.ingest import kafka
-
-                raise kafka.named(error, spec) or error from error
             text = unquote(str(error))
             if _names_gone(spec, text):
                 return JobResult("stale", message=f"it has gone since planning: {_cause(text)}")
@@ -185,6 +181,7 @@ def _read(session: SparkSession, spec: IngestSpec, secrets: Mapping[str, str] | 
     else:
         held = session.read.format("delta").load(spec.log_uri) if have is not None else None
         batch = events.prepared(spec, adapted, have, held)
+        _refuse_guesses(spec, batch, have)
     aside = records.unreadable(spec)
     if aside and spec.options.on_invalid == "fail":
         raise SourceUnreadable(
@@ -228,6 +225,17 @@ def _adapted(
         return None
     context = events.context(session, replace(options, adapter_options=given), declared, have)
     return adapter.events(found, context)
+
+
+def _refuse_guesses(spec: IngestSpec, batch: Batch, have: Known | None) -> None:
+    """Refuse to make a log whose types nothing has shown: they would hold for ever."""
+    shown = spec.options.schema or spec.options.format == "parquet" or batch.counts["events"]
+    if have is None and not shown:
+        raise SourceUnreadable(
+            f"The first batch of {spec.source_uri} has no event ({batch.counts['quarantined']} records are "
+            f"none), so the columns of {spec.log_uri} and their types are unknown.",
+            remedy="give schema; or mend what was delivered, or wait for more, and run again.",
+        )
 
 
 def _log_of(spec: IngestSpec, have: Known | None) -> Known:

@@ -33,6 +33,8 @@ _ALLOWED = {
     "csv": _CSV,
     "parquet": "datetimeRebaseMode int96RebaseMode",
 }
+#: What RAW begins with where a line's bytes are no text.
+BASE64 = "base64:"
 _UTF8 = ("utf-8", "utf8")
 #: In others, a line feed is more than one byte: files cannot be cut at it.
 _LINE_WISE = (*_UTF8, "us-ascii", "ascii", "iso-8859-", "latin", "windows-", "cp1")
@@ -49,7 +51,7 @@ def check_format_options(file_format: str, options: Mapping[str, str]) -> None:
     known = {name.lower(): name for name in _ALLOWED[file_format].split()}
     for name in options:
         if name.lower() not in known:
-            near = difflib.get_close_matches(name.lower(), known, n=1)
+            near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
             meant = f"did you mean {known[near[0]]}? " if near else ""
             raise InvalidConfiguration(
                 f"format_options: {name!r} cannot be given for {file_format}.",
@@ -118,13 +120,20 @@ def completed(
 def read(
     session: SparkSession, files: Sequence[SourceFile], options: Mapping[str, str], *, needs_rows: bool
 ) -> DataFrame:
-    """Return the lines that are not blank: RAW, PUBLISHED and POSITION; rows count blank lines, too."""
+    """Return the lines that are not blank: RAW, UNDECODED, PUBLISHED and POSITION.
+
+    Rows count blank lines, too. Bytes that are no text stay what they are, as base64: Spark would put another
+    character in the place of each.
+    """
     from pyspark.sql import functions as F
 
     cut = _cut(session, files, options)
-    raw = [_decoded(cut, options).alias(RAW)]
+    line = _decoded(cut, options)
+    broken = ~F.is_valid_utf8(line)
+    raw = F.when(broken, F.concat(F.lit(BASE64), F.base64(line.cast("binary")))).otherwise(line)
+    columns = [raw.alias(RAW), F.when(broken, F.lit("not UTF-8")).alias(UNDECODED)]
     # A byte order mark at the beginning is dropped by Spark.
-    return (numbered if needs_rows else located)(cut, raw).where(F.trim(RAW) != "")
+    return (numbered if needs_rows else located)(cut, columns).where(F.trim(RAW) != "")
 
 
 def first_lines(

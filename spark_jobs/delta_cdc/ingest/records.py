@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from delta_cdc.errors import InvalidConfiguration
 from delta_cdc.ingest import columnar, delimited, lines
 from delta_cdc.ingest.lines import check_format_options
+from delta_cdc.ingest.shape import UNDECODED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -40,7 +41,8 @@ def read(
     if options.format == "csv":
         types = (declared(options), known)
         return delimited.read(session, files, options.format_options, types, needs_rows=needs_rows)
-    return lines.completed(lines.read(session, files, options.format_options, needs_rows=needs_rows))
+    found = lines.read(session, files, options.format_options, needs_rows=needs_rows)
+    return lines.completed(found, undecoded=found[UNDECODED])
 
 
 def again(found: DataFrame, options: IngestOptions, known: StructType | None) -> DataFrame:

@@ -108,4 +108,4 @@ def _from_environment() -> dict[str, str] | None:
             f"{STORAGE_OPTIONS} names {path}, which cannot be read: {error}.",
             remedy="name a JSON file with the options of the object store, or leave the variable unset.",
         ) from error
-    return {str(name): str(value) for name, value in found.items()}
+    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in found.items()}

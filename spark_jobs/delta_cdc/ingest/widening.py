@@ -45,7 +45,8 @@ def wider(one: DataType, other: DataType) -> DataType | None:
 def _atomic(one: DataType, other: DataType) -> DataType | None:
     from pyspark.sql import types as T
 
-    if isinstance(one, T.StringType) and isinstance(other, T.StringType):
+    texts = (T.StringType, T.CharType, T.VarcharType)
+    if isinstance(one, texts) and isinstance(other, texts):
         # Lengths and collations are somebody else's; text is text.
         return T.StringType()
     for narrow, wide in ((one, other), (other, one)):

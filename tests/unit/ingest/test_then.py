@@ -1,0 +1,56 @@
+"""An apply's request on its way through a spec."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from delta_cdc.errors import InvalidConfiguration
+from delta_cdc.ingest import then
+from delta_cdc.plan import ApplyRequest
+from delta_cdc.spec import ApplyOptions
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+REQUEST = ApplyRequest(
+    pipeline="p",
+    source="/log",
+    target="/target",
+    options=ApplyOptions(
+        keys=("a", "b"),
+        source_kind="change_log",
+        sequence_by=("x", "y"),
+        except_column_list=("_op",),
+        partition_by={"year": "year(d)", "c": None},
+        cluster_by=(),
+        on_tie="last_by",
+        tie_order=("z",),
+        target_properties={"delta.x": "1"},
+    ),
+    initial_load={"from_version": 3},
+    max_versions=5,
+    run_id="r",
+    scratch=False,
+    storage_options={"aws_secret_access_key": "hidden"},
+)
+
+
+def test_a_request_comes_back_as_it_was_without_what_is_secret() -> None:
+    data = json.loads(json.dumps(then.described(REQUEST)))
+    assert "hidden" not in json.dumps(data)
+    assert then.rebuilt(data, {"aws_secret_access_key": "hidden"}) == REQUEST
+    assert then.rebuilt(data).storage_options is None
+
+
+def test_options_of_the_store_come_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(then.STORAGE_OPTIONS, raising=False)
+    assert then._from_environment() is None
+    path = tmp_path / "options.json"
+    monkeypatch.setenv(then.STORAGE_OPTIONS, str(path))
+    with pytest.raises(InvalidConfiguration, match="cannot be read"):
+        then._from_environment()
+    path.write_text('{"allow_http": true, "region": "x"}')
+    assert then._from_environment() == {"allow_http": "true", "region": "x"}
