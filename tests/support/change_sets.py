@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.ingest import shape
@@ -99,6 +100,11 @@ def adapted(
         sequence_type=sequence_type,
     )
     return made.events(records, context)
+
+
+def at(*parts: int) -> datetime:
+    """Return a moment as Spark hands it out in UTC: without a zone."""
+    return datetime(*parts)  # type: ignore[arg-type]  # noqa: DTZ001
 
 
 def by_row(events: DataFrame) -> dict[int, list[Event]]:

@@ -56,8 +56,8 @@ _OWN = {
     shape.UNDECODED: UNREAD,
 }
 NOT_JSON = "not JSON: no object, or cut off"
-#: A number that JSON readers would make a double, of more digits than a double holds.
-_LONG_NUMBER = r"(?=[0-9.]{17})[0-9]+\.[0-9]+"
+#: Part of every number that JSON readers would make a double, and that has more digits than a double holds.
+_LONG_NUMBER = r"\.[0-9]{8}|[0-9]{8}\."
 #: From where the last match ended: what is no number (texts as a whole), and a number. Possessive, because
 #: Java takes a stack frame for each step it might have to take back.
 _UP_TO_NUMBER = r'\G((?:[^"0-9-]++|"(?:[^"\\]++|\\.)*+")*+)(-?[0-9]++(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?)'
@@ -360,19 +360,23 @@ def events(
     """
     from pyspark.sql import functions as F
 
-    lower = [F.lit(name.lower()) for name in payload]
-    mine = F.col(CARRIED) if carried is None else F.coalesce(carried, F.col(CARRIED))
-    names = F.filter(mine, lambda name: F.lower(name).isin(*lower))
+    if carried is None and RECORD not in frame.columns:
+        # What is spelt in another way is no event.
+        names = F.array_intersect(F.col(CARRIED), F.array(*map(F.lit, payload)))
+    else:
+        lower = [F.lit(name.lower()) for name in payload]
+        mine = F.col(CARRIED) if carried is None else F.coalesce(carried, F.col(CARRIED))
+        names = F.filter(mine, lambda name: F.lower(name).isin(*lower))
     if left_out is not None:
         names = F.array_except(names, left_out)
     nothing = F.lit(None).cast("string")
     told = F.coalesce(error if error is not None else nothing, nothing)
+    misfit = F.when(op == shape.UPSERT, F.col(MISFIT)).when(op == shape.DELETE, F.col(KEY_MISFIT))
     reason = (
         F.when(F.col(UNREAD).isNotNull(), F.col(UNREAD))
         .when(op == shape.IGNORE, None)
-        .when(told.isNotNull(), told)
-        .when(op == shape.UPSERT, F.col(MISFIT))
-        .when(op == shape.DELETE, F.col(KEY_MISFIT))
+        .when(op.isNull(), told)
+        .otherwise(F.coalesce(misfit, told))
     )
     has_row = op.isin(shape.UPSERT, shape.DELETE)
     row = F.struct(

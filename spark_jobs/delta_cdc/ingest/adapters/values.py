@@ -240,9 +240,8 @@ def digits(text: Column, width: int) -> Column:
     """
     from pyspark.sql import functions as F
 
-    trimmed = F.regexp_replace(F.trim(text), r"^0+(?=\d)", "")
-    fits = trimmed.rlike(r"^\d+$") & (F.length(trimmed) <= width)
-    return F.when(fits, F.lpad(trimmed, width, "0"))
+    padded = F.right(F.concat(F.lit("0" * width), F.trim(text)), F.lit(width))
+    return F.when(text.rlike(rf"^ *0*[0-9]{{1,{width}}} *$"), padded)
 
 
 def numbers(text: Column) -> Column:
@@ -252,8 +251,9 @@ def numbers(text: Column) -> Column:
     """
     from pyspark.sql import functions as F
 
-    padded = F.transform(F.split(F.trim(text), "[/:]"), lambda number: digits(number, 38))
-    return F.when(~F.exists(padded, lambda number: number.isNull()), F.array_join(padded, "/"))
+    parts = F.split(text, "[/:]")
+    padded = F.transform(parts, lambda number: F.lpad(number, 38, "0"))
+    return F.when(text.rlike("^[0-9]{1,38}([/:][0-9]{1,38})*$"), F.array_join(padded, "/"))
 
 
 def part(value: Column, data_type: DataType) -> Column | None:
