@@ -351,18 +351,16 @@ def _replay(arguments: argparse.Namespace) -> int:
             remedy="write PIPELINE=TABLE, as the task has pipeline and log, or target.",
         )
     quarantine = beside(table, QUARANTINE)
-    told = ingest_options_of(seal)
-    _refuse(arguments, _OF_A_LOG if told is None else ("last_by",),
-            f"for {table}, which is {'no' if told is None else 'a'} change log")  # fmt: skip
+    # What an ingest takes is no table, so its seal names none.
+    is_log = not seal.source_table_id
+    _refuse(arguments, ("last_by",) if is_log else _OF_A_LOG,
+            f"for {table}, which is {'a' if is_log else 'no'} change log")  # fmt: skip
     if not run_sync(holds_records(quarantine, pipeline)):
         print(f"Nothing of {pipeline} is in quarantine ({quarantine}).")
         return 0
     with _session() as spark, _named(table):
-        counts = (
-            _apply_again(spark, arguments, seal, pipeline, table)
-            if told is None
-            else _ingest_again(spark, arguments, seal, told, table)
-        )
+        again = _ingest_again if is_log else _apply_again
+        counts = again(spark, arguments, seal, table)
     rest = run_sync(holds_records(quarantine, pipeline))
     print(", ".join(f"{count} {name}" for name, count in counts.items()) or "nothing moved")
     if rest:
@@ -370,13 +368,13 @@ def _replay(arguments: argparse.Namespace) -> int:
     return 1 if rest else 0
 
 
-def _ingest_again(
-    spark: SparkSession, arguments: argparse.Namespace, seal: Seal, told: IngestOptions, log: str
-) -> dict[str, int]:
+def _ingest_again(spark: SparkSession, arguments: argparse.Namespace, seal: Seal, log: str) -> dict[str, int]:
     from delta_cdc.api import ingest_changes
 
     names = ("format", "adapter", "adapter_options", "keys", "schema", "format_options", "insert_only",
              "on_invalid")  # fmt: skip
+    # A seal leaves out what would make it too long.
+    told = ingest_options_of(seal) or IngestOptions()
     known = {name: getattr(told, name) for name in names}
     given = {name: getattr(arguments, name) for name in _OF_A_LOG if getattr(arguments, name)}
     done = ingest_changes(
@@ -386,7 +384,7 @@ def _ingest_again(
 
 
 def _apply_again(
-    spark: SparkSession, arguments: argparse.Namespace, seal: Seal, pipeline: str, target: str
+    spark: SparkSession, arguments: argparse.Namespace, seal: Seal, target: str
 ) -> dict[str, int]:
     from delta_cdc import job
     from delta_cdc.flow import run_apply
@@ -406,7 +404,7 @@ def _apply_again(
         on_invalid="quarantine",
     )
     request = ApplyRequest(
-        pipeline=pipeline,
+        pipeline=seal.pipeline,
         source=seal.source_uri,
         target=target,
         options=options,

@@ -142,6 +142,16 @@ def test_a_replay_that_cannot_be_meant(world: World, capsys: Said, given: list[s
     assert said.out == ""
 
 
+def test_a_seal_that_does_not_tell_is_of_a_log_all_the_same(
+    world: World, capsys: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.ingest()
+    monkeypatch.setattr("delta_cdc.cli.ingest_options_of", lambda _: None)
+    assert main(["replay", f"p={world.root / 'log'}", "--key", "id"]) == 0
+    assert main(["replay", f"p={world.root / 'log'}", "--last-by", "n"]) == 2
+    assert "which is a change log" in capsys.readouterr().err
+
+
 def test_a_table_that_is_not_there(tmp_path: Path, capsys: Said) -> None:
     assert main(["replay", f"p={tmp_path / 'none'}"]) == 1
     assert "TableNotFound: There is no table of pipeline p" in capsys.readouterr().err
