@@ -141,6 +141,16 @@ class Taken:
         )
 
     @cached_property
+    def first(self) -> int | None:
+        """Return the number of the pipeline's oldest batch that is recorded."""
+        import pyarrow.compute as pc
+
+        if self.rows is None:
+            return None
+        own = self.rows["seal"].filter(pc.equal(self.rows["pipeline"], self.pipeline))
+        return pc.min(own).as_py()  # type: ignore[no-any-return]
+
+    @cached_property
     def others_files(self) -> frozenset[str]:
         """Return the files that other pipelines took into the same log."""
         if self._others is None:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Literal
 
 from delta_cdc.ingest.footers import footers
 from delta_cdc.ingest.listing import find_file, list_files
-from delta_cdc.ingest.taken import INGESTED, QUARANTINE, beside, same, taken
+from delta_cdc.ingest.taken import INGESTED, QUARANTINE, beside, same
 from delta_cdc.log.store import canonical_uri, spark_uri
 from delta_cdc.log.table import run_sync
 from delta_cdc.plan import partitions
 from delta_cdc.plan.ingest_request import IngestRequest
-from delta_cdc.plan.intake import Standing, prove, stand
+from delta_cdc.plan.intake import Standing, look_at
 from delta_cdc.plan.quarantine import holds_records
 from delta_cdc.plan.request import Memory
 from delta_cdc.plan.result import readable
@@ -78,8 +78,9 @@ class IngestPlan:
             size = readable(sum(file.size for file in spec.files))
             return f"{_many(len(spec.files), 'file')} ({size}) of {self.source}"
         if spec.offsets:
-            count = sum(part.ending_offset - part.starting_offset for part in spec.offsets)
-            return f"{_many(count, 'record')} of {_many(len(spec.offsets), 'partition')} of {self.source}"
+            counts = [part.ending_offset - part.starting_offset for part in spec.offsets]
+            some = len([count for count in counts if count])
+            return f"{_many(sum(counts), 'record')} of {_many(some, 'partition')} of {self.source}"
         return "a seal alone"
 
     def __str__(self) -> str:
@@ -120,15 +121,12 @@ async def plan_ingest_async(request: IngestRequest, memory: Memory | None = None
     known = memory or Memory()
     now = time.time_ns() // 1_000_000 if known.now_ms is None else known.now_ms
     source = None if request.is_kafka or request.lexical_order or request.replay else _listed(request)
-    proof, record, listed = await asyncio.gather(
-        prove(request, known),
-        taken(request.log, request.pipeline, request.storage_options),
-        source or _nothing_listed(),
+    standing, listed = await asyncio.gather(
+        look_at(request, known, known.number(_pin_key(request)), now), source or _nothing_listed()
     )
-    standing = stand(proof, record, known.number(_pin_key(request)), now)
     look = _Look(request, standing, now, listed)
     if standing.pending is not None:
-        return await _pending(look)
+        return await _pending(look, known)
     if request.replay:
         return await _replay(look)
     return await (_records(look, known) if request.is_kafka else _files(look))
@@ -345,7 +343,7 @@ async def _described(request: IngestRequest, files: list[SourceFile]) -> tuple[S
 
 
 # -- a batch that was recorded and not appended -------------------------------------------------
-async def _pending(look: _Look) -> IngestPlan:
+async def _pending(look: _Look, memory: Memory) -> IngestPlan:
     """Plan the batch that a try before recorded, and whose events are not in the log."""
     batch = look.standing.batch
     note = (
@@ -354,15 +352,25 @@ async def _pending(look: _Look) -> IngestPlan:
     )
     if batch.kind is not None and batch.kind != "ingest":
         return look.plan(batch.kind, note, recorded=True)
-    offsets = partitions.recorded(look.standing, batch.ranges)
+    if batch.ranges:
+        chosen = await partitions.recorded(look.request, look.standing, batch.ranges, memory.looks)
+        return look.plan(
+            "ingest",
+            note,
+            *chosen.notes,
+            offsets=chosen.ranges,
+            topics=chosen.topics,
+            ends=chosen.ends,
+            recorded=True,
+            left=chosen.left,
+            looked=chosen.looked,
+        )
     files, gone = await _recorded(look, batch.files)
     vanished = (f"{_many(gone, 'recorded file')} gone since: nothing of it is ingested.",) if gone else ()
     listed = {file.uri for file in look.listed}
     waiting = [file for file in _new(look, look.listed)[0] if file.uri not in dict(batch.files)]
     left = {"files": len(waiting), "bytes": sum(file.size for file in waiting)} if waiting else {}
-    return look.plan(
-        "ingest", note, *vanished, files=files, offsets=offsets, recorded=True, left=left, looked=len(listed)
-    )
+    return look.plan("ingest", note, *vanished, files=files, recorded=True, left=left, looked=len(listed))
 
 
 async def _recorded(

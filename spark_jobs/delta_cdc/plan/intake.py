@@ -12,6 +12,7 @@ came from.
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from delta_cdc.checks import described_ingest
 from delta_cdc.errors import ProofExpired, TargetReplaced, TargetWithoutProof
 from delta_cdc.ingest.shape import LOG_COLUMNS
-from delta_cdc.ingest.taken import Batch, Counted, beside
+from delta_cdc.ingest.taken import Batch, Counted, beside, taken
 from delta_cdc.log.table import DeltaLog
 from delta_cdc.plan.sight import first_number
 from delta_cdc.reconcile import reconcile_async
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 
 #: So many vanished files are remembered one by one, each by so many letters: a seal has to stay small.
 _KEPT, _LETTERS = 2000, 12
+#: How often log and record are looked at again while they move.
+_LOOKS = 5
 
 
 async def prove(request: IngestRequest, memory: Memory) -> Proof | None:
@@ -162,6 +165,16 @@ class Standing:
         return ""
 
     @property
+    def is_odd(self) -> bool:
+        """Return whether log and record are not at the same batch.
+
+        They may have been looked at while a run was between the two, or have gone apart for good.
+        """
+        behind = self.seal is not None and self.number > self.seal.number + 1
+        begun = self.taken.number is not None and self.seal is None
+        return self.pending is not None or bool(self.found_lost) or behind or begun
+
+    @property
     def doubtful(self) -> bool:
         """Return whether something without a record may have been taken all the same."""
         return bool(self.found_lost) or bool(self.known.get("lost"))
@@ -225,7 +238,11 @@ class Standing:
     def _begun(self) -> int | None:
         """Return the number of the newest batch, if it is not in the log, nor ever was."""
         recorded, stored = self.taken.number, self._stored
-        return None if recorded is None or (stored is not None and recorded <= stored) else recorded
+        if recorded is None or (stored is not None and recorded <= stored):
+            return None
+        # A log that never had a batch of ours, and a record with several: the log was dropped, and the newest
+        # of them is no more to be finished than the others.
+        return None if stored is None and self.taken.first != recorded else recorded
 
     @property
     def _stored(self) -> int | None:
@@ -245,9 +262,33 @@ def mark(uri: str) -> str:
     return sha256(uri.encode()).hexdigest()[:_LETTERS]
 
 
-def stand(proof: Proof | None, taken: Taken, pinned: int | None, now_ms: int) -> Standing:
-    """Return where the pipeline stands.
+async def look_at(request: IngestRequest, memory: Memory, pinned: int | None, now_ms: int) -> Standing:
+    """Return where the pipeline stands: log and record as they were at one moment.
+
+    A run of another process may be between its two commits, or make several of them meanwhile. So where the
+    two do not fit together, the record is read again, after the log, and counts if the log did not move.
 
     :param pinned: the number that a try before had for a log that does not exist yet
+    :raises DeltaCdcError: see :func:`prove` and :func:`delta_cdc.ingest.taken.taken`
     """
-    return Standing(proof, taken, first_number(pinned, now_ms))
+    where = (request.log, request.pipeline, request.storage_options)
+    proof, record = await asyncio.gather(prove(request, memory), taken(*where))
+    fallback = first_number(pinned, now_ms)
+    standing = Standing(proof, record, fallback)
+    for _ in range(_LOOKS):
+        if not standing.is_odd:
+            break
+        standing = Standing(proof, await taken(*where), fallback)
+        if not await _moved(request, proof):
+            break
+        proof = await prove(request, memory)
+        standing = Standing(proof, await taken(*where), fallback)
+    return standing
+
+
+async def _moved(request: IngestRequest, proof: Proof | None) -> bool:
+    """Tell whether the log has another version than the one that was looked at."""
+    log = DeltaLog(request.log, request.storage_options)
+    if proof is not None:
+        return await log.newest_version(after=proof.target.version) != proof.target.version
+    return await log.has_commit(0)

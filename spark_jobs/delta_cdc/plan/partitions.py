@@ -7,7 +7,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from delta_cdc.errors import OffsetsExpired, TopicReplaced
+from delta_cdc.ingest.taken import INGESTED, beside
+from delta_cdc.log.table import DeltaLog
 from delta_cdc.plan.intake import partition_name
+from delta_cdc.plan.quarantine import newest_seal
 from delta_cdc.spec import OffsetRange
 
 if TYPE_CHECKING:
@@ -47,19 +50,18 @@ async def choose(request: IngestRequest, standing: Standing, looks: Looks | None
     :raises OffsetsExpired: records after the last one taken are gone, and that is not to be passed over
     :raises TopicReplaced: a partition ends before the last record taken, or is gone
     """
-    from delta_cdc.ingest.topics import offsets
-
-    bounds = await asyncio.to_thread(
-        offsets, request.source_uri, request.kafka_options or {}, request.starting_ms, looks=looks
-    )
-    return chosen(request, standing, bounds)
+    return chosen(request, standing, await _bounds(request, looks))
 
 
 def chosen(request: IngestRequest, standing: Standing, bounds: Mapping[Key, Bounds]) -> Chosen:
-    """Choose records of the partitions whose bounds are known."""
+    """Choose records of the partitions whose bounds are known.
+
+    A partition that was never looked at is part of the batch, even if it has no record for it: only what has
+    a position can be seen to have lost records.
+    """
     positions = standing.counted.positions
-    ids = {topic: bound.topic_id for (topic, _), bound in sorted(bounds.items()) if bound.topic_id}
-    _refuse_replaced(request, standing, bounds, ids)
+    ids = _ids(bounds)
+    _refuse_replaced(request, positions, standing.topics, bounds, ids)
     starts: dict[Key, int] = {}
     notes = []
     for key, bound in bounds.items():
@@ -73,36 +75,80 @@ def chosen(request: IngestRequest, standing: Standing, bounds: Mapping[Key, Boun
     available = {key: max(0, bounds[key].end - start) for key, start in starts.items()}
     shares = _spread(available, request.max_offsets)
     ranges = tuple(
-        OffsetRange(*key, starts[key], starts[key] + count, again=_again(standing, key, starts[key], count))
+        _range(standing, key, starts[key], starts[key] + count)
         for key, count in sorted(shares.items())
-        if count
+        if count or key not in positions
     )
     rest = sum(available.values()) - sum(shares.values())
-    ends = {partition_name(*key): bound.end for key, bound in bounds.items()} if standing.found_lost else None
-    return Chosen(ranges, tuple(notes), {"offsets": rest} if rest else {}, len(bounds), ids, ends)
-
-
-def recorded(standing: Standing, ranges: Iterable[TakenRange]) -> tuple[OffsetRange, ...]:
-    """Return the records of a batch that a try before recorded."""
-    return tuple(
-        OffsetRange(
-            one.topic,
-            one.partition,
-            one.starting_offset,
-            one.ending_offset,
-            again=_again(
-                standing,
-                (one.topic, one.partition),
-                one.starting_offset,
-                one.ending_offset - one.starting_offset,
-            ),
-        )
-        for one in ranges
+    return Chosen(
+        ranges if any(shares.values()) else (),
+        tuple(notes),
+        {"offsets": rest} if rest else {},
+        len(bounds),
+        ids,
+        _ends(standing, bounds),
     )
+
+
+async def recorded(
+    request: IngestRequest, standing: Standing, ranges: Iterable[TakenRange], looks: Looks | None = None
+) -> Chosen:
+    """Return the records of a batch that a try before recorded, as far as the brokers still have them.
+
+    :raises SourceNotFound: there is no such topic any more
+    :raises OffsetsExpired: some of them are gone, or not named by the source, and that is not to be passed
+        over
+    :raises TopicReplaced: a partition ends before the last of them, or is another topic's by now
+    """
+    batch, bounds, known = tuple(ranges), await _bounds(request, looks), await _recorded_topics(request)
+    ids = _ids(bounds)
+    ends = {(one.topic, one.partition): one.ending_offset for one in batch}
+    _refuse_replaced(request, ends, {**standing.topics, **known}, bounds, ids)
+    found, notes = [], []
+    for one in batch:
+        key = one.topic, one.partition
+        bound = bounds.get(key)
+        earliest = one.ending_offset if bound is None else min(bound.earliest, one.ending_offset)
+        if earliest > one.starting_offset:
+            notes.append(_expired(request, key, one.starting_offset, earliest))
+        found.append(_range(standing, key, max(one.starting_offset, earliest), one.ending_offset))
+    return Chosen(tuple(found), tuple(notes), {}, len(bounds), {**known, **ids}, _ends(standing, bounds))
+
+
+async def _bounds(request: IngestRequest, looks: Looks | None) -> Mapping[Key, Bounds]:
+    from delta_cdc.ingest.topics import offsets
+
+    return await asyncio.to_thread(
+        offsets, request.source_uri, request.kafka_options or {}, request.starting_ms, looks=looks
+    )
+
+
+async def _recorded_topics(request: IngestRequest) -> dict[str, str]:
+    """Return the ids of topics as they were when the newest batch was recorded."""
+    log = DeltaLog(beside(request.log, INGESTED), request.storage_options)
+    seal = await newest_seal(log, await log.newest_version(), request.pipeline)
+    return dict(seal.configuration.get("topics", {})) if seal is not None else {}
+
+
+def _ids(bounds: Mapping[Key, Bounds]) -> dict[str, str]:
+    return {topic: bound.topic_id for (topic, _), bound in sorted(bounds.items()) if bound.topic_id}
+
+
+def _ends(standing: Standing, bounds: Mapping[Key, Bounds]) -> dict[str, int] | None:
+    if not standing.found_lost:
+        return None
+    return {partition_name(*key): bound.end for key, bound in bounds.items()}
+
+
+def _range(standing: Standing, key: Key, starting: int, ending: int) -> OffsetRange:
+    again = ending > starting and _again(standing, key, starting, ending - starting)
+    return OffsetRange(*key, starting, ending, again=again)
 
 
 def _again(standing: Standing, key: Key, starting: int, count: int) -> bool:
     """Tell whether some of the records may be in the log already."""
+    if standing.counted.positions.get(key, 0) > starting:
+        return True
     if standing.doubtful and starting < standing.doubted_until.get(partition_name(*key), starting + count):
         return True
     return any(
@@ -114,16 +160,20 @@ def _again(standing: Standing, key: Key, starting: int, count: int) -> bool:
 
 
 def _refuse_replaced(
-    request: IngestRequest, standing: Standing, bounds: Mapping[Key, Bounds], ids: Mapping[str, str]
+    request: IngestRequest,
+    positions: Mapping[Key, int],
+    known_ids: Mapping[str, str],
+    bounds: Mapping[Key, Bounds],
+    ids: Mapping[str, str],
 ) -> None:
     topics = {topic for topic, _ in bounds}
-    for topic, known in standing.topics.items():
+    for topic, known in known_ids.items():
         if ids.get(topic, known) != known:
             raise _replaced(
                 f"Topic {topic} has the id {ids[topic]}, and pipeline {request.pipeline} has ingested the "
                 f"one with the id {known}"
             )
-    for (topic, partition), position in standing.counted.positions.items():
+    for (topic, partition), position in positions.items():
         if topic not in topics:
             # No longer named by the source.
             continue

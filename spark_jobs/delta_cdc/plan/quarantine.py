@@ -50,7 +50,7 @@ async def _begun(request: ApplyRequest, sight: Sight) -> Seal | None:
     state = await state_of(log)
     if state is None or await log.transaction(app_id(request.pipeline)) != sight.next_number:
         return None
-    seal = await _newest(log, state, request.pipeline)
+    seal = await newest_seal(log, state.version, request.pipeline)
     if seal is None or seal.number != sight.next_number or seal.step.ending_version > sight.source.version:
         return None
     follows = sight.seal is None or seal.step.starting_version == sight.seal.watermark + 1
@@ -68,9 +68,13 @@ async def state_of(log: DeltaLog) -> TableState | None:
         raise
 
 
-async def _newest(log: DeltaLog, state: TableState, pipeline: str) -> Seal | None:
+async def newest_seal(log: DeltaLog, newest: int, pipeline: str) -> Seal | None:
+    """Return the newest seal of a pipeline in a table beside another one; None where there is none.
+
+    :param newest: the table's newest version
+    """
     back = Backwards(log)
-    for version in range(state.version, -1, -1):
+    for version in range(newest, -1, -1):
         commit = await back.get(version)
         if commit is None:
             return None

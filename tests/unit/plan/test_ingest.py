@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from delta_cdc.errors import (
     TargetWithoutProof,
 )
 from delta_cdc.log.table import DeltaLog
-from delta_cdc.plan import Memory, plan_ingest
+from delta_cdc.plan import Memory, intake, plan_ingest
 from delta_cdc.reconcile import reconcile
 from delta_cdc.spec import IngestOptions, IngestSpec
 from delta_cdc.watermark import PlannedOn
@@ -384,6 +385,69 @@ def checkpointed(log: LogTable) -> None:
     for path in log.files[log.version]:
         pq.write_table(pa.table({"id": ["1"]}), log.path / path)
     deltalake.DeltaTable(log.path).create_checkpoint()
+
+
+# -- while another run is at work ---------------------------------------------------------------
+@pytest.mark.parametrize("first", ["log", "record"])
+@pytest.mark.parametrize("state", ["between", "after"])
+@pytest.mark.parametrize("log", ["as it was", "restored"])
+def test_log_and_record_are_looked_at_as_they_were_at_one_moment(
+    world: World, monkeypatch: pytest.MonkeyPatch, first: str, state: str, log: str
+) -> None:
+    """Another run makes batches while this one looks: of log and record, one is seen before and one after."""
+    world.log.create()
+    for name in "abc":
+        world.deliver(f"{name}.json", [name])
+        world.ingest()
+    if log == "restored":
+        world.log.restore(2)
+    proofs, records, busy = intake.prove, intake.taken, [True]
+
+    def work() -> None:
+        if busy:
+            busy.clear()
+            for name in "de":
+                world.deliver(f"{name}.json", [name])
+                other(world, "" if name == "d" or state == "after" else "recorded")
+
+    seen = asyncio.Event()
+
+    async def in_between(look: Any, given: tuple[Any, ...], *, comes_first: bool) -> Any:
+        if not comes_first:
+            await seen.wait()
+        found = await look(*given)
+        if comes_first and busy:
+            await asyncio.to_thread(work)
+            seen.set()
+        return found
+
+    def prove(*given: Any) -> Any:
+        return in_between(proofs, given, comes_first=first == "log") if busy else proofs(*given)
+
+    def taken(*given: Any) -> Any:
+        return in_between(records, given, comes_first=first == "record") if busy else records(*given)
+
+    monkeypatch.setattr(intake, "prove", prove)
+    monkeypatch.setattr(intake, "taken", taken)
+    plan = world.plan()
+    assert "lost" not in (plan.spec.step.configuration if plan.spec is not None else {})
+    monkeypatch.undo()
+    world.drain()
+    assert world.events == world.delivered
+    if plan.spec is not None:
+        world.engine(plan.spec)
+        world.drain()
+        assert world.events == world.delivered
+
+
+def other(world: World, dies_at: str) -> None:
+    """Run as another process would."""
+    spec = plan_ingest(world.request(), Memory(now_ms=world.clock)).spec
+    assert spec is not None
+    try:
+        world.engine(spec, dies_at)
+    except Boom:
+        return
 
 
 # -- other tables, other pipelines --------------------------------------------------------------

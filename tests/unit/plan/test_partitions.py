@@ -60,7 +60,8 @@ def world(tmp_path: Path, broker: Broker) -> Topics:
 
 def ranges(plan: IngestPlan) -> list[tuple[int, int, int, bool]]:
     assert plan.spec is not None
-    return [(o.partition, o.starting_offset, o.ending_offset, o.again) for o in plan.spec.offsets]
+    found = [(o.partition, o.starting_offset, o.ending_offset, o.again) for o in plan.spec.offsets]
+    return [one for one in found if one[1] < one[2]]
 
 
 def held(world: Topics) -> list[str]:
@@ -80,6 +81,7 @@ def test_from_the_earliest_on(world: Topics, broker: Broker) -> None:
     assert plan.spec.source_uri == "kafka://h:9092/t"
     assert plan.spec.step.configuration["topics"] == {"t": "id-t"}
     assert "lost_until" not in plan.spec.step.configuration
+    assert plan.told == "2 records of 1 partition of kafka://h:9092/t"
     world.ingest()
     assert held(world) == ["t/0 3", "t/0 4"]
     assert world.plan().spec is None
@@ -204,5 +206,83 @@ def test_another_pipeline_of_the_same_log(world: Topics, broker: Broker) -> None
     broker.has(0, 0, 6)
     broker.has(1, 0, 1)
     assert ranges(world.plan()) == [(0, 0, 6, True), (1, 0, 1, False)]
+    world.drain()
+    assert len(held(world)) == 7
+
+
+def test_a_partition_without_a_share_has_a_position_from_then_on(world: Topics, broker: Broker) -> None:
+    """Else nobody could tell that its records went before they were ingested."""
+    broker.has(0, 0, 2)
+    broker.has(1, 0, 0)
+    broker.has(2, 4, 9)
+    world.ingest(max_offsets=1)
+    for partition in (1, 2):
+        broker.has(1, 0, 0)
+        broker.has(2, 4, 9)
+        broker.has(partition, 7, 9)
+        with pytest.raises(OffsetsExpired, match=rf"to 6 of partition {partition} of topic t are gone"):
+            world.plan()
+    broker.has(2, 4, 9)
+    broker.has(1, 0, 3)
+    world.drain()
+    assert len(held(world)) == 10
+
+
+def recorded(world: Topics) -> None:
+    with pytest.raises(Boom):
+        world.unpublished(lambda spec: world.engine(spec, "recorded"))
+
+
+def test_a_recorded_batch_whose_records_are_gone(world: Topics, broker: Broker) -> None:
+    broker.has(0, 0, 5)
+    broker.has(1, 0, 5)
+    recorded(world)
+    broker.has(0, 3, 9)
+    broker.has(1, 8, 9)
+    with pytest.raises(OffsetsExpired, match="Records 0 to 2 of partition 0"):
+        world.plan()
+    plan = world.plan(on_expired="continue")
+    assert ranges(plan) == [(0, 3, 5, False)]
+    assert plan.spec is not None
+    assert plan.spec.recorded
+    assert len(plan.notes) == 3
+    world.drain(on_expired="continue")
+    assert held(world) == [*[f"t/0 {at}" for at in range(3, 9)], "t/1 8"]
+
+
+def test_a_recorded_batch_of_another_topic(world: Topics, broker: Broker) -> None:
+    broker.has(0, 0, 5)
+    recorded(world)
+    broker.has(0, 0, 9, topic_id="another")
+    with pytest.raises(TopicReplaced, match="has the id another"):
+        world.plan()
+    broker.has(0, 0, 4)
+    with pytest.raises(TopicReplaced, match="ends at offset 4"):
+        world.plan()
+    broker.has(0, 0, 9)
+    plan = world.plan()
+    assert plan.spec is not None
+    assert plan.spec.step.configuration["topics"] == {"t": "id-t"}
+
+
+def test_a_recorded_batch_of_a_topic_that_is_not_named_any_more(world: Topics, broker: Broker) -> None:
+    broker.has(0, 0, 5)
+    recorded(world)
+    broker.bounds.clear()
+    broker.has(0, 0, 1, topic="u")
+    with pytest.raises(OffsetsExpired, match="Records 0 to 4 of partition 0 of topic t"):
+        world.plan()
+    assert ranges(world.plan(on_expired="continue")) == []
+    world.drain(on_expired="continue")
+    assert held(world) == ["u/0 0"]
+
+
+def test_a_log_that_was_dropped_begins_at_the_earliest_again(world: Topics, broker: Broker) -> None:
+    for end in (2, 5, 7):
+        broker.has(0, 0, end)
+        world.ingest()
+    world.lose_log()
+    assert ranges(world.plan()) == [(0, 0, 7, False)]
+    recorded(world)
     world.drain()
     assert len(held(world)) == 7
