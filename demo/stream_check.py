@@ -22,7 +22,7 @@ def export(server: Postgres, table: Table, folder: Path) -> str:
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"{table.name}.csv"
     names = ", ".join(map(_quote, table.columns))
-    options = r"FORMAT csv, HEADER, FORCE_QUOTE *, NULL '\N'"
+    options = r"FORMAT csv, HEADER, NULL '\N'"
     copied = server.run(
         "psql", "-X", "-q", "-c", f"COPY (SELECT {names} FROM {table.name}) TO STDOUT ({options})"
     )
