@@ -168,7 +168,8 @@ def _run_piece(
         since = None
         if piece.ingest is not None:
             run = _Prepared(member.execute, piece.apply, pins)
-            ingested = run_ingest(piece.ingest, execute=run, then=piece.apply, looks=looks, **more)
+            then = piece.apply if _may_come_twice(piece.apply) else None
+            ingested = run_ingest(piece.ingest, execute=run, then=then, looks=looks, **more)
             since = run.since
             if (failed := _failed_then(ingested)) is not None:
                 return PieceResult(pipeline=pipeline, ingested=ingested, error=failed)
@@ -186,6 +187,17 @@ def _run_piece(
         logger.debug("Pipeline %s failed", pipeline, exc_info=True)
         return PieceResult(pipeline=pipeline, ingested=ingested, error=_without_name(pipeline, error))
     return PieceResult(pipeline=pipeline, ingested=ingested, applied=applied)
+
+
+def _may_come_twice(request: ApplyRequest | None) -> bool:
+    """Tell whether an apply finds nothing left to do after itself: this side always applies, too."""
+    return (
+        request is not None
+        and request.mode == "incremental"
+        and request.max_versions is None
+        and request.max_bytes is None
+        and not request.dry_run
+    )
 
 
 @dataclass

@@ -226,6 +226,18 @@ def test_a_log_that_was_not_applied_yet(lake: Lake) -> None:
     assert results["one"].applied.applied
 
 
+@pytest.mark.parametrize("changed", [{"max_versions": 1}, {"max_bytes": 1}, {"mode": "reload"}])
+def test_an_apply_that_would_do_more_a_second_time_is_done_once(lake: Lake, changed: dict[str, Any]) -> None:
+    one = lake.tables["one"]
+    lake.publish(lake.run(pieces=[one.piece]))
+    one.world.deliver("b.json", ["x"])
+    lake.run(pieces=[replace(one.piece, apply=replace(one.apply, **changed))])
+    assert parts(lake)[-2:] == [["ingest one"], ["apply one"]]
+    (ingest,) = lake.bundles[-2].parts
+    assert isinstance(ingest, IngestSpec)
+    assert ingest.then is None
+
+
 def test_applies_alone_and_ingests_alone(lake: Lake) -> None:
     lake.tables["one"].world.ingest()
     results = lake.run(
