@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
 from typing import TYPE_CHECKING
 
+from delta_cdc.apply.commit import first_line
 from delta_cdc.errors import SourceUnreadable
 from delta_cdc.ingest import lines as text
 from delta_cdc.ingest.shape import PRESENT, RAW, RECORD
@@ -36,6 +37,8 @@ _JSON = {
 }
 _NAMES, _PARSED = f"{PLAN_PREFIX}names", f"{PLAN_PREFIX}parsed"
 _THREADS = 8
+#: What Spark says of a type that it has no counterpart for; it does not say in which file.
+ILLEGAL = "PARQUET_TYPE_ILLEGAL"
 
 
 def read(
@@ -97,16 +100,25 @@ def _merged(
         return reader.parquet(*[file.uri for file in files]).schema
     except Exception as error:
         # By its text: Spark raises it in the JVM, below what has a class in Python.
-        if "CANNOT_MERGE" not in str(error):
-            raise
-        return None
+        if "CANNOT_MERGE" in str(error) or ILLEGAL in str(error):
+            return None
+        raise
 
 
 def _one_by_one(
     session: SparkSession, files: Sequence[SourceFile], options: Mapping[str, str]
 ) -> list[Group]:
     def schema(file: SourceFile) -> StructType:
-        return text.reader(session).options(**options).parquet(file.uri).schema
+        try:
+            return text.reader(session).options(**options).parquet(file.uri).schema
+        except Exception as error:
+            if ILLEGAL not in str(error):
+                raise
+            raise SourceUnreadable(
+                f"{file.uri} has a column of a type that Spark does not read ({ILLEGAL}): "
+                f"{first_line(error)}",
+                remedy="write it with another type, for instance timestamps in microseconds.",
+            ) from error
 
     with ThreadPoolExecutor(_THREADS) as pool:
         schemas = list(pool.map(schema, files))

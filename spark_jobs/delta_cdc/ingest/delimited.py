@@ -207,6 +207,9 @@ def _lines(
     if text.is_true(options, "multiLine") and not columns.flaw:
         return _spanning(session, columns, files, options, needs_rows)
     lines = text.read(session, files, options, needs_rows=needs_rows)
+    comment = text.option(options, "comment")
+    if comment:
+        lines = lines.where(~F.col(RAW).startswith(comment))
     # Files that were put together from parts have it in the middle, too.
     return lines.where(F.col(RAW) != columns.header) if columns.header else lines
 

@@ -31,10 +31,10 @@ from delta_cdc.apply.commit import (
 from delta_cdc.apply.rows import Shape
 from delta_cdc.changes import feed
 from delta_cdc.errors import SourceUnreadable
-from delta_cdc.ingest import adapters, again, events, ingested, records, rejects
+from delta_cdc.ingest import adapters, again, columnar, events, ingested, records, rejects
 from delta_cdc.ingest.shape import SEQUENCE
 from delta_cdc.spec import ApplyOptions, JobResult, step_fingerprint
-from delta_cdc.sql import quote
+from delta_cdc.sql import quote, table
 from delta_cdc.watermark import Seal, SealStep
 
 if TYPE_CHECKING:
@@ -52,11 +52,18 @@ log = logging.getLogger(__name__)
 #: Property of a table that ingests append to.
 CHANGE_LOG = "delta_cdc.changeLog"
 _STATISTICS = "delta.dataSkippingStatsColumns"
-#: What Spark says of a file that went between planning and reading.
-_GONE = ("PATH_NOT_FOUND", "FAILED_READ_FILE.FILE_NOT_EXIST", "FileNotFoundException")
+#: What Spark and Delta say of a file, or of the log, that went between planning and reading.
+_GONE = (
+    "PATH_NOT_FOUND",
+    "FAILED_READ_FILE.FILE_NOT_EXIST",
+    "FileNotFoundException",
+    "DELTA_TABLE_NOT_FOUND",
+    "DELTA_PATH_DOES_NOT_EXIST",
+)
 #: What it says of a file whose bytes are wrong.
 _DAMAGE = (
     "CANNOT_READ_FILE_FOOTER",
+    columnar.ILLEGAL,
     "is not a Parquet file",
     "ParquetDecodingException",
     "EOFException",
@@ -92,7 +99,7 @@ def run(spark: SparkSession, spec: IngestSpec, kafka_options: Mapping[str, str] 
         phases.reached("planned")
         if planned_on is not None and now is not None:
             seen = now()
-            reason = overtaken(session, spec.log_uri, planned_on, seen)
+            reason = overtaken(session, spec.log_uri, planned_on, seen) or _sealed_since(session, spec, seen)
             if reason is not None:
                 return JobResult("stale", message=reason)
     return _written(session, spec, found, seen)
@@ -127,9 +134,31 @@ class _Found:
     rejects: DataFrame | None
 
 
+def _sealed_since(session: SparkSession, spec: IngestSpec, now: Seen) -> str | None:
+    """Say that a batch of this pipeline came into the log after planning.
+
+    The number alone does not tell: the plan may have seen that batch in the record, and not yet in the log.
+    """
+    planned_on = spec.step.planned_on
+    assert planned_on is not None
+    newer = now.version - planned_on.version
+    if newer <= 0:
+        return None
+    history = session.sql(f"DESCRIBE HISTORY {table(spec.log_uri)} LIMIT {newer}")
+    for row in history.select("version", "userMetadata").collect():
+        seal = Seal.from_json(row["userMetadata"])
+        if row["version"] > planned_on.version and seal is not None and seal.pipeline == spec.pipeline:
+            return f"version {row['version']} of {spec.log_uri} has a batch that came in since planning"
+    return None
+
+
 # -- read and check -------------------------------------------------------------------------------
 def _found(session: SparkSession, spec: IngestSpec, secrets: Mapping[str, str] | None) -> _Found | JobResult:
-    """Read a batch; a file that turns out to be damaged is set aside, and the others are read again."""
+    """Read a batch; a file that turns out to be damaged is set aside, and the others are read again.
+
+    It has to fail twice: an answer of a store that was cut off looks like a file that is.
+    """
+    blamed: set[str] = set()
     while True:
         try:
             return _read(session, spec, secrets)
@@ -140,6 +169,9 @@ def _found(session: SparkSession, spec: IngestSpec, secrets: Mapping[str, str] |
             damaged = _damaged(spec, text)
             if damaged is None:
                 raise
+            if damaged not in blamed:
+                blamed.add(damaged)
+                continue
             log.warning("%s cannot be read: %s", damaged, _cause(text))
             spec = _set_aside(spec, damaged, f"it is damaged: {_cause(text)}")
 
@@ -280,7 +312,7 @@ def _written(session: SparkSession, planned: IngestSpec, found: _Found, seen: Se
             return JobResult(outcome.status, message=outcome.message)
     phases.reached("recorded")
     if found.rejects is not None:
-        rejects.write(session, spec, found.rejects)
+        rejects.write(session, spec, seal, found.rejects)
     phases.reached("quarantined")
     listed = ", ".join(f"{count} {name}" for name, count in found.counts.items())
     log.info("committing %s to %s (%s)", told(spec), spec.log_uri, listed)

@@ -305,6 +305,8 @@ def _reasons(
     said = F.concat(F.lit("unknown operation '"), F.coalesce(operation.cast("string"), F.lit("")), F.lit("'"))
     found = [F.col(ERROR).cast("string"), F.when(~F.coalesce(meant, F.lit(False)), said)]
     if spec.options.insert_only:
+        other = operation.isin(DELETE, TRUNCATE)
+        found.append(F.when(other, F.concat(operation, F.lit(" of a source that is insert_only"))))
         return found
     for key in spec.options.keys:
         absent = values[key.lower()].isNull() if key.lower() in values else F.lit(True)

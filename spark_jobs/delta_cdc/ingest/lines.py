@@ -152,7 +152,7 @@ def first_lines(
     ).where(F.trim(RAW) != "")
     comment = option(options, "comment")
     if comment:
-        found = found.where(~F.ltrim(RAW).startswith(comment))
+        found = found.where(~F.col(RAW).startswith(comment))
     place = F.struct(_START, _ID)
     return dict(found.groupBy(_PATH).agg(F.min_by(RAW, place).alias(RAW)).collect())
 

@@ -9,7 +9,7 @@ import json
 from typing import TYPE_CHECKING
 
 from delta_cdc import names
-from delta_cdc.apply.commit import first_line, is_conflict
+from delta_cdc.apply.commit import Outcome, attempt, first_line, is_conflict
 from delta_cdc.errors import ConcurrentModification, TableNotFound, TargetSchemaClash
 from delta_cdc.ingest import again
 from delta_cdc.ingest.events import REASON
@@ -17,11 +17,12 @@ from delta_cdc.ingest.shape import POSITION, POSITION_DDL, PUBLISHED, RAW
 from delta_cdc.sql import PLAN_PREFIX, quote, string, table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
     from delta_cdc.spec import IngestSpec, SourceFile
+    from delta_cdc.watermark import Seal
 
 #: Name -> type. ``raw`` and ``position`` are RAW and POSITION of the record; a file that could not be read at
 #: all has no ``raw``.
@@ -75,37 +76,52 @@ def new(session: SparkSession, spec: IngestSpec, rejects: DataFrame) -> DataFram
     return rejects.where(~flag).unionByName(left)
 
 
-def write(session: SparkSession, spec: IngestSpec, rejects: DataFrame) -> None:
-    """Write what a batch takes out, in one commit.
+def write(session: SparkSession, spec: IngestSpec, seal: Seal, rejects: DataFrame) -> None:
+    """Write what a batch takes out, in one commit, sealed with its number.
 
-    A try that died after this has left its rows under the same number: only what is not among them is added.
+    Another driver with this batch, or a try that died after this, has written it under the same number: only
+    what is not among its rows is added, because other options may take out more.
 
+    :param seal: of the log's commit
     :param rejects: RAW, POSITION and the reason
     :raises ConcurrentModification: others kept winning the race
     """
     reason = ""
     for _ in range(_TRIES):
-        rows = _missing(session, spec, rejects) if spec.recorded else rejects
-        writer = _rows(spec, rows).write.format("delta").mode("append").options(**_PROPERTIES)
-        try:
-            writer.save(spec.quarantine_uri)
-        except Exception as error:
-            if not is_conflict(error):
-                raise
-            reason = first_line(error)
-        else:
+        outcome = attempt(session, seal, _append(spec, rejects))
+        if outcome.status == "committed":
             return
+        if outcome.status == "skipped":
+            outcome = _added(spec, _missing(session, spec, rejects))
+        if outcome.status == "committed":
+            return
+        reason = outcome.message
     raise ConcurrentModification(
         f"Other runs keep writing to the quarantine {spec.quarantine_uri}: {reason}",
         remedy="run again; what was recorded is taken first.",
     )
 
 
+def _append(spec: IngestSpec, rejects: DataFrame) -> Callable[[], None]:
+    writer = _rows(spec, rejects).write.format("delta").mode("append").options(**_PROPERTIES)
+    return lambda: writer.save(spec.quarantine_uri)
+
+
+def _added(spec: IngestSpec, rejects: DataFrame) -> Outcome:
+    if rejects.isEmpty():
+        return Outcome("committed")
+    try:
+        _append(spec, rejects)()
+    except Exception as error:
+        if is_conflict(error):
+            return Outcome("conflict", first_line(error))
+        raise
+    return Outcome("committed")
+
+
 def _missing(session: SparkSession, spec: IngestSpec, rejects: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
-    if not exists(session, spec.quarantine_uri):
-        return rejects
     held = _held(session, spec).where(F.col("seal") == spec.step.seal_number)
     key = F.struct(again.place(exact=True).alias("place"), F.col(RAW).alias("raw"))
     return again.beyond(rejects, held, key, key).localCheckpoint()
