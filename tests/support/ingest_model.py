@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from delta_cdc.flow import NoPins, published, run_ingest
 from delta_cdc.ingest.shape import LOG_COLUMNS
+from delta_cdc.ingest.topics import Bounds
 from delta_cdc.plan import IngestRequest, Memory, plan_ingest
 from delta_cdc.spec import IngestOptions, IngestSpec, JobResult, step_fingerprint
 from delta_cdc.watermark import Seal, SealStep, app_id
@@ -48,6 +49,8 @@ SCHEMA = pa.schema(
 )
 #: An adapter that nobody here has: planning does not ask for it.
 OPTIONS = IngestOptions(keys=("id",), adapter="of.my_own")
+
+TOPIC_OPTIONS = IngestOptions(source_kind="kafka", keys=("id",), adapter="of.my_own")
 
 #: A file's name and line, or a record's partition and offset.
 Event = tuple[str, str]
@@ -233,6 +236,32 @@ class World:
             if not self.ingest(**changes).applied:
                 return
         raise AssertionError("it never ends")
+
+
+class Broker:
+    """What a look at topics is answered."""
+
+    def __init__(self) -> None:
+        self.bounds: dict[tuple[str, int], Bounds] = {}
+        self.asked: list[tuple[Any, ...]] = []
+
+    def has(
+        self, partition: int, earliest: int, end: int, *, starting: int | None = None, **more: str
+    ) -> None:
+        topic = more.get("topic", "t")
+        self.bounds[topic, partition] = Bounds(earliest, end, starting, more.get("topic_id", f"id-{topic}"))
+
+    def __call__(self, *asked: Any, looks: Any = None) -> dict[tuple[str, int], Bounds]:
+        self.asked.append(asked)
+        return dict(self.bounds)
+
+
+class Topics(World):
+    """The world of a topic."""
+
+    def request(self, **changes: Any) -> Any:
+        given = {"source": "kafka://h:9092/t", "options": TOPIC_OPTIONS, "kafka_options": {"a": "b"}}
+        return super().request(**{**given, **changes})
 
 
 def rows_of(spec: IngestSpec) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ came from.
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -36,8 +37,12 @@ if TYPE_CHECKING:
     from delta_cdc.spec import IngestOptions
     from delta_cdc.watermark import Seal
 
-#: So many vanished files are remembered one by one, each by so many letters: a seal has to stay small.
-_KEPT, _LETTERS = 2000, 12
+#: A vanished file is remembered by so many letters.
+_LETTERS = 12
+#: Letters of a seal's configuration, of the 65536 that the whole seal may have.
+_MOST = 48_000
+#: The log was rolled back so often that remembering each time costs more than beginning anew.
+_MOST_VOID = 500
 #: How often log and record are looked at again while they move.
 _LOOKS = 5
 
@@ -156,6 +161,8 @@ class Standing:
             return f"The log {self.proof.target.uri} holds events that no record tells of." if alone else ""
         if self._begun is not None and self.batch.kind is None:
             return f"The record of what was taken knows of batch {self._begun}, and does not tell its files."
+        if len(self.known.get("void", ())) > _MOST_VOID:
+            return f"The log {self.proof.target.uri} was rolled back more than {_MOST_VOID} times."
         expected = self.known.get("before", 0) + self.known.get("rows", 0)
         if "rows" in self.known and expected != self._recorded.rows:
             return (
@@ -218,21 +225,14 @@ class Standing:
         :param gone: files of the batch that have vanished
         :param came: files of the batch that are read
         """
-        missing = (self.vanished - {mark(uri) for uri in came}) | {mark(uri) for uri in gone}
-        made: dict[str, Any] = {
-            "before": self.counted.rows,
-            "void": self.void,
-            "ingest": described_ingest(options),
-        }
-        if known_topics := {**self.topics, **topics}:
-            made["topics"] = known_topics
-        if missing and len(missing) <= _KEPT:
-            made["missing"] = sorted(missing)
-        if self.doubtful or len(missing) > _KEPT:
-            made["lost"] = True
-        if self.doubtful and (until := self.doubted_until if ends is None else {**ends}):
-            made["lost_until"] = until
-        return made
+        missing = sorted((self.vanished - {mark(uri) for uri in came}) | {mark(uri) for uri in gone})
+        made: dict[str, Any] = {"before": self.counted.rows, "void": self.void}
+        made |= _fitting(made, missing=missing)
+        if self.doubtful or (missing and "missing" not in made):
+            until = self.doubted_until if ends is None else {**ends}
+            made |= {"lost": True, **_fitting(made, lost_until=until)}
+        made |= _fitting(made, topics={**self.topics, **topics})
+        return {**made, **_fitting(made, ingest=described_ingest(options))}
 
     @property
     def _begun(self) -> int | None:
@@ -250,6 +250,15 @@ class Standing:
         if self.proof is None or not self.proof.was_sealed:
             return None
         return self.proof.next_number - 1
+
+
+def _fitting(made: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+    """Return what may be added to a seal's configuration; nothing where it is empty, or too much.
+
+    A seal is small, and what is left out here costs comparisons with the log, or a convenience, and no event.
+    """
+    ((_, value),) = more.items()
+    return dict(more) if value and len(json.dumps({**made, **more})) <= _MOST else {}
 
 
 def partition_name(topic: str, partition: int) -> str:

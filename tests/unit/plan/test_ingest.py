@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -387,57 +388,93 @@ def checkpointed(log: LogTable) -> None:
     deltalake.DeltaTable(log.path).create_checkpoint()
 
 
+def test_a_seal_stays_small(world: World) -> None:
+    """What does not fit is left out: then more is compared with the log, and no event is lost or doubled."""
+    many = [world.deliver(f"{number:04d}.json", []) for number in range(3200)]
+    kept = world.deliver("kept.json", ["1"])
+    dies(world, "recorded")
+    for file in many:
+        file.unlink()
+    step = spec_of(world.plan(options=replace(OPTIONS, schema="x STRING" * 9000))).step
+    assert len(json.dumps(step.configuration)) < 50_000
+    assert step.configuration["lost"]
+    assert not {"missing", "ingest"} & set(step.configuration)
+    world.ingest()
+    kept.write_text("1\n2\n")
+    many[7].write_text("back\n")
+    world.drain()
+    assert world.events == world.delivered
+
+
+def test_a_log_that_was_rolled_back_again_and_again(world: World) -> None:
+    world.log.create()
+    for name in "ab":
+        world.deliver(f"{name}.json", [name])
+    spec = spec_of(world.plan(max_files=1))
+    void = [[number, number] for number in range(501)]
+    conf = {**spec.step.configuration, "void": void}
+    world.engine(replace(spec, step=replace(spec.step, configuration=conf)))
+    plan = world.plan()
+    assert "more than 500 times" in plan.notes[0]
+    assert spec_of(plan).step.configuration["void"] == []
+    world.drain()
+    assert world.events == world.delivered
+
+
 # -- while another run is at work ---------------------------------------------------------------
-@pytest.mark.parametrize("first", ["log", "record"])
-@pytest.mark.parametrize("state", ["between", "after"])
+@dataclass
+class Meanwhile:
+    """Lets another run make two batches while this one looks, after it saw the log or the record alone."""
+
+    world: World
+    first: str
+    dies_at: str
+    busy: bool = True
+    seen: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def patched(self, what: str, look: Any) -> Any:
+        return lambda *given: self.look(look, given, what) if self.busy else look(*given)
+
+    async def look(self, look: Any, given: tuple[Any, ...], what: str) -> Any:
+        if what != self.first:
+            await self.seen.wait()
+            return await look(*given)
+        found = await look(*given)
+        self.busy = False
+        await asyncio.to_thread(self.work)
+        self.seen.set()
+        return found
+
+    def work(self) -> None:
+        for name, dies_at in (("d", ""), ("e", self.dies_at)):
+            self.world.deliver(f"{name}.json", [name])
+            other(self.world, dies_at)
+
+
+@pytest.mark.parametrize("first", ["prove", "taken"])
+@pytest.mark.parametrize("dies_at", ["", "recorded"])
 @pytest.mark.parametrize("log", ["as it was", "restored"])
 def test_log_and_record_are_looked_at_as_they_were_at_one_moment(
-    world: World, monkeypatch: pytest.MonkeyPatch, first: str, state: str, log: str
+    world: World, monkeypatch: pytest.MonkeyPatch, first: str, dies_at: str, log: str
 ) -> None:
-    """Another run makes batches while this one looks: of log and record, one is seen before and one after."""
+    """One of them is seen before another run makes its batches, and the other one after."""
     world.log.create()
     for name in "abc":
         world.deliver(f"{name}.json", [name])
         world.ingest()
     if log == "restored":
         world.log.restore(2)
-    proofs, records, busy = intake.prove, intake.taken, [True]
-
-    def work() -> None:
-        if busy:
-            busy.clear()
-            for name in "de":
-                world.deliver(f"{name}.json", [name])
-                other(world, "" if name == "d" or state == "after" else "recorded")
-
-    seen = asyncio.Event()
-
-    async def in_between(look: Any, given: tuple[Any, ...], *, comes_first: bool) -> Any:
-        if not comes_first:
-            await seen.wait()
-        found = await look(*given)
-        if comes_first and busy:
-            await asyncio.to_thread(work)
-            seen.set()
-        return found
-
-    def prove(*given: Any) -> Any:
-        return in_between(proofs, given, comes_first=first == "log") if busy else proofs(*given)
-
-    def taken(*given: Any) -> Any:
-        return in_between(records, given, comes_first=first == "record") if busy else records(*given)
-
-    monkeypatch.setattr(intake, "prove", prove)
-    monkeypatch.setattr(intake, "taken", taken)
-    plan = world.plan()
-    assert "lost" not in (plan.spec.step.configuration if plan.spec is not None else {})
+    meanwhile = Meanwhile(world, first, dies_at)
+    for what in ("prove", "taken"):
+        monkeypatch.setattr(intake, what, meanwhile.patched(what, getattr(intake, what)))
+    spec = world.plan().spec
     monkeypatch.undo()
+    assert not meanwhile.busy
+    assert spec is None or "lost" not in spec.step.configuration
+    if spec is not None:
+        world.engine(spec)
     world.drain()
     assert world.events == world.delivered
-    if plan.spec is not None:
-        world.engine(plan.spec)
-        world.drain()
-        assert world.events == world.delivered
 
 
 def other(world: World, dies_at: str) -> None:

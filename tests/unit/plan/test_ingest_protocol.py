@@ -1,4 +1,4 @@
-"""Every event once, whatever happens: random histories of an ingest, with a model of the job.
+"""Every event once, whatever happens: random histories of ingests, with a model of the job.
 
 A run may die after planning, after recording its batch, or after its commit; a driver that was thought dead
 may come back with an old plan; files grow, come again, go and come back; the log is restored or lost, and so
@@ -8,13 +8,15 @@ is the record beside it; two pipelines may fill one log. At the end the log hold
 from __future__ import annotations
 
 import random
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from delta_cdc.flow import NoPins
-from tests.support.ingest_model import Boom, World
+from delta_cdc.ingest import topics
+from tests.support.ingest_model import Boom, Broker, Topics, World
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -139,6 +141,55 @@ class History:
         if self.two:
             self.other()
             self.world.drain(lexical_order=self.ordered)
+
+
+@dataclass
+class TopicHistory(History):
+    """The same with a topic: records are appended to partitions, and partitions are added."""
+
+    broker: Broker = field(default_factory=Broker)
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        return {"max_offsets": self.random.randint(1, 5)} if self.random.random() < 0.5 else {}
+
+    def deliver(self) -> None:
+        partition = self.random.randint(0, 2)
+        known = self.broker.bounds.get(("t", partition))
+        self.broker.has(partition, 0, (known.end if known is not None else 0) + self.random.randint(0, 4))
+
+    def finish(self) -> None:
+        self.world.drain()
+        if self.two:
+            self.other()
+            self.world.drain()
+
+    @property
+    def delivered_events(self) -> Counter[tuple[str, str]]:
+        bounds = self.broker.bounds.items()
+        return Counter((f"t/{key[1]}", str(at)) for key, bound in bounds for at in range(bound.end))
+
+
+def law_of_topics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    chance = random.Random(seed)
+    history = TopicHistory(Topics(tmp_path), chance, ordered=True, two=chance.random() < 0.3)
+    monkeypatch.setattr(topics, "offsets", history.broker)
+    history.broker.has(0, 0, 0)
+    for _ in range(14):
+        history.step()
+    history.finish()
+    held, delivered = history.world.events, history.delivered_events
+    assert held == delivered, (seed, "lost", delivered - held, "doubled", held - delivered)
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_every_record_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    law_of_topics(tmp_path, monkeypatch, seed)
+
+
+@pytest.mark.parametrize("seed", range(1000, 1200))
+def test_every_record_once_more_histories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    law_of_topics(tmp_path, monkeypatch, seed)
 
 
 def law(tmp_path: Path, seed: int) -> None:

@@ -2,40 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from delta_cdc.errors import OffsetsExpired, TopicReplaced
 from delta_cdc.ingest import topics
-from delta_cdc.ingest.topics import Bounds
-from delta_cdc.spec import IngestOptions
-from tests.support.ingest_model import Boom, World
+from tests.support.ingest_model import Boom, Broker, Topics
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from delta_cdc.plan import IngestPlan
-
-OPTIONS = IngestOptions(source_kind="kafka", keys=("id",), adapter="of.my_own")
-
-
-class Broker:
-    """What a look at topics is answered."""
-
-    def __init__(self) -> None:
-        self.bounds: dict[tuple[str, int], Bounds] = {}
-        self.asked: list[tuple[Any, ...]] = []
-
-    def has(
-        self, partition: int, earliest: int, end: int, *, starting: int | None = None, **more: str
-    ) -> None:
-        topic = more.get("topic", "t")
-        self.bounds[topic, partition] = Bounds(earliest, end, starting, more.get("topic_id", f"id-{topic}"))
-
-    def __call__(self, *asked: Any, looks: Any = None) -> dict[tuple[str, int], Bounds]:
-        self.asked.append(asked)
-        return dict(self.bounds)
 
 
 @pytest.fixture
@@ -43,14 +21,6 @@ def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
     made = Broker()
     monkeypatch.setattr(topics, "offsets", made)
     return made
-
-
-class Topics(World):
-    """The world of a topic."""
-
-    def request(self, **changes: Any) -> Any:
-        given = {"source": "kafka://h:9092/t", "options": OPTIONS, "kafka_options": {"a": "b"}}
-        return super().request(**{**given, **changes})
 
 
 @pytest.fixture
