@@ -184,7 +184,7 @@ def test_a_table_that_fails_leaves_the_others_through_and_is_healed(airflow: Air
 def test_65_tables_of_which_3_have_new_files(airflow: Airflow, tmp_path: Path) -> None:
     file = many(airflow, "many_65", tmp_path, 65, targets=65, bad=tmp_path / "none")
     some = {7, 8, 64}
-    for run, of_these in enumerate((some, some, {1, 8, 33})):
+    for run, of_these in enumerate((some, {1, 8, 33})):
         for at in of_these:
             drop(tmp_path / f"in{at}", f"{run}.json", {"id": run, "n": run})
         done = succeeded(airflow.run(file))
@@ -193,8 +193,8 @@ def test_65_tables_of_which_3_have_new_files(airflow: Airflow, tmp_path: Path) -
         assert changed == {f"t{at}" for at in of_these}
         idle = succeeded(airflow.run(file, forbid_processes=True))
         assert idle.processes == []
-    assert values(tmp_path / "t8", "id") == [(0,), (1,), (2,)]
-    assert values(tmp_path / "t7", "id") == [(0,), (1,)]
+    assert values(tmp_path / "t8", "id") == [(0,), (1,)]
+    assert values(tmp_path / "t7", "id") == [(0,)]
     assert not (tmp_path / "log0").exists()
 
 
