@@ -17,6 +17,7 @@ from delta_cdc.apply import leaves, rows
 from delta_cdc.apply.sequences import as_text, from_text
 from delta_cdc.changes import feed, states
 from delta_cdc.errors import InvalidEvent, InvalidExpression, LateBeyondHorizon
+from delta_cdc.ingest.shape import COLUMNS, LOG_COLUMNS
 from delta_cdc.sql import PLAN_PREFIX, quote
 
 if TYPE_CHECKING:
@@ -93,7 +94,11 @@ def of_rows(source_rows: DataFrame, options: ApplyOptions, source: str, step: St
     )
     state = F.struct(*[F.col(quote(name)) for name in shape.values])
     parts, named = leaves.leaves(shape, options), F.col(CARRIED)
-    invalid = _reason(shape, step, leaves.names_unknown(shape, options, named, columns))
+    names_unknown = leaves.names_unknown(shape, options, named, columns)
+    if options.columns_to_update == COLUMNS and set(LOG_COLUMNS) <= set(columns):
+        # An ingest names what its records had, also columns without any value so far: they are not there yet.
+        names_unknown = F.lit(False)
+    invalid = _reason(shape, step, names_unknown)
     # A truncate is nobody's event, whatever stands in its key columns.
     has_key = F.col(KIND) != TRUNCATE
     events = found.select(

@@ -29,6 +29,7 @@ SETTINGS = {
     "unwrapped": Setting("flag", False),
     "connector": Setting("text"),
     "sequence_by": Setting("texts"),
+    "snapshot_reads": Setting("text", "first", choices=("first", "in_order")),
     "table": Setting("text"),
     "except_column_list": Setting("texts", ()),
     "field_prefix": Setting("text", "__"),
@@ -107,7 +108,8 @@ def events(records: DataFrame, context: Context) -> DataFrame:
     frame = _with_sequence(frame, options, context)
     columns, ways = types.columns_of(frame, context, options, _SCHEMA, _SCHEMA_ID)
     meta = _meta_names(columns, options)
-    payload = parsing.payload_columns(columns, context, [*meta, *options["except_column_list"]])
+    left_out = [*meta, *options["except_column_list"]]
+    payload = parsing.payload_columns(columns, context, left_out)
     read = {name: value for name, value in columns.items() if name in payload}
     frame = _without_placeholders(parsing.opened(frame, list(read)), read, options)
     frame = parsing.valued(frame, read, context.keys, ways)
@@ -120,6 +122,7 @@ def events(records: DataFrame, context: Context) -> DataFrame:
         error=F.coalesce(error, F.when(F.col(_PLACE).isNull(), F.col(_LACKING))),
         source_timestamp=_timestamp(),
         left_out=F.col(_UNAVAILABLE),
+        no_payload=None if context.declared is not None else left_out,
     )
 
 
@@ -208,7 +211,7 @@ def _of_flat(frame: DataFrame, context: Context, options: dict[str, Any]) -> Dat
             for name in order.SOURCE_FIELDS
         },
     }
-    names = sorted({name for several in wanted.values() for name in several})
+    names = list(dict.fromkeys(_flat_names(prefix)))
     frame = frame.withColumn(told, parsing.json_object(F.col(_PAYLOAD), names))
     found = {
         own: F.coalesce(*[F.col(told).getField(name) for name in several]) for own, several in wanted.items()
@@ -223,7 +226,15 @@ def _of_flat(frame: DataFrame, context: Context, options: dict[str, Any]) -> Dat
 def _meta_names(columns: Mapping[str, Value], options: dict[str, Any]) -> list[str]:
     if not options["unwrapped"]:
         return []
-    return [name for name in columns if name.startswith(options["field_prefix"])]
+    prefix = options["field_prefix"]
+    shown = [name for name in columns if name.startswith(prefix)]
+    return list(dict.fromkeys([*shown, *_flat_names(prefix)]))
+
+
+def _flat_names(prefix: str) -> list[str]:
+    """Return the names under which ``add.fields`` may put what orders an event, or says what it is."""
+    told = [f"{prefix}{name}" for name in (*ENVELOPE, "deleted", *order.SOURCE_FIELDS)]
+    return [*told, *[f"{prefix}source_{name}" for name in order.SOURCE_FIELDS]]
 
 
 # -- what did not come --------------------------------------------------------------------------
@@ -286,7 +297,9 @@ def _with_sequence(frame: DataFrame, options: dict[str, Any], context: Context) 
     from pyspark.sql import functions as F
 
     if options["sequence_by"] is None:
-        place, lacking = order.place(options["connector"], F.col(order.member("op")))
+        place, lacking = order.place(
+            options["connector"], F.col(order.member("op")), options["snapshot_reads"] == "in_order"
+        )
         index = F.col(parsing.INDEX).cast("string")
         return frame.withColumns({_PLACE: parsing.joined([place, index]), _LACKING: lacking})
     source = F.struct(*[order.source(name).alias(name) for name in order.SOURCE_FIELDS])

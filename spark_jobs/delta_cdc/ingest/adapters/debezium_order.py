@@ -87,7 +87,7 @@ def _rank(op: Column) -> Column:
     return F.when(_is_read(op), "0").otherwise("1")
 
 
-def _postgresql(op: Column) -> Column:
+def _postgresql(op: Column, in_order: bool) -> Column:
     from pyspark.sql import functions as F
     from pyspark.sql import types as T
 
@@ -95,11 +95,12 @@ def _postgresql(op: Column) -> Column:
     both = F.from_json(source("sequence"), T.ArrayType(T.StringType()), values.JSON_OPTIONS)
     commit, change = F.get(both, F.lit(0)), F.get(both, F.lit(1))
     # Until the first commit after a snapshot there is none: then, too, the snapshot's rows are below.
-    committed = F.when(F.size(both) == 2, F.coalesce(commit, F.lit("0")))
+    first = F.when(_is_read(op), change).otherwise(F.lit("0")) if in_order else F.lit("0")
+    committed = F.when(F.size(both) == 2, F.coalesce(commit, first))
     return parsing.joined([values.digits(committed, _WIDE), _rank(op), values.digits(change, _WIDE)])
 
 
-def _mysql(op: Column) -> Column:
+def _mysql(op: Column, in_order: bool) -> Column:
     from pyspark.sql import functions as F
 
     number = F.regexp_extract(source("file"), r"\.(\d+)$", 1)
@@ -108,7 +109,7 @@ def _mysql(op: Column) -> Column:
     return parsing.joined([*parts, values.digits(row, _NARROW)])
 
 
-def _sqlserver(op: Column) -> Column:
+def _sqlserver(op: Column, in_order: bool) -> Column:
     from pyspark.sql import functions as F
 
     def lsn(name: str) -> Column:
@@ -121,7 +122,7 @@ def _sqlserver(op: Column) -> Column:
     return parsing.joined([lsn("commit_lsn"), change, values.digits(serial, _NARROW)])
 
 
-def _oracle(op: Column) -> Column:
+def _oracle(op: Column, in_order: bool) -> Column:
     from pyspark.sql import functions as F
 
     commit = F.coalesce(source("commit_scn"), F.when(_is_read(op), source("scn")))
@@ -143,7 +144,7 @@ def _oracle(op: Column) -> Column:
     )
 
 
-_PLACES: dict[str, tuple[Callable[[Column], Column], str]] = {
+_PLACES: dict[str, tuple[Callable[[Column, bool], Column], str]] = {
     "postgresql": (_postgresql, "source.sequence"),
     "mysql": (_mysql, "source.file and source.pos"),
     "mariadb": (_mysql, "source.file and source.pos"),
@@ -154,20 +155,22 @@ _PLACES: dict[str, tuple[Callable[[Column], Column], str]] = {
 CONNECTORS = tuple(sorted(_PLACES))
 
 
-def place(connector: str | None, op: Column) -> tuple[Column, Column]:
+def place(connector: str | None, op: Column, in_order: bool = False) -> tuple[Column, Column]:
     """Return where an event stands, and what is said where that is not told.
 
     :param connector: the one that makes all events; None asks each of them
+    :param in_order: where a connector does not know what was committed before a snapshot, place its rows by
+        the snapshot's own position, not below every change
     """
     from pyspark.sql import functions as F
 
     if connector is not None:
         make, needed = _PLACES[connector]
-        return make(op), F.lit(f"no value for {needed}")
+        return make(op, in_order), F.lit(f"no value for {needed}")
     named = F.lower(source("connector"))
     found, told = F.lit(None).cast("string"), F.lit(None).cast("string")
     for name, (make, needed) in _PLACES.items():
-        found = F.when(named == name, make(op)).otherwise(found)
+        found = F.when(named == name, make(op, in_order)).otherwise(found)
         told = F.when(named == name, f"no value for {needed}").otherwise(told)
     shown = F.coalesce(F.substring(named, 1, 40), F.lit(""))
     unknown = F.concat(

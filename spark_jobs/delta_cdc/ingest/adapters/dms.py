@@ -82,7 +82,8 @@ def events(records: DataFrame, context: Context) -> DataFrame:
     stamp = options["timestamp_column"]
     if stamp is not None and not any(name.lower() == stamp.lower() for name in columns):
         columns[stamp] = values.plain_value(_timestamp_type())
-    payload = parsing.payload_columns(columns, context, [*own, *options["except_column_list"]])
+    left_out = [*own, *options["except_column_list"]]
+    payload = parsing.payload_columns(columns, context, left_out)
     frame = parsing.valued(parsing.opened(frame, list(columns)), columns, context.keys)
     told = F.col(quote(own[0])).cast("string")
     if given is not None and not any(name.lower() == own[0].lower() for name in given):
@@ -107,6 +108,7 @@ def events(records: DataFrame, context: Context) -> DataFrame:
         sequence=sequence,
         error=F.coalesce(error, F.when(sequence.isNull(), lacking)),
         source_timestamp=timestamp,
+        no_payload=None if context.declared is not None else left_out,
     )
 
 

@@ -41,7 +41,7 @@ OPERATIONS = {
 }
 #: What a record says of its operation; not columns of the table.
 META = ("table", "op_type", "op_ts", "current_ts", "pos", "csn", "xid", "primary_keys", "tokens")
-_MISSING = "_ismissing"
+_MISSING = "_isMissing"
 _POS_DIGITS = 38
 _BEFORE, _AFTER = f"{parsing.ROW}_before", f"{parsing.ROW}_after"
 _META = f"{parsing.ROW}_meta"
@@ -84,10 +84,9 @@ def events(records: DataFrame, context: Context) -> DataFrame:
     frame = _of_rows(frame, options) if by_row else _of_operations(frame, context, options)
     own = _own(options) if by_row else []
     columns = parsing.layout(frame, context, own)
-    flags = _flags(frame, columns)
-    payload = parsing.payload_columns(
-        columns, context, [*own, *flags.values(), *options["except_column_list"]]
-    )
+    flags = _flags(columns)
+    left_out = [*own, *flags.values(), *options["except_column_list"]]
+    payload = parsing.payload_columns(columns, context, left_out)
     columns = {**columns, **{flag: values.plain_value(_boolean()) for flag in flags.values()}}
     frame = parsing.valued(parsing.opened(frame, list(columns)), columns, context.keys)
     if by_row:
@@ -112,6 +111,7 @@ def events(records: DataFrame, context: Context) -> DataFrame:
         error=F.coalesce(error, F.when(sequence.isNull(), lacking)),
         source_timestamp=values.scalar(F.col(_meta("op_ts")), _timestamp()),
         left_out=missing if flags else None,
+        no_payload=None if context.declared is not None else left_out,
     )
 
 
@@ -135,14 +135,18 @@ def _own(options: dict[str, Any]) -> list[str]:
     return list(dict.fromkeys([*META, options["sequence_column"]]))
 
 
-def _flags(frame: DataFrame, columns: Mapping[str, Value]) -> dict[str, str]:
-    """Return the columns' flags that say that a value is missing, as far as the batch has them."""
-    by_lower = {name.lower(): name for name in columns}
-    return {
-        by_lower[lower.removesuffix(_MISSING)]: name
-        for lower, name in by_lower.items()
-        if lower.endswith(_MISSING) and lower.removesuffix(_MISSING) in by_lower
+def _flags(columns: Mapping[str, Value]) -> dict[str, str]:
+    """Return the flags that say that a column's value is missing, by the column's name.
+
+    Whatever has such a name is a flag, also of a column without any value in the batch.
+    """
+    shown = {
+        name[: -len(_MISSING)]: name
+        for name in columns
+        if name.lower().endswith(_MISSING.lower()) and len(name) > len(_MISSING)
     }
+    usual = {name: name + _MISSING for name in columns if name not in shown.values()}
+    return {**usual, **shown}
 
 
 def _told(

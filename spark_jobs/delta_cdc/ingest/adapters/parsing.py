@@ -84,8 +84,9 @@ def json_object(text: Column, names: Sequence[str]) -> Column:
     from pyspark.sql import types as T
 
     members = T.StructType([T.StructField(name, T.StringType()) for name in names])
-    found = F.from_json(F.concat(F.lit("["), exact(text), F.lit("]")), T.ArrayType(members), JSON_OPTIONS)
-    return F.when(F.size(found) == 1, F.get(found, F.lit(0)))
+    # Inside another object: Spark's reader stops behind the first object, whatever follows.
+    inside = F.concat(F.lit('{"v":'), exact(text), F.lit("}"))
+    return F.from_json(inside, T.StructType().add("v", members), JSON_OPTIONS).getField("v")
 
 
 # -- which columns, of which types --------------------------------------------------------------
@@ -349,10 +350,16 @@ def events(
     source_timestamp: Column | None = None,
     left_out: Column | None = None,
     carried: Column | None = None,
+    no_payload: Iterable[str] | None = None,
 ) -> DataFrame:
     """Put events together.
 
+    A column that the record has, and that is NULL throughout, is carried, although it has no type yet and is
+    no column of the payload: an older event that arrives later must not bring its value back.
+
     :param frame: of :func:`valued`
+    :param no_payload: columns of the record that are none of the payload, where nobody declared the payload;
+        None: only those of the payload are carried
     :param op: one of the four operations; NULL where ``error`` says why
     :param error: what is wrong with the record, beside what the frame knows
     :param left_out: names that the event does not carry, whatever its record says
@@ -362,11 +369,16 @@ def events(
 
     if carried is None and RECORD not in frame.columns:
         # What is spelt in another way is no event.
-        names = F.array_intersect(F.col(CARRIED), F.array(*map(F.lit, payload)))
+        names = (
+            F.array_intersect(F.col(CARRIED), F.array(*map(F.lit, payload)))
+            if no_payload is None
+            else F.array_except(F.col(CARRIED), F.array(*map(F.lit, no_payload)).cast("array<string>"))
+        )
     else:
-        lower = [F.lit(name.lower()) for name in payload]
         mine = F.col(CARRIED) if carried is None else F.coalesce(carried, F.col(CARRIED))
-        names = F.filter(mine, lambda name: F.lower(name).isin(*lower))
+        lower = [F.lit(name.lower()) for name in (payload if no_payload is None else no_payload)]
+        is_other = no_payload is not None
+        names = F.filter(mine, lambda name: F.lower(name).isin(*lower) != F.lit(is_other))
     if left_out is not None:
         names = F.array_except(names, left_out)
     nothing = F.lit(None).cast("string")

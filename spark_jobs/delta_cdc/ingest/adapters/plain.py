@@ -114,6 +114,9 @@ def events(records: DataFrame, context: Context) -> DataFrame:
     if shape.RECORD in records.columns:
         is_blank = F.lit(False)
     op, error = _operation(frame, options)
+    listed = _listed(frame, options)
+    if listed is not None:
+        error = F.coalesce(error, _unknown_name(listed, list(columns)))
     op = F.when(is_blank, shape.IGNORE).otherwise(op)
     frame = frame.withColumn(parsing.UNREAD, F.when(~is_blank, F.col(parsing.UNREAD)))
     frame, op, sequence = _with_old_keys(frame, options, op, sequence_of(frame, options, context))
@@ -130,7 +133,8 @@ def events(records: DataFrame, context: Context) -> DataFrame:
         sequence=sequence,
         error=error,
         source_timestamp=timestamp,
-        carried=_listed(frame, options),
+        carried=listed,
+        no_payload=None if context.declared is not None else left_out,
     )
 
 
@@ -300,3 +304,15 @@ def _listed(frame: DataFrame, options: dict[str, Any]) -> Column | None:
     is_json = F.ltrim(column).startswith("[")
     split = F.transform(F.split(column, ","), lambda name: F.trim(name))
     return F.when(is_json, listed).when(F.length(F.trim(column)) > 0, split)
+
+
+def _unknown_name(listed: Column, columns: Sequence[str]) -> Column:
+    """Return what is said of a list with a name that neither the record nor the log has."""
+    from pyspark.sql import functions as F
+
+    lower = [F.lit(name.lower()) for name in columns]
+    own = F.transform(F.col(parsing.CARRIED), lambda name: F.lower(name))
+    odd = F.filter(listed, lambda name: ~(F.lower(name).isin(*lower) | F.array_contains(own, F.lower(name))))
+    return F.when(
+        F.size(odd) > 0, F.concat(F.lit("columns_to_update names no column: "), F.get(odd, F.lit(0)))
+    )

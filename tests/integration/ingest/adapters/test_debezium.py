@@ -519,6 +519,18 @@ def test_order_of_every_connector(spark: SparkSession, told: bool) -> None:
             assert len({len(text) for text in texts}) == 1, connector
 
 
+def test_a_second_snapshot_of_a_connector_that_forgot(spark: SparkSession) -> None:
+    """Its slot and offsets are lost: nothing but the user can say that this snapshot is a later one."""
+    lines = [
+        d.message(d.change("u", None, {"id": 1}, d.postgresql(950, 990))),
+        d.message(d.change("r", None, {"id": 1}, d.postgresql(None, 2000, snapshot="first"))),
+        d.message(d.change("u", None, {"id": 1}, d.postgresql(2000, 2010))),
+    ]
+    for reads, wanted in (("first", [1, 0, 2]), ("in_order", [0, 1, 2])):
+        found = by_row(adapted(json_records(spark, lines), "debezium", {"snapshot_reads": reads}))
+        assert sorted(range(3), key=lambda n: found[n][0].sequence) == wanted
+
+
 def test_events_of_other_tables_are_left_out(spark: SparkSession) -> None:
     lines = [
         d.message(d.change("c", None, {"id": 1}, PG)),

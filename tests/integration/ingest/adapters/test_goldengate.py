@@ -148,7 +148,7 @@ def test_types_that_nobody_declared(spark: SparkSession) -> None:
     """The envelope is no column; flags are none either."""
     lines = [
         op("I", "1", after={"ID": 1, "ID_isMissing": False, "V": 1.5}),
-        op("U", "2", after={"ID": 1, "W": "x"}),
+        op("U", "2", after={"ID": 1, "W": "x", "NONE": None, "NONE_isMissing": True}),
     ]
     events = adapted(json_records(spark, lines), "goldengate", {}, keys=["ID"])
     assert events.schema[shape.PAYLOAD].dataType.simpleString() == "struct<ID:bigint,V:double,W:string>"

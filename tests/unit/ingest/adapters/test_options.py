@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -166,3 +168,13 @@ def test_checking_needs_no_spark() -> None:
     )
     assert made.stdout.strip() == "[]"
     assert len(BUNDLED) == 4
+
+
+def test_the_page_names_every_option() -> None:
+    page = (Path(__file__).parents[4] / "docs" / "change-sets.md").read_text(encoding="utf-8")
+    for name in BUNDLED:
+        module = importlib.import_module(f"delta_cdc.ingest.adapters.{name}")
+        section = page.split(f"\n### {name}")[1].split("\n### ")[0]
+        for option in module.SETTINGS:
+            where = page if option == "except_column_list" else section
+            assert f"`{option}`" in where, f"{name}: {option}"
