@@ -1,0 +1,145 @@
+"""Records that are no events: never lost, never in the way, and taken again once they are mended."""
+
+from __future__ import annotations
+
+import gzip
+from typing import TYPE_CHECKING
+
+import pytest
+
+from delta_cdc.errors import ColumnNotFound, InvalidRecord, SourceUnreadable, TargetSchemaClash
+from tests.support.deliveries import Deliveries, event, expected
+from tests.support.engine import versions
+from tests.support.holding import hooked, once
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+GOOD = [event("I", 1, 1, name="a", amount=1), event("U", 2, 1, name="b", amount=2)]
+
+
+class Killed(BaseException):
+    pass
+
+
+def test_set_aside_mended_and_replayed(spark: SparkSession, tmp_path: Path) -> None:
+    flow = Deliveries(spark, tmp_path)
+    bad = {
+        '{"op": "I", "seq": 3, "id"': "not JSON",
+        '{"op": "I", "seq": 4, "id": "four"}': "id",
+        '{"op": "I", "seq": 5, "id": null}': "null key: id",
+        '{"op": "?", "seq": 6, "id": 6}': "unknown operation '?'",
+        '{"op": "I", "id": 7}': "no value for sequence_by",
+    }
+    flow.deliver("a.json", [*GOOD, *bad])
+    with pytest.raises(InvalidRecord, match=r"5 records of .* are no events"):
+        flow.ingest(on_invalid="fail")
+    assert not (tmp_path / "log__ingested").exists()
+    assert flow.ingest().counts == {"events": 2, "files": 1, "quarantined": 5}
+    found = flow.quarantined()
+    assert {raw for _, _, raw in found} == set(bad)
+    assert [reason for reason, _, raw in found if bad[str(raw)] not in reason] == []
+    assert {name for _, name, _ in found} == {"a.json"}
+    # Nothing is mended: a replay changes nothing.
+    assert flow.ingest(replay=True).counts == {"events": 0}
+    assert flow.quarantined() == found
+    # An operation has got a meaning. The replay dies after its commit, before the quarantine is emptied.
+    flow.adapter_options = {**flow.adapter_options, "operations": {"?": "upsert"}}
+
+    def die() -> None:
+        raise Killed
+
+    with hooked(once("committed", die)), pytest.raises(Killed):
+        flow.ingest(replay=True)
+    assert len(flow.quarantined()) == 5
+    wanted = expected([*GOOD, event("I", 6, 6)])
+    assert flow.events() == wanted
+    assert flow.ingest(replay=True).counts["events"] == 0
+    assert flow.events() == wanted
+    assert len(flow.quarantined()) == 4
+    # A record was mended by hand.
+    spark.sql(
+        f'UPDATE delta.`{flow.log}__quarantine` SET raw = \'{{"op": "I", "seq": 5, "id": 5}}\' '
+        "WHERE reason LIKE 'null key%'"
+    )
+    assert flow.ingest(replay=True).counts == {"events": 1}
+    assert flow.events() == sorted([*wanted, *expected([event("I", 5, 5)])], key=repr)
+    assert len(flow.quarantined()) == 3
+
+
+def test_csv_and_parquet_are_replayed(spark: SparkSession, tmp_path: Path) -> None:
+    for form in ("csv", "parquet"):
+        flow = Deliveries(spark, tmp_path / form, form)
+        flow.deliver(f"a.{form}", [*GOOD, event("?", 3, 3, name="c, d", amount=3)])
+        flow.deliver(f"b.{form}", [{"amount": 4, "id": 4, "seq": 4, "op": "?"}])
+        assert flow.ingest().counts == {"events": 2, "files": 2, "quarantined": 2}
+        flow.adapter_options = {**flow.adapter_options, "operations": {"?": "upsert"}}
+        assert flow.ingest(replay=True).counts == {"events": 2}
+        mended = [event("I", 3, 3, name="c, d", amount=3), event("I", 4, 4, amount=4)]
+        assert flow.events() == expected([*GOOD, *mended])
+        assert flow.quarantined() == []
+        carried = {row["id"]: row["_columns"] for row in flow.rows()}
+        assert "name" not in carried[4]
+
+
+def test_files_that_are_damaged(spark: SparkSession, tmp_path: Path) -> None:
+    """A file that cannot be read stands in quarantine as a whole; the others do not wait for it."""
+    flow = Deliveries(spark, tmp_path, "parquet")
+    whole = flow.deliver("a.parquet", GOOD)
+    cut = flow.deliver("b.parquet", [event("I", 3, 3, name="c", amount=3)])
+    data = cut.read_bytes()
+    cut.write_bytes(data[: len(data) // 2])
+    with pytest.raises(SourceUnreadable, match=r"b\.parquet"):
+        flow.ingest(on_invalid="fail")
+    assert flow.ingest().counts == {"events": 2, "files": 2, "quarantined": 1}
+    ((reason, name, raw),) = flow.quarantined()
+    assert (name, raw) == ("b.parquet", None)
+    assert reason
+    assert not flow.ingest().applied
+    cut.write_bytes(data)
+    assert flow.ingest().counts == {"events": 1, "files": 1}
+    assert flow.events() == expected([*GOOD, event("I", 3, 3, name="c", amount=3)])
+    assert flow.quarantined() == []
+    assert whole.exists()
+
+
+def test_a_damage_that_reading_finds(spark: SparkSession, tmp_path: Path) -> None:
+    flow = Deliveries(spark, tmp_path)
+    flow.deliver("a.json", GOOD)
+    packed = gzip.compress(b'{"op": "I", "seq": 3, "id": 3}\n' * 5000)
+    (flow.source / "b.json.gz").write_bytes(packed[: len(packed) // 2])
+    assert flow.ingest().counts == {"events": 2, "files": 2, "quarantined": 1}
+    assert [(name, raw) for _, name, raw in flow.quarantined()] == [("b.json.gz", None)]
+    assert flow.events() == expected(GOOD)
+
+
+def test_late_beyond_the_horizon(spark: SparkSession, tmp_path: Path) -> None:
+    flow = Deliveries(spark, tmp_path)
+    flow.deliver("a.json", GOOD)
+    flow.ingest()
+    spark.sql(f"ALTER TABLE delta.`{flow.log}` SET TBLPROPERTIES ('delta_cdc.latenessHorizon' = '10')")
+    flow.deliver("b.json", [event("I", 9, 9), event("I", 10, 10), event("D", 11, 1)])
+    counts = {"events": 2, "deletes": 1, "files": 1, "quarantined": 1, "late": 1}
+    # Being late is no fault of the record.
+    assert flow.ingest(on_invalid="fail").counts == counts
+    assert [(reason, name) for reason, name, _ in flow.quarantined()] == [("late_beyond_horizon", "b.json")]
+
+
+def test_a_batch_that_does_not_go_with_its_log(spark: SparkSession, tmp_path: Path) -> None:
+    """Named, and nothing is written; files that went since planning are planned anew."""
+    flow = Deliveries(spark, tmp_path)
+    flow.deliver("a.json", GOOD)
+    with pytest.raises(ColumnNotFound, match="nokey"):
+        flow.ingest(keys=["nokey"])
+    flow.ingest()
+    flow.deliver("b.json", [event("I", 3, 3)])
+    before = versions(f"{flow.log}__ingested")
+    with pytest.raises(TargetSchemaClash, match=r"amount is bigint in .* and string in the batch"):
+        flow.ingest(schema="seq BIGINT, id BIGINT, amount STRING")
+    assert versions(f"{flow.log}__ingested") == before
+    gone = flow.deliver("c.json", [event("I", 4, 4)])
+    with hooked(once("started", gone.unlink)):
+        assert flow.ingest().counts == {"events": 1, "files": 1}
+    assert flow.events() == expected([*GOOD, event("I", 3, 3)])

@@ -1,0 +1,220 @@
+"""Records of files: each file by its own name and its own columns, each record with its place."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from delta_cdc.apply.commit import private_session
+from delta_cdc.errors import DeltaCdcError, InvalidConfiguration, SourceUnreadable
+from delta_cdc.ingest import records
+from delta_cdc.ingest.shape import POSITION, PRESENT, RAW, RECORD, UNDECODED
+from delta_cdc.spec import IngestOptions, IngestSpec, SourceFile, Step
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+STRANGE = (
+    "a [1].txt",
+    "b{x,y}.txt",
+    "c*.txt",
+    "d?.txt",
+    "e\\f.txt",
+    "g%20h.txt",
+    "i#j.txt",
+    "k+l m.txt",
+    "ö ü.txt",
+    "q'\"`$.txt",
+    "_k=v.txt",
+    "folder/k=1/n.txt",
+)
+
+
+def spec_of(files: list[Path], form: str, **options: Any) -> IngestSpec:
+    columns = (pq.read_schema(f).names if form == "parquet" else () for f in files)
+    found = [
+        SourceFile(str(f), f.stat().st_size, 0, columns=tuple(c)) for f, c in zip(files, columns, strict=True)
+    ]
+    return IngestSpec(
+        pipeline="p",
+        run_id="r",
+        source_uri="/in",
+        log_uri="/log",
+        ingested_uri="/log__ingested",
+        quarantine_uri="/log__quarantine",
+        options=IngestOptions(format=form, keys=("id",), **options),  # type: ignore[arg-type]
+        step=Step("ingest", 1, 1, 1, 1, "", ()),
+        files=tuple(found),
+    )
+
+
+def read(
+    spark: SparkSession, files: list[Path], form: str, *, needs_rows: bool = False, **options: Any
+) -> list[Any]:
+    session = private_session(spark)
+    # Several parts of one file, so that its lines come from several tasks.
+    session.conf.set("spark.sql.files.maxPartitionBytes", "2000")
+    session.conf.set("spark.sql.files.openCostInBytes", "1")
+    return records.read(session, spec_of(files, form, **options), needs_rows).collect()
+
+
+def test_a_name_is_a_name(spark: SparkSession, tmp_path: Path) -> None:
+    """What a pattern would match lies beside; each record says the name as it was planned."""
+    files = []
+    for name in STRANGE:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{json.dumps(name)}\n")
+        files.append(path)
+    for name in ("a 1.txt", "bx.txt", "cc.txt", "dd.txt", "g h.txt"):
+        (tmp_path / name).write_text("bad\n")
+    found = {row[POSITION]["file"]: json.loads(row[RAW]) for row in read(spark, files, "json")}
+    assert found == {str(path): name for path, name in zip(files, STRANGE, strict=True)}
+
+
+def test_lines(spark: SparkSession, tmp_path: Path) -> None:
+    """Rows are true, whatever the tasks are; blank lines and the byte order mark are no records."""
+    long, marked, zipped = tmp_path / "long", tmp_path / "marked", tmp_path / "zipped.gz"
+    long.write_text("".join(f"line {number} {'x' * (number % 50)}\n" for number in range(1000)))
+    marked.write_bytes("\ufefffirst\r\n\r\n   \r\nfourth ü".encode() + b"\nfifth \xfc\n")
+    zipped.write_bytes(gzip.compress(b"one\n\ntwo\n"))
+    found = sorted(
+        (row[POSITION]["file"].rsplit("/", 1)[1], row[POSITION]["row"], row[RAW])
+        for row in read(spark, [long, marked, zipped], "json", needs_rows=True)
+    )
+    assert found[1000:] == [
+        ("marked", 0, "first"),
+        ("marked", 3, "fourth ü"),
+        # No text in UTF-8.
+        ("marked", 4, "base64:ZmlmdGgg/A=="),
+        ("zipped.gz", 0, "one"),
+        ("zipped.gz", 2, "two"),
+    ]
+    assert [(row, text.split()[1]) for _, row, text in found[:1000]] == [(n, str(n)) for n in range(1000)]
+
+
+def test_csv_by_its_own_header(spark: SparkSession, tmp_path: Path) -> None:
+    texts = {
+        "a": "id,name,amount\n1,x,10\n2,,\n",
+        "b": "amount,id,name\n30,3,z\n",
+        "c": '\ufeffid,"extra, quoted"\n4,more\n',
+        "d": "id,name,amount\n5,short\n6,u,60\n",
+        "e": "id,ID\n7,8\n",
+        "f": "",
+        "g": "id,name,amount\n",
+    }
+    files = []
+    for name, text in texts.items():
+        files.append(tmp_path / name)
+        files[-1].write_text(text)
+    found = read(spark, files, "csv", needs_rows=True, format_options={"header": "true"})
+    by_row = {(row[POSITION]["file"][-1], row[POSITION]["row"]): row for row in found}
+    assert sorted(by_row) == [("a", 1), ("a", 2), ("b", 1), ("c", 1), ("d", 1), ("d", 2), ("e", 1)]
+
+    def values(key: tuple[str, int]) -> dict[str, Any]:
+        row = by_row[key]
+        assert row[UNDECODED] is None
+        return {name: row[RECORD][name] for name in row[PRESENT]}
+
+    assert values(("a", 1)) == {"id": "1", "name": "x", "amount": "10"}
+    assert values(("a", 2)) == {"id": "2", "name": None, "amount": None}
+    assert values(("b", 1)) == {"id": "3", "name": "z", "amount": "30"}
+    assert values(("c", 1)) == {"id": "4", "extra, quoted": "more"}
+    assert values(("d", 2)) == {"id": "6", "name": "u", "amount": "60"}
+    assert "3 columns" in by_row["d", 1][UNDECODED]
+    assert by_row["d", 1][RAW] == "id,name,amount\n5,short"
+    assert "twice" in by_row["e", 1][UNDECODED]
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "wanted"),
+    [
+        ("1;a\n2;b\n", {"sep": ";"}, [("1", "a"), ("2", "b")]),
+        ("1||a\n", {"sep": "||"}, [("1", "a")]),
+        ("1\ta\n", {"delimiter": "\\t"}, [("1", "a")]),
+        ("#no\n1,NIL\n", {"comment": "#", "nullValue": "NIL"}, [("1", None)]),
+        ('1,"a\nb"\n2,c\n', {"multiLine": "true"}, [("1", "a\nb"), ("2", "c")]),
+        ("1,ü\n".encode("latin-1"), {"encoding": "ISO-8859-1"}, [("1", "ü")]),
+        ('1,"a""b"\n', {"escape": '"'}, [("1", 'a"b')]),
+    ],
+    ids=["separator", "long separator", "tab", "comment", "lines in values", "encoding", "quotes"],
+)
+@pytest.mark.parametrize("header", ["false", "true"])
+def test_csv_as_it_is_written(
+    spark: SparkSession,
+    tmp_path: Path,
+    text: str | bytes,
+    options: dict[str, str],
+    wanted: list[tuple[Any, ...]],
+    header: str,
+) -> None:
+    data = text if isinstance(text, bytes) else text.encode()
+    separator = options.get("sep", options.get("delimiter", ",")).replace("\\t", "\t")
+    line = f"id{separator}name\n".encode()
+    path = tmp_path / "a.csv"
+    path.write_bytes(line + data if header == "true" else data)
+    found = read(
+        spark, [path], "csv", schema="id INT, name STRING", format_options={**options, "header": header}
+    )
+    assert [row[UNDECODED] for row in found] == [None] * len(wanted)
+    assert sorted((row[RECORD]["id"], row[RECORD]["name"]) for row in found) == wanted
+
+
+def test_parquet_by_its_own_columns(spark: SparkSession, tmp_path: Path) -> None:
+    tables = {
+        "a": pa.table({"id": pa.array([1, 2], pa.int32()), "v": pa.array(["x", None])}),
+        "b": pa.table({"v": pa.array(["y"]), "id": pa.array([3], pa.int64())}),
+        "c": pa.table({"id": pa.array([4], pa.int32()), "w": pa.array([1.5], pa.float32())}),
+        "d": pa.table({"id": pa.array([5], pa.int64()), "w": pa.array([2.5], pa.float64())}),
+    }
+    files = []
+    for name, table in tables.items():
+        files.append(tmp_path / f"{name}.parquet")
+        pq.write_table(table, files[-1])
+    found = read(spark, files, "parquet", needs_rows=True)
+    values = {
+        (row[POSITION]["file"][-9], row[POSITION]["row"]): {n: row[RECORD][n] for n in row[PRESENT]}
+        for row in found
+    }
+    assert values == {
+        ("a", 0): {"id": 1, "v": "x"},
+        ("a", 1): {"id": 2, "v": None},
+        ("b", 0): {"id": 3, "v": "y"},
+        ("c", 0): {"id": 4, "w": 1.5},
+        ("d", 0): {"id": 5, "w": 2.5},
+    }
+    pq.write_table(pa.table({"id": ["no number"]}), tmp_path / "z.parquet")
+    with pytest.raises(SourceUnreadable, match=r"id is .* in .*z\.parquet: no type holds both"):
+        read(spark, [*files, tmp_path / "z.parquet"], "parquet")
+    pq.write_table(pa.table({"id": pa.array([1], pa.timestamp("ns"))}), tmp_path / "n.parquet")
+    with pytest.raises(SourceUnreadable, match=r"n\.parquet has a column of a type"):
+        read(spark, [*files, tmp_path / "n.parquet"], "parquet")
+
+
+@pytest.mark.parametrize(
+    ("form", "options", "said"),
+    [
+        ("csv", {"mode": "DROPMALFORMED"}, "'mode' cannot be given"),
+        ("csv", {"seperator": ";"}, "did you mean sep"),
+        ("csv", {"inferSchema": "true"}, "'inferSchema' cannot be given"),
+        ("json", {"multiLine": "true"}, "'multiLine' cannot be given"),
+        ("json", {"encoding": "UTF-16"}, "cannot be cut into lines"),
+        ("parquet", {"mergeSchema": "true"}, "'mergeSchema' cannot be given"),
+        ("csv", {}, "no header, and no schema"),
+    ],
+)
+def test_refused(spark: SparkSession, tmp_path: Path, form: str, options: dict[str, str], said: str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("1,2\n")
+    spec = spec_of([path] if form != "parquet" else [], form, format_options=options)
+    with pytest.raises(InvalidConfiguration) as caught:
+        records.read(private_session(spark), spec, needs_rows=False)
+    assert isinstance(caught.value, DeltaCdcError)
+    assert said in str(caught.value)

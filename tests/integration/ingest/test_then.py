@@ -1,0 +1,154 @@
+"""Ingest and apply: in one application, missing is not null, rows without keys, many tables at once."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from delta_cdc import __main__ as driver
+from delta_cdc import job
+from delta_cdc.flow import run_ingest
+from delta_cdc.ingest import then
+from delta_cdc.ingest.shape import LOG_COLUMNS
+from delta_cdc.plan import ApplyRequest, IngestRequest
+from delta_cdc.spec import ApplyOptions, BundleSpec, JobResult, sha256, to_json
+from tests.support.deliveries import Deliveries, event
+from tests.support.holding import hooked
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from delta_cdc.flow import IngestResult
+
+
+def asked(flow: Deliveries, scd: int = 1) -> ApplyRequest:
+    return ApplyRequest(
+        pipeline="apply",
+        source=flow.log,
+        target=str(flow.folder / f"target{scd}"),
+        options=ApplyOptions(
+            keys=("id",),
+            source_kind="change_log",
+            stored_as_scd_type=scd,
+            sequence_by="_sequence",
+            apply_as_deletes="_op = 'delete'",
+            columns_to_update="_columns",
+            except_column_list=(*LOG_COLUMNS, "seq"),
+        ),
+    )
+
+
+def both(flow: Deliveries, scd: int) -> tuple[IngestResult, int]:
+    """Ingest, and apply in the same application; also return how many applications that took."""
+    applications = []
+
+    def execute(spec: Any) -> JobResult:
+        applications.append(spec)
+        return job.run(flow.spark, spec)
+
+    request = IngestRequest(
+        pipeline="flow", source=str(flow.source), log=flow.log, options=flow.planned().options
+    )
+    return run_ingest(request, execute=execute, then=asked(flow, scd)), len(applications)
+
+
+@pytest.mark.parametrize("scd", [1, 2])
+def test_missing_is_not_null(spark: SparkSession, tmp_path: Path, scd: int) -> None:
+    flow = Deliveries(spark, tmp_path)
+    flow.deliver("a.json", [event("I", 1, 1, name="a", amount=1), event("I", 1, 2, name="b", amount=5)])
+    done, applications = both(flow, scd)
+    assert (done.then and done.then.status, applications) == ("committed", 1)
+    flow.deliver("b.json", [event("U", 2, 1, amount=2), event("U", 4, 1, name=None), event("D", 3, 2)])
+    done, applications = both(flow, scd)
+    assert (done.then and done.then.status, applications) == ("committed", 1)
+    names = ("id", "name", "amount", *(("__START_AT", "__END_AT") if scd == 2 else ()))
+    found = sorted((tuple(row[n] for n in names) for row in flow.rows(f"target{scd}")), key=repr)
+    if scd == 1:
+        assert found == [(1, None, 2)]
+    else:
+        assert found == [(1, "a", 1, 1, 2), (1, "a", 2, 2, 4), (1, None, 2, 4, None), (2, "b", 5, 1, 3)]
+
+
+def test_an_apply_that_fails_or_cannot_run_here(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was ingested stands, and the result says what became of the rest."""
+    flow = Deliveries(spark, tmp_path)
+    flow.deliver("a.json", [event("I", 1, 1, name="a", amount=1)])
+    spark.sql(f"CREATE TABLE delta.`{tmp_path / 'target1'}` USING delta AS SELECT 1 AS other")
+    done, _ = both(flow, 1)
+    assert done.applied
+    assert done.then is not None
+    assert done.then.status == "failed"
+    assert done.then.error is not None
+    assert done.then.error["class"] == "TargetWithoutProof"
+    assert then.run(spark, then.described(asked(flow, 2))).status == "committed"
+    assert then.run(spark, then.described(asked(flow, 2))).status == "skipped"
+    monkeypatch.setattr(then, "find_spec", lambda name: None)
+    missing = then.run(spark, then.described(asked(flow, 2)))
+    assert (missing.status, missing.message[:7]) == ("planned", "not run")
+
+
+def test_rows_without_keys(spark: SparkSession, tmp_path: Path) -> None:
+    """Equal rows of one file are rows of their own; the apply appends them, once."""
+    flow = Deliveries(spark, tmp_path, given={"insert_only": True, "keys": None}, adapter_options={})
+    flow.given["schema"] = "id BIGINT, name STRING"
+    row = {"id": 1, "name": "a"}
+    flow.deliver("a.json", [row, row, {"name": "no key"}])
+    flow.ingest()
+    flow.apply(keys=None, insert_only=True)
+    flow.adapter_options = {"operation_column": "op"}
+    flow.deliver("b.json", [{"op": "I", **row}, {"op": "D", **row}])
+    assert flow.ingest().counts == {"events": 1, "files": 1, "quarantined": 1}
+    assert flow.quarantined()[0][0] == "delete of a source that is insert_only"
+    flow.apply(keys=None, insert_only=True)
+    assert not flow.apply(keys=None, insert_only=True).applied
+    wanted = [{"id": 1, "name": "a"}] * 3 + [{"id": None, "name": "no key"}]
+    assert sorted(flow.rows("target"), key=repr) == wanted
+
+
+def test_parts_of_one_application(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each part has a result of its own, that outlives the application; one that fails stops no other."""
+    flows = [Deliveries(spark, tmp_path / str(number)) for number in range(3)]
+    for number, flow in enumerate(flows):
+        flow.deliver("a.json", [event("I", 1, number, name="a", amount=1)])
+    flows[1].given = {"keys": ["nokey"]}
+    bundle = BundleSpec("r", tuple(flow.planned() for flow in flows))
+    text, result = to_json(bundle), tmp_path / "result.json"
+    (tmp_path / "spec.json").write_text(text)
+
+    class Driver:
+        def session(self) -> SparkSession:
+            return spark
+
+    left: list[JobResult] = []
+
+    def look(point: str) -> None:
+        if point == "started" and result.exists():
+            left.append(JobResult.from_json(result.read_text()))
+
+    write = partial(driver._write, result)
+    with hooked(look), caplog.at_level("INFO", logger="delta_cdc"):
+        done = driver._run(Driver(), str(tmp_path / "spec.json"), sha256(text), write)  # type: ignore[arg-type]
+    assert (done.status, [part.status for part in done.parts]) == (
+        "committed",
+        ["committed", "failed", "committed"],
+    )
+    assert done.parts[1].error is not None
+    assert done.parts[1].error["class"] == "ColumnNotFound"
+    assert [flow.events() != [] for flow in flows if (flow.folder / "log").exists()] == [True, True]
+    # Had the application died then, this is what there would have been to read.
+    assert [[part.status for part in found.parts] for found in left] == [
+        ["committed"],
+        ["committed", "failed"],
+    ]
+    assert all(found.status == "failed" and "ended after" in found.message for found in left)
+    assert "part 2 of 3: flow" in caplog.text
+    assert json.loads(done.to_json())["parts"][0]["counts"]["events"] == 1

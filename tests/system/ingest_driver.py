@@ -1,0 +1,23 @@
+"""A driver to be killed: one ingest in a process of its own, with an embedded Spark.
+
+Usage: ``python -m tests.system.ingest_driver <folder of the deliveries>``.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from delta_cdc import phases
+from delta_cdc.session import embedded_session
+from tests.support.deliveries import Deliveries
+
+
+def main() -> None:
+    spark = embedded_session("driver", cores=1, quick_start=True)
+    phases.install_from_environment()
+    Deliveries(spark, Path(sys.argv[1])).ingest()
+
+
+if __name__ == "__main__":
+    main()
