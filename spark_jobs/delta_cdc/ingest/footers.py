@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from delta_cdc.log.storage import Storage
 from delta_cdc.log.store import canonical_uri
@@ -47,6 +47,18 @@ def _read_all(uris: list[str], storage_options: dict[str, str] | None) -> list[F
         return list(pool.map(lambda uri: _read(uri, storage_options), uris))
 
 
+def _told(schema: Any) -> Footer:
+    names = tuple(schema.to_arrow_schema().names)
+    for number in range(len(schema.names)):
+        column = schema.column(number)
+        if column.logical_type.type == "TIMESTAMP" and "nanoseconds" in str(column.logical_type):
+            return Footer(
+                unreadable=f"its column {column.path} holds timestamps in nanoseconds, which Spark does not "
+                "read; write them in microseconds"
+            )
+    return Footer(names)
+
+
 def _read(uri: str, storage_options: dict[str, str] | None) -> Footer:
     import pyarrow as pa  # type: ignore[import-untyped]
     import pyarrow.parquet as pq  # type: ignore[import-untyped]
@@ -56,7 +68,7 @@ def _read(uri: str, storage_options: dict[str, str] | None) -> Footer:
     try:
         with storage.named():
             try:
-                return Footer(tuple(pq.read_schema(storage.reader(name)).names))
+                return _told(pq.read_metadata(storage.reader(name)).schema)
             except (pa.ArrowException, UnicodeDecodeError) as error:
                 # The Parquet reader's own, which are no news from storage.
                 return Footer(unreadable=(str(error).splitlines() or [type(error).__name__])[0])

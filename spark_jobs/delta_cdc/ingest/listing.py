@@ -2,7 +2,8 @@
 
 A source is a folder, a file, or a pattern over folders and files; a folder stands for all files in it, at any
 depth. Left out, at any depth below the source, is what hides by its name (it begins with ``_`` or ``.``) and
-what is still being copied (it ends with ``._COPYING_``). A pattern knows ``*``, ``?``, ``[a-z]``, ``[^a-z]``
+what is still being copied (it ends with ``._COPYING_``). A local link is followed, unless it leads to what is
+listed anyway. A pattern knows ``*``, ``?``, ``[a-z]``, ``[^a-z]``
 and ``{a,b}``, none of which goes beyond a folder, and ``**`` for any number of folders; a backslash takes the
 special meaning from the character after it. A local path that exists is meant literally.
 
@@ -237,7 +238,7 @@ def _local(root: Path, source: Source, named: Callable[[str], bool], after: str 
         return [found] if found is not None and (after is None or found.uri > after) else []
     base = str(root).rstrip("/")
     listed = []
-    for entry in _walk(base, after):
+    for entry in _walk(base, os.path.realpath(base), after):
         below = entry.path[len(base) + 1 :]
         if not (named(entry.name) and source.meant(below)):
             continue
@@ -250,7 +251,7 @@ def _local(root: Path, source: Source, named: Callable[[str], bool], after: str 
     return sorted(listed, key=lambda file: file.uri)
 
 
-def _walk(root: str, after: str | None) -> Iterator[os.DirEntry[str]]:
+def _walk(root: str, real: str, after: str | None) -> Iterator[os.DirEntry[str]]:
     folders = [root]
     while folders:
         try:
@@ -259,22 +260,25 @@ def _walk(root: str, after: str | None) -> Iterator[os.DirEntry[str]]:
         except FileNotFoundError:
             continue
         for entry in found:
+            if entry.is_symlink() and _leads_back(entry, real):
+                continue
             if entry.is_dir():
                 inside = f"{entry.path}/"
                 # All names in a folder that ends before the last one taken do, too.
-                reaches = after is None or after.startswith(inside) or inside > after
-                if reaches and not _leads_back(entry):
+                if after is None or after.startswith(inside) or inside > after:
                     folders.append(entry.path)
             elif entry.is_file() and (after is None or entry.path > after):
                 yield entry
 
 
-def _leads_back(folder: os.DirEntry[str]) -> bool:
-    """Tell whether a folder is a link to one that it lies in."""
-    if not folder.is_symlink():
-        return False
-    home = os.path.realpath(os.path.dirname(folder.path))  # noqa: PTH120
-    return f"{home}/".startswith(f"{os.path.realpath(folder.path)}/")
+def _leads_back(link: os.DirEntry[str], root: str) -> bool:
+    """Tell whether a link leads to what is listed anyway, or to a folder that it lies in.
+
+    :param root: the source without links
+    """
+    target = f"{os.path.realpath(link.path)}/"
+    home = f"{os.path.realpath(os.path.dirname(link.path))}/"  # noqa: PTH120
+    return target.startswith(f"{root.rstrip('/')}/") or home.startswith(target)
 
 
 def _one(path: Path) -> Listed | None:

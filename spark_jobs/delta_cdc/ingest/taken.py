@@ -76,11 +76,6 @@ class Counted:
     files: dict[str, Identity] = field(default_factory=dict)
     positions: dict[tuple[str, int], int] = field(default_factory=dict)
 
-    @property
-    def last_file(self) -> str | None:
-        """Return the greatest name that was taken."""
-        return max(self.files, default=None)
-
 
 @dataclass(frozen=True)
 class Batch:
@@ -98,12 +93,14 @@ class Taken:
     :param number: the number of the pipeline's newest batch; None where none was ever recorded
     :param rows: all rows (a ``pyarrow.Table``); None where there is no such table
     :param damaged: why some of its rows could not be read; "" where all could
+    :param others: the number of the newest batch of each other pipeline, by its name
     """
 
     pipeline: str
     number: int | None = None
     rows: Any = None
     damaged: str = ""
+    others: dict[str, int] = field(default_factory=dict)
 
     def counted(self, first: int, last: int, void: Sequence[Sequence[int]]) -> Counted:
         """Return what batches of the pipeline took.
@@ -139,6 +136,22 @@ class Taken:
             files=tuple((row["file"], _identity(row)) for row in rows if row["topic"] is None),
             ranges=tuple(_range(row) for row in rows if row["topic"] is not None),
         )
+
+    @cached_property
+    def silent(self) -> str | None:
+        """Return a pipeline whose newest batch is not recorded any more; None where there is none."""
+        import pyarrow.compute as pc
+
+        for name, number in sorted(self.others.items()):
+            its = (
+                self._others is not None
+                and pc.any(
+                    pc.and_(pc.equal(self._others["pipeline"], name), pc.equal(self._others["seal"], number))
+                ).as_py()
+            )
+            if not its:
+                return name
+        return None
 
     @cached_property
     def first(self) -> int | None:
@@ -201,10 +214,16 @@ async def taken(log: str, pipeline: str, storage_options: dict[str, str] | None 
         if await table.left_over():
             return Taken(pipeline)
         raise
-    number = await table.transaction(app_id(pipeline))
+    prefix = app_id("")
+    numbers = {
+        name.removeprefix(prefix): number
+        for name, number in (await table.transactions()).items()
+        if name.startswith(prefix)
+    }
+    number = numbers.pop(pipeline, None)
     names = [name.partition("#")[0] for name, _ in await table.files(state.version)]
     rows, damaged = await asyncio.to_thread(_read, uri, sorted(names), storage_options)
-    return Taken(pipeline, number, rows, damaged)
+    return Taken(pipeline, number, rows, damaged, numbers)
 
 
 def _read(uri: str, names: list[str], storage_options: dict[str, str] | None) -> tuple[Any, str]:

@@ -119,6 +119,12 @@ class Replay:
                 return None
         return self._txns[app_id]
 
+    async def transactions(self) -> dict[str, int]:
+        """Return the version that each application recorded last."""
+        while await self._further():
+            pass
+        return dict(self._txns)
+
     async def files(self) -> dict[Key, ActiveFile]:
         """Return the active files by path and deletion vector."""
         active: dict[Key, ActiveFile] = {}

@@ -353,6 +353,14 @@ class DeltaLog:
         assert self._opened is not None
         return await self._opened.transaction(app_id)
 
+    async def transactions(self) -> dict[str, int]:
+        """Return the version that each application recorded last; as of the version that :meth:`transaction`
+        is."""
+        if self._opened is None:
+            await self.snapshot()
+        assert self._opened is not None
+        return await self._opened.transactions()
+
     async def files(self, version: int) -> frozenset[tuple[str, int]]:
         """Return the active files of a version, each with the number of its rows that are masked.
 

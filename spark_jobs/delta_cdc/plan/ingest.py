@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from delta_cdc.ingest.footers import footers
-from delta_cdc.ingest.listing import find_file, list_files
+from delta_cdc.ingest.listing import find_file, list_files, read_source
 from delta_cdc.ingest.taken import INGESTED, QUARANTINE, beside, same
 from delta_cdc.log.store import canonical_uri, spark_uri
 from delta_cdc.log.table import run_sync
@@ -257,7 +257,7 @@ async def _files(look: _Look) -> IngestPlan:
     request, counted = look.request, look.standing.counted
     listed = look.listed
     if request.lexical_order:
-        listed = await _listed(request, _last(look.standing))
+        listed = await _listed(request, _last(request, look.standing))
     new, older = _new(look, listed)
     notes = []
     if older:
@@ -277,9 +277,25 @@ async def _files(look: _Look) -> IngestPlan:
     return look.plan("ingest", *notes, files=files, left=left, looked=len(listed))
 
 
-def _last(standing: Standing) -> str | None:
-    """Return the name after which files are new; a file that has vanished may come back under its old one."""
-    return None if standing.vanished else standing.counted.last_file
+def _last(request: IngestRequest, standing: Standing) -> str | None:
+    """Return the name after which files are new; a file that has vanished may come back under its old one.
+
+    What was taken from elsewhere, before the source was moved, says nothing of these names.
+    """
+    if standing.vanished:
+        return None
+    source = read_source(request.source)
+    home = spark_uri(source.root)
+    inside = f"{home.rstrip('/')}/"
+    names = standing.counted.files
+    return max(
+        (
+            uri
+            for uri in names
+            if uri == home or (uri.startswith(inside) and source.meant(uri[len(inside) :]))
+        ),
+        default=None,
+    )
 
 
 def _new(look: _Look, listed: Iterable[Listed]) -> tuple[list[Listed], int]:

@@ -156,6 +156,8 @@ class Standing:
             return self.proof.refused.message
         if self.taken.damaged:
             return f"The record of what was taken is damaged ({self.taken.damaged})."
+        if self.taken.silent is not None and not self.known.get("lost"):
+            return f"The record of what was taken has lost what pipeline {self.taken.silent} took last."
         if self.seal is None:
             alone = not self.proof.empty and not self.taken.has_others
             return f"The log {self.proof.target.uri} holds events that no record tells of." if alone else ""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from delta_cdc.ingest.footers import Footer, footers
 from tests.support.http_store import HttpStore
@@ -36,3 +37,19 @@ def test_what_footers_say(tmp_path: Path) -> None:
         assert found[4] == Footer(missing=True)
     assert asked <= 3
     assert asyncio.run(footers([])) == []
+
+
+@pytest.mark.parametrize("nested", [False, True], ids=["plain", "nested"])
+def test_nanoseconds(tmp_path: Path, nested: bool) -> None:
+    """What pandas writes unless told otherwise, and no Spark reads."""
+    for unit in ("us", "ns"):
+        moment = pa.array([1_800_000_000_000_000_000], pa.timestamp("ns", tz="UTC")).cast(
+            pa.timestamp(unit, tz="UTC")
+        )
+        column = pa.StructArray.from_arrays([moment], ["at"]) if nested else moment
+        pq.write_table(pa.table({"id": [1], "x": column}), tmp_path / f"{unit}.parquet")
+    micro, nano = asyncio.run(footers([f"{tmp_path}/us.parquet", f"{tmp_path}/ns.parquet"]))
+    assert micro == Footer(columns=("id", "x"))
+    assert nano.unreadable.startswith(
+        f"its column {'x.at' if nested else 'x'} holds timestamps in nanoseconds"
+    )

@@ -141,14 +141,18 @@ def test_nothing_there(tmp_path: Path, store: HttpStore) -> None:
 
 
 def test_links(tmp_path: Path) -> None:
-    """A linked folder is a folder; one that leads back up is not gone into again."""
+    """A linked folder is a folder; what a link leads to inside the source is listed once."""
     (tmp_path / "in").mkdir()
     (tmp_path / "other").mkdir()
     (tmp_path / "other/a.json").touch()
     (tmp_path / "in/linked").symlink_to(tmp_path / "other")
     (tmp_path / "in/up").symlink_to(tmp_path / "in")
+    (tmp_path / "in/2024").mkdir()
+    (tmp_path / "in/2024/b.json").touch()
+    (tmp_path / "in/latest").symlink_to(tmp_path / "in/2024")
+    (tmp_path / "in/newest.json").symlink_to(tmp_path / "in/2024/b.json")
     (tmp_path / "in/gone.json").symlink_to(tmp_path / "nowhere")
-    assert names(listed(f"{tmp_path}/in"), str(tmp_path)) == ["in/linked/a.json"]
+    assert names(listed(f"{tmp_path}/in"), str(tmp_path)) == ["in/2024/b.json", "in/linked/a.json"]
 
 
 def test_marks_of_folders_in_a_store(store: HttpStore) -> None:

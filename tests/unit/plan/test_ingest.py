@@ -158,6 +158,15 @@ def test_names_that_only_grow(world: World) -> None:
     assert sorted(files(world.plan())) == ["0.json", "2.json", "3.json"]
 
 
+def test_names_that_only_grow_begin_anew_elsewhere(world: World) -> None:
+    world.deliver("old/9.json", ["x"])
+    world.ingest(source=f"{world.source}/old", lexical_order=True)
+    world.deliver("new/1.json", ["x"])
+    for source in ("new", "n*"):
+        assert files(world.plan(source=f"{world.source}/{source}", lexical_order=True)) == ["new/1.json"]
+    assert world.plan(lexical_order=True).spec is None, "within one source, names grow"
+
+
 # -- delivered again ----------------------------------------------------------------------------
 def test_a_file_that_grew(world: World) -> None:
     world.deliver("a.json", ["1"])
