@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 _START = time.monotonic()
 _KINDS = ("inserted", "updated", "deleted", "closed", "suppressed")
-_STREAM_KINDS = ("files", "events", "inserted", "updated", "deleted", "closed")
+_STREAM_KINDS = ("files", "events", "inserted", "updated", "deleted")
 
 
 def say(text: str = "") -> None:
