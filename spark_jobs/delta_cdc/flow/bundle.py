@@ -14,7 +14,24 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from delta_cdc.errors import DeltaCdcError, InvalidConfiguration, JobFailed, NotADeltaTable, TableNotFound
+from delta_cdc.errors import (
+    DeltaCdcError,
+    InvalidConfiguration,
+    InvalidEvent,
+    InvalidExpression,
+    JobFailed,
+    KeyNotUnique,
+    LateBeyondHorizon,
+    NotADeltaTable,
+    NotAppendOnly,
+    NotInsertOnly,
+    NullKey,
+    NullSequence,
+    SequenceNotIncreasing,
+    TableNotFound,
+    TargetSchemaClash,
+    TiedEvents,
+)
 from delta_cdc.flow.apply import run_apply
 from delta_cdc.flow.ingest import run_ingest
 from delta_cdc.flow.pins import NoPins, Pins
@@ -32,6 +49,20 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+#: What rows are refused for, wherever that is tried.
+_OF_ROWS = (
+    InvalidEvent,
+    InvalidExpression,
+    KeyNotUnique,
+    LateBeyondHorizon,
+    NotAppendOnly,
+    NotInsertOnly,
+    NullKey,
+    NullSequence,
+    SequenceNotIncreasing,
+    TargetSchemaClash,
+    TiedEvents,
+)
 #: Pieces that plan or confirm at the same moment.
 _TOGETHER = 16
 
@@ -220,12 +251,15 @@ class _Prepared:
 
 
 def _failed_then(ingested: IngestResult) -> DeltaCdcError | None:
-    """Return the named error of an apply in the same application, which another one would meet again."""
+    """Return the named error of an apply in the same application, if another one would meet it again.
+
+    Of others the worker finds out: it may have credentials and a mirror that the driver had not.
+    """
     then = ingested.then
     if then is None or then.status != "failed" or then.error is None:
         return None
     error = DeltaCdcError.from_dict(then.error)
-    return None if error.retryable else error
+    return error if isinstance(error, _OF_ROWS) else None
 
 
 def _without_name(pipeline: str, error: Exception) -> JobFailed:

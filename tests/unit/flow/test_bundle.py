@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from delta_cdc import arguments, checks
-from delta_cdc.errors import InvalidConfiguration, JobFailed, SourceNotFound, TiedEvents
+from delta_cdc.errors import InvalidConfiguration, JobFailed, ProofExpired, SourceNotFound, TiedEvents
 from delta_cdc.flow import NoPins, Piece, PieceResult, published, run_bundle
 from delta_cdc.flow.bundle import since_key
 from delta_cdc.plan import ApplyRequest
@@ -286,6 +286,22 @@ def test_an_apply_that_failed_in_the_same_application_is_not_tried_again(lake: L
     assert isinstance(results["two"].error, TiedEvents)
     assert results["two"].ingested is not None
     assert results["two"].ingested.applied
+
+
+def test_an_apply_for_which_the_driver_lacked_something_is_tried_by_the_worker(lake: Lake) -> None:
+    """The mirror of a seal, or credentials: the driver has none."""
+    error = ProofExpired("Gone.", remedy="drop it.").to_dict()
+
+    def lacking(spec: IngestSpec | ApplySpec) -> JobResult:
+        assert isinstance(spec, IngestSpec)
+        return replace(lake.tables["two"].world.engine(spec), then=JobResult("failed", error=error))
+
+    lake.instead["two"] = lacking
+    results = lake.run()
+    assert parts(lake)[1:] == [["apply two"]]
+    assert results["two"].error is None
+    assert results["two"].applied is not None
+    assert results["two"].applied.applied
 
 
 def test_an_apply_that_could_not_run_there_comes_in_a_second_round(lake: Lake) -> None:
