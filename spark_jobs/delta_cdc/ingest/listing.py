@@ -2,8 +2,8 @@
 
 A source is a folder, a file, or a pattern over folders and files; a folder stands for all files in it, at any
 depth. Left out, at any depth below the source, is what hides by its name (it begins with ``_`` or ``.``) and
-what is still being copied (it ends with ``._COPYING_``). A local link is followed, unless it leads to what is
-listed anyway. A pattern knows ``*``, ``?``, ``[a-z]``, ``[^a-z]``
+what is still being copied (it ends with ``._COPYING_``). A local link is followed, but
+no file is listed under two names. A pattern knows ``*``, ``?``, ``[a-z]``, ``[^a-z]``
 and ``{a,b}``, none of which goes beyond a folder, and ``**`` for any number of folders; a backslash takes the
 special meaning from the character after it. A local path that exists is meant literally.
 
@@ -237,8 +237,10 @@ def _local(root: Path, source: Source, named: Callable[[str], bool], after: str 
         found = _one(root)
         return [found] if found is not None and (after is None or found.uri > after) else []
     base = str(root).rstrip("/")
-    listed = []
-    for entry in _walk(base, os.path.realpath(base), after):
+    real_base = os.path.realpath(base).rstrip("/")
+    listed: list[Listed] = []
+    by_link: dict[str, Listed] = {}
+    for entry, linked in _walk(base, after):
         below = entry.path[len(base) + 1 :]
         if not (named(entry.name) and source.meant(below)):
             continue
@@ -247,38 +249,43 @@ def _local(root: Path, source: Source, named: Callable[[str], bool], after: str 
         except FileNotFoundError:
             # Gone since its folder was read.
             continue
-        listed.append(Listed(entry.path, stat.st_size, stat.st_mtime_ns // 1_000_000))
-    return sorted(listed, key=lambda file: file.uri)
+        file = Listed(entry.path, stat.st_size, stat.st_mtime_ns // 1_000_000)
+        if not linked:
+            listed.append(file)
+            continue
+        real = os.path.realpath(entry.path)
+        own = real[len(real_base) + 1 :] if real.startswith(f"{real_base}/") else None
+        # What is listed by its own name is not listed by another one, too.
+        if own is None or not (named(os.path.basename(real)) and source.meant(own)):  # noqa: PTH119
+            by_link[real] = min(file, by_link.get(real, file), key=lambda one: one.uri)
+    return sorted([*listed, *by_link.values()], key=lambda file: file.uri)
 
 
-def _walk(root: str, real: str, after: str | None) -> Iterator[os.DirEntry[str]]:
-    folders = [root]
+def _walk(root: str, after: str | None) -> Iterator[tuple[os.DirEntry[str], bool]]:
+    """Yield files, and whether a link leads to them."""
+    folders: list[tuple[str, tuple[str, ...]]] = [(root, ())]
     while folders:
+        folder, links = folders.pop()
         try:
-            with os.scandir(folders.pop()) as entries:
+            with os.scandir(folder) as entries:
                 found = list(entries)
         except FileNotFoundError:
             continue
         for entry in found:
-            if entry.is_symlink() and _leads_back(entry, real):
-                continue
             if entry.is_dir():
                 inside = f"{entry.path}/"
                 # All names in a folder that ends before the last one taken do, too.
-                if after is None or after.startswith(inside) or inside > after:
-                    folders.append(entry.path)
+                reaches = after is None or after.startswith(inside) or inside > after
+                target = os.path.realpath(entry.path) if entry.is_symlink() else ""
+                if reaches and not (target and _leads_back(target, folder, links)):
+                    folders.append((entry.path, (*links, target) if target else links))
             elif entry.is_file() and (after is None or entry.path > after):
-                yield entry
+                yield entry, bool(links) or entry.is_symlink()
 
 
-def _leads_back(link: os.DirEntry[str], root: str) -> bool:
-    """Tell whether a link leads to what is listed anyway, or to a folder that it lies in.
-
-    :param root: the source without links
-    """
-    target = f"{os.path.realpath(link.path)}/"
-    home = f"{os.path.realpath(os.path.dirname(link.path))}/"  # noqa: PTH120
-    return target.startswith(f"{root.rstrip('/')}/") or home.startswith(target)
+def _leads_back(target: str, folder: str, links: tuple[str, ...]) -> bool:
+    """Tell whether a link leads to a folder that it lies in, by way of other links, too."""
+    return target in links or f"{os.path.realpath(folder)}/".startswith(f"{target}/")
 
 
 def _one(path: Path) -> Listed | None:

@@ -140,19 +140,37 @@ def test_nothing_there(tmp_path: Path, store: HttpStore) -> None:
             listed(source)
 
 
-def test_links(tmp_path: Path) -> None:
-    """A linked folder is a folder; what a link leads to inside the source is listed once."""
-    (tmp_path / "in").mkdir()
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other/a.json").touch()
-    (tmp_path / "in/linked").symlink_to(tmp_path / "other")
-    (tmp_path / "in/up").symlink_to(tmp_path / "in")
-    (tmp_path / "in/2024").mkdir()
-    (tmp_path / "in/2024/b.json").touch()
-    (tmp_path / "in/latest").symlink_to(tmp_path / "in/2024")
-    (tmp_path / "in/newest.json").symlink_to(tmp_path / "in/2024/b.json")
-    (tmp_path / "in/gone.json").symlink_to(tmp_path / "nowhere")
-    assert names(listed(f"{tmp_path}/in"), str(tmp_path)) == ["in/2024/b.json", "in/linked/a.json"]
+LINKS = {
+    # What a link leads to inside the source is listed once, by its own name.
+    "in": ["in/2024/and_round/a.json", "in/2024/b.json", "in/current/v.json"],
+    # Unless that is not meant.
+    "in/*/latest": ["in/x/latest/and_round/a.json", "in/x/latest/b.json"],
+    "in/**/b.json": ["in/2024/b.json"],
+}
+
+
+@pytest.mark.parametrize("source", LINKS)
+def test_links(tmp_path: Path, source: str) -> None:
+    """A linked folder is a folder; one that leads back up is not gone into again."""
+    files = ("in/2024/b.json", "other/a.json", "in/.versions/1/v.json")
+    for name in files:
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).touch()
+    (tmp_path / "in/x").mkdir()
+    links = {
+        "in/linked": "other",
+        "in/up": "in",
+        "in/gone.json": "nowhere",
+        "in/x/latest": "in/2024",
+        "in/newest.json": "in/2024/b.json",
+        "in/current": "in/.versions/1",
+        "in/previous": "in/.versions/1",
+        "other/round": "in/2024",
+        "in/2024/and_round": "other",
+    }
+    for name, target in links.items():
+        (tmp_path / name).symlink_to(tmp_path / target)
+    assert names(listed(f"{tmp_path}/{source}"), str(tmp_path)) == LINKS[source]
 
 
 def test_marks_of_folders_in_a_store(store: HttpStore) -> None:
