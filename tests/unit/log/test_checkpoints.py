@@ -44,6 +44,7 @@ def told(uri: str, version: int | None = None) -> dict[str, Any]:
         "num_files": state.num_files,
         "files": run_sync(log.files(state.version)),
         "txns": {app: run_sync(log.transaction(app)) for app in ("a", "b", "none")},
+        "all_txns": run_sync(log.transactions()),
         "newest": run_sync(log.newest_version()),
     }
 
@@ -72,6 +73,7 @@ def test_deltalake_reads_the_same(table: LogTable, kind: str) -> None:
     assert (mine["version"], mine["id"]) == (other.version(), str(other.metadata().id))
     assert mine["configuration"] == other.metadata().configuration
     assert mine["txns"] == {app: other.transaction_version(app) for app in ("a", "b", "none")}
+    assert mine["all_txns"] == {app: number for app, number in mine["txns"].items() if number is not None}
     assert {name for name, _ in mine["files"]} == {uri.rsplit("/", 1)[1] for uri in other.file_uris()}
     assert mine["num_files"] == len(other.file_uris())
 

@@ -529,6 +529,22 @@ def test_another_pipeline_joins(world: World) -> None:
     assert world.events == world.delivered
 
 
+def test_what_another_pipeline_took_is_not_recorded_any_more(world: World) -> None:
+    world.deliver("a.json", ["1"])
+    world.ingest()
+    world.pipeline = "q"
+    world.deliver("b.json", ["2"])
+    world.ingest()
+    world.record.restore(0)
+    world.pipeline = "p"
+    plan = world.plan()
+    assert "has lost what pipeline q took last" in plan.notes[0]
+    assert all(file.again for file in spec_of(plan).files)
+    world.drain()
+    assert world.events == world.delivered
+    assert world.plan().spec is None
+
+
 def test_a_log_that_was_overwritten(world: World) -> None:
     world.deliver("a.json", ["1"])
     world.ingest()
