@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 from apply import cpu_clock, machine
 from apply_report import markdown_table, published
 from arms import Arm, Disagreement, race, ratio
-from ingest_arms import SCHEMA, Cell, Deliveries, Run, ours, ways
+from ingest_arms import ADAPTER_OPTIONS, DECLARED, Cell, Deliveries, Run, ours, ways
 
 from delta_cdc import arguments
 from delta_cdc.flow import Piece, run_bundle
@@ -116,9 +116,9 @@ def _request(landing: Path, log: Path) -> IngestRequest:
         source=str(landing),
         format="json",
         adapter="plain",
-        adapter_options={"operation_column": "op", "sequence_by": "seq"},
+        adapter_options=ADAPTER_OPTIONS,
         keys=["id"],
-        schema=SCHEMA,
+        schema=DECLARED,
         format_options=None,
         insert_only=False,
         on_invalid="quarantine",

@@ -32,7 +32,9 @@ SCHEMA = (
 COLUMNS = tuple(part.split()[0] for part in SCHEMA.split(", "))
 _ATTRIBUTES = COLUMNS[1:]
 _EVENT = f"op STRING, seq STRING, {SCHEMA}"
-_ADAPTER_OPTIONS = {"operation_column": "op", "sequence_by": "seq"}
+#: The order of events is text as it stands, and no part of a row.
+DECLARED = f"{SCHEMA}, seq STRING"
+ADAPTER_OPTIONS = {"operation_column": "op", "sequence_by": "seq", "except_column_list": ["seq"]}
 _OF_THE_LOG: dict[str, Any] = {
     "source_kind": "change_log",
     "sequence_by": "_sequence",
@@ -192,8 +194,8 @@ def ours(session: SparkSession, landing: Path, state: Path) -> None:
         pipeline="benchmark",
         keys=["id"],
         adapter="plain",
-        adapter_options=_ADAPTER_OPTIONS,
-        schema=SCHEMA,
+        adapter_options=ADAPTER_OPTIONS,
+        schema=DECLARED,
     )
     apply_changes(
         session, log, target, pipeline="benchmark", keys=["id"], stored_as_scd_type=1, **_OF_THE_LOG

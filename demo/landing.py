@@ -31,11 +31,15 @@ if TYPE_CHECKING:
 #: What stands in ``pg_op``.
 INSERT, UPDATE, DELETE, TRUNCATE = "insert", "update", "delete", "truncate"
 
+#: The order of events, and how it is declared: text that sorts as it stands. It is no part of the row.
+SEQUENCE = "pg_sequence"
+SEQUENCE_DDL = f"{SEQUENCE} STRING"
 #: How the adapter ``plain`` is told what the lines say.
 ADAPTER_OPTIONS = {
     "operation_column": "pg_op",
     "operations": {INSERT: "upsert", UPDATE: "upsert", DELETE: "delete", TRUNCATE: "truncate"},
-    "sequence_by": "pg_sequence",
+    "sequence_by": SEQUENCE,
+    "except_column_list": [SEQUENCE],
     "source_timestamp": "pg_committed_at",
 }
 
@@ -192,7 +196,7 @@ def _whole(before: Values, key: tuple[str, ...], change: Change) -> Values:
 def _event(transaction: Transaction, index: int, operation: str, values: Values) -> Event:
     return {
         "pg_op": operation,
-        "pg_sequence": f"{transaction.lsn:020d}/{index:08d}",
+        SEQUENCE: f"{transaction.lsn:020d}/{index:08d}",
         "pg_xid": transaction.xid,
         "pg_committed_at": _moment(transaction).isoformat(timespec="microseconds"),
         **values,

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
     from demo.check import Finding
 
+#: Characters of a row that are shown.
+_LONGEST = 300
 _START = time.monotonic()
 _KINDS = ("inserted", "updated", "deleted", "closed", "suppressed")
 _STREAM_KINDS = ("files", "events", "inserted", "updated", "deleted")
@@ -73,7 +75,7 @@ def findings(results: Sequence[Finding]) -> None:
         numbers = f"{result.rows:>10,}{result.missing:>9,}{result.surplus:>9,}"
         say(f"      {result.what:<{width}}{numbers}  {verdict}")
         for line in result.sample:
-            say(f"        {line}")
+            say(f"        {line if len(line) <= _LONGEST else line[:_LONGEST] + '…'}")
 
 
 def _versions(published: dict[str, Any]) -> str:

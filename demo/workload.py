@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from demo.landing import SEQUENCE_DDL
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -34,8 +36,9 @@ class Table:
 
     @property
     def schema(self) -> str:
-        """Return the columns as Spark SQL DDL."""
-        return ", ".join(f"{name} {kind}" for name, kind in self.columns.items())
+        """Return what an event of it may hold, as Spark SQL DDL."""
+        columns = [f"{name} {kind}" for name, kind in self.columns.items()]
+        return ", ".join((*columns, SEQUENCE_DDL))
 
 
 ACCOUNTS = Table(

@@ -92,9 +92,9 @@ def _death(dice: random.Random) -> str:
     """Choose when to die: at a point of a job, or any time in the first two batches or so."""
     if dice.random() < 0.5:
         point = dice.choice(_POINTS)
-        # Only an ingest records what it takes; an apply passes the other points, too.
-        return f"{point}:{dice.randint(1, 2 if point == 'recorded' else 4)}"
-    return f"seconds:{dice.uniform(0.5, 10):.2f}"
+        # Only an ingest records what it takes: once in a batch. An apply passes the other points, too.
+        return f"{point}:{1 if point == 'recorded' else dice.randint(1, 3)}"
+    return f"seconds:{dice.uniform(0.5, 6):.2f}"
 
 
 def _deliver_again(folder: Path, dice: random.Random) -> None:
