@@ -95,9 +95,9 @@ def _merged(
 ) -> StructType | None:
     """Return the schema that files with the same columns share; None where their types differ."""
     several = "true" if len(files) > 1 else "false"
-    reader = text.reader(session).options(**options).option("mergeSchema", several)
+    reader = session.read.options(**options).option("mergeSchema", several)
     try:
-        return reader.parquet(*[file.uri for file in files]).schema
+        return reader.parquet(*text.paths(files)).schema
     except Exception as error:
         # By its text: Spark raises it in the JVM, below what has a class in Python.
         if "CANNOT_MERGE" in str(error) or ILLEGAL in str(error):
@@ -110,7 +110,7 @@ def _one_by_one(
 ) -> list[Group]:
     def schema(file: SourceFile) -> StructType:
         try:
-            return text.reader(session).options(**options).parquet(file.uri).schema
+            return session.read.options(**options).parquet(*text.paths([file])).schema
         except Exception as error:
             if ILLEGAL not in str(error):
                 raise
@@ -154,7 +154,7 @@ def _part(
     from pyspark.sql import functions as F
 
     schema, files = group
-    found = text.reader(session).options(**options).schema(schema).parquet(*[file.uri for file in files])
+    found = session.read.options(**options).schema(schema).parquet(*text.paths(files))
     own = {field.name.lower(): field for field in schema.fields}
     record, present = [], []
     for field in whole.fields:

@@ -224,16 +224,15 @@ def _spanning(
     """Return records of files whose values may hold line feeds: each file is parsed as a whole."""
     from pyspark.sql import functions as F
 
-    reader = text.reader(session).options(**options).option("enforceSchema", "true")
-    found = (
-        reader.option("columnNameOfCorruptRecord", _CORRUPT)
-        .schema(columns.ddl())
-        .csv([file.uri for file in files])
-    )
+    reader = session.read.options(**options).option("enforceSchema", "true")
+    reader = reader.option("columnNameOfCorruptRecord", _CORRUPT).schema(columns.ddl())
+    found = reader.csv(text.paths(files))
     values = F.struct(*[F.col(quote(name)) for name in columns.names])
     raw = F.coalesce(F.col(_CORRUPT), F.to_csv(values, _parsing(options)))
     parsed = F.struct(*[F.col(quote(name)) for name in (*columns.names, _CORRUPT)])
-    wanted = [raw.alias(RAW), parsed.alias(_PARSED)]
+    # The parser has put it in the place of bytes that are no text.
+    broken = F.when(F.contains(raw, F.lit("\ufffd")), F.lit("not UTF-8"))
+    wanted = [raw.alias(RAW), parsed.alias(_PARSED), broken.alias(UNDECODED)]
     return text.numbered(found, wanted) if needs_rows else text.located(found, wanted)
 
 

@@ -31,7 +31,7 @@ from delta_cdc.apply.commit import (
 from delta_cdc.apply.rows import Shape
 from delta_cdc.changes import feed
 from delta_cdc.errors import SourceUnreadable
-from delta_cdc.ingest import adapters, again, columnar, events, ingested, records, rejects
+from delta_cdc.ingest import adapters, again, columnar, events, ingested, lines, records, rejects
 from delta_cdc.ingest.shape import SEQUENCE
 from delta_cdc.spec import ApplyOptions, JobResult, step_fingerprint
 from delta_cdc.sql import quote, table
@@ -71,7 +71,6 @@ _DAMAGE = (
     "Unexpected end of",
     "incorrect header check",
     "MALFORMED_",
-    "URISyntaxException",
 )
 _CAUSE = re.compile(r"Caused by: (?:[\w$]+\.)*([^\n]+)")
 
@@ -180,7 +179,9 @@ def _names_gone(spec: IngestSpec, text: str) -> bool:
     planned = [file.uri for file in records.readable(spec)]
     if spec.step.planned_on is not None:
         planned.append(spec.log_uri)
-    return any(mark in text for mark in _GONE) and any(uri in text for uri in planned)
+    return any(mark in text for mark in _GONE) and any(
+        spelt in text for uri in planned for spelt in (uri, lines.as_path(uri))
+    )
 
 
 def _damaged(spec: IngestSpec, text: str) -> str | None:

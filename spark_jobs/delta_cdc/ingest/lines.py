@@ -7,6 +7,7 @@ name for a pattern.
 from __future__ import annotations
 
 import difflib
+import re
 from typing import TYPE_CHECKING
 
 from delta_cdc.errors import InvalidConfiguration
@@ -16,7 +17,7 @@ from delta_cdc.sql import PLAN_PREFIX
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from delta_cdc.spec import SourceFile
 
@@ -33,6 +34,7 @@ _ALLOWED = {
     "csv": _CSV,
     "parquet": "datetimeRebaseMode int96RebaseMode",
 }
+_PATTERN = re.compile(r"([\\\[\]{}*?])")
 #: What RAW begins with where a line's bytes are no text.
 BASE64 = "base64:"
 _UTF8 = ("utf-8", "utf8")
@@ -76,9 +78,14 @@ def is_true(options: Mapping[str, str], name: str) -> bool:
     return (option(options, name) or "false").lower() == "true"
 
 
-def reader(session: SparkSession) -> DataFrameReader:
-    """Return a reader to which a path is a name, not a pattern."""
-    return session.read.option("__globPaths__", "false")
+def paths(files: Sequence[SourceFile]) -> list[str]:
+    """Return files as Spark's readers take them: what would be a pattern in a name is escaped."""
+    return [as_path(file.uri) for file in files]
+
+
+def as_path(uri: str) -> str:
+    """Return one name in which nothing is a pattern."""
+    return _PATTERN.sub(r"\\\1", uri)
 
 
 def located(records: DataFrame, columns: Sequence[Column], row: Column | None = None) -> DataFrame:
@@ -181,11 +188,11 @@ def numbered(records: DataFrame, columns: Sequence[Column]) -> DataFrame:
 
 def _cut(session: SparkSession, files: Sequence[SourceFile], options: Mapping[str, str]) -> DataFrame:
     """Return all lines of some files, as Spark cuts them."""
-    text = reader(session)
+    text = session.read
     separator = option(options, "lineSep")
     if separator:
         text = text.option("lineSep", separator)
-    return text.text([file.uri for file in files])
+    return text.text(paths(files))
 
 
 def _decoded(lines: DataFrame, options: Mapping[str, str]) -> Column:

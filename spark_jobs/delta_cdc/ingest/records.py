@@ -93,4 +93,6 @@ def _unseen(uri: str) -> str:
     name = uri.rsplit("/", 1)[-1]
     if name.startswith(".") or (name.startswith("_") and "=" not in name) or name.endswith("._COPYING_"):
         return "Spark reads no file of such a name; rename it"
+    if uri.startswith("/") and ":" in name:
+        return "Hadoop's local file system reads no name with a colon; rename it"
     return ""

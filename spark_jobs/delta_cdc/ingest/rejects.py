@@ -143,7 +143,10 @@ def _rows(spec: IngestSpec, rejects: DataFrame) -> DataFrame:
 
 
 def _held(session: SparkSession, spec: IngestSpec) -> DataFrame:
-    """Return this pipeline's rows: RAW, POSITION, PUBLISHED and ``seal``."""
+    """Return this pipeline's rows: RAW, POSITION, PUBLISHED and ``seal``.
+
+    Without those of batches that a RESTORE of the log took back: their files are ingested again.
+    """
     from pyspark.sql import functions as F
 
     found = session.read.format("delta").load(spec.quarantine_uri).where(F.col("pipeline") == spec.pipeline)
@@ -153,6 +156,8 @@ def _held(session: SparkSession, spec: IngestSpec) -> DataFrame:
             f"{spec.quarantine_uri} is no quarantine of a change log: it has no column {', '.join(missing)}.",
             remedy="move that table away; the quarantine is made anew.",
         )
+    for first, last in spec.step.configuration.get("void", ()):
+        found = found.where(~F.col("seal").between(first, last))
     return found.select(
         F.col("raw").alias(RAW),
         F.col("position").alias(POSITION),

@@ -1,0 +1,53 @@
+"""Files that no reader is asked for."""
+
+from __future__ import annotations
+
+import pytest
+
+from delta_cdc.ingest.lines import as_path
+from delta_cdc.ingest.records import readable, unreadable
+from delta_cdc.spec import IngestOptions, IngestSpec, SourceFile, Step
+
+
+def spec_of(*files: SourceFile) -> IngestSpec:
+    return IngestSpec(
+        pipeline="p",
+        run_id="r",
+        source_uri="/in",
+        log_uri="/log",
+        ingested_uri="/log__ingested",
+        quarantine_uri="/log__quarantine",
+        options=IngestOptions(keys=("id",)),
+        step=Step("ingest", 1, 1, 1, 1, "", ()),
+        files=files,
+    )
+
+
+@pytest.mark.parametrize(
+    ("uri", "is_read"),
+    [
+        ("/in/a.json", True),
+        ("/in/_a.json", False),
+        ("/in/_k=v.json", True),
+        ("/in/.a.json", False),
+        ("/in/a.json._COPYING_", False),
+        ("/in/12:00.json", False),
+        ("s3a://in/12:00.json", True),
+    ],
+)
+def test_a_name_that_spark_leaves_out_is_told(uri: str, is_read: bool) -> None:
+    spec = spec_of(SourceFile(uri, 1, 1))
+    assert [file.uri for file in readable(spec)] == ([uri] if is_read else [])
+    assert ["rename it" in reason for _, reason in unreadable(spec)] == ([] if is_read else [True])
+
+
+def test_what_is_missing_is_neither_read_nor_told() -> None:
+    gone = SourceFile("/in/a", 1, 1, missing=True)
+    damaged = SourceFile("/in/b", 1, 1, unreadable="damaged")
+    spec = spec_of(gone, damaged)
+    assert readable(spec) == []
+    assert unreadable(spec) == [(damaged, "damaged")]
+
+
+def test_a_pattern_is_a_name() -> None:
+    assert as_path("/a[1]{b}*?\\c d%") == "/a\\[1\\]\\{b\\}\\*\\?\\\\c d%"
