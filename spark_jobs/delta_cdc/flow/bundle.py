@@ -125,7 +125,7 @@ def run_bundle(
     :return: one result per piece, in order
     """
     kept = _SharedPins(pins or NoPins())
-    lines = _Lines(say)
+    lines = _Lines(say, named=len(pieces) > 1)
     rounds, looks = _Rounds(len(pieces)), Looks()
     results: list[PieceResult | None] = [None] * len(pieces)
 
@@ -408,14 +408,15 @@ class _SharedPins:
 
 @dataclass(frozen=True)
 class _Lines:
-    """Lines of many threads, each with its pipeline's name."""
+    """Lines of many threads, each with its pipeline's name where there are several."""
 
     say: Say
+    named: bool
     _one: threading.Lock = field(default_factory=threading.Lock)
 
     def of(self, pipeline: str) -> Say:
         def tell(line: str) -> None:
             with self._one:
-                self.say(f"{pipeline}: {line}")
+                self.say(f"{pipeline}: {line}" if self.named else line)
 
         return tell

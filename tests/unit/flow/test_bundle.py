@@ -252,6 +252,11 @@ def test_applies_alone_and_ingests_alone(lake: Lake) -> None:
     assert lake.tables["two"].target.version == -1
 
 
+def test_one_alone_needs_no_name(lake: Lake) -> None:
+    lake.run(pieces=[lake.tables["one"].piece])
+    assert any(line.startswith("Ingested 1 file") for line in lake.said)
+
+
 def test_one_that_cannot_be_planned(lake: Lake) -> None:
     pieces = [table.piece for table in lake.tables.values()]
     gone = replace(lake.tables["two"].world.request(), source=str(lake.root / "nowhere"))
