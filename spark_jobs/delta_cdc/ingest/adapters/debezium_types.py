@@ -297,6 +297,8 @@ def placeholders(text: str) -> list[str]:
         json.dumps([text]),
         json.dumps([base64.b64encode(given).decode()]),
         json.dumps(list(given), separators=(",", ":")),
+        # Numbers are read as texts, lest they lose digits.
+        json.dumps([str(byte) for byte in given], separators=(",", ":")),
         json.dumps({text: text}, separators=(",", ":")),
         json.dumps([str(uuid.UUID(bytes=bytes(digest)))]),
     ]
