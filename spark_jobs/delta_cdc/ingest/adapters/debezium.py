@@ -142,7 +142,7 @@ def _unpacked(frame: DataFrame, options: dict[str, Any]) -> DataFrame:
 
     raw = F.when(F.length(F.trim(F.col(parsing.RAW))) > 0, F.col(parsing.RAW))
     message = f"{parsing.ROW}_message"
-    frame = frame.withColumn(message, parsing.json_object(raw, ["schema", "payload"]))
+    frame = frame.withColumn(message, parsing.whole_object(raw, ["schema", "payload"]))
     keys = F.json_object_keys(raw)
     wrapped = F.array_contains(keys, "payload") & (
         F.size(F.array_except(keys, _names("schema", "payload"))) == 0

@@ -37,7 +37,7 @@ OPERATIONS = {"i": shape.UPSERT, "u": shape.UPSERT, "d": shape.DELETE}
 _LOADED, _CHANGED = "0", "1"
 _LOAD_FILE = r"^LOAD[0-9A-Fa-f]+"
 #: A change sequence is a time of 16 digits and a counter of 19.
-_CHANGE_DIGITS, _NAME_WIDTH, _ROW_DIGITS = 38, 32, 12
+_CHANGE_DIGITS, _NAME_WIDTH, _ROW_DIGITS = 35, 32, 12
 
 
 def check(

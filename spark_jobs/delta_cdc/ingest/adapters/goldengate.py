@@ -42,7 +42,7 @@ OPERATIONS = {
 #: What a record says of its operation; not columns of the table.
 META = ("table", "op_type", "op_ts", "current_ts", "pos", "csn", "xid", "primary_keys", "tokens")
 _MISSING = "_isMissing"
-_POS_DIGITS = 38
+_POS_DIGITS = 24
 _BEFORE, _AFTER = f"{parsing.ROW}_before", f"{parsing.ROW}_after"
 _META = f"{parsing.ROW}_meta"
 
@@ -199,7 +199,7 @@ def _of_operations(frame: DataFrame, context: Context, options: dict[str, Any]) 
     names = [*_own(options), "before", "after"]
     raw = _unless_blank(F.col(parsing.RAW))
     envelope = f"{parsing.ROW}_envelope"
-    frame = frame.withColumn(envelope, parsing.json_object(raw, names))
+    frame = frame.withColumn(envelope, parsing.whole_object(raw, names))
     unread = F.when(raw.isNotNull() & F.col(envelope).isNull(), parsing.NOT_JSON)
     frame = frame.withColumns(
         {
@@ -219,15 +219,21 @@ def with_key_changes(frame: DataFrame, keys: Sequence[str], before: str, after: 
     """
     from pyspark.sql import functions as F
 
-    names = list(keys) or ["none"]
-    old = parsing.json_object(F.col(before), names)
-    new = parsing.json_object(F.col(after), names)
-    pairs = [(old.getField(name), new.getField(name)) for name in names]
-    differs = parsing.any_of([a.isNotNull() & b.isNotNull() & (a != b) for a, b in pairs])
     both = F.col(before).isNotNull() & F.col(after).isNotNull()
-    changed = both & F.coalesce(differs, F.lit(False)) if keys else F.lit(False)
+    pairs = [(_member(before, key), _member(after, key)) for key in keys]
+    differs = parsing.any_of([a.isNotNull() & b.isNotNull() & (a != b) for a, b in pairs])
+    changed = F.coalesce(F.when(both, differs), F.lit(False))
     frame = frame.withColumn(
         parsing.INDEX, F.explode(F.when(changed, F.array(F.lit(0), F.lit(1))).otherwise(F.array(F.lit(1))))
     )
     row = F.when(F.col(parsing.INDEX) == 0, F.col(before)).otherwise(F.coalesce(F.col(after), F.col(before)))
     return frame.withColumn(parsing.ROW, row)
+
+
+def _member(image: str, key: str) -> Column:
+    """Return a key's value in an image, in whatever case the key is spelt there."""
+    from pyspark.sql import functions as F
+
+    members = F.from_json(parsing.exact(F.col(image)), "map<string,string>", values.JSON_OPTIONS)
+    own = F.map_filter(members, lambda name, _: F.lower(name) == key.lower())
+    return F.get(F.map_values(own), F.lit(0))

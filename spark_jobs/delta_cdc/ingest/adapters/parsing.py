@@ -12,7 +12,7 @@ Frames on this way have the record's columns by their own names, beside columns 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import or_
 from typing import TYPE_CHECKING
 
@@ -89,6 +89,16 @@ def json_object(text: Column, names: Sequence[str]) -> Column:
     return F.from_json(inside, T.StructType().add("v", members), JSON_OPTIONS).getField("v")
 
 
+def whole_object(text: Column, names: Sequence[str]) -> Column:
+    """Return :func:`json_object` of a text as it came, which may be more than one object."""
+    from pyspark.sql import functions as F
+
+    # What could pass for further members of the outer object.
+    goes_on = text.rlike(r"\}\s*,")
+    keys = F.json_object_keys(F.concat(F.lit('{"v":'), text, F.lit("}")))
+    return F.when(~goes_on | (F.size(keys) == 1), json_object(text, names))
+
+
 # -- which columns, of which types --------------------------------------------------------------
 def layout(frame: DataFrame, context: Context, own: Iterable[str] = ()) -> dict[str, Value]:
     """Return the record's columns, and how each is written.
@@ -102,14 +112,34 @@ def layout(frame: DataFrame, context: Context, own: Iterable[str] = ()) -> dict[
     :param own: columns that are the record's own, no payload: texts, unless the user declared them
     """
     given = record_types(frame)
+    misspelt: dict[str, tuple[str, ...]] = {}
     if context.declared is not None:
         found = {field.name: field.dataType for field in context.declared.fields}
     else:
         found = {field.name: field.dataType for field in context.known.fields} if context.known else {}
-        shown = given if given is not None else shown_types(frame, ROW, [*found, *own], context.keys)
-        found |= {name: kind for name, kind in shown.items() if not _has(found, name)}
+        flat = [name for name, kind in found.items() if not _is_nested(kind)]
+        shown = given if given is not None else shown_types(frame, ROW, [*flat, *own], context.keys)
+        own_names = {name.lower(): name for name in found}
+        for name, kind in shown.items():
+            # Objects may gain members; what else the log has keeps its type.
+            known = own_names.get(name.lower(), name)
+            if known in found:
+                misspelt[known] = tuple(values.spelt_otherwise(found[known], kind))
+                kind = values.merged(found[known], kind)
+            found[known] = kind
     found |= {name: _text_type() for name in own if not _has(found, name)}
-    return {name: values.plain_value(data_type) for name, data_type in found.items()}
+    return {
+        name: replace(values.plain_value(data_type), misspelt=misspelt.get(name, ()) if given is None else ())
+        for name, data_type in found.items()
+    }
+
+
+def _is_nested(kind: DataType) -> bool:
+    from pyspark.sql import types as T
+
+    if isinstance(kind, T.ArrayType):
+        return _is_nested(kind.elementType)
+    return isinstance(kind, T.StructType)
 
 
 def _has(names: Iterable[str], name: str) -> bool:
@@ -220,7 +250,7 @@ def opened(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
         F.array_except(keys, F.array(*map(F.lit, columns))),
         lambda key: F.array_contains(lower_names, F.lower(key)),
     )
-    frame = frame.withColumns({TEXTS: json_object(F.col(ROW), columns), CARRIED: keys})
+    frame = frame.withColumns({TEXTS: whole_object(F.col(ROW), columns), CARRIED: keys})
     no_object = F.col(TEXTS).isNull() | F.col(CARRIED).isNull()
     twice = F.size(F.array_distinct(F.col(CARRIED))) < F.size(F.col(CARRIED))
     told = F.concat(F.lit("a column of another case than in the log: "), F.get(odd, F.lit(0)))
@@ -276,14 +306,7 @@ def valued(
         made[name] = _either(text, [(value, None)] if ways is None else ways.of(name, value))
     frame = frame.withColumns(made)
     lower_keys = {key.lower() for key in keys}
-    misfits = {
-        name: F.when(
-            F.col(TEXTS).getField(name).isNotNull() & F.col(quote(name)).isNull(),
-            f"column {name} is no {columns[name].data_type.simpleString()[:100]}",
-        )
-        for name in columns
-        if name in given
-    }
+    misfits = {name: _misfit(name, value) for name, value in columns.items() if name in given}
     of_keys = [misfit for name, misfit in misfits.items() if name.lower() in lower_keys]
     nothing = F.lit(None).cast("string")
     return frame.withColumns(
@@ -292,6 +315,24 @@ def valued(
             KEY_MISFIT: F.coalesce(*of_keys, nothing),
         }
     )
+
+
+def _misfit(name: str, value: Value) -> Column:
+    """Return what is said of a value that does not fit."""
+    from pyspark.sql import functions as F
+
+    text = F.col(TEXTS).getField(name)
+    told = F.when(
+        text.isNotNull() & F.col(quote(name)).isNull(),
+        f"column {name} is no {value.data_type.simpleString()[:100]}",
+    )
+    for member in value.misspelt:
+        # A text inside that looks like it is taken for it; better that than a value that is lost.
+        has_it = text.contains(f'"{member}":')
+        told = F.coalesce(
+            F.when(has_it, f"column {name} has a member in another case than the log: {member}"), told
+        )
+    return told
 
 
 def _either(text: Column, ways: list[tuple[Value, Column | None]]) -> Column:
@@ -393,7 +434,7 @@ def events(
     has_row = op.isin(shape.UPSERT, shape.DELETE)
     row = F.struct(
         *[
-            (F.col(quote(name)) if name in frame.columns else F.lit(None).cast(data_type)).alias(name)
+            (F.col(quote(name)) if _has(frame.columns, name) else F.lit(None).cast(data_type)).alias(name)
             for name, data_type in payload.items()
         ]
     )

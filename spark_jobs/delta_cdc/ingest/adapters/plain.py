@@ -251,7 +251,15 @@ def in_type(sequence: Column, data_type: DataType, context: Context) -> Column:
 
     if context.sequence_type is None:
         return sequence
-    return values.converted(sequence, data_type, T.DataType.fromDDL(context.sequence_type))
+    wanted = T.DataType.fromDDL(context.sequence_type)
+    if isinstance(wanted, T.StringType) and not isinstance(data_type, T.StringType):
+        raise InvalidExpression(
+            f"sequence_by is of type {data_type.simpleString()}, and the log's sequences are texts: the two "
+            "would not sort together.",
+            remedy="declare its column as it was declared when the log was made (or not at all), or begin a "
+            "new log.",
+        )
+    return values.converted(sequence, data_type, wanted)
 
 
 # -- keys that change, columns that are listed --------------------------------------------------

@@ -141,8 +141,70 @@ def converted(value: Column, given: DataType, wanted: DataType) -> Column:
         if isinstance(given, T.StructType | T.ArrayType | T.MapType):
             return F.to_json(value)
         return F.base64(value) if isinstance(given, T.BinaryType) else value.cast(wanted)
+    if isinstance(given, T.StructType) and isinstance(wanted, T.StructType):
+        return _struct_converted(value, given, wanted)
+    if isinstance(given, T.ArrayType) and isinstance(wanted, T.ArrayType):
+        one, other = given.elementType, wanted.elementType
+        made = F.transform(value, lambda element: converted(element, one, other))
+        odd = F.exists(value, lambda element: element.isNotNull() & converted(element, one, other).isNull())
+        return F.when(~F.coalesce(odd, F.lit(False)), made)
     there = value.try_cast(wanted)
     return F.when(there.try_cast(given).eqNullSafe(value), there)
+
+
+def _struct_converted(value: Column, given: StructType, wanted: StructType) -> Column:
+    """Convert field by field; one that is not given is NULL, one that is not wanted is left out."""
+    from pyspark.sql import functions as F
+
+    by_lower = {field.name.lower(): field for field in given.fields}
+    fields, odd = [], [F.lit(False)]
+    for field in wanted.fields:
+        own = by_lower.get(field.name.lower())
+        if own is None:
+            fields.append(F.lit(None).cast(field.dataType).alias(field.name))
+            continue
+        part = value.getField(own.name)
+        made = converted(part, own.dataType, field.dataType)
+        odd.append(part.isNotNull() & made.isNull())
+        fields.append(made.alias(field.name))
+    return F.when(value.isNotNull() & ~balanced(or_, odd), F.struct(*fields))
+
+
+def merged(one: DataType, other: DataType) -> DataType:
+    """Return a type with the members of both, at any depth, where they are objects; else the first."""
+    from pyspark.sql import types as T
+
+    if isinstance(one, T.StructType) and isinstance(other, T.StructType):
+        shown = {field.name.lower(): field for field in other.fields}
+        fields = [
+            T.StructField(f.name, merged(f.dataType, shown[f.name.lower()].dataType))
+            if f.name.lower() in shown
+            else f
+            for f in one.fields
+        ]
+        own = {field.name.lower() for field in one.fields}
+        fields += [T.StructField(f.name, f.dataType) for f in other.fields if f.name.lower() not in own]
+        return T.StructType(fields)
+    if isinstance(one, T.ArrayType) and isinstance(other, T.ArrayType):
+        return T.ArrayType(merged(one.elementType, other.elementType))
+    return one
+
+
+def spelt_otherwise(one: DataType, other: DataType) -> list[str]:
+    """Return members of ``other`` that have another case than those of ``one``."""
+    from pyspark.sql import types as T
+
+    if isinstance(one, T.ArrayType) and isinstance(other, T.ArrayType):
+        return spelt_otherwise(one.elementType, other.elementType)
+    found: list[str] = []
+    if isinstance(one, T.StructType) and isinstance(other, T.StructType):
+        own = {field.name.lower(): field for field in one.fields}
+        for field in other.fields:
+            mine = own.get(field.name.lower())
+            if mine is not None:
+                found += [field.name] if mine.name != field.name else []
+                found += spelt_otherwise(mine.dataType, field.dataType)
+    return found
 
 
 # -- encodings ----------------------------------------------------------------------------------
@@ -233,6 +295,10 @@ def time_of_day(text: Column, unit: str) -> Column:
 
 
 # -- parts of sequences -------------------------------------------------------------------------
+#: Holds 64 bits. No wider than it has to be: Delta's statistics keep the first 32 characters of a text.
+_WIDTH = 20
+
+
 def digits(text: Column, width: int) -> Column:
     """Return a whole number, not negative, as text of a fixed width: the order of such texts is its own.
 
@@ -247,13 +313,14 @@ def digits(text: Column, width: int) -> Column:
 def numbers(text: Column) -> Column:
     """Return whole numbers with ``/`` or ``:`` between them as one text that sorts by them.
 
-    :return: NULL where the text is anything else, or a number has more than 38 digits
+    :return: NULL where the text is anything else, or a number has more than 20 digits
     """
     from pyspark.sql import functions as F
 
     parts = F.split(text, "[/:]")
-    padded = F.transform(parts, lambda number: F.lpad(number, 38, "0"))
-    return F.when(text.rlike("^[0-9]{1,38}([/:][0-9]{1,38})*$"), F.array_join(padded, "/"))
+    padded = F.transform(parts, lambda number: F.lpad(number, _WIDTH, "0"))
+    fits = text.rlike(f"^[0-9]{{1,{_WIDTH}}}([/:][0-9]{{1,{_WIDTH}}})*$")
+    return F.when(fits, F.array_join(padded, "/"))
 
 
 def part(value: Column, data_type: DataType) -> Column | None:
@@ -267,7 +334,8 @@ def part(value: Column, data_type: DataType) -> Column | None:
     if isinstance(data_type, T.IntegralType | T.DecimalType):
         if isinstance(data_type, T.DecimalType) and data_type.scale:
             return None
-        width = data_type.precision if isinstance(data_type, T.DecimalType) else 19
+        # As wide as numbers(): a column may be declared later on.
+        width = max(_WIDTH, data_type.precision if isinstance(data_type, T.DecimalType) else 0)
         # Of a negative number, what is missing to the greatest of its width: -1 is above -2.
         nines = F.lit("9" * width).cast("decimal(38,0)")
         below = F.try_add(nines, value.cast("decimal(38,0)")).cast("string")
@@ -293,12 +361,14 @@ class Value:
         ``bytes:<base64|base64url|hex>``
     :param fields: of a struct
     :param element: of an array or a map
+    :param misspelt: members that records of the batch spell in another case than the log
     """
 
     data_type: DataType
     coding: str = "text"
     fields: tuple[tuple[str, Value], ...] = ()
     element: Value | None = None
+    misspelt: tuple[str, ...] = ()
 
 
 def plain_value(data_type: DataType) -> Value:

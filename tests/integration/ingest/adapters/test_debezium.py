@@ -284,6 +284,8 @@ def test_the_unavailable_value_in_every_type(spark: SparkSession) -> None:
         "numbers": list(given),
         "map": {mark: mark},
         "kept": [mark, mark],
+        # Makes all numbers of the message texts, so that its own digits stay.
+        "long": 0.1234567890123456,
     }
     fields = [
         d.field("id", "int32"),
@@ -294,11 +296,12 @@ def test_the_unavailable_value_in_every_type(spark: SparkSession) -> None:
         d.field("numbers", "array", items={"type": "int32"}),
         d.field("map", "map", keys={"type": "string"}, values={"type": "string"}),
         d.field("kept", "array", items={"type": "string"}),
+        d.field("long", "double"),
     ]
     lines = [d.message(d.change("u", None, row, PG), d.envelope_schema(fields))]
     (found,) = by_row(adapted(json_records(spark, lines), "debezium", {}))[0]
-    assert found.columns == ("id", "kept")
-    assert {name for name, value in found.row.items() if value is not None} == {"id", "kept"}
+    assert found.columns == ("id", "kept", "long")
+    assert {name for name, value in found.row.items() if value is not None} == {"id", "kept", "long"}
     own = {"unavailable_value_placeholder": "n/a"}
     lines = [d.message(d.change("u", None, {"id": 1, "v": "n/a", "hex": b"n/a".hex()}, PG))]
     (found,) = by_row(
@@ -554,5 +557,5 @@ def test_own_order_over_the_envelope(spark: SparkSession) -> None:
     del options["sequence_by"][1]
     options["sequence_by"].append("cast(get_json_object(transaction, '$.total_order') as bigint)")
     (found,) = by_row(adapted(json_records(spark, lines), "debezium", options))[0]
-    assert found.sequence == f"{5:019d}/{7:019d}"
+    assert found.sequence == f"{5:020d}/{7:020d}"
     assert found.row == {"id": 1, "op": "row's own"}

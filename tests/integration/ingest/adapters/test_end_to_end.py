@@ -37,6 +37,15 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "goldengate": {},
 }
 SCHEMAS = {"plain": f"{SCHEMA}, at BIGINT, one INT"}
+APPLIED: dict[str, Any] = {
+    "source_kind": "change_log",
+    "keys": ["id"],
+    "sequence_by": "_sequence",
+    "apply_as_deletes": "_op = 'delete'",
+    "apply_as_truncates": "_op = 'truncate'",
+    "columns_to_update": "_columns",
+    "except_column_list": ["_op", "_sequence", "_columns", "_source_timestamp", "_position"],
+}
 LEFT_OUT = {"plain": ["at", "one"]}
 
 
@@ -94,14 +103,8 @@ def run(spark: SparkSession, root: Path) -> None:
             str(root / "log"),
             str(root / f"scd{scd}"),
             pipeline=f"apply{scd}",
-            source_kind="change_log",
-            keys=["id"],
             stored_as_scd_type=scd,
-            sequence_by="_sequence",
-            apply_as_deletes="_op = 'delete'",
-            apply_as_truncates="_op = 'truncate'",
-            columns_to_update="_columns",
-            except_column_list=["_op", "_sequence", "_columns", "_source_timestamp", "_position"],
+            **APPLIED,
         )
 
 
@@ -142,3 +145,27 @@ def test_missing_is_not_null_and_no_order_of_delivery_counts(spark: SparkSession
     assert sorted(closed, key=str) == sorted(history, key=str)
     for scd in (1, 2):
         assert rows(spark, shuffled, scd) == rows(spark, straight, scd)
+
+
+def test_a_column_that_was_null_throughout_was_carried(spark: SparkSession, tmp_path: Path) -> None:
+    """It had no type yet; an older event with a value that arrives later does not bring the value back."""
+    for name, line in (("1.json", {"id": 1, "ts": 5, "w": None}), ("2.json", {"id": 1, "ts": 2, "w": 5})):
+        (tmp_path / "in").mkdir(exist_ok=True)
+        (tmp_path / "in" / name).write_text(json.dumps(line) + "\n")
+        ingest_changes(
+            spark,
+            str(tmp_path / "in"),
+            str(tmp_path / "log"),
+            pipeline="in",
+            keys=["id"],
+            adapter_options={"sequence_by": "ts", "except_column_list": ["ts"]},
+        )
+        apply_changes(
+            spark,
+            str(tmp_path / "log"),
+            str(tmp_path / "scd1"),
+            pipeline="apply1",
+            stored_as_scd_type=1,
+            **APPLIED,
+        )
+    assert rows(spark, tmp_path, 1) == [(1, None)]

@@ -69,6 +69,8 @@ GOLDEN: list[tuple[str, str | None, list[Event]]] = [
     ("no operation", '{"ts":7,"id":1}', [Event(error="unknown operation ''")]),
     ("cut in half", '{"op":"I","ts":8,"id":1,"na', NOT_JSON),
     ("two on a line", '{"op":"I","ts":8,"id":1}{"op":"I","ts":9,"id":2}', NOT_JSON),
+    ("members of nothing", '{"op":"I","ts":8,"id":1},"x":{"op":"I","ts":9,"id":2}', NOT_JSON),
+    ("two with a comma", '{"op":"I","ts":8,"id":1} , {"op":"I","ts":9,"id":2}', NOT_JSON),
     ("no object", "[1]", NOT_JSON),
     ("single quotes", "{'op':'I'}", NOT_JSON),
     ("a name twice", '{"op":"I","ts":8,"id":1,"id":2}', [Event(error="not JSON: a name stands in it twice")]),
@@ -267,6 +269,11 @@ def test_a_changed_key_is_a_delete_and_then_an_upsert(spark: SparkSession) -> No
     assert [len(found[at]) for at in (1, 2, 3)] == [1, 1, 1]
     assert (found[3][0].op, found[3][0].row["id"]) == ("delete", 3)
     assert new.columns == ("id", "ts", "v")
+    spelt = {**options, "old_keys": {"ID": "old_id"}}
+    found = by_row(
+        adapted(json_records(spark, lines), "plain", spelt, keys=["ID"], schema="id int, ts bigint")
+    )
+    assert [event.row["id"] for event in found[0]] == [1, 2]
 
 
 def test_a_list_of_columns_in_the_record(spark: SparkSession) -> None:
@@ -314,3 +321,36 @@ def test_the_logs_type_of_the_sequence_stays(spark: SparkSession) -> None:
     events = by_row(found)
     assert events[0][0].error is not None
     assert events[1][0].sequence == 3
+
+
+def test_the_log_has_texts_and_now_a_number_is_declared(spark: SparkSession) -> None:
+    records = json_records(spark, ['{"id":1,"ts":1000}'])
+    with pytest.raises(InvalidExpression, match="would not sort together"):
+        adapted(records, "plain", {"sequence_by": "ts"}, schema="id int, ts bigint", sequence_type="string")
+
+
+def test_objects_gain_members(spark: SparkSession) -> None:
+    """The log's objects have some of them; whatever the batch shows is added, in lists, too."""
+    lines = ['{"id":1,"ts":1,"s":{"a":1,"b":{"c":"x"}},"l":[{"a":2},{"d":true}]}']
+    known = "id int, s struct<a:int>, l array<struct<a:int>>"
+    events = adapted(json_records(spark, lines), "plain", {"sequence_by": "ts"}, known=known)
+    types = {f.name: f.dataType.simpleString() for f in events.schema[shape.PAYLOAD].dataType.fields}
+    assert types["s"] == "struct<a:int,b:struct<c:string>>"
+    assert types["l"] == "array<struct<a:int,d:boolean>>"
+    assert by_row(events)[0][0].row["s"] == {"a": 1, "b": {"c": "x"}}
+    assert by_row(events)[0][0].row["l"] == [{"a": 2, "d": None}, {"a": None, "d": True}]
+    rows = [(1, 1, (5, "new"))]
+    records = table_records(spark, "id int, ts int, s struct<a:bigint,b:string>", rows)
+    events = adapted(
+        records, "plain", {"sequence_by": "ts"}, known="id int, s struct<a:int>", format="parquet"
+    )
+    assert by_row(events)[0][0].row["s"] == {"a": 5, "b": "new"}
+
+
+def test_a_member_in_another_case_is_a_misfit(spark: SparkSession) -> None:
+    lines = ['{"id":1,"ts":1,"s":{"A":1}}', '{"id":1,"ts":2,"s":{"a":1}}']
+    found = by_row(
+        adapted(json_records(spark, lines), "plain", {"sequence_by": "ts"}, known="id int, s struct<a:int>")
+    )
+    assert found[0][0].error == "column s has a member in another case than the log: A"
+    assert found[1][0].row["s"] == {"a": 1}

@@ -256,7 +256,7 @@ def test_numbers_with_marks_between_them(spark: SparkSession) -> None:
     given = ["7", "1000", "00000000000000000012/00000003", "12:4", "12/", "a/1", "", None]
     rows = spark.createDataFrame([(i, t) for i, t in enumerate(given)], "i int, t string")
     found = [row[0] for row in rows.orderBy("i").select(values.numbers(F.col("t"))).collect()]
-    assert found[:4] == [f"{7:038d}", f"{1000:038d}", f"{12:038d}/{3:038d}", f"{12:038d}/{4:038d}"]
+    assert found[:4] == [f"{7:020d}", f"{1000:020d}", f"{12:020d}/{3:020d}", f"{12:020d}/{4:020d}"]
     assert found[4:] == [None, None, None, None]
 
 
