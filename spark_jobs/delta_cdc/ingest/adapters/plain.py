@@ -216,14 +216,17 @@ def sequence_of(frame: DataFrame, options: dict[str, Any], context: Context) -> 
     parts = resolved(frame, "sequence_by", texts)
     types = [field.dataType for field in frame.select(*parts).schema.fields]
     declared = {name.lower() for name in context.declared.names} if context.declared else set()
+    # Of a log whose sequences are such texts, whole numbers are written in the same way.
+    as_texts = (T.StringType, T.IntegralType) if context.sequence_type == "string" else (T.StringType,)
     numbered = [
-        isinstance(data_type, T.StringType) and bool(_NAME.match(text)) and text.lower() not in declared
+        isinstance(data_type, as_texts) and bool(_NAME.match(text)) and text.lower() not in declared
         for text, data_type in zip(texts, types, strict=True)
     ]
     parts = [
-        values.numbers(column) if as_number else column
+        values.numbers(column.cast("string")) if as_number else column
         for column, as_number in zip(parts, numbered, strict=True)
     ]
+    types = [T.StringType() if as_number else kind for kind, as_number in zip(types, numbered, strict=True)]
     if len(parts) == 1 and not options.get("old_keys"):
         return in_type(parts[0], types[0], context)
     made = []

@@ -250,6 +250,10 @@ def test_numbers_that_are_texts_are_in_the_order_of_numbers(spark: SparkSession)
         found = by_row(adapted(json_records(spark, lines), "plain", {"sequence_by": "lsn"}, schema=schema))
         assert found[0][0].sequence < found[1][0].sequence
         assert found[2][0].error == "no value for sequence_by, or a text that is no number (lsn)"
+    records = json_records(spark, ['{"id":1,"lsn":1001}'])
+    options = {"sequence_by": "lsn", "except_column_list": "lsn"}
+    (later,) = by_row(adapted(records, "plain", options, known="id bigint", sequence_type="string"))[0]
+    assert later.sequence == f"{1001:020d}"
 
 
 def test_a_changed_key_is_a_delete_and_then_an_upsert(spark: SparkSession) -> None:
