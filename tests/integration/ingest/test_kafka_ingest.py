@@ -96,11 +96,16 @@ class Stream:
         )
 
     def planned(self, **given: Any) -> list[tuple[int, int, int]]:
-        """Return what the next batch would take: partition, starting and ending offset."""
+        """Return what the next batch would take: partition, starting and ending offset.
+
+        Partitions without a record are recorded, too, so that what expires in them is noticed; not told here.
+        """
         spec = self.plan(**given).spec
-        return (
-            [(one.partition, one.starting_offset, one.ending_offset) for one in spec.offsets] if spec else []
-        )
+        return [
+            (one.partition, one.starting_offset, one.ending_offset)
+            for one in (spec.offsets if spec else ())
+            if one.starting_offset < one.ending_offset
+        ]
 
     def numbers(self) -> list[int]:
         """Return ``n`` of all events in the log."""
