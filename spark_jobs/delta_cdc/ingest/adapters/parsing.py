@@ -241,16 +241,17 @@ def opened(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
 
     if RECORD in frame.columns:
         return _taken_apart(frame, columns)
-    keys = F.json_object_keys(F.col(ROW))
     # A batch may have no column at all; a struct may not.
     columns = list(columns) or [f"{PLAN_PREFIX}none"]
     by_lower = {name.lower(): name for name in columns}
     lower_names = F.array(*[F.lit(name) for name in by_lower])
     odd = F.filter(
-        F.array_except(keys, F.array(*map(F.lit, columns))),
+        F.array_except(F.col(CARRIED), F.array(*map(F.lit, columns))),
         lambda key: F.array_contains(lower_names, F.lower(key)),
     )
-    frame = frame.withColumns({TEXTS: whole_object(F.col(ROW), columns), CARRIED: keys})
+    frame = frame.withColumns(
+        {TEXTS: whole_object(F.col(ROW), columns), CARRIED: F.json_object_keys(F.col(ROW))}
+    )
     no_object = F.col(TEXTS).isNull() | F.col(CARRIED).isNull()
     twice = F.size(F.array_distinct(F.col(CARRIED))) < F.size(F.col(CARRIED))
     told = F.concat(F.lit("a column of another case than in the log: "), F.get(odd, F.lit(0)))

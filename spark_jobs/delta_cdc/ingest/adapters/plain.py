@@ -177,10 +177,10 @@ def operation(value: Column, usual: dict[str, str], given: dict[str, str]) -> tu
 
     trimmed = F.trim(value)
     op = F.lit(None).cast("string")
-    for text, kind in given.items():
-        op = F.coalesce(op, F.when(trimmed == text.strip(), kind))
-    for text, kind in usual.items():
-        op = F.coalesce(op, F.when(F.lower(trimmed) == text, kind))
+    for texts, column in ((usual, F.lower(trimmed)), (given, trimmed)):
+        for kind in dict.fromkeys(texts.values()):
+            named = [text.strip() for text, meant in texts.items() if meant == kind]
+            op = F.when(column.isin(named), kind).otherwise(op)
     shown = F.coalesce(F.substring(trimmed, 1, 40), F.lit(""))
     error = F.when(op.isNull(), F.concat(F.lit("unknown operation '"), shown, F.lit("'")))
     return op, error

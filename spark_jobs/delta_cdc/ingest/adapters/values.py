@@ -91,13 +91,16 @@ def _decimal(text: Column, data_type: DataType) -> Column:
     from pyspark.sql import types as T
 
     assert isinstance(data_type, T.DecimalType)
+    value, whole = text.try_cast(data_type), data_type.precision - data_type.scale
+    # Nearly all numbers are written like this, and one pattern costs a fifth of taking the text apart.
+    usual = rf"^[+-]?[0-9]{{1,{max(1, whole)}}}(\.[0-9]{{0,{data_type.scale}}})?$"
     exponent = F.coalesce(F.regexp_extract(F.trim(text), _EXPONENT, 1).try_cast("int"), F.lit(0))
     mantissa = F.regexp_extract(text, _MANTISSA, 1)
     places = F.length(F.regexp_extract(mantissa, r"\.(\d*)$", 1)) - exponent
     # Zeros at the end say nothing, on whichever side of the point they stand.
     zeros = F.length(F.regexp_extract(F.translate(mantissa, ".", ""), "(0*)$", 1))
     fits = (places - zeros <= data_type.scale) | ~mantissa.rlike("[1-9]")
-    return F.when(fits, text.try_cast(data_type))
+    return F.when(text.rlike(usual), value).when(fits, value)
 
 
 def _floating(text: Column, data_type: DataType) -> Column:
