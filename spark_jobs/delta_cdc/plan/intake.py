@@ -128,10 +128,13 @@ class Standing:
 
     @cached_property
     def void(self) -> list[list[int]]:
-        """Return the ranges of numbers that the next seal calls void."""
-        if self.seal is None or self.found_lost:
-            return []
+        """Return the ranges of numbers that the next seal calls void.
+
+        Also where recording begins anew: what such a batch left in quarantine must not count twice.
+        """
         ranges = [list(one) for one in self.known.get("void", ())]
+        if self.seal is None or len(ranges) > _MOST_VOID:
+            return []
         if self.number <= self.seal.number + 1:
             return ranges
         return [*ranges, [self.seal.number + 1, self.number - 1]]

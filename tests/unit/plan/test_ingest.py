@@ -330,6 +330,22 @@ def test_a_lost_record(world: World) -> None:
     assert world.events == world.delivered
 
 
+def test_what_was_taken_back_stays_so_where_the_record_is_lost(world: World) -> None:
+    """Quarantine keeps what the batches that were taken back put there, and asks the seal which those are."""
+    for name in "abc":
+        world.deliver(f"{name}.json", [name])
+        world.ingest()
+    number = world.log_txns["p"]
+    world.log.restore(1)
+    world.ingest()
+    world.lose_record()
+    plan = world.plan()
+    assert "entries" in plan.notes[0]
+    assert spec_of(plan).step.configuration["void"] == [[number, number]]
+    world.drain()
+    assert world.events == world.delivered
+
+
 def test_a_record_that_was_restored(world: World) -> None:
     for name in "abc":
         world.deliver(f"{name}.json", [name])
