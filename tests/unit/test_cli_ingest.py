@@ -146,7 +146,7 @@ def test_a_seal_that_does_not_tell_is_of_a_log_all_the_same(
     world: World, capsys: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.ingest()
-    monkeypatch.setattr("delta_cdc.cli.ingest_options_of", lambda _: None)
+    monkeypatch.setattr("delta_cdc.cli.replay.ingest_options_of", lambda _: None)
     assert main(["replay", f"p={world.root / 'log'}", "--key", "id"]) == 0
     assert main(["replay", f"p={world.root / 'log'}", "--last-by", "n"]) == 2
     assert "which is a change log" in capsys.readouterr().err

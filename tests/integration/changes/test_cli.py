@@ -192,7 +192,7 @@ def test_what_was_planned_is_what_is_read(
         spark.sql(f"INSERT INTO {sql_name(path)} VALUES (2)")
         yield spark
 
-    monkeypatch.setattr("delta_cdc.cli._session", late)
+    monkeypatch.setattr("delta_cdc.cli.changes.session", late)
     monkeypatch.chdir(tmp_path)
     assert main(["changes", "growing", "--from", "0"]) == 0
     assert capsys.readouterr().out.endswith("\n\n1 row (insert 1) in versions 0-0, read by added_files\n")

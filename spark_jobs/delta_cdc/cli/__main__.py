@@ -1,0 +1,10 @@
+"""``python -m delta_cdc.cli``: the command, where no script of it is on the path."""
+
+from __future__ import annotations
+
+import sys
+
+from delta_cdc.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,109 @@
+"""What several subcommands need."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from delta_cdc.errors import DeltaCdcError, InvalidConfiguration, JobFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from delta_cdc.watermark import Seal
+
+
+def pipeline_and_table(text: str) -> tuple[str, str]:
+    """Read ``PIPELINE=TABLE``.
+
+    :raises InvalidConfiguration: it is something else
+    """
+    pipeline, equals, target = text.partition("=")
+    if not equals or not pipeline or not target:
+        raise InvalidConfiguration(
+            f"{text!r} names no pipeline and target.",
+            remedy="write PIPELINE=TARGET, for instance orders=/lake/orders.",
+        )
+    return pipeline, target
+
+
+def json_object(text: str) -> dict[str, Any]:
+    """Read an argument that is a JSON object; for argparse."""
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise argparse.ArgumentTypeError(f"{text!r} is no JSON object")
+    return found
+
+
+def refuse(arguments: argparse.Namespace, names: Sequence[str], where: str) -> None:
+    """Refuse options that mean nothing here.
+
+    :param names: their names, as attributes of ``arguments``
+    :raises InvalidConfiguration: names those that are given
+    """
+    given = [f"--{name.replace('_', '-')}" for name in names if getattr(arguments, name)]
+    if given:
+        raise InvalidConfiguration(f"{', '.join(given)} given {where}.", remedy="leave them out.")
+
+
+def newest_seal(table: str, pipeline: str) -> Seal | None:
+    """Return what a table's log says of a pipeline; None where it says nothing."""
+    from delta_cdc.log.table import DeltaLog
+    from delta_cdc.reconcile import reconcile
+
+    proof = reconcile(DeltaLog(table), pipeline)
+    return proof.seal if proof is not None else None
+
+
+@contextmanager
+def session() -> Iterator[SparkSession]:
+    """Start Spark in this process; use the one that runs here, if there is one."""
+    from pyspark.sql import SparkSession
+
+    from delta_cdc.session import embedded_session
+
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        yield running
+        return
+    confs: dict[str, Any] = {
+        # What fails arrives here as an error; Spark would tell it beforehand, at length.
+        "spark.log.level": "OFF",
+        # Readers of Parquet beside Spark have stopped to understand its older default.
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    }
+    started = embedded_session("delta-cdc changes", quick_start=True, **confs)
+    try:
+        yield started
+    finally:
+        started.stop()
+
+
+@contextmanager
+def named(place: str) -> Iterator[None]:
+    """Give what Spark raises its name, once, on one line.
+
+    :param place: table and versions
+    """
+    from delta_cdc.quiet import quietly
+
+    try:
+        with quietly():
+            yield
+    except (DeltaCdcError, BrokenPipeError):
+        raise
+    except Exception as error:
+        from delta_cdc import job
+
+        failure = job.named(error, place)
+        if isinstance(failure, JobFailed):
+            remedy = "for Spark's whole story, call the function in a session of your own."
+            raise JobFailed(failure.message, remedy=remedy) from error
+        raise failure from error

@@ -1,0 +1,25 @@
+"""``delta-cdc jars``: the JARs that Spark needs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add(commands: Any) -> None:
+    """Declare the subcommand."""
+    jars = commands.add_parser(
+        "jars", help="print the Delta JARs that Spark needs; resolves them once through Spark's own Ivy"
+    )
+    jars.add_argument("--kafka", action="store_true", help="the JARs of Spark's connector to Kafka as well")
+    jars.set_defaults(run=_jars)
+
+
+def _jars(arguments: argparse.Namespace) -> int:
+    from delta_cdc.jars import delta_jars, kafka_jars
+
+    for jar in (*delta_jars(), *(kafka_jars() if arguments.kafka else ())):
+        print(jar)
+    return 0
