@@ -1,0 +1,1 @@
+"""Care of tables: layout, removed files, and events that nobody needs any more."""

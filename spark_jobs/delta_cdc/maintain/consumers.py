@@ -1,0 +1,175 @@
+"""Who reads a table, and what each of them has not read yet: told from the logs, without a JVM."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from delta_cdc import gates
+from delta_cdc.checks import check_pipeline
+from delta_cdc.errors import DeltaCdcError, InvalidConfiguration, VersionsExpired
+from delta_cdc.plan import staging
+from delta_cdc.reconcile import reconcile_async
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from delta_cdc.log.actions import Commit
+    from delta_cdc.log.table import DeltaLog, TableState
+    from delta_cdc.watermark import Seal
+
+_KEYS = ("pipeline", "source", "target")
+
+
+@dataclass(frozen=True)
+class Consumer:
+    """A pipeline that reads a table.
+
+    :param source: path or URI of what it reads; None takes what the seal in its target names
+    :param target: path or URI of where its watermark stands: its target, or the staging table of a sink of
+        one's own
+    """
+
+    pipeline: str
+    source: str | None
+    target: str
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a table holds for a consumer.
+
+    :param watermark: the last version that it has; None where nothing is proved yet
+    :param unread: the first version after it that changes data; None where there is none
+    :param since: the time of that version, epoch milliseconds; None also where it was cleaned from the log
+    :param seal: what proves the watermark
+    :param refused: why its watermark cannot be told
+    :param note: what people should know
+    """
+
+    consumer: Consumer
+    watermark: int | None = None
+    unread: int | None = None
+    since: int | None = None
+    seal: Seal | None = None
+    refused: DeltaCdcError | None = None
+    note: str = ""
+
+    def is_past(self, version: int) -> bool:
+        """Return whether nothing up to and including a version is left for it to read."""
+        return self.refused is None and (self.unread is None or self.unread > version)
+
+
+def consumers_of(given: object) -> tuple[Consumer, ...]:
+    """Read consumers as the operators take them: mappings of ``pipeline``, ``target`` and, if need be,
+    ``source``.
+
+    :raises InvalidConfiguration: for anything else
+    """
+    if given is None or given == "":
+        return ()
+    if not isinstance(given, list | tuple):
+        raise _unreadable(given)
+    return tuple(entry if isinstance(entry, Consumer) else _consumer(entry) for entry in given)
+
+
+def _consumer(entry: Any) -> Consumer:
+    if not isinstance(entry, dict) or not {"pipeline", "target"} <= set(entry) <= set(_KEYS):
+        raise _unreadable(entry)
+    if not all(isinstance(value, str) and value.strip() for value in entry.values() if value is not None):
+        raise _unreadable(entry)
+    check_pipeline(entry["pipeline"])
+    return Consumer(entry["pipeline"], entry.get("source"), entry["target"])
+
+
+def _unreadable(given: object) -> InvalidConfiguration:
+    return InvalidConfiguration(
+        f"consumers holds {given!r}.",
+        remedy='give a list of {"pipeline": …, "target": …}, with "source" where it is known.',
+    )
+
+
+def held(
+    table: str,
+    consumers: Sequence[Consumer],
+    *,
+    storage_options: Mapping[str, str] | None = None,
+) -> list[Held]:
+    """Return what a table holds for its consumers; see :func:`held_async`."""
+    from delta_cdc.log.table import run_sync
+
+    return run_sync(held_async(table, consumers, storage_options=storage_options))
+
+
+async def held_async(
+    table: str,
+    consumers: Sequence[Consumer],
+    *,
+    storage_options: Mapping[str, str] | None = None,
+) -> list[Held]:
+    """Compare the watermarks that consumers have sealed with a table.
+
+    :param consumers: those of other tables are left out
+    :return: one entry per consumer, in order. One whose watermark cannot be told is among them
+    :raises DeltaCdcError: the table's own log cannot be read
+    """
+    from delta_cdc.log.table import DeltaLog
+
+    options = dict(storage_options) if storage_options else None
+    log = DeltaLog(table, options)
+    state = await log.snapshot()
+    looks = [_looked(log, state, consumer, options) for consumer in consumers]
+    return [found for found in await asyncio.gather(*looks) if found is not None]
+
+
+async def _looked(
+    log: DeltaLog, state: TableState, consumer: Consumer, options: dict[str, str] | None
+) -> Held | None:
+    from delta_cdc.log.store import canonical_uri
+    from delta_cdc.log.table import DeltaLog
+
+    try:
+        if consumer.source is not None and canonical_uri(consumer.source) != log.uri:
+            return None
+        seal = await _sealed(DeltaLog(consumer.target, options), consumer.pipeline)
+        if seal is None:
+            return Held(consumer, note="nothing is proved yet: its first run loads what is there then")
+        if consumer.source is None and canonical_uri(seal.source_uri) != log.uri:
+            return None
+        identity = await gates.check_identity(log, state, seal)
+    except DeltaCdcError as error:
+        return Held(consumer, refused=error)
+    found = await _unread(log, state, seal)
+    note = identity.note or ""
+    if isinstance(found, VersionsExpired):
+        note = f"{found.message} What it has not read is gone already."
+        return Held(consumer, seal.watermark, seal.watermark + 1, seal=seal, note=note)
+    if found is None:
+        return Held(consumer, seal.watermark, seal=seal, note=note)
+    return Held(consumer, seal.watermark, found.version, found.timestamp, seal, note=note)
+
+
+async def _sealed(target: DeltaLog, pipeline: str) -> Seal | None:
+    """Return the seal of what has arrived; a batch in staging has not, until it is committed."""
+    proof = await reconcile_async(target, pipeline)
+    seal = proof.seal if proof is not None else None
+    if seal is None or seal.step.kind != "read":
+        return seal
+    sink = await staging.sink(target, pipeline)
+    return sink.proof.seal if sink is not None else None
+
+
+async def _unread(log: DeltaLog, state: TableState, seal: Seal) -> Commit | VersionsExpired | None:
+    """Return the first commit after the watermark that changes data."""
+    try:
+        commits = await log.commits(range(seal.watermark + 1, state.version + 1))
+    except VersionsExpired as error:
+        return error
+    return next((commit for commit in commits if commit.changes_data), None)
+
+
+def now_ms() -> int:
+    """Return the time in epoch milliseconds."""
+    return time.time_ns() // 1_000_000
