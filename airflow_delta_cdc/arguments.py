@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import re
 from typing import Any
 
-from delta_cdc.errors import InvalidConfiguration
+from delta_cdc.variables import expand, has_variable
 
-_VARIABLE = re.compile(r"\$\{?[A-Za-z_]")
+__all__ = ["expand", "is_literal", "is_template"]
 
 
 def is_template(value: Any) -> bool:
@@ -18,18 +16,4 @@ def is_template(value: Any) -> bool:
 
 def is_literal(value: Any) -> bool:
     """Return whether a table is known when the DAG file is parsed."""
-    return not is_template(value) and bool(value) and not _VARIABLE.search(os.path.expandvars(value))
-
-
-def expand(table: str) -> str:
-    """Fill ``${ENV}`` into a table's path or URI.
-
-    :raises InvalidConfiguration: where a variable is not set
-    """
-    expanded = os.path.expandvars(table)
-    if _VARIABLE.search(expanded):
-        raise InvalidConfiguration(
-            f"The table {table!r} names an environment variable that is not set here.",
-            remedy="set it for the scheduler, the workers and the triggerer, or write the table literally.",
-        )
-    return expanded
+    return not is_template(value) and bool(value) and not has_variable(value)

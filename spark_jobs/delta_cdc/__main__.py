@@ -94,8 +94,9 @@ def _run(driver: _Driver, path: str, sha256: str, write: Callable[[JobResult], N
 def _unfinished(work: spec.Spec, so_far: JobResult) -> JobResult:
     """Return the result of a bundle as it is to be read if nothing more is written."""
     assert isinstance(work, spec.BundleSpec)
+    done = sum(part.status != "unreached" for part in so_far.parts)
     error = JobFailed(
-        f"The application ended after {len(so_far.parts)} of {len(work.parts)} parts.",
+        f"The application ended after {done} of {len(work.parts)} parts.",
         remedy="see the Spark log; a retry runs the parts that are left.",
     )
     return replace(so_far, status="failed", error=error.to_dict(), message=str(error))

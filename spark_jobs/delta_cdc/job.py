@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from delta_cdc import phases
@@ -118,7 +120,8 @@ def run(
 
     :param storage_options: see :class:`Secrets`
     :param kafka_options: see :class:`Secrets`
-    :param part_done: of a bundle: told after each part but the last one what there is of the result
+    :param part_done: of a bundle: told after each part but the last one what there is of the
+        result; the parts that are not done yet are ``unreached``
     :return: what the job says about itself; ``failed`` carries the named error
     """
     secrets = Secrets(storage_options, kafka_options)
@@ -149,19 +152,36 @@ def failed(error: Exception, place: str) -> JobResult:
 def _run_parts(
     spark: SparkSession, spec: BundleSpec, secrets: Secrets, done: Callable[[JobResult], object] | None
 ) -> JobResult:
-    """Run the parts of a bundle in order; what becomes of one is no matter to the others.
+    """Run the parts of a bundle, several at a time; what becomes of one is no matter to the others.
+
+    Each has a session of its own (:func:`delta_cdc.apply.commit.private_session`), so that neither seals nor
+    confs of one are seen by another.
 
     :return: ``committed``: all were run; how each of them ended is in its own result
     """
-    parts: list[JobResult] = []
-    for number, part in enumerate(spec.parts, start=1):
-        log.info("part %s of %s: %s", number, len(spec.parts), part.pipeline)
-        parts.append(_run_one(spark, part, secrets))
-        if parts[-1].error is not None:
-            log.info("%s failed: %s", part.pipeline, parts[-1].message)
-        if done is not None and number < len(spec.parts):
-            done(JobResult("committed", parts=tuple(parts)))
-    return JobResult("committed", parts=tuple(parts))
+    count = len(spec.parts)
+    found = [JobResult("unreached", message="not reached yet")] * count
+    one_by_one = Lock()
+
+    def run_part(at: int) -> None:
+        part = spec.parts[at]
+        log.info("part %s of %s: %s", at + 1, count, part.pipeline)
+        result = _run_one(spark, part, secrets)
+        if result.error is not None:
+            log.info("%s failed: %s", part.pipeline, result.message)
+        with one_by_one:
+            found[at] = result
+            if done is not None and any(other.status == "unreached" for other in found):
+                done(JobResult("committed", parts=tuple(found)))
+
+    if min(spec.parallel, count) <= 1:
+        for at in range(count):
+            run_part(at)
+    else:
+        with ThreadPoolExecutor(min(spec.parallel, count), thread_name_prefix="part") as pool:
+            for running in [pool.submit(run_part, at) for at in range(count)]:
+                running.result()
+    return JobResult("committed", parts=tuple(found))
 
 
 def _dispatch(spark: SparkSession, spec: Job, secrets: Secrets) -> JobResult:

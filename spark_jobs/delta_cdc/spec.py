@@ -20,8 +20,8 @@ SPEC_VERSION = 1
 
 #: The job committed, was skipped by Delta because a newer seal exists, lost a race, found the target
 #: changed since planning, or failed with a named error.
-#: ``planned``: a dry run.
-JobStatus = Literal["committed", "skipped", "conflict", "stale", "failed", "planned"]
+#: ``planned``: a dry run. ``unreached``: a part of a bundle that has not come to its end.
+JobStatus = Literal["committed", "skipped", "conflict", "stale", "failed", "planned", "unreached"]
 
 
 #: The change queries, as J. Vanlightly's comparison of table formats names them.
@@ -475,10 +475,12 @@ class BundleSpec:
     """Several jobs in one application, each with a result of its own; one that fails stops no other.
 
     :param parts: specs, none of them a bundle
+    :param parallel: how many of them run at the same moment
     """
 
     run_id: str
     parts: tuple[ApplySpec | IngestSpec, ...]
+    parallel: int = 1
     job: str = "bundle"
 
 

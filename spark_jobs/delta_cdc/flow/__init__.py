@@ -6,6 +6,7 @@ from delta_cdc.flow.apply import run_apply
 from delta_cdc.flow.bundle import Piece, PieceResult, run_bundle
 from delta_cdc.flow.commit import committed_by_run, committed_so_far, run_commit
 from delta_cdc.flow.ingest import run_ingest
+from delta_cdc.flow.look import Looked, look
 from delta_cdc.flow.pins import NoPins, Pins
 from delta_cdc.flow.read import run_read
 from delta_cdc.flow.results import ApplyResult, CommitResult, IngestResult, ReadResult, sealed_counts
@@ -16,6 +17,7 @@ __all__ = [
     "ApplyResult",
     "CommitResult",
     "IngestResult",
+    "Looked",
     "NoPins",
     "Piece",
     "PieceResult",
@@ -25,6 +27,7 @@ __all__ = [
     "committed",
     "committed_by_run",
     "committed_so_far",
+    "look",
     "published",
     "run_apply",
     "run_bundle",

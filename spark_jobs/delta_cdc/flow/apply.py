@@ -77,6 +77,14 @@ def run_apply(
     return flow.run()
 
 
+def asked_of(request: ApplyRequest) -> str:
+    """Return what is asked for beside the changes after the watermark; "" is nothing."""
+    if request.mode == "incremental":
+        return ""
+    names = ("mode", "repair_keys", "repair_quarantined", *_BOUNDS)
+    return json.dumps([getattr(request, name) for name in names])
+
+
 class _Apply(Run[ApplyRequest, Plan, ApplySpec, ApplyResult]):
     #: See :func:`run_apply`.
     ours_since: int | None = None
@@ -96,7 +104,7 @@ class _Apply(Run[ApplyRequest, Plan, ApplySpec, ApplyResult]):
 
     def asked(self) -> str:
         request = self.request
-        if request.mode == "incremental":
+        if request.goes_on:
             return ""
         names = ("mode", "repair_keys", "repair_quarantined", *_BOUNDS)
         return json.dumps([getattr(request, name) for name in names])

@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.errors import (
@@ -72,11 +72,17 @@ class Piece:
     """One table's share: an ingest, an apply, or an ingest and the apply from its log.
 
     :param mirror: the copy of the target's seal that is kept outside, for the apply
+    :param pins: keeps this piece's plans; None takes those of the bundle
+    :param since: version of the target before this piece of work began, -1 without one: what its run
+        committed after it is its own (``ours_since`` of :func:`delta_cdc.flow.run_apply`). None finds it out
+        before an ingest
     """
 
     ingest: IngestRequest | None = None
     apply: ApplyRequest | None = None
     mirror: Callable[[], Any] | None = None
+    pins: Pins | None = None
+    since: int | None = None
 
     @property
     def pipeline(self) -> str:
@@ -113,6 +119,7 @@ def run_bundle(
     say: Say = logger.info,
     max_attempts: int = 5,
     sleep: Callable[[float], None] = time.sleep,
+    parallel: int = 1,
 ) -> list[PieceResult]:
     """Run many pieces, with all that has work in one application.
 
@@ -122,9 +129,10 @@ def run_bundle(
     :param execute: runs a bundle in Spark; called in the caller's own thread
     :param pins: keeps plans over retries (see :func:`delta_cdc.flow.run_apply`), until the caller calls
         :func:`delta_cdc.flow.published` for each result
+    :param parallel: how many jobs of an application run at the same moment
     :return: one result per piece, in order
     """
-    kept = _SharedPins(pins or NoPins())
+    kept, one = pins or NoPins(), threading.RLock()
     lines = _Lines(say, named=len(pieces) > 1)
     rounds, looks = _Rounds(len(pieces)), Looks()
     results: list[PieceResult | None] = [None] * len(pieces)
@@ -134,7 +142,13 @@ def run_bundle(
         try:
             with rounds.turn():
                 results[at] = _run_piece(
-                    piece, member, kept, lines.of(piece.pipeline), max_attempts, sleep, looks
+                    piece,
+                    member,
+                    _SharedPins(kept if piece.pins is None else piece.pins, one),
+                    lines.of(piece.pipeline),
+                    max_attempts,
+                    sleep,
+                    looks,
                 )
         finally:
             rounds.leave()
@@ -147,7 +161,7 @@ def run_bundle(
         for thread in threads:
             thread.start()
         while wanted := rounds.gathered():
-            rounds.answer(_executed(execute, run_id, wanted))
+            rounds.answer(_executed(execute, run_id, wanted, parallel))
     except BaseException as error:
         rounds.abort(error)
         raise
@@ -196,9 +210,9 @@ def _run_piece(
         "sleep": member.paused(sleep),
     }
     try:
-        since = None
+        since = piece.since
         if piece.ingest is not None:
-            run = _Prepared(member.execute, piece.apply, pins)
+            run = _Prepared(member.execute, piece.apply, pins, since)
             then = piece.apply if _may_come_twice(piece.apply) else None
             ingested = run_ingest(piece.ingest, execute=run, then=then, looks=looks, **more)
             since = run.since
@@ -224,7 +238,7 @@ def _may_come_twice(request: ApplyRequest | None) -> bool:
     """Tell whether an apply finds nothing left to do after itself: this side always applies, too."""
     return (
         request is not None
-        and request.mode == "incremental"
+        and request.goes_on
         and request.max_versions is None
         and request.max_bytes is None
         and not request.dry_run
@@ -241,11 +255,11 @@ class _Prepared:
     since: int | None = None
 
     def __post_init__(self) -> None:
-        if self.apply is not None and self.pins.get(since_key(self.apply)) is not None:
+        if self.since is None and self.apply is not None and self.pins.get(since_key(self.apply)) is not None:
             self.since = version_before(self.apply, self.pins)
 
     def __call__(self, spec: IngestSpec) -> JobResult:
-        if self.apply is not None:
+        if self.since is None and self.apply is not None:
             self.since = version_before(self.apply, self.pins)
         return self.execute(spec)
 
@@ -279,20 +293,25 @@ def _unfinished(piece: Piece) -> JobFailed:
 
 # -- rounds -------------------------------------------------------------------------------------
 def _executed(
-    execute: Callable[[BundleSpec], JobResult], run_id: str, wanted: Sequence[tuple[int, Any]]
+    execute: Callable[[BundleSpec], JobResult], run_id: str, wanted: Sequence[tuple[int, Any]], parallel: int
 ) -> list[JobResult | Exception]:
     """Run the jobs that are wanted in one application, and return the result of each."""
     try:
-        result = execute(BundleSpec(run_id, tuple(spec for _, spec in wanted)))
+        result = execute(BundleSpec(run_id, tuple(spec for _, spec in wanted), parallel))
     except Exception as error:  # noqa: BLE001 - each piece finds out from its own log what was done
         return [error] * len(wanted)
-    if len(result.parts) == len(wanted):
-        return list(result.parts)
-    unknown = replace(result, parts=())
-    if result.status == "committed":
-        # What was told last of an application that went away.
-        unknown = JobResult("failed", message="the application ended before it came to this table")
-    return [*result.parts, *[unknown] * (len(wanted) - len(result.parts))]
+    parts = [*result.parts, *[JobResult("unreached")] * (len(wanted) - len(result.parts))]
+    return [part if part.status != "unreached" else _gone(result) for part in parts]
+
+
+def _gone(result: JobResult) -> DeltaCdcError:
+    """Return what a part meets of which nothing was told: it may have committed all the same."""
+    if result.status == "failed" and result.error is not None:
+        return DeltaCdcError.from_dict(result.error)
+    return JobFailed(
+        "The application ended before it came to this table.",
+        remedy="run again; a retry is safe, whatever it had written.",
+    )
 
 
 class _AbortedError(Exception):
@@ -391,7 +410,7 @@ class _SharedPins:
     """Pins for many threads: the store behind them need not know of any."""
 
     pins: Pins
-    _one: threading.RLock = field(default_factory=threading.RLock)
+    _one: threading.RLock
 
     def get(self, key: str) -> dict[str, Any] | None:
         with self._one:
