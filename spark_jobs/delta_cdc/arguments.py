@@ -243,8 +243,11 @@ def apply_options(
     )
 
 
-#: What a run does: everything new, some keys again, all keys again, or everything from the start.
-MODES = ("incremental", "repair", "reload", "reset")
+#: What a run does: everything new, everything up to a bound, a time's share of one or the other, some keys
+#: again, all keys again, or everything from the start.
+MODES = ("incremental", "backfill", "interval", "repair", "reload", "reset")
+#: The same as ``incremental`` with ``dry_run``, for forms that have one field.
+_DRY_RUN = "dry_run"
 _WAYS_OUT = ("fail", "reload")
 
 
@@ -276,10 +279,12 @@ def run_choices(
 ) -> RunChoices:
     """Read the arguments that say what a run does, and what it may do about what it finds.
 
+    :param mode: one of :data:`MODES`; or ``dry_run``, which is ``incremental`` with ``dry_run``
     :raises InvalidConfiguration: for a value that is none of the known ones
     """
+    chosen = _one_of("mode", mode, (*MODES, _DRY_RUN), "incremental")
     return RunChoices(
-        mode=_one_of("mode", mode, MODES, "incremental"),
+        mode="incremental" if chosen == _DRY_RUN else chosen,
         discard_history=flag("discard_history", discard_history),
         repair_keys=text(repair_keys),
         repair_quarantined=flag("repair_quarantined", repair_quarantined),
@@ -287,7 +292,7 @@ def run_choices(
         on_source_replaced=_one_of("on_source_replaced", on_source_replaced, _WAYS_OUT, "fail"),
         on_target_replaced=_one_of("on_target_replaced", on_target_replaced, _WAYS_OUT, "fail"),
         on_versions_expired=_one_of("on_versions_expired", on_versions_expired, _WAYS_OUT, "fail"),
-        dry_run=flag("dry_run", dry_run),
+        dry_run=flag("dry_run", dry_run) or chosen == _DRY_RUN,
     )
 
 

@@ -142,6 +142,17 @@ def test_a_misspelt_choice_names_the_nearest() -> None:
         arguments.run_choices(**{**asked, "mode": "relaod"})
 
 
+def test_modes_as_a_form_has_them() -> None:
+    asked = dict.fromkeys(RunChoices.__annotations__)
+    for mode in arguments.MODES:
+        assert arguments.run_choices(**{**asked, "mode": mode}) == {
+            **arguments.run_choices(**asked),
+            "mode": mode,
+        }
+    dry = arguments.run_choices(**{**asked, "mode": "dry_run", "dry_run": "False"})
+    assert dry == {**arguments.run_choices(**asked), "dry_run": True}
+
+
 # -- ingests ------------------------------------------------------------------------------------
 def test_an_ingest_as_a_form_renders_it() -> None:
     given = arguments.ingest_options(

@@ -17,7 +17,7 @@ from delta_cdc.errors import (
 )
 from delta_cdc.log.store import canonical_uri, spark_uri
 from delta_cdc.log.table import DeltaLog, run_sync
-from delta_cdc.plan import events, modes, quarantine, ranges
+from delta_cdc.plan import events, intervals, modes, quarantine, ranges
 from delta_cdc.plan.ranges import load_step
 from delta_cdc.plan.request import ApplyRequest, Memory
 from delta_cdc.plan.result import Plan
@@ -51,6 +51,11 @@ async def plan_apply_async(request: ApplyRequest, memory: Memory | None = None) 
     """
     request.check()
     sight = await look(request, memory or Memory())
+    if request.mode == "interval":
+        found = await intervals.resolved(request, sight)
+        if isinstance(found, Plan):
+            return found
+        request, sight = found
     if request.mode == "reset" and sight.proof is not None:
         return await _reset(request, sight)
     seal, refused = sight.seal, sight.proof.refused if sight.proof is not None else None

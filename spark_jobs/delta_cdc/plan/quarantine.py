@@ -44,7 +44,7 @@ async def resumed(request: ApplyRequest, sight: Sight) -> tuple[ApplyRequest, Si
 
 
 async def _begun(request: ApplyRequest, sight: Sight) -> Seal | None:
-    if request.mode != "incremental" or request.staging is not None or request.quarantine is None:
+    if not request.goes_on or request.staging is not None or request.quarantine is None:
         return None
     log = DeltaLog(request.quarantine, request.storage_options)
     state = await state_of(log)

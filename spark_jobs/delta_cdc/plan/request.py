@@ -90,8 +90,10 @@ class ApplyRequest(Request):
         target's rows, if any, count as the source at its newest version, or at V
     :param adopt_from: the pipeline that built this target, whose state this pipeline takes over
     :param staging: location of a staging table whose open batch is applied instead of the source
-    :param mode: ``incremental``, ``repair`` (some keys are computed again), ``reload`` (all keys are) or
-        ``reset`` (a load in the place of what is there)
+    :param mode: ``incremental``; ``backfill``, the same up to a bound that has to be given; ``interval``: the
+        first fill up to a time, or the repair of what is applied already, from the starting timestamp
+        (inclusive) to the ending timestamp (exclusive); ``repair`` (some keys are computed again), ``reload``
+        (all keys are) or ``reset`` (a load in the place of what is there)
     :param discard_history: ``reset`` of type 2: the history may go
     :param repair_keys: ``repair``: Spark SQL predicate over the key columns, instead of a range
     :param repair_quarantined: ``repair``: the keys are those in the quarantine table
@@ -125,6 +127,11 @@ class ApplyRequest(Request):
         if not (self.options.quarantines or self.repair_quarantined):
             return None
         return f"{spark_uri(self.target).rstrip('/')}{_QUARANTINE}"
+
+    @property
+    def goes_on(self) -> bool:
+        """Return whether the run applies what comes after the watermark, and nothing else."""
+        return self.mode in _ONWARDS
 
     @property
     def declares_state(self) -> bool:
@@ -191,9 +198,11 @@ class ApplyRequest(Request):
             )
 
 
-_MODES = ("incremental", "repair", "reload", "reset")
+_ONWARDS = ("incremental", "backfill")
+_MODES = (*_ONWARDS, "interval", "repair", "reload", "reset")
 _LIMITS = ("max_versions", "max_bytes", "milestone_versions", "milestone_bytes")
 _STARTS = ("starting_version", "starting_timestamp")
+_RANGE = (*_STARTS, "ending_version", "ending_timestamp")
 _POLICIES = ("on_source_replaced", "on_target_replaced", "on_versions_expired")
 
 
@@ -216,8 +225,18 @@ def _modes(r: ApplyRequest) -> Rules:
         f"mode is 'reset' and initial_load is {r.initial_load!r}",
         "leave one of them out: what is there is thrown away, or declared.",
     )
-    if mode == "incremental":
+    yield (
+        mode == "backfill" and not any(getattr(r, name) is not None for name in _RANGE),
+        "mode is 'backfill', and no bound is given",
+        "give a start or an end, as a version or a time; mode 'incremental' applies everything new.",
+    )
+    if r.goes_on:
         return
+    yield (
+        mode == "interval" and not _is_interval(r),
+        "mode is 'interval', and what is given is not a starting and a later ending timestamp alone",
+        "give both times, and no version.",
+    )
     limits = [name for name in _LIMITS if getattr(r, name) is not None]
     yield (
         bool(limits),
@@ -234,6 +253,13 @@ def _modes(r: ApplyRequest) -> Rules:
         "a start and mode 'reload' are given",
         "leave the start out: all keys are compared; some of them are by mode 'repair'.",
     )
+
+
+def _is_interval(r: ApplyRequest) -> bool:
+    start, end = r.starting_timestamp, r.ending_timestamp
+    if start is None or end is None or r.starting_version is not None or r.ending_version is not None:
+        return False
+    return epoch_ms("starting_timestamp", start) < epoch_ms("ending_timestamp", end)
 
 
 def _repairs(r: ApplyRequest) -> Rules:

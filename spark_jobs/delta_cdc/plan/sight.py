@@ -188,6 +188,10 @@ async def _end(request: Request, log: DeltaLog, source: TableState) -> int | Non
     if request.ending_timestamp is None:
         return request.ending_version
     moment = epoch_ms("ending_timestamp", request.ending_timestamp)
+    if isinstance(request, ApplyRequest) and request.mode == "interval":
+        # An interval ends where the next one begins.
+        found = await log.version_at(moment - 1, bound="end", state=source)
+        return -1 if found is None else found
     found = await log.version_at(moment, bound="end", state=source)
     if found is None:
         raise RangeNotContiguous(

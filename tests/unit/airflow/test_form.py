@@ -1,0 +1,276 @@
+"""The form of a run: what it may not say, and what it means."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG, Param
+from airflow.sdk.exceptions import ParamValidationError
+from jinja2.sandbox import SandboxedEnvironment
+
+from airflow_delta_cdc.form import (
+    MODES,
+    Run,
+    asked,
+    range_arguments,
+    range_params,
+    run_arguments,
+    run_params,
+)
+from airflow_delta_cdc.operators import DeltaApplyChangesOperator
+from delta_cdc import arguments
+from delta_cdc.errors import InvalidConfiguration
+
+_TABLES = ("customers", "orders", "orders_history")
+_JUNE, _JULY = "2026-06-01T00:00:00+00:00", "2026-07-01T00:00:00+00:00"
+
+
+def values(params: dict[str, Param], **conf: Any) -> dict[str, Any]:
+    """Return what a task sees of a form, as Airflow validates it."""
+    found = DAG("form", schedule=None, params=params).params
+    found.update(conf)
+    return dict(found.validate())
+
+
+# -- what is asked ------------------------------------------------------------------------------
+def test_every_field_explains_itself() -> None:
+    for params in (run_params(tables=_TABLES), run_params(), range_params()):
+        for name, param in params.items():
+            assert param.schema["title"], name
+            assert param.schema["section"], name
+            assert len(param.schema["description_md"]) > 20, name
+            assert param.description is None, "it would hide description_md"
+    assert "tables" not in run_params()
+    assert run_params(tables=_TABLES)["tables"].schema["examples"] == list(_TABLES)
+    assert set(run_params()["mode"].schema["values_display"]) == set(MODES)
+
+
+@pytest.mark.parametrize("tables", [(), _TABLES])
+def test_the_form_as_it_is_means_everything_new(tables: tuple[str, ...]) -> None:
+    assert asked({"params": values(run_params(tables=tables))}, tables=tables) == Run(tables=tables)
+    assert not Run().explicit
+    # A run that was woken by an asset, of a DAG without the form.
+    assert asked({"params": {}}, tables=tables) == Run(tables=tables)
+
+
+def test_a_backfill_dag_shows_its_mode() -> None:
+    assert values(run_params(mode="backfill"))["mode"] == "backfill"
+    with pytest.raises(InvalidConfiguration, match="mode is 'reset'"):
+        run_params(mode="reset")
+
+
+@pytest.mark.parametrize(
+    "conf",
+    [
+        {"mode": "reset"},
+        {"mode": None},
+        {"starting_version": "3"},
+        {"starting_version": -1},
+        {"ending_version": 1.5},
+        {"starting_timestamp": 7},
+        {"milestone_versions": 0},
+        {"repair_quarantined": "yes"},
+        {"repair_keys": ["id"]},
+        {"tables": "orders"},
+        {"tables": [1]},
+    ],
+    ids=str,
+)
+def test_values_of_another_type_are_refused_by_airflow(conf: dict[str, Any]) -> None:
+    with pytest.raises(ParamValidationError, match=next(iter(conf))):
+        values(run_params(tables=_TABLES), **conf)
+
+
+# -- what it means ------------------------------------------------------------------------------
+MEANT: list[tuple[dict[str, Any], Run]] = [
+    ({"tables": ["orders", "customers"]}, Run(tables=("customers", "orders"))),
+    ({"tables": []}, Run(tables=_TABLES)),
+    ({"mode": "dry_run"}, Run("dry_run", _TABLES, {"mode": "dry_run"})),
+    (
+        {"mode": "dry_run", "tables": ["orders"], "ending_version": 4},
+        Run("dry_run", ("orders",), {"mode": "dry_run", "ending_version": 4}),
+    ),
+    (
+        {"mode": "backfill", "tables": ["orders"], "ending_version": 300, "milestone_versions": 100},
+        Run("backfill", ("orders",), {"mode": "backfill", "ending_version": 300, "milestone_versions": 100}),
+    ),
+    (
+        {"mode": "backfill", "ending_timestamp": _JULY},
+        Run("backfill", _TABLES, {"mode": "backfill", "ending_timestamp": _JULY}),
+    ),
+    (
+        {"mode": "repair", "tables": ["orders"], "starting_version": 0},
+        Run("repair", ("orders",), {"mode": "repair", "starting_version": 0}),
+    ),
+    (
+        {"mode": "repair", "tables": ["orders"], "repair_keys": "true"},
+        Run("repair", ("orders",), {"mode": "repair", "repair_keys": "true"}),
+    ),
+    (
+        {"mode": "repair", "repair_quarantined": True},
+        Run("repair", _TABLES, {"mode": "repair", "repair_quarantined": True}),
+    ),
+    (
+        {"mode": "reload", "ending_timestamp": _JUNE},
+        Run("reload", _TABLES, {"mode": "reload", "ending_timestamp": _JUNE}),
+    ),
+]
+
+
+@pytest.mark.parametrize(("conf", "run"), MEANT, ids=str)
+def test_what_it_means(conf: dict[str, Any], run: Run) -> None:
+    found = asked({"params": values(run_params(tables=_TABLES), **conf)}, tables=_TABLES)
+    assert found == run
+    assert found.explicit is ("mode" in conf)
+
+
+# -- what contradicts itself --------------------------------------------------------------------
+ONE = {"tables": ["orders"]}
+CONTRADICTIONS: list[tuple[dict[str, Any], str]] = [
+    ({**ONE, "ending_version": 3}, "ending_version is filled in, and mode is incremental"),
+    ({"starting_timestamp": _JUNE}, "starting_timestamp is filled in, and mode is incremental"),
+    ({"mode": "backfill"}, "mode is backfill, and no bound"),
+    ({"mode": "backfill", "milestone_versions": 9}, "mode is backfill, and no bound"),
+    (
+        {**ONE, "mode": "backfill", "starting_version": 1, "starting_timestamp": _JUNE},
+        "starting_version and starting_timestamp are both",
+    ),
+    (
+        {**ONE, "mode": "backfill", "ending_version": 1, "ending_timestamp": _JUNE},
+        "ending_version and ending_timestamp are both",
+    ),
+    (
+        {**ONE, "mode": "repair", "starting_version": 4, "ending_version": 3},
+        "starting_version 4 lies after ending_version 3",
+    ),
+    (
+        {"mode": "backfill", "starting_timestamp": _JULY, "ending_timestamp": _JUNE},
+        "starting_timestamp .* lies after ending_timestamp",
+    ),
+    (
+        {"mode": "backfill", "starting_timestamp": "2026-06-01T00:00:00", "ending_timestamp": _JUNE},
+        "starting_timestamp is '2026-06-01T00:00:00'.* with an offset",
+    ),
+    ({"mode": "repair"}, "mode is repair, and nothing says which keys"),
+    ({**ONE, "mode": "repair", "ending_version": 3}, "the range has no start"),
+    (
+        {**ONE, "mode": "repair", "starting_version": 3, "repair_keys": "true"},
+        "repair_keys and a range are both",
+    ),
+    (
+        {**ONE, "mode": "repair", "repair_keys": "true", "repair_quarantined": True},
+        "repair_keys and repair_quarantined are both",
+    ),
+    ({**ONE, "mode": "reload", "starting_version": 3}, "starting_version is filled in, and mode is reload"),
+    ({"repair_quarantined": True}, "repair_quarantined is filled in, and mode is incremental"),
+    ({**ONE, "mode": "dry_run", "repair_keys": "true"}, "repair_keys is filled in, and mode is dry_run"),
+    ({"mode": "dry_run", "milestone_versions": 5}, "milestone_versions is filled in, and mode is dry_run"),
+    ({"mode": "backfill", "ending_version": 3}, "ending_version is filled in for 3 tables"),
+    ({"mode": "repair", "repair_keys": "true"}, "repair_keys is filled in for 3 tables"),
+    ({"tables": ["order"]}, "names 'order' under tables.*did you mean 'orders'"),
+]
+
+
+@pytest.mark.parametrize(("conf", "said"), CONTRADICTIONS, ids=str)
+def test_contradictions(conf: dict[str, Any], said: str) -> None:
+    given = values(run_params(tables=_TABLES), **conf)
+    with pytest.raises(InvalidConfiguration, match=said) as error:
+        asked({"params": given}, tables=_TABLES)
+    assert "Remedy:" in str(error.value)
+
+
+def test_a_mode_or_a_table_that_airflow_could_not_check() -> None:
+    with pytest.raises(InvalidConfiguration, match=r"names 'backfil' under mode.*did you mean 'backfill'"):
+        asked({"mode": "backfil"})
+    with pytest.raises(InvalidConfiguration, match="there is no choice"):
+        asked({"tables": ["orders"]})
+
+
+# -- a backfill by dates ------------------------------------------------------------------------
+def by_date(**changes: Any) -> dict[str, Any]:
+    interval = {
+        "data_interval_start": datetime(2026, 6, 1, tzinfo=UTC),
+        "data_interval_end": datetime(2026, 7, 1, tzinfo=UTC),
+    }
+    return {"params": {}, "dag_run": SimpleNamespace(run_type="backfill"), **interval, **changes}
+
+
+def test_a_run_of_a_backfill_by_dates_has_its_interval() -> None:
+    run = asked(by_date(params=values(run_params(tables=_TABLES), tables=["orders"])), tables=_TABLES)
+    wanted = {"mode": "interval", "starting_timestamp": _JUNE, "ending_timestamp": _JULY}
+    assert run == Run("interval", ("orders",), wanted, (_JUNE, _JULY))
+    assert run.explicit
+    assert asked(by_date(dag_run=SimpleNamespace(run_type="scheduled"))) == Run()
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"params": {"mode": "reload"}}, "its form says reload"),
+        ({"params": {"mode": "repair", "repair_quarantined": True}}, "repair and repair_quarantined"),
+        ({"data_interval_end": datetime(2026, 6, 1, tzinfo=UTC)}, "is empty.*CronDataIntervalTimetable"),
+        ({"data_interval_start": None}, "is empty"),
+    ],
+)
+def test_what_a_backfill_by_dates_does_not_take(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidConfiguration, match=said):
+        asked(by_date(**changes))
+
+
+# -- one operator -------------------------------------------------------------------------------
+def rendered(context: dict[str, Any]) -> dict[str, str]:
+    environment = SandboxedEnvironment()
+    return {
+        name: environment.from_string(text).render(context)
+        for name, text in run_arguments().items()
+        if isinstance(text, str)
+    }
+
+
+def read(context: dict[str, Any]) -> dict[str, Any]:
+    """Return what the operator makes of its rendered arguments, without what was not given."""
+    texts = rendered(context)
+    unset = dict.fromkeys(arguments.RunChoices.__annotations__)
+    choices = arguments.run_choices(**{**unset, **{name: texts[name] for name in texts if name in unset}})
+    numbers = ("starting_version", "ending_version", "milestone_versions")
+    found: dict[str, Any] = {name: arguments.whole_number(name, texts[name]) for name in numbers}
+    found |= {name: arguments.text(texts[name]) for name in ("starting_timestamp", "ending_timestamp")}
+    found |= {"mode": choices["mode"], "dry_run": choices["dry_run"]}
+    found |= {name: choices[name] for name in ("repair_keys", "repair_quarantined")}
+    return {name: value for name, value in found.items() if value}
+
+
+@pytest.mark.parametrize("conf", [conf for conf, _ in MEANT if "tables" not in conf], ids=str)
+def test_one_operator_takes_the_form_as_it_is(conf: dict[str, Any]) -> None:
+    params = values(run_params(), **conf)
+    wanted = asked({"params": params}).arguments
+    if conf.get("mode") == "dry_run":
+        wanted = {**wanted, "mode": "incremental", "dry_run": True}
+    manual = {"params": params, "dag_run": SimpleNamespace(run_type="manual")}
+    assert read(manual) == {"mode": "incremental", **wanted}
+
+
+def test_one_operator_in_a_backfill_by_dates() -> None:
+    context = by_date(params=values(run_params()))
+    assert read(context) == asked(context).arguments
+
+
+def test_one_operator_checks_the_form_first() -> None:
+    with DAG("one", schedule=None, params=run_params()):
+        task = DeltaApplyChangesOperator(
+            task_id="apply", pipeline="p", source="/s", target="/t", keys=["id"], **run_arguments()
+        )
+    assert set(run_arguments()) - {"pre_execute"} <= set(task.template_fields)
+    hook = task._pre_execute_hook
+    assert hook is not None
+    hook({"params": values(run_params())})  # type: ignore[typeddict-item]
+    with pytest.raises(InvalidConfiguration, match="no bound"):
+        hook({"params": values(run_params(), mode="backfill")})  # type: ignore[typeddict-item]
+
+
+def test_a_range_alone() -> None:
+    assert set(range_arguments()) == set(range_params())
+    assert all(value is None for value in values(range_params()).values())

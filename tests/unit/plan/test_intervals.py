@@ -1,0 +1,146 @@
+"""Mode ``interval``: a first fill up to a time, or the repair of what is applied; and mode ``backfill``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from deltalake import DeltaTable
+
+from delta_cdc import checks
+from delta_cdc.errors import InvalidConfiguration, VersionsExpired
+from delta_cdc.spec import ApplyOptions, ApplySpec
+from tests.support.logs import EPOCH, SECOND
+from tests.support.tables import KEYED
+
+if TYPE_CHECKING:
+    from delta_cdc.plan import Plan
+    from tests.support.tables import Tables
+
+TYPE_2 = replace(KEYED, stored_as_scd_type=2)
+
+
+def at(version: float) -> str:
+    """Return the time of a commit of the source, which gets one per second."""
+    return datetime.fromtimestamp((EPOCH + version * SECOND) / 1000, UTC).isoformat()
+
+
+def between(start: float, end: float, **more: Any) -> dict[str, Any]:
+    return {"mode": "interval", "starting_timestamp": at(start), "ending_timestamp": at(end), **more}
+
+
+def did(plan: Plan) -> list[tuple[str, int, int]]:
+    if plan.spec is None:
+        return []
+    assert isinstance(plan.spec, ApplySpec)
+    return [(step.kind, step.starting_version, step.ending_version) for step in plan.spec.steps]
+
+
+def built(tables: Tables, watermark: int, options: ApplyOptions = KEYED, **changes: Any) -> None:
+    tables.sealed(watermark, configuration=checks.described(options), **changes)
+
+
+# -- forward ------------------------------------------------------------------------------------
+def test_a_first_fill_loads_the_end_of_its_interval(tables: Tables) -> None:
+    """The end is exclusive: the version committed right then belongs to the next interval."""
+    plan = tables.apply(**between(0, 3))
+    assert did(plan) == [("load", 2, 2)]
+    assert "ends with version 2" in str(plan)
+    assert did(tables.apply(**between(2.5, 3.5))) == [("load", 3, 3)]
+
+
+def test_the_next_interval_goes_on_from_the_watermark(tables: Tables) -> None:
+    built(tables, 2)
+    assert did(tables.apply(**between(4, 5))) == [("apply", 3, 4)]
+    # A retry that began it may find the source further on: its pin and its interval hold.
+    assert did(tables.apply(pinned=4, **between(4, 60))) == [("apply", 3, 4)]
+    assert did(tables.apply(**between(4, 60))) == [("apply", 3, 5)]
+
+
+# -- again --------------------------------------------------------------------------------------
+@pytest.mark.parametrize("watermark", [3, 5])
+def test_what_is_applied_is_repaired_and_the_watermark_stays(tables: Tables, watermark: int) -> None:
+    built(tables, watermark)
+    plan = tables.apply(**between(2, 4))
+    assert did(plan) == [("repair", 2, 3)]
+    assert plan.steps[0].at == watermark
+    assert f"applied already (the watermark is {watermark})" in str(plan)
+
+
+def test_history_is_repaired_from_its_load_on(tables: Tables) -> None:
+    built(tables, 5, TYPE_2, loaded_version=2)
+    assert did(tables.apply(options=TYPE_2, **between(1, 4))) == [("repair", 3, 3)]
+    before = tables.apply(options=TYPE_2, **between(1, 3))
+    assert did(before) == []
+    assert "begins with version 2" in str(before)
+
+
+# -- nothing ------------------------------------------------------------------------------------
+def test_an_interval_without_a_version(tables: Tables) -> None:
+    built(tables, 5)
+    empty = tables.apply(**between(2.2, 2.8))
+    assert did(empty) == []
+    assert "got no version in it" in str(empty)
+    assert did(tables.apply(**between(60, 70))) == []
+
+
+def test_an_interval_before_the_table_was_there(tables: Tables) -> None:
+    plan = tables.apply(**between(-9, -3))
+    assert did(plan) == []
+    assert "was not there yet" in str(plan)
+    assert did(tables.apply(**between(-9, 0))) == []
+
+
+def test_an_interval_that_the_log_no_longer_knows(tables: Tables) -> None:
+    DeltaTable(tables.source.uri).create_checkpoint()
+    for version in (0, 1):
+        tables.source.file(version).unlink()
+    with pytest.raises(VersionsExpired, match=r"begins with version 2, .*later date"):
+        tables.apply(**between(-9, 1))
+
+
+# -- refusals -----------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (between(3, 3), "not a starting and a later ending timestamp"),
+        (between(4, 3), "not a starting and a later ending timestamp"),
+        ({"mode": "interval", "ending_timestamp": at(3)}, "not a starting and a later ending"),
+        (between(2, 3, ending_version=4), "both given|not a starting"),
+        (between(2, 3, milestone_versions=4), "milestone_versions and mode 'interval'"),
+        (between(2, 3, staging="/s"), "staging"),
+        (between(2, 3, repair_keys="true"), "repair_keys or repair_quarantined"),
+        ({"mode": "backfill"}, "mode is 'backfill', and no bound is given"),
+        ({"mode": "backfill", "milestone_versions": 2}, "no bound is given"),
+    ],
+    ids=str,
+)
+def test_refusals(tables: Tables, changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidConfiguration, match=said):
+        tables.apply(**changes)
+
+
+def test_what_only_appends_is_filled_and_not_repaired(tables: Tables) -> None:
+    inserts = ApplyOptions(insert_only=True)
+    assert did(tables.apply(options=inserts, **between(0, 3))) == [("load", 2, 2)]
+    built(tables, 5, inserts)
+    with pytest.raises(InvalidConfiguration, match="insert_only and mode 'repair'"):
+        tables.apply(options=inserts, **between(2, 4))
+
+
+# -- mode backfill ------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    "bound",
+    [{"ending_version": 4}, {"starting_version": 3, "ending_version": 4}, {"ending_timestamp": at(4)}],
+    ids=str,
+)
+def test_a_backfill_is_an_incremental_run_with_a_bound(tables: Tables, bound: dict[str, Any]) -> None:
+    built(tables, 2)
+    wanted = tables.apply(**bound)
+    found = tables.apply(mode="backfill", **bound)
+    assert did(found) == did(wanted) == [("apply", 3, 4)]
+    two = tables.apply(mode="backfill", milestone_versions=1, **bound)
+    assert did(two) == [("apply", 3, 3), ("apply", 4, 4)]
+    assert did(tables.apply(mode="backfill", starting_version=1, ending_version=2)) == []
