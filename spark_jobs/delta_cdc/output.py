@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-import unicodedata
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +22,7 @@ from delta_cdc.changes.feed import (
     is_after,
 )
 from delta_cdc.errors import InvalidConfiguration
+from delta_cdc.grid import aligned, clipped
 from delta_cdc.sql import quote
 
 if TYPE_CHECKING:
@@ -116,28 +116,8 @@ def table(rows: DataFrame, keys: Sequence[str], limit: int) -> tuple[list[str], 
     texts = [isinstance(schema[name].dataType, T.StringType) for name in names]
     right = [isinstance(schema[name].dataType, T.NumericType) for name in names]
     cells = [[cell(value, text) for value, text in zip(row, texts, strict=True)] for row in found]
-    return list(aligned(names, cells, right)), _counts(observation, len(found))
-
-
-def aligned(names: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[bool]) -> Iterator[str]:
-    """Yield header, rule and rows with columns of equal width.
-
-    :param names: one per column
-    :param right: which columns are aligned at their right side
-    """
-    header = [_clipped(name) for name in names]
-    widths = [max(map(_width, column)) for column in zip(header, *rows, strict=True)]
-
-    def line(cells: Sequence[str]) -> str:
-        padded = []
-        for cell, width, to_right in zip(cells, widths, right, strict=True):
-            gap = " " * (width - _width(cell))
-            padded.append(gap + cell if to_right else cell + gap)
-        return "  ".join(padded).rstrip()
-
-    yield line(header)
-    yield "  ".join("-" * width for width in widths)
-    yield from map(line, rows)
+    header = [clipped(name, WIDEST) for name in names]
+    return list(aligned(header, cells, right)), _counts(observation, len(found))
 
 
 def cell(value: str | None, is_text: bool) -> str:
@@ -147,25 +127,7 @@ def cell(value: str | None, is_text: bool) -> str:
     if is_text and (value in ("", "NULL") or value != value.strip()):
         # Otherwise nobody could tell it from NULL, or see it at all.
         value = f"'{value}'"
-    return _clipped(value)
-
-
-def _clipped(text: str) -> str:
-    """Return what a terminal shows of a text: one line, no control characters, not too wide."""
-    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-    if _width(shown) <= WIDEST:
-        return shown
-    while _width(shown) > WIDEST - 1:
-        shown = shown[:-1]
-    return f"{shown}…"
-
-
-def _width(text: str) -> int:
-    if text.isascii():
-        return len(text)
-    return sum(
-        0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text
-    )
+    return clipped(value, WIDEST)
 
 
 def _as_text(name: str, data_type: DataType) -> Column:
