@@ -5,12 +5,13 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_delta_cdc.arguments import expand, is_literal, is_template
+from airflow_delta_cdc.arguments import is_literal, is_template
 from airflow_delta_cdc.assets import delta_asset, pipeline_alias
-from airflow_delta_cdc.mirror import keep, kept
+from airflow_delta_cdc.mirror import kept
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from airflow_delta_cdc.operators.pins import TaskPins
-from delta_cdc import arguments
+from airflow_delta_cdc.tables import announce_apply, shortened
+from delta_cdc import tables
 from delta_cdc.errors import DeltaCdcError
 
 if TYPE_CHECKING:
@@ -20,23 +21,6 @@ if TYPE_CHECKING:
 
     from delta_cdc.flow import Pins
     from delta_cdc.plan import ApplyRequest
-    from delta_cdc.spec import ApplyOptions
-
-
-#: What an event of the target's asset tells.
-_ANNOUNCED = (
-    "pipeline",
-    "source_table_id",
-    "version",
-    "starting_version",
-    "ending_version",
-    "target_table_id",
-    "target_version",
-    "counts",
-)
-#: Of a dry run, what an XCom takes: steps, and characters of all statements together.
-_MOST_STEPS = 100
-_MOST_CHARACTERS = 16 * 1024
 
 
 class DeltaApplyChangesOperator(DeltaCdcOperator):
@@ -359,129 +343,22 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
         published(result, pins)
         return answer
 
-    def _request(
-        self, context: Context, given: Any = None, connected: dict[str, Any] | None = None
-    ) -> ApplyRequest:
-        """Read the arguments.
-
-        :param given: has them as its attributes; None is this task
-        :param connected: what :meth:`connected` gave; None asks
-        """
-        from delta_cdc.plan import ApplyRequest
-
-        number, given = arguments.whole_number, given or self
-        return ApplyRequest(
-            pipeline=arguments.required("pipeline", given.pipeline),
-            source=expand(arguments.required("source", given.source)),
-            target=expand(arguments.required("target", given.target)),
-            options=_options(given),
-            starting_version=number("starting_version", given.starting_version),
-            ending_version=number("ending_version", given.ending_version),
-            starting_timestamp=arguments.text(given.starting_timestamp),
-            ending_timestamp=arguments.text(given.ending_timestamp),
-            max_versions=number("max_versions", given.max_versions, minimum=1),
-            max_bytes=number("max_bytes", given.max_bytes, minimum=1),
-            milestone_versions=number("milestone_versions", given.milestone_versions, minimum=1),
-            milestone_bytes=number("milestone_bytes", given.milestone_bytes, minimum=1),
-            adopt_from=arguments.text(given.adopt_from),
-            single_driver=given.single_driver,
-            initial_load=arguments.initial_load(given.initial_load),
-            staging=expand(given.staging) if arguments.is_given(given.staging) and given.staging else None,
-            run_id=context["run_id"],
-            **(connected or self.connected()),
-            **arguments.run_choices(
-                mode=given.mode,
-                discard_history=given.discard_history,
-                repair_keys=given.repair_keys,
-                repair_quarantined=given.repair_quarantined,
-                on_drift=given.on_drift,
-                on_source_replaced=given.on_source_replaced,
-                on_target_replaced=given.on_target_replaced,
-                on_versions_expired=given.on_versions_expired,
-                dry_run=given.dry_run,
-            ),
-        )
-
-    def connected(self) -> dict[str, Any]:
-        """Return what requests hold of the task's connections."""
-        return {"scratch": self.has_scratch(), "storage_options": self.options_of_storage()}
+    def _request(self, context: Context) -> ApplyRequest:
+        given = {name: getattr(self, name) for name in (*tables.APPLY_DEFAULTS, "dry_run", "staging")}
+        _, request = tables.requests(given, run_id=context["run_id"], **self.connected())
+        assert request is not None
+        return request
 
     # -- publishing -----------------------------------------------------------------------------
     def _publish(
         self, context: Context, published: dict[str, Any], mirror: dict[str, Any] | None
     ) -> dict[str, Any]:
         context["ti"].xcom_push(key="watermark", value=published)
-        self.announce(context, self, published, mirror)
+        announce_apply(context, self.inlets, vars(self), published, mirror)
         return published
-
-    def announce(
-        self, context: Context, given: Any, published: dict[str, Any], mirror: dict[str, Any] | None
-    ) -> None:
-        """Keep a copy of the watermark, and tell the target's asset, where something was applied.
-
-        :param given: has source, target and pipeline as its attributes
-        :param published: :meth:`delta_cdc.flow.ApplyResult.to_dict`
-        :param mirror: :attr:`delta_cdc.flow.ApplyResult.mirror`
-        """
-        keep(context, self.inlets, given.source, given.pipeline, published, mirror)
-        if published["applied"]:
-            extra = {name: published[name] for name in _ANNOUNCED}
-            context["outlet_events"][pipeline_alias(given.pipeline)].add(
-                delta_asset(given.target), extra=extra
-            )
 
     def _show(self, context: Context, published: dict[str, Any]) -> dict[str, Any]:
         """Publish what a dry run found out, which the log has told; what is kept of the watermark stays."""
         shown = shortened(published)
         context["ti"].xcom_push(key="watermark", value=shown)
         return shown
-
-
-def shortened(published: dict[str, Any]) -> dict[str, Any]:
-    """Return what a dry run publishes, its ``dry_run`` cut where it is long.
-
-    An XCom is no place for it, and the log has it whole.
-    """
-    # Without anything to do there is nothing to show.
-    found = published.get("dry_run") or {"steps": [], "statements": [], "counts": {}}
-    steps, statements = list(found["steps"]), found["statements"]
-    if len(steps) > _MOST_STEPS:
-        steps[_MOST_STEPS:] = [f"… {len(steps) - _MOST_STEPS} more"]
-    share = _MOST_CHARACTERS // max(1, len(statements))
-    cut = [text if len(text) <= share else f"{text[:share]}… (cut; see the log)" for text in statements]
-    return {**published, "dry_run": {"steps": steps, "statements": cut, "counts": dict(found["counts"])}}
-
-
-def _options(given: Any) -> ApplyOptions:
-    return arguments.apply_options(
-        source_kind=given.source_kind,
-        keys=given.keys,
-        stored_as_scd_type=given.stored_as_scd_type,
-        sequence_by=given.sequence_by,
-        delete_sequence=given.delete_sequence,
-        where=given.where,
-        select=given.select,
-        apply_as_deletes=given.apply_as_deletes,
-        apply_as_truncates=given.apply_as_truncates,
-        column_list=given.column_list,
-        except_column_list=given.except_column_list,
-        track_history_column_list=given.track_history_column_list,
-        track_history_except_column_list=given.track_history_except_column_list,
-        ignore_null_updates=given.ignore_null_updates,
-        ignore_null_updates_column_list=given.ignore_null_updates_column_list,
-        ignore_null_updates_except_column_list=given.ignore_null_updates_except_column_list,
-        columns_to_update=given.columns_to_update,
-        insert_only=given.insert_only,
-        start_column=given.start_column,
-        end_column=given.end_column,
-        on_tie=given.on_tie,
-        on_invalid=given.on_invalid,
-        delete_mode=given.delete_mode,
-        on_late=given.on_late,
-        snapshot_version_column=given.snapshot_version_column,
-        partition_by=given.partition_by,
-        cluster_by=given.cluster_by,
-        target_properties=given.target_properties,
-        publish_changes=given.publish_changes,
-        schema_evolution=given.schema_evolution,
-    )

@@ -154,6 +154,10 @@ class DeltaCdcOperator(SparkSubmitOperator):
         """Return the options of Kafka's client, for operators that read topics."""
         return None
 
+    def connected(self) -> dict[str, Any]:
+        """Return what requests hold of the task's connections."""
+        return {"scratch": self.has_scratch(), "storage_options": self.options_of_storage()}
+
     # -- one application ------------------------------------------------------------------------
     def run_job(self, context: Context, spec: Spec) -> JobResult:
         """Run one spec in one Spark application and return what it said about itself.

@@ -13,10 +13,10 @@ from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_delta_cdc.assets import delta_asset, pipeline_alias
 from airflow_delta_cdc.operators import DeltaApplyChangesOperator, DeltaIngestChangesOperator
-from airflow_delta_cdc.operators.ingest import _of_a_table
 from delta_cdc.api import ingest_changes
 from delta_cdc.errors import InvalidConfiguration, InvalidRecord, JobFailed, TablesFailed
 from delta_cdc.flow import ApplyResult, IngestResult, PieceResult
+from delta_cdc.tables import APPLY_DEFAULTS, INGEST_DEFAULTS
 from delta_cdc.watermark import Watermark
 from tests.unit.airflow.test_apply_operator import AssetStores, Ti
 from tests.unit.airflow.test_base_operator import Store
@@ -126,7 +126,23 @@ def test_it_takes_all_of_the_apply_operator() -> None:
     names = set(inspect.signature(inspect.unwrap(DeltaApplyChangesOperator.__init__)).parameters)
     names -= {"self", "kwargs"}
     assert {name for name in names if not hasattr(operator(), name)} == set()
-    assert names - set(_of_a_table()) == {"dry_run", "staging", "storage_options"}
+    assert names - set(INGEST_DEFAULTS) == {"dry_run", "staging", "storage_options"}
+
+
+@pytest.mark.parametrize(
+    ("cls", "defaults"),
+    [(DeltaApplyChangesOperator, APPLY_DEFAULTS), (DeltaIngestChangesOperator, INGEST_DEFAULTS)],
+)
+def test_the_defaults_are_the_same_everywhere(cls: type, defaults: dict[str, Any]) -> None:
+    """A table of a group is kept as one of an operator with the same arguments."""
+    makers = [vars(one)["__init__"] for one in cls.__mro__ if "__init__" in vars(one)]
+    found: dict[str, Any] = {}
+    for maker in makers:
+        for name, parameter in inspect.signature(inspect.unwrap(maker)).parameters.items():
+            found.setdefault(name, parameter.default)
+    required = (inspect.Parameter.empty, "")
+    told = {name: None if found[name] in required else found[name] for name in defaults}
+    assert told == defaults
 
 
 #: Every argument of the ingest beside its tables, as a form renders it, and what the engine gets of it.

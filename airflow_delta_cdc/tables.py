@@ -1,0 +1,342 @@
+"""Many tables in one task: their arguments become pieces of work, and what became of them is published.
+
+Shared by the operators that keep several tables, whichever way they got their arguments.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+from difflib import get_close_matches
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from airflow_delta_cdc.assets import delta_asset, pipeline_alias
+from airflow_delta_cdc.mirror import keep, kept
+from delta_cdc import tables as engine
+from delta_cdc.errors import DeltaCdcError, InvalidConfiguration, TableNotFound, TablesFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from airflow.sdk import Context
+    from airflow.sdk.types import Logger
+
+    from airflow_delta_cdc.operators.base import DeltaCdcOperator
+    from delta_cdc.flow import Piece, PieceResult, Pins
+    from delta_cdc.plan import ApplyRequest, IngestRequest
+
+    Requests = tuple[IngestRequest | None, ApplyRequest | None]
+
+#: What an event of the target's asset tells.
+_ANNOUNCED = (
+    "pipeline",
+    "source_table_id",
+    "version",
+    "starting_version",
+    "ending_version",
+    "target_table_id",
+    "target_version",
+    "counts",
+)
+_SAID = {
+    "applied": "ingested and applied",
+    "ingested": "ingested",
+    "failed": "failed",
+    "nothing": "had nothing new",
+}
+#: Of many tables, what an XCom takes, and an error's text.
+MOST_BYTES = 48 * 1024
+_MOST_OF_AN_ERROR = 300
+#: Of a dry run, what an XCom takes: steps, and characters of a plan and of all statements together.
+_MOST_STEPS = 100
+_MOST_OF_A_PLAN = 4 * 1024
+_MOST_CHARACTERS = 16 * 1024
+
+
+# -- arguments ------------------------------------------------------------------------------------
+def refuse_unknown(given: Mapping[str, Any], known: Collection[str], said: str) -> None:
+    """Refuse an argument that is none.
+
+    :param said: what the message begins with
+    :raises InvalidConfiguration: names it, and the nearest one
+    """
+    for name in given:
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else "take it out."
+            raise InvalidConfiguration(f"{said} argument {name!r}.", remedy=hint)
+
+
+def source_of(given: Mapping[str, Any]) -> Any:
+    """Return what a table's target is applied from: its change log, or else its source."""
+    return given["log"] if engine.is_ingested(given) else given.get("source")
+
+
+def pieces(
+    operator: DeltaCdcOperator,
+    context: Context,
+    tables: Sequence[Mapping[str, Any]],
+    *,
+    ingest: Callable[[Mapping[str, Any]], bool] = engine.is_ingested,
+    named: bool = True,
+) -> list[Piece]:
+    """Return the work that tables ask for, with locations in the place of catalog names.
+
+    :param operator: whose connections are used, and whose Spark is asked for catalog names
+    :param tables: arguments of each (:func:`delta_cdc.tables.requests`)
+    :param ingest: tells whether a table's source is looked at, or only its log
+    :param named: say in an error which table it is of
+    :raises InvalidConfiguration: for arguments that are none
+    :raises TableNotFound: for a catalog name that is none
+    """
+    from delta_cdc.flow import Piece
+
+    # Once for all: each look may ask a secrets backend.
+    connected, kafka = operator.connected(), operator.options_of_kafka()
+    found: list[Requests] = []
+    for given in tables:
+        try:
+            found.append(
+                engine.requests(
+                    given, run_id=context["run_id"], kafka_options=kafka, ingest=ingest(given), **connected
+                )
+            )
+        except InvalidConfiguration as error:
+            if not named:
+                raise
+            said = f"Pipeline {given.get('pipeline')}: {error.message}"
+            raise InvalidConfiguration(said, remedy=error.remedy) from error
+    return [
+        Piece(
+            ingest=batch,
+            apply=apply,
+            mirror=partial(kept, context, operator.inlets, source_of(given), given["pipeline"]),
+        )
+        for given, (batch, apply) in zip(tables, _located(operator, context, found), strict=True)
+    ]
+
+
+def _located(operator: DeltaCdcOperator, context: Context, found: Sequence[Requests]) -> list[Requests]:
+    """Return the requests with locations in the place of catalog names."""
+    from airflow_delta_cdc.names import all_located
+
+    wanted: list[str] = []
+    for batch, apply in found:
+        wanted += [batch.log] if batch is not None else []
+        wanted += [apply.source, apply.target] if apply is not None else []
+    locations = dict(zip(wanted, all_located(operator, context, wanted), strict=True))
+    return [
+        (
+            replace(batch, log=locations[batch.log]) if batch is not None else None,
+            replace(apply, source=locations[apply.source], target=locations[apply.target])
+            if apply is not None
+            else None,
+        )
+        for batch, apply in found
+    ]
+
+
+# -- publishing -----------------------------------------------------------------------------------
+def told(outcome: PieceResult) -> dict[str, Any]:
+    """Return the dict that is published of one table."""
+    ingested = outcome.ingested.to_dict() if outcome.ingested is not None else {}
+    if outcome.applied is None:
+        return ingested
+    applied = outcome.applied.to_dict()
+    return {**applied, "ingested": ingested} if outcome.ingested is not None else applied
+
+
+def announce_apply(
+    context: Context,
+    inlets: Sequence[Any],
+    given: Mapping[str, Any],
+    published: dict[str, Any],
+    mirror: dict[str, Any] | None,
+) -> None:
+    """Keep a copy of the watermark, and tell the target's asset, where something was applied.
+
+    :param inlets: of the task
+    :param given: has ``source``, ``target`` and ``pipeline``, as the task was given them
+    :param published: :meth:`delta_cdc.flow.ApplyResult.to_dict`
+    :param mirror: :attr:`delta_cdc.flow.ApplyResult.mirror`
+    """
+    keep(context, inlets, given["source"], given["pipeline"], published, mirror)
+    if published["applied"]:
+        extra = {name: published[name] for name in _ANNOUNCED}
+        context["outlet_events"][pipeline_alias(given["pipeline"])].add(
+            delta_asset(given["target"]), extra=extra
+        )
+
+
+def announce(context: Context, inlets: Sequence[Any], given: Mapping[str, Any], outcome: PieceResult) -> None:
+    """Tell the assets of a table's log and target what was written to them, and keep the watermark."""
+    ingested = outcome.ingested
+    if ingested is not None and ingested.applied and ingested.counts.get("events"):
+        names = ("pipeline", "seal", "log_table_id", "log_version", "counts")
+        whole = ingested.to_dict()
+        context["outlet_events"][pipeline_alias(given["pipeline"])].add(
+            delta_asset(given["log"]), extra={name: whole[name] for name in names}
+        )
+    if outcome.applied is not None:
+        applied_from = {**given, "source": source_of(given)}
+        announce_apply(context, inlets, applied_from, outcome.applied.to_dict(), outcome.applied.mirror)
+
+
+def forget(piece: Piece, outcome: PieceResult, pins: Pins) -> None:
+    """Say that everybody knows of a table's results."""
+    from delta_cdc.flow import published
+    from delta_cdc.flow.bundle import since_key
+
+    if piece.apply is not None:
+        pins.delete(since_key(piece.apply))
+    for result in (outcome.ingested, outcome.applied):
+        if result is not None:
+            published(result, pins)
+
+
+def warn(log: Logger, outcome: PieceResult) -> None:
+    """Say what waits in quarantine, and how it gets out."""
+    found = []
+    if outcome.ingested is not None:
+        found.append((outcome.ingested.counts, outcome.ingested.log_table, "records that are no events"))
+    if outcome.applied is not None and outcome.applied.target_table is not None:
+        found.append((outcome.applied.counts, outcome.applied.target_table, "events that do not apply"))
+    for counts, table, what in found:
+        if counts.get("quarantined"):
+            log.warning(
+                "%d %s are in %s__quarantine, each with its reason. Once mended: delta-cdc replay %s=%s",
+                counts["quarantined"],
+                what,
+                table,
+                outcome.pipeline,
+                table,
+            )
+
+
+# -- a dry run ------------------------------------------------------------------------------------
+def would_do(operator: DeltaCdcOperator, context: Context, piece: Piece) -> dict[str, Any]:
+    """Find out what would be taken and applied; write nothing, and pin nothing.
+
+    :param piece: whose apply, if it has one, is a dry run
+    :return: what is published of it
+    """
+    from delta_cdc.flow import run_apply
+
+    log, would = operator.log, taken(operator, piece)
+    if piece.apply is None:
+        return would
+    try:
+        applied = run_apply(
+            piece.apply, execute=partial(operator.run_job, context), mirror=piece.mirror, say=log.info
+        )
+    except TableNotFound:
+        if piece.ingest is None:
+            raise
+        log.info("There is no log yet, so there is nothing to apply.")
+        return would
+    finally:
+        operator.forget_job(context)
+    shown = shortened(applied.to_dict())
+    return {**shown, "dry_run": {**would["dry_run"], **shown["dry_run"]}}
+
+
+def taken(operator: DeltaCdcOperator, piece: Piece) -> dict[str, Any]:
+    """Say what an ingest would take, and return what is published of it."""
+    from delta_cdc.plan import plan_ingest
+
+    would: dict[str, Any] = {"applied": False, "pipeline": piece.pipeline, "dry_run": {}}
+    if piece.ingest is not None:
+        plan = str(plan_ingest(piece.ingest))
+        operator.log.info("Would take:\n%s", plan)
+        would["dry_run"]["ingest"] = plan[:_MOST_OF_A_PLAN]
+    return would
+
+
+def shortened(published: dict[str, Any]) -> dict[str, Any]:
+    """Return what a dry run publishes, its ``dry_run`` cut where it is long.
+
+    An XCom is no place for it, and the log has it whole.
+    """
+    # Without anything to do there is nothing to show.
+    found = {"table": [], "steps": [], "statements": [], "counts": {}, **(published.get("dry_run") or {})}
+    table, steps, statements = list(found["table"]), list(found["steps"]), found["statements"]
+    if len(steps) > _MOST_STEPS:
+        more = f"… {len(steps) - _MOST_STEPS} more"
+        steps[_MOST_STEPS:], table[_MOST_STEPS:] = [more], [{"what": more}]
+    share = _MOST_CHARACTERS // max(1, len(statements))
+    cut = [text if len(text) <= share else f"{text[:share]}… (cut; see the log)" for text in statements]
+    shown = {"table": table, "steps": steps, "statements": cut, "counts": dict(found["counts"])}
+    return {**published, "dry_run": shown}
+
+
+# -- many tables ----------------------------------------------------------------------------------
+def status(outcome: PieceResult) -> str:
+    """Return what became of a table in one word."""
+    if outcome.error is not None:
+        return "failed"
+    if outcome.applied is not None and outcome.applied.applied:
+        return "applied"
+    return "ingested" if outcome.ingested is not None and outcome.ingested.applied else "nothing"
+
+
+def counted(outcomes: Sequence[PieceResult]) -> str:
+    """Return how many tables came to what, for people."""
+    numbers = Counter(status(outcome) for outcome in outcomes)
+    some = ", ".join(f"{numbers[name]} {said}" for name, said in _SAID.items() if numbers[name])
+    return f"{len(outcomes)} tables: {some or 'none'}"
+
+
+def summaries(outcomes: Sequence[PieceResult], published: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return what is published of many tables: as much of each as fits."""
+    whole, short = {}, {}
+    for outcome, one in zip(outcomes, published, strict=True):
+        error = {"error": shortened_error(outcome.error)} if outcome.error is not None else {}
+        found = {"status": status(outcome), **error}
+        short[outcome.pipeline] = found
+        whole[outcome.pipeline] = {**found, **_summary(one)}
+    for answer in (whole, short):
+        if len(json.dumps(answer)) <= MOST_BYTES:
+            return answer
+    busy = {name: found for name, found in short.items() if found["status"] != "nothing"}
+    return {name: {"status": found["status"]} for name, found in busy.items()}
+
+
+def _summary(published: dict[str, Any]) -> dict[str, Any]:
+    ingested = published.get("ingested", published)
+    done: dict[str, Any] = {
+        name: published[name] for name in ("version", "target_version") if name in published
+    }
+    if published.get("applied"):
+        done["counts"] = published["counts"]
+    if ingested.get("applied"):
+        names = ("seal", "log_version", "counts", "left")
+        done["ingested"] = {name: ingested[name] for name in names if ingested.get(name)}
+    return done
+
+
+def shortened_error(error: DeltaCdcError) -> str:
+    """Return an error as one text that an XCom takes."""
+    text = f"{type(error).__name__}: {error}"
+    return text if len(text) <= _MOST_OF_AN_ERROR else f"{text[:_MOST_OF_AN_ERROR]}… (cut; see the log)"
+
+
+def raise_failures(outcomes: Sequence[PieceResult], of: int | None = None) -> None:
+    """Raise the one error that names those of the tables.
+
+    :param of: how many tables there are, if not all are among the outcomes
+    :raises TablesFailed: where there are any
+    """
+    failed = [outcome for outcome in outcomes if outcome.error is not None]
+    if not failed:
+        return
+    by_error: dict[str, list[str]] = {}
+    for outcome in failed:
+        # An application that died is the error of all that it was to do.
+        by_error.setdefault(f"{type(outcome.error).__name__}: {outcome.error}", []).append(outcome.pipeline)
+    lines = "".join(f"\n  {', '.join(names)}: {error}" for error, names in by_error.items())
+    raise TablesFailed(
+        f"{len(failed)} of {of or len(outcomes)} tables failed; the others are through.{lines}\n",
+        remedy="see to each of them; a retry only does what is left.",
+    )
