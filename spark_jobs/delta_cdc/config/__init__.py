@@ -1,0 +1,71 @@
+"""Configuration: many pipelines in a file, a folder of files, or a mapping made by code.
+
+Importing this costs nothing: YAML and pydantic are imported once something is read.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from delta_cdc.config.configuration import Configuration, Group, Table
+from delta_cdc.config.findings import Finding
+from delta_cdc.errors import InvalidConfiguration
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+__all__ = ["Configuration", "Finding", "Group", "Table", "json_schema", "lint", "load"]
+
+#: Of an error's text; the command ``delta-cdc lint`` shows all of them.
+_MOST_FINDINGS = 100
+
+
+def load(source: str | Path | Mapping[str, Any]) -> Configuration:
+    """Read a configuration. No network and no connection is asked, and nothing of it is run.
+
+    :param source: path of a YAML file, of a folder whose ``*.yaml`` and ``*.yml`` belong together, or the
+        mapping that a file would hold
+    :raises InvalidConfiguration: tells everything that is wrong, one finding a line
+    """
+    configuration, found = _read(source)
+    if configuration is None:
+        told = [str(finding) for finding in found[:_MOST_FINDINGS]]
+        if len(found) > len(told):
+            told.append(f"and {len(found) - len(told)} more")
+        raise InvalidConfiguration(
+            "\n".join([f"{_counted(len(found))} in the configuration:", *told, ""]),
+            remedy="mend each of them; delta-cdc lint tells whether that is done.",
+        )
+    return configuration
+
+
+def lint(source: str | Path | Mapping[str, Any]) -> list[Finding]:
+    """Return everything that is wrong with a configuration, in the order of its places.
+
+    :param source: as for :func:`load`
+    """
+    return _read(source)[1]
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema of a file; it is kept beside this module as ``schema.json``."""
+    from delta_cdc.config.schema import json_schema as made
+
+    return made()
+
+
+def _read(source: str | Path | Mapping[str, Any]) -> tuple[Configuration | None, list[Finding]]:
+    from delta_cdc.config.findings import Findings
+    from delta_cdc.config.resolve import resolved
+    from delta_cdc.config.sources import read
+
+    findings = Findings()
+    roots, files = read(source, findings)
+    configuration = resolved(roots, files, findings)
+    found = findings.sorted()
+    return (None if found else configuration), found
+
+
+def _counted(number: int) -> str:
+    return "1 finding" if number == 1 else f"{number} findings"

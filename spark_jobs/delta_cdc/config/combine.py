@@ -1,0 +1,86 @@
+"""Whether the arguments of a table go together: the engine's own checks say so."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING, Any
+
+from delta_cdc.errors import InvalidConfiguration
+
+if TYPE_CHECKING:
+    from delta_cdc.config.configuration import Table
+    from delta_cdc.config.findings import Findings
+    from delta_cdc.config.tree import Place
+
+_VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*)\}?")
+_TABLES = ("source", "target", "log")
+#: Texts that no check looks into: a template in them is as good as what it renders to.
+_FREE = (
+    "target",
+    "log",
+    "where",
+    "apply_as_deletes",
+    "apply_as_truncates",
+    "delete_sequence",
+    "columns_to_update",
+    "snapshot_version_column",
+    "target_properties",
+)
+_OPENING = "The configuration cannot be used: "
+
+
+def check(table: Table, places: dict[str, Place], place: Place, findings: Findings) -> None:
+    """Find arguments that do not go together, or that say nothing.
+
+    :param places: where they stand
+    :param place: where the pipeline stands
+    """
+    given = dict(table.arguments)
+    if any(_is_template(value) for name, value in given.items() if name not in _free(given)):
+        return
+    for name in _TABLES:
+        if name in given:
+            given[name] = _filled(given[name])
+    try:
+        _ask(given, told=not _VARIABLE.match(table.arguments["source"]))
+    except InvalidConfiguration as error:
+        said = error.message.removeprefix(_OPENING)
+        message = f"The pipeline {table.pipeline}: {said}"
+        findings.add(_pointed(said, places) or place, message, error.remedy)
+
+
+def _free(given: dict[str, Any]) -> tuple[str, ...]:
+    # Whether files or a topic are ingested is told by the source.
+    return _FREE if "log" in given else (*_FREE, "source")
+
+
+def _ask(given: dict[str, Any], *, told: bool) -> None:
+    from delta_cdc.tables import requests
+
+    ingest, apply = requests(given, ingest="log" in given and told)
+    if ingest is not None:
+        ingest.check()
+    if apply is not None:
+        apply.check()
+
+
+def _filled(text: str) -> str:
+    """Return a location with something in the place of variables that are not set here."""
+    return _VARIABLE.sub(lambda found: f"unset-{found[1]}", os.path.expandvars(text))
+
+
+def _is_template(value: Any) -> bool:
+    if isinstance(value, str):
+        return "{{" in value or "{%" in value
+    if isinstance(value, dict):
+        return any(map(_is_template, value.values()))
+    return isinstance(value, list) and any(map(_is_template, value))
+
+
+def _pointed(said: str, places: dict[str, Place]) -> Place | None:
+    """Return where the first key stands that a message names."""
+    for word in re.findall(r"[a-z_]+", said):
+        if word in places:
+            return places[word]
+    return None

@@ -1,0 +1,290 @@
+"""From trees to groups and tables: names, types, and what stands nearest."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from delta_cdc.checks import check_pipeline
+from delta_cdc.config import combine, models, values
+from delta_cdc.config.configuration import Configuration, Group, Table
+from delta_cdc.config.findings import nearest, shown
+from delta_cdc.config.tree import Node, Place
+from delta_cdc.errors import InvalidConfiguration
+from delta_cdc.tables import APPLY_DEFAULTS, INGEST_DEFAULTS
+
+if TYPE_CHECKING:
+    from delta_cdc.config.findings import Findings
+
+_TOP = ("defaults", "groups", "pipelines")
+#: What a run is told, by its form or by the command line: in a configuration it would hold for every run.
+_OF_A_RUN = (
+    "mode",
+    "dry_run",
+    "discard_history",
+    "repair_keys",
+    "repair_quarantined",
+    "replay",
+    "staging",
+    "tables",
+)
+_INGEST_ONLY = tuple(name for name in INGEST_DEFAULTS if name not in APPLY_DEFAULTS and name != "log")
+_DAG_ID = re.compile(r"[A-Za-z0-9_.\-]{1,200}")
+_BACKFILL = "__backfill"
+
+
+@dataclass
+class _Section:
+    """What one place says: of all pipelines, of a group, or of one pipeline.
+
+    :param place: of its name
+    :param given: the values of its keys
+    :param places: where its keys stand
+    :param nodes: the trees of the values
+    :param wrong: keys whose values are none
+    :param unknown: it has keys that are none, so others may be missing
+    """
+
+    place: Place
+    given: dict[str, Any] = field(default_factory=dict)
+    places: dict[str, Place] = field(default_factory=dict)
+    nodes: dict[str, Node] = field(default_factory=dict)
+    wrong: set[str] = field(default_factory=set)
+    unknown: bool = False
+
+
+def resolved(roots: list[Node], files: tuple[str, ...], findings: Findings) -> Configuration:
+    """Return the configuration that some trees make together.
+
+    :param findings: gets what is wrong; without any, the answer can be used
+    """
+    return _Resolver(findings).configuration(roots, files)
+
+
+class _Resolver:
+    def __init__(self, findings: Findings) -> None:
+        self._findings = findings
+        self._defaults = _Section(Place(""))
+        self._groups: dict[str, _Section] = {}
+        self._pipelines: dict[str, _Section] = {}
+
+    def configuration(self, roots: list[Node], files: tuple[str, ...]) -> Configuration:
+        """Return all groups."""
+        before = len(self._findings)
+        for root in roots:
+            self._collect(root)
+        if not self._pipelines and len(self._findings) == before and (roots or not before):
+            place = roots[0].place if roots else Place(files[0] if files else "mapping")
+            remedy = "write pipelines:, and below it a name and what it moves."
+            self._findings.add(place, "There is no pipeline.", remedy)
+        return Configuration(groups=self._made(), files=files)
+
+    # -- what stands where ------------------------------------------------------------------------
+    def _collect(self, root: Node) -> None:
+        if root.value is None:
+            return
+        if not root.is_mapping:
+            self._findings.add(
+                root.place, "It is no mapping.", f"write {', '.join(_TOP)}, each with a colon."
+            )
+            return
+        for name, node in root.value.items():
+            if name not in _TOP:
+                message = f"{shown(name)} is no key of a configuration."
+                self._findings.add(root.keys[name], message, nearest(name, _TOP))
+            elif node.value is not None and not node.is_mapping:
+                self._findings.add(node.place, f"{name} is no mapping.", "write names, each with a colon.")
+        parts = {name: root.value.get(name) for name in _TOP}
+        readable = {name: node for name, node in parts.items() if node is not None and node.is_mapping}
+        if "defaults" in readable:
+            self._take_defaults(readable["defaults"])
+        for name, into in (("groups", self._groups), ("pipelines", self._pipelines)):
+            if name in readable:
+                self._take_all(name, readable[name], into)
+
+    def _take_defaults(self, node: Node) -> None:
+        found = self._section(node, node.place, "defaults", models.default_keys())
+        mine = self._defaults
+        mine.wrong |= found.wrong
+        for name in node.keys:
+            if name in mine.places and mine.places[name].file != node.keys[name].file:
+                self._twice("The default", name, node.keys[name], mine.places[name])
+        mine.given.update(found.given)
+        mine.places.update(found.places)
+        mine.nodes.update(found.nodes)
+
+    def _take_all(self, kind: str, node: Node, into: dict[str, _Section]) -> None:
+        what = kind.removesuffix("s")
+        for name, body in node.value.items():
+            place = node.keys[name]
+            if name in into:
+                self._twice(f"The {what}", name, place, into[name].place)
+            elif body.value is not None and not body.is_mapping:
+                message = f"The {what} {shown(name)} is no mapping."
+                self._findings.add(body.place, message, "write its keys below it, each with a colon.")
+            else:
+                known = models.group_keys() if kind == "groups" else models.default_keys()
+                into[name] = self._section(body, place, f"the {what} {name}", known)
+                self._check_name(what, name, place)
+
+    def _twice(self, what: str, name: str, place: Place, before: Place) -> None:
+        message = f"{what} {shown(name)} is written twice, first in {before}."
+        self._findings.add(place, message, "keep one of them, or give one another name.")
+
+    def _check_name(self, what: str, name: str, place: Place) -> None:
+        if what == "pipeline":
+            try:
+                check_pipeline(name)
+            except InvalidConfiguration as error:
+                self._findings.add(place, error.message, error.remedy)
+        elif not _DAG_ID.fullmatch(name):
+            message = f"The group's name {shown(name)} cannot be used."
+            self._findings.add(place, message, "use 1 to 200 letters, digits, '_', '-' or '.'.")
+
+    # -- the keys of one place --------------------------------------------------------------------
+    def _section(self, node: Node, place: Place, where: str, known: tuple[str, ...]) -> _Section:
+        section = _Section(place)
+        if node.value is None:
+            return section
+        for name, value in node.value.items():
+            if name not in known:
+                section.unknown = True
+                self._unknown(name, node.keys[name], where, known)
+                continue
+            section.places[name] = node.keys[name]
+            section.nodes[name] = value
+            # Nothing is a value, too: what stands further off does not count.
+            section.given[name] = value.texts() if name in models.OF_TEXTS else value.plain()
+        section.wrong = values.check(section.given, section.nodes, where, self._findings)
+        for name in section.wrong:
+            del section.given[name]
+        return section
+
+    def _unknown(self, name: str, place: Place, where: str, known: tuple[str, ...]) -> None:
+        message = f"{shown(name)} is no key of {where}."
+        if name in _OF_A_RUN:
+            remedy = "take it out: it belongs to one run, and is chosen in the trigger form."
+        elif name == "<<":
+            remedy = "put what several pipelines share into defaults or a group."
+        elif name == "pipeline":
+            remedy = "take it out: the key that all this stands below is the pipeline's name."
+        else:
+            remedy = nearest(name, known)
+        self._findings.add(place, message, remedy)
+
+    # -- groups -----------------------------------------------------------------------------------
+    def _made(self) -> tuple[Group, ...]:
+        members: dict[str, list[Table]] = {}
+        alone: dict[str, Group] = {}
+        for name, section in sorted(self._pipelines.items()):
+            group = self._nearest("group", section)
+            if group is not None:
+                self._check_member(name, group, section)
+                members.setdefault(str(group), []).append(self._table(name, section, self._groups.get(group)))
+            else:
+                table = self._table(name, section, None)
+                settings = self._settings(name, section)
+                alone[name] = Group(name, settings, (table,), place=str(section.place))
+        for name in sorted(set(alone) & set(self._groups)):
+            message = f"The pipeline {name} is in no group, and a group has its name."
+            remedy = f"give it group: {name}, or another name to one of them."
+            self._findings.add(self._pipelines[name].place, message, remedy)
+        for name, section in self._groups.items():
+            if name in members:
+                settings = self._settings(name, section)
+                alone[name] = Group(name, settings, tuple(members[name]), place=str(section.place))
+        groups = tuple(alone[name] for name in sorted(alone))
+        self._check_dag_ids(groups)
+        return groups
+
+    def _nearest(self, key: str, *sections: _Section | None) -> Any:
+        for section in (*sections, self._defaults):
+            if section is not None and key in section.given:
+                return section.given[key]
+        return None
+
+    def _check_member(self, name: str, group: Any, section: _Section) -> None:
+        if group not in self._groups:
+            place = section.nodes.get("group", self._defaults.nodes.get("group"))
+            message = f"The pipeline {name} is in the group {shown(group)}, which does not exist."
+            remedy = (
+                nearest(str(group), self._groups) if self._groups else f"write groups: {{{group}: {{}}}}."
+            )
+            self._findings.add(place.place if place is not None else section.place, message, remedy)
+        for key in section.places:
+            if key in models.dag_keys():
+                message = f"{key} is given for the pipeline {name}, which runs in the group {group}."
+                remedy = f"move it to groups: {group}, whose DAG, tasks and application it is about."
+                self._findings.add(section.places[key], message, remedy)
+
+    def _settings(self, name: str, section: _Section) -> dict[str, Any]:
+        found = {}
+        for key in models.dag_keys():
+            value = self._nearest(key, section)
+            given = key in section.given or key in self._defaults.given
+            if value is not None or (key == "schedule" and given):
+                found[key] = values.setting(key, value)
+        if isinstance(found.get("dag_id"), str):
+            found["dag_id"] = found["dag_id"].replace("{name}", name)
+        return found
+
+    def _check_dag_ids(self, groups: tuple[Group, ...]) -> None:
+        taken: dict[str, str] = {}
+        for group in groups:
+            section = self._groups.get(group.name) or self._pipelines[group.name]
+            place = section.places.get("dag_id") or section.place
+            dag_id = str(group.settings.get("dag_id", group.name))
+            if not _DAG_ID.fullmatch(dag_id):
+                message = f"The DAG's id {shown(dag_id)} cannot be used."
+                remedy = "set dag_id, or the name, to 1 to 200 letters, digits, '_', '-' or '.'."
+                self._findings.add(place, message, remedy)
+            ids = [dag_id, *([] if group.settings.get("backfill") is False else [f"{dag_id}{_BACKFILL}"])]
+            for one in ids:
+                if one in taken:
+                    message = f"{group.name} and {taken[one]} would both be the DAG {one}."
+                    remedy = "give one of them another name, or put {name} into dag_id."
+                    self._findings.add(place, message, remedy)
+                taken[one] = group.name
+
+    # -- tables -----------------------------------------------------------------------------------
+    def _table(self, name: str, section: _Section, group: _Section | None) -> Table:
+        found: dict[str, Any] = {}
+        places: dict[str, Place] = {}
+        layers = [layer for layer in (self._defaults, group, section) if layer is not None]
+        for key in models.table_keys():
+            for layer in layers:
+                if key in layer.given:
+                    found[key], places[key] = layer.given[key], layer.places[key]
+        arguments = {key: value for key, value in found.items() if value is not None}
+        if "log" not in arguments:
+            self._refuse_ingest_keys(name, section)
+            arguments = {key: value for key, value in arguments.items() if key not in _INGEST_ONLY}
+        own = arguments.pop("own_application", False) is True
+        table = Table(
+            pipeline=name,
+            arguments={"pipeline": name, **arguments},
+            own_application=own,
+            place=str(section.place),
+        )
+        # What follows from a finding is none.
+        wrong = section.unknown or any(layer.wrong & set(models.table_keys()) for layer in layers)
+        if not wrong and self._is_whole(table, section.place):
+            combine.check(table, places, section.place, self._findings)
+        return table
+
+    def _refuse_ingest_keys(self, name: str, section: _Section) -> None:
+        for key in section.given:
+            if key in _INGEST_ONLY and section.given[key] is not None:
+                message = f"{key} is given for the pipeline {name}, which has no log."
+                remedy = "add log: with the path of the change log, or take it out."
+                self._findings.add(section.places[key], message, remedy)
+
+    def _is_whole(self, table: Table, place: Place) -> bool:
+        given = table.arguments
+        missing = [] if "source" in given else ["source"]
+        missing += [] if "target" in given or "log" in given else ["target"]
+        for key in missing:
+            message = f"The pipeline {table.pipeline} has no {key}."
+            self._findings.add(place, message, f"write {key}: with a path, a URI or a catalog name.")
+        return not missing

@@ -1,0 +1,83 @@
+"""The JSON Schema of a configuration, for editors: completion, types and what each key means."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from delta_cdc.config import models
+
+_SCHEMA = "https://json-schema.org/draft/2020-12/schema"
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema of a file."""
+    made = models.adapter().json_schema()
+    types, keys = made.pop("$defs", {}), made["properties"]
+    for name, key in keys.items():
+        keys[name] = _nullable(key)
+    defaults = _keys(models.default_keys(), keys, "What holds for all pipelines that do not say otherwise.")
+    return {
+        "$schema": _SCHEMA,
+        "title": "Pipelines of delta-cdc",
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {
+            "defaults": _reference("defaults"),
+            "groups": _named("group", "Groups: each is a DAG, and shares one Spark application."),
+            "pipelines": _named("pipeline", "Pipelines by their names."),
+        },
+        "$defs": {
+            **{name: _untitled(made) for name, made in types.items()},
+            **{f"key.{name}": _untitled(key) for name, key in keys.items()},
+            "defaults": defaults,
+            "group": _keys(models.group_keys(), keys, "What holds for a group, and for its pipelines."),
+            "pipeline": _keys(models.default_keys(), keys, "One pipeline."),
+        },
+    }
+
+
+def as_text() -> str:
+    """Return the schema as it is published."""
+    return json.dumps(json_schema(), indent=1) + "\n"
+
+
+def _keys(names: tuple[str, ...], keys: dict[str, Any], description: str) -> dict[str, Any]:
+    return {
+        "description": description,
+        "type": ["object", "null"],
+        "additionalProperties": False,
+        "properties": {name: _reference(f"key.{name}") for name in names if name in keys},
+    }
+
+
+def _named(what: str, description: str) -> dict[str, Any]:
+    return {
+        "description": description,
+        "type": ["object", "null"],
+        "additionalProperties": _reference(what),
+    }
+
+
+def _reference(name: str) -> dict[str, str]:
+    return {"$ref": f"#/$defs/{name}"}
+
+
+def _nullable(key: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of a key that may be said to be not given."""
+    described = {name: key.pop(name) for name in ("description",) if name in key}
+    key.pop("title", None)
+    ways = key.pop("anyOf", None) or [key]
+    null = {"type": "null"}
+    return {**described, "anyOf": ways if null in ways else [*ways, null]}
+
+
+def _untitled(schema: Any) -> Any:
+    """Return a schema without titles: they say the names again."""
+    if isinstance(schema, dict):
+        return {
+            name: _untitled(value)
+            for name, value in schema.items()
+            if not (name == "title" and isinstance(value, str))
+        }
+    return [_untitled(value) for value in schema] if isinstance(schema, list) else schema

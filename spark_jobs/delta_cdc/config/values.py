@@ -1,0 +1,134 @@
+"""Whether a value is what its key asks for."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from difflib import get_close_matches
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+from delta_cdc.config import models
+from delta_cdc.config.findings import nearest, shown
+
+if TYPE_CHECKING:
+    from delta_cdc.config.findings import Findings
+    from delta_cdc.config.tree import Node
+
+_SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}
+_SPAN = re.compile(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*(second|minute|hour|day)s?\s*", re.IGNORECASE)
+_PRESETS = (
+    "@once",
+    "@continuous",
+    "@hourly",
+    "@daily",
+    "@midnight",
+    "@weekly",
+    "@monthly",
+    "@quarterly",
+    "@yearly",
+    "@annually",
+)
+#: When a source of the group has a new version.
+ON_CHANGE = "on_change"
+_CRON_FIELDS = (5, 6)
+_SPANS = ("retry_delay", "execution_timeout")
+_CALLBACKS = ("on_failure_callback", "on_success_callback", "on_retry_callback")
+
+
+def check(given: dict[str, Any], nodes: dict[str, Node], where: str, findings: Findings) -> set[str]:
+    """Find values that are none.
+
+    :param given: values by their keys, known ones only
+    :param nodes: where they stand
+    :param where: whose keys they are, for messages
+    :return: their keys
+    """
+    wrong: dict[str, list[tuple[Any, ...]]] = {}
+    told = {name: value for name, value in given.items() if value is not None}
+    for error in _errors(told):
+        name, *inner = error["loc"]
+        wrong.setdefault(name, []).append(tuple(inner))
+    for name, paths in wrong.items():
+        # Of the alternatives, the one that fits furthest is what was meant.
+        place = max((nodes[name].follow(path) for path in paths), key=itemgetter(1))[0].place
+        message = f"{name} of {where} is {shown(given[name])}."
+        findings.add(place, message, f"give {models.expectations()[name]}{_near(name, given[name])}.")
+    for name in _FORMS:
+        said = _FORMS[name](told[name]) if name in told and name not in wrong else ""
+        if said:
+            wrong[name] = []
+            findings.add(nodes[name].place, f"{name} of {where} is {shown(told[name])}.", said)
+    return set(wrong)
+
+
+def _errors(given: dict[str, Any]) -> list[Any]:
+    from pydantic import ValidationError
+
+    try:
+        models.adapter().validate_python(given)
+    except ValidationError as error:
+        return list(error.errors(include_url=False, include_context=False, include_input=False))
+    return []
+
+
+def _near(name: str, value: Any) -> str:
+    """Return the choice that was meant, as far as it can be told."""
+    words = re.findall(r"[a-z_]{4,}", models.expectations()[name].removeprefix("one of "))
+    if not isinstance(value, str) or not models.expectations()[name].startswith("one of "):
+        return ""
+    near = get_close_matches(value.strip().lower(), words, n=1)
+    return f" (did you mean {near[0]!r}?)" if near else ""
+
+
+# -- texts of a form of their own -----------------------------------------------------------------
+def setting(name: str, value: Any) -> Any:
+    """Return what is kept of a group's key: spans in seconds, callbacks as a list."""
+    if name in _SPANS and isinstance(value, str):
+        return seconds(value)
+    if name in _CALLBACKS and isinstance(value, str):
+        return [value]
+    if name == "schedule" and isinstance(value, dict) and isinstance(value.get("assets"), str):
+        return {"assets": [value["assets"]]}
+    return value
+
+
+def seconds(text: str) -> float | None:
+    """Return how long ``5 minutes`` is; None where it is no such text."""
+    found = _SPAN.fullmatch(text)
+    if found is None:
+        return None
+    number = float(found[1]) * _SECONDS[found[2].lower()]
+    return int(number) if number.is_integer() else number
+
+
+def _span(value: Any) -> str:
+    if not isinstance(value, str) or seconds(value) is not None:
+        return ""
+    return f"give {models.expectations()['retry_delay']}."
+
+
+def _date(value: Any) -> str:
+    try:
+        datetime.fromisoformat(value)
+    except ValueError:
+        return "give a date as 2026-01-31, or with a time as 2026-01-31T06:00:00+00:00."
+    return ""
+
+
+def _schedule(value: Any) -> str:
+    if not isinstance(value, str) or value == ON_CHANGE or value in _PRESETS:
+        return ""
+    if value.startswith("@") or re.fullmatch(r"[A-Za-z_\-]+", value):
+        return nearest(value, (*_PRESETS, ON_CHANGE))
+    if len(value.split()) in _CRON_FIELDS:
+        return ""
+    return "give the five fields of cron, as '*/15 * * * *', in quotes."
+
+
+_FORMS = {
+    "retry_delay": _span,
+    "execution_timeout": _span,
+    "start_date": _date,
+    "schedule": _schedule,
+}
