@@ -629,12 +629,19 @@ def test_a_dry_run_tells_and_writes_nothing(world: World) -> None:
     (step,) = result.to_dict()["dry_run"]["steps"]
     assert step.startswith("apply: versions 4-5, seal ")
     assert result.to_dict()["dry_run"] == {
+        "table": [
+            {"commit": 1, "kind": "apply", "what": step.removeprefix("apply: "), "events": 4, "inserted": 2}
+        ],
         "steps": [step],
         "statements": ["MERGE INTO x"],
         "counts": {"events": 4, "inserted": 2},
     }
-    for line in ("nothing was written", step, "MERGE INTO x", "4 events, 2 inserted"):
+    for line in ("nothing was written", "MERGE INTO x", "4 events, 2 inserted"):
         assert world.heard(line)
+    (told,) = [line for line in world.said if "A dry run" in line]
+    header, _, row = told.splitlines()[-3:]
+    assert header.split() == ["commit", "kind", "what", "events", "inserted"]
+    assert row.split() == ["1", *step.replace(":", "").split(), "4", "2"]
     assert world.target.version == before
     assert world.pinned() is None
     assert "dry_run" not in world.apply().to_dict()
@@ -664,12 +671,24 @@ def test_a_dry_run_does_not_end_where_an_earlier_try_did(world: World) -> None:
 def test_a_dry_run_with_nothing_to_do_starts_no_job(world: World) -> None:
     world.apply()
     result = world.unpublished(never, dry_run=True)
-    assert result.to_dict()["dry_run"] == {"steps": [], "statements": [], "counts": {}}
+    assert result.to_dict()["dry_run"] == {"table": [], "steps": [], "statements": [], "counts": {}}
 
 
 def test_a_dry_run_of_a_seal_alone_starts_no_job(world: World) -> None:
     result = world.unpublished(never, dry_run=True, pipeline="q", adopt_from="p", ending_version=3)
-    assert [line.split(":")[0] for line in result.to_dict()["dry_run"]["steps"]] == ["adopt", "adopt"]
+    found = result.to_dict()["dry_run"]
+    assert [line.split(":")[0] for line in found["steps"]] == ["adopt", "adopt"]
+    assert [(row["commit"], row["kind"]) for row in found["table"]] == [(1, "adopt"), (2, "adopt")]
+
+
+def test_a_dry_run_of_milestones_counts_the_first(world: World) -> None:
+    result = world.unpublished(dry, dry_run=True, mode="backfill", ending_version=5, milestone_versions=1)
+    rows = result.to_dict()["dry_run"]["table"]
+    assert [(row["what"].split(",")[0], row.get("inserted")) for row in rows] == [
+        ("versions 4-4", 2),
+        ("versions 5-5", None),
+    ]
+    assert world.heard("what the others count depends on it")
 
 
 def test_a_dry_run_of_bad_input_is_the_named_error(world: World) -> None:

@@ -12,6 +12,7 @@ from delta_cdc.errors import OutcomeUnknown
 from delta_cdc.flow.pins import NoPins, Pins
 from delta_cdc.flow.results import ApplyResult, counted, summed
 from delta_cdc.flow.runs import Own, Run, Say, described_range
+from delta_cdc.grid import grid
 from delta_cdc.log.store import canonical_uri
 from delta_cdc.log.table import DeltaLog
 from delta_cdc.plan import ApplyRequest, Plan, plan_apply
@@ -33,6 +34,9 @@ logger = logging.getLogger(__name__)
 _MOVING = ("load", "apply", "reload", "reset", "repair")
 #: Those of them that only their own commit proves: the watermark alone does not tell whether they were made.
 _BY_THEMSELVES = ("reload", "reset", "repair")
+_WITHOUT_ROWS = ("adopt", "reseal")
+#: What a dry run says above the counts of several commits.
+_COUNTED = "; the first one with rows is counted, what the others count depends on it:"
 _BOUNDS = ("starting_version", "ending_version", "starting_timestamp", "ending_timestamp")
 
 
@@ -200,9 +204,10 @@ class _Apply(Run[ApplyRequest, Plan, ApplySpec, ApplyResult]):
 
     def _publish_dry(self, plan: Plan, result: JobResult) -> ApplyResult:
         found = _found(plan, result)
-        self.say(f"A dry run: nothing was written to {self.written_table()}.")
-        for step in found["steps"]:
-            self.say(f"Would do: {step}.")
+        self.say(
+            f"A dry run: nothing was written to {self.written_table()}. A run would make these commits"
+            f"{_COUNTED if len(found['table']) > 1 else ':'}\n{grid(found['table'])}"
+        )
         for statement in found["statements"]:
             self.say(f"Would run:\n{statement}")
         self.say(f"Would give: {counted(result.counts)}.")
@@ -260,10 +265,23 @@ def _stands_alone(plan: Plan) -> bool:
 def _found(plan: Plan, result: JobResult | None) -> dict[str, Any]:
     """Return what a dry run found out, as it is published."""
     return {
+        "table": _table(plan, result),
         "steps": [f"{step.kind}: {told(step)}" for step in plan.steps],
         "statements": list(result.statements) if result is not None else [],
         "counts": dict(result.counts) if result is not None else {},
     }
+
+
+def _table(plan: Plan, result: JobResult | None) -> list[dict[str, Any]]:
+    """Return a row per commit that a run would make; counts stand at the first one that moves rows."""
+    rows: list[dict[str, Any]] = []
+    counts: dict[str, int] = dict(result.counts) if result is not None else {}
+    for at, step in enumerate(plan.steps, 1):
+        rows.append({"commit": at, "kind": step.kind, "what": told(step)})
+        if step.kind not in _WITHOUT_ROWS:
+            rows[-1] |= counts
+            counts = {}
+    return rows
 
 
 def _covers(seal: Seal, starting: int, ending: int) -> bool:

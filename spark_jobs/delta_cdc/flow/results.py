@@ -41,8 +41,8 @@ class ApplyResult:
     :param pin_key: what :func:`published` forgets; not part of what is published
     :param mirror: the newest seal in full (:meth:`delta_cdc.reconcile.Mirror.to_dict`), for a store outside
         the target; not part of what is published either
-    :param dry_run: what a dry run found out: ``steps``, one text each, the ``statements`` that would run, and
-        ``counts``; None where it was none
+    :param dry_run: what a dry run found out: ``table``, a row per commit, ``steps``, one text each, the
+        ``statements`` that would run, and ``counts``; None where it was none
     """
 
     applied: bool

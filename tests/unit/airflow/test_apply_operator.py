@@ -306,6 +306,7 @@ def test_nothing_applied_is_no_event(monkeypatch: pytest.MonkeyPatch) -> None:
 
 # -- a dry run ------------------------------------------------------------------------------------
 FOUND = {
+    "table": [{"commit": 1, "kind": "apply", "what": "versions 10-12, seal 8", "inserted": 2, "deleted": 1}],
     "steps": ["apply versions 10-12, seal 8"],
     "statements": ["MERGE INTO `/lake/target` AS t\nUSING rows AS s", "ALTER TABLE t"],
     "counts": {"inserted": 2, "deleted": 1},
@@ -330,16 +331,19 @@ def test_a_dry_run_is_shown_and_leaves_no_trace(monkeypatch: pytest.MonkeyPatch,
 
 def test_a_dry_run_with_nothing_to_do_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     returned, _, _ = run(operator(dry_run=True), monkeypatch, Answer(applied=False))
-    assert returned["dry_run"] == {"steps": [], "statements": [], "counts": {}}
+    assert returned["dry_run"] == {"table": [], "steps": [], "statements": [], "counts": {}}
 
 
 def test_what_is_long_is_whole_in_the_log_only(monkeypatch: pytest.MonkeyPatch) -> None:
     task = operator(dry_run=True)
-    long = {"steps": [f"step {n}" for n in range(500)], "statements": ["a" * 99_000, "b"], "counts": {}}
+    steps = [f"step {n}" for n in range(500)]
+    table = [{"commit": n, "what": step} for n, step in enumerate(steps, 1)]
+    long = {"table": table, "steps": steps, "statements": ["a" * 99_000, "b"], "counts": {}}
     returned, _, _ = run(task, monkeypatch, Answer(applied=False, dry_run=long))
     assert len(json.dumps(returned)) < 48 * 1024
     shown = returned["dry_run"]
     assert shown["steps"][-2:] == ["step 99", "… 400 more"]
+    assert shown["table"][-2:] == [{"commit": 100, "what": "step 99"}, {"what": "… 400 more"}]
     assert shown["statements"][0].endswith("aaa… (cut; see the log)")
     assert shown["statements"][1] == "b"
 
