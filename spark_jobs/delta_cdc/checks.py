@@ -234,6 +234,11 @@ def options_of(seal: Seal) -> ApplyOptions:
     return replace(options, **known)
 
 
+def is_untold(options: ApplyOptions) -> bool:
+    """Tell whether events have an order that the seal of their target doesn't tell."""
+    return _UNTOLD in options.sequences
+
+
 #: What the seal of a change log says of the ingest that made it.
 _INGEST = (
     "source_kind",

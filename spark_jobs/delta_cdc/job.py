@@ -35,6 +35,7 @@ from delta_cdc.spec import (
     JobResult,
     ReadSpec,
     ResolveSpec,
+    VerifySpec,
 )
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from delta_cdc.spec import Spec
 
     #: All but a bundle.
-    Job = ApplySpec | ReadSpec | CommitSpec | IngestSpec | EnableSpec | ResolveSpec
+    Job = ApplySpec | ReadSpec | CommitSpec | IngestSpec | VerifySpec | EnableSpec | ResolveSpec
 
 log = logging.getLogger(__name__)
 
@@ -186,6 +187,7 @@ def _run_parts(
 
 def _dispatch(spark: SparkSession, spec: Job, secrets: Secrets) -> JobResult:
     from delta_cdc import features, names, sink, staging
+    from delta_cdc.verify.engine import run as verify
 
     if isinstance(spec, ApplySpec):
         return engine.run(spark, spec)
@@ -197,6 +199,8 @@ def _dispatch(spark: SparkSession, spec: Job, secrets: Secrets) -> JobResult:
         return sink.run(spark, spec)
     if isinstance(spec, ResolveSpec):
         return names.run(spark, spec)
+    if isinstance(spec, VerifySpec):
+        return verify(spark, spec)
     assert isinstance(spec, EnableSpec)
     return features.run(spark, spec)
 
@@ -226,6 +230,8 @@ def _place(spec: Job) -> str:
         return ", ".join(spec.tables) or f"schema {spec.schema}"
     if isinstance(spec, IngestSpec):
         return f"{spec.source_uri}, batch {spec.step.seal_number}, into {spec.log_uri}"
+    if isinstance(spec, VerifySpec):
+        return f"{spec.target_uri}, version {spec.target_version}"
     steps = spec.steps
     versions = f"versions {steps[0].starting_version}-{steps[-1].ending_version}"
     into = spec.target_uri if isinstance(spec, ApplySpec) else spec.staging_uri

@@ -471,6 +471,44 @@ class IngestSpec:
 
 
 @dataclass(frozen=True)
+class OtherTable:
+    """A target that is compared with another one.
+
+    :param version: as of which it is read
+    :param options: those that it was built with
+    """
+
+    uri: str
+    version: int
+    options: ApplyOptions
+
+
+@dataclass(frozen=True)
+class VerifySpec:
+    """Look at the rows of a target as of one version; nothing is written.
+
+    :param target_version: as of which it is read
+    :param options: those that it was built with
+    :param checks: names of :data:`delta_cdc.verify.checks.CHECKS`
+    :param source: the reload that would bring it to the source as of the watermark; None where the two are
+        not compared
+    :param current: a target of the other SCD type; None where there is none to compare with
+    :param source_keeps_all: the source has every row that was ever appended to it
+    """
+
+    pipeline: str
+    run_id: str
+    target_uri: str
+    target_version: int
+    options: ApplyOptions
+    checks: tuple[str, ...]
+    source: ApplySpec | None = None
+    current: OtherTable | None = None
+    source_keeps_all: bool = True
+    job: str = "verify"
+
+
+@dataclass(frozen=True)
 class BundleSpec:
     """Several jobs in one application, each with a result of its own; one that fails stops no other.
 
@@ -479,7 +517,7 @@ class BundleSpec:
     """
 
     run_id: str
-    parts: tuple[ApplySpec | IngestSpec, ...]
+    parts: tuple[ApplySpec | IngestSpec | VerifySpec, ...]
     parallel: int = 1
     job: str = "bundle"
 
@@ -504,7 +542,7 @@ class ResolveSpec:
     job: str = "resolve"
 
 
-Spec = ApplySpec | ReadSpec | CommitSpec | IngestSpec | BundleSpec | EnableSpec | ResolveSpec
+Spec = ApplySpec | ReadSpec | CommitSpec | IngestSpec | VerifySpec | BundleSpec | EnableSpec | ResolveSpec
 
 
 @dataclass(frozen=True)
@@ -513,7 +551,7 @@ class JobResult:
 
     :param counts: counts known to the job (see docs), summed over its steps
     :param tables: one entry per table, for ``enable``: {table, table_id, location, changed}; for
-        ``resolve``: the same without ``changed``
+        ``resolve``: the same without ``changed``; one entry per check, for ``verify``
     :param error: :meth:`DeltaCdcError.to_dict` of the named error, for ``failed``
     :param statements: of a dry run: what would be run, one text per step
     :param parts: of a bundle: one result per part, in order
@@ -675,6 +713,21 @@ def _ingest(data: dict[str, Any]) -> IngestSpec:
     )
 
 
+def _verify(data: dict[str, Any]) -> VerifySpec:
+    source, current = data.get("source"), data.get("current")
+    return replace(
+        VerifySpec(**_tupled(VerifySpec, data)),
+        options=ApplyOptions(**_tupled(ApplyOptions, data["options"])),
+        source=_apply(source) if source else None,
+        current=_other(current) if current else None,
+    )
+
+
+def _other(data: dict[str, Any]) -> OtherTable:
+    options = ApplyOptions(**_tupled(ApplyOptions, data["options"]))
+    return replace(OtherTable(**_tupled(OtherTable, data)), options=options)
+
+
 def _bundle(data: dict[str, Any]) -> BundleSpec:
     bundle = BundleSpec(**_tupled(BundleSpec, data))
     return replace(bundle, parts=tuple(_built(part) for part in data["parts"]))
@@ -689,6 +742,7 @@ _BUILDERS: dict[str, Any] = {
     "read": _read,
     "commit": _commit,
     "ingest": _ingest,
+    "verify": _verify,
     "bundle": _bundle,
     "enable": lambda data: EnableSpec(**_tupled(EnableSpec, data)),
     "resolve": lambda data: ResolveSpec(**_tupled(ResolveSpec, data)),

@@ -75,7 +75,7 @@ def _chosen(job: Job) -> Selection | None:
     step = job.step
     if step.keys_where is None and not step.replayed:
         return None
-    shape = _event_shape(job) if job.options.takes_events else _snapshot(job)[1]
+    shape = event_shape(job) if job.options.takes_events else snapshot(job)[1]
     if step.keys_where is not None:
         keys = T.StructType([shape.schema[key] for key in shape.keys])
         states.check_predicate(job.session.createDataFrame([], keys), "repair_keys", step.keys_where)
@@ -90,7 +90,8 @@ def _keys(found: DataFrame, shape: Shape) -> Selection:
 
 
 # -- all events of a key ------------------------------------------------------------------------
-def _event_shape(job: Job) -> Shape:
+def event_shape(job: Job) -> Shape:
+    """Return the shape of the rows that a source of events makes."""
     return events.of_rows(from_events.all_rows(job).limit(0), job.options, job.source, job.step).shape
 
 
@@ -109,7 +110,7 @@ def _of_events(job: Job) -> Selection:
 
 def _from_events(job: Job, selection: Selection) -> Work:
     job.truncated = job.options.apply_as_truncates is not None
-    shape = _event_shape(job)
+    shape = event_shape(job)
     evolve = schema.check_target(job.session, job.spec, schema.target_schema(shape, job.spec.options))
     made = from_events.cut_again(job, selection, None, shape, ())
     merge = from_events.merged(job, [made], shape, (), evolve=evolve)
@@ -121,7 +122,7 @@ def _from_events(job: Job, selection: Selection) -> Work:
 
 
 # -- the source as of a version -----------------------------------------------------------------
-def _snapshot(job: Job) -> tuple[DataFrame, Shape]:
+def snapshot(job: Job) -> tuple[DataFrame, Shape]:
     """Return the source's rows as of the step, projected, with their sequence."""
     from pyspark.sql import functions as F
 
@@ -153,7 +154,7 @@ def _stamped(job: Job, found: DataFrame) -> DataFrame:
 
 def _from_snapshot(job: Job, selection: Selection) -> Work:
     """Bring chosen keys to what the source holds as of the step: a key that is not there is deleted."""
-    _, shape = _snapshot(job)
+    _, shape = snapshot(job)
     evolve = schema.check_target(job.session, job.spec, schema.target_schema(shape, job.spec.options))
     made, highest = _compared(job, selection)
     merge = from_events.merged(job, [made], shape, (), evolve=evolve)
@@ -166,7 +167,7 @@ def _compared(job: Job, selection: Selection) -> tuple[Cut, str | None]:
 
     options = job.options
     history = options.stored_as_scd_type == 2
-    found, shape = _snapshot(job)
+    found, shape = snapshot(job)
     state = F.struct(*[F.col(quote(name)) for name in shape.values])
     named = F.col(events.CARRIED) if events.CARRIED in found.columns else F.lit(None).cast("array<string>")
     parts = leaves.leaves(shape, options)
@@ -180,7 +181,7 @@ def _compared(job: Job, selection: Selection) -> tuple[Cut, str | None]:
     )
     told = told.repartition(*[F.col(quote(key)) for key in shape.keys]).localCheckpoint()
     _refuse_unusable(job, told, shape)
-    usable = told.where(~_unusable(shape)) if options.on_invalid == "quarantine" else told
+    usable = told.where(~unusable(shape)) if options.on_invalid == "quarantine" else told
     if history:
         usable = _above_history(job, selection, usable, shape)
     of_keys = entries.of_events(usable, shape, feed.ORDER)
@@ -232,7 +233,8 @@ def _absent(job: Job, gone: DataFrame, shape: Shape, like: DataFrame) -> DataFra
     )
 
 
-def _unusable(shape: Shape) -> Column:
+def unusable(shape: Shape) -> Column:
+    """Tell whether a row of :func:`snapshot` has no key, or no place in its key's history."""
     from pyspark.sql import functions as F
 
     lacks = F.col(states.SEQUENCE).isNull() if shape.sequence_type is not None else F.lit(False)
@@ -265,7 +267,7 @@ def _refuse_unusable(job: Job, told: DataFrame, shape: Shape) -> None:
 
     if job.options.on_invalid == "quarantine":
         # They were set aside when they came.
-        told = told.where(~_unusable(shape))
+        told = told.where(~unusable(shape))
     versions = f"version {job.step.at}"
     per_key = told.groupBy(*[F.col(quote(key)) for key in shape.keys]).agg(
         F.count("*").alias(_ROWS), F.max(F.col(states.SEQUENCE).isNull()).alias(_NULL)

@@ -80,7 +80,7 @@ def _dry_run(session: SparkSession, spec: ApplySpec) -> JobResult:
     moving = (at for at, step in enumerate(spec.steps) if step.kind not in ("adopt", "reseal"))
     place = next(moving, 0)
     step = spec.steps[place]
-    step = replace(step, horizons=_horizons(step))
+    step = replace(step, horizons=horizons_of(step))
     work = _prepare(session, spec, step)
     if work.merge is not None:
         statement, counts = work.merge.statement, work.merge.counted(session)
@@ -118,7 +118,7 @@ def _following(session: SparkSession, spec: ApplySpec, step: Step, previous: _Do
 
 def _run_step(session: SparkSession, spec: ApplySpec, step: Step) -> _Done:
     what = _told(spec, step)
-    step = replace(step, horizons=_horizons(step))
+    step = replace(step, horizons=horizons_of(step))
     log.info("preparing %s", what)
     seen: Seen | None = None
     if step.planned_on is None:
@@ -153,7 +153,7 @@ def _run_step(session: SparkSession, spec: ApplySpec, step: Step) -> _Done:
     return _Done(step, outcome, work)
 
 
-def _horizons(step: Step) -> tuple[tuple[int, str], ...]:
+def horizons_of(step: Step) -> tuple[tuple[int, str], ...]:
     """Return the lateness horizons that hold for a step, each since the version at which it came up.
 
     A range tells the one that held in it; since when is in the seal before. One that was taken back holds no

@@ -1,0 +1,71 @@
+"""Runs one verify spec: reads the target as of one version, and compares it with other tables."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from delta_cdc.apply.commit import private_session
+from delta_cdc.changes import feed
+from delta_cdc.errors import DeltaCdcError, JobFailed, VersionsExpired
+from delta_cdc.spec import JobResult
+from delta_cdc.verify import current, rows, source
+from delta_cdc.verify.checks import CURRENT_EQUALS_HISTORY, EQUALS_SOURCE, OF_ROWS, skipped
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+    from delta_cdc.spec import VerifySpec
+    from delta_cdc.verify.checks import Check
+
+log = logging.getLogger(__name__)
+
+
+def run(spark: SparkSession, spec: VerifySpec) -> JobResult:
+    """Make the checks of a spec.
+
+    :return: one entry of ``tables`` per check. ``stale``: the version of the target cannot be read any more
+    :raises DeltaCdcError: the target cannot be read, or something failed that says nothing about it
+    """
+    feed.refuse_forbidden_confs(spark)
+    session = private_session(spark)
+    log.info("looking at version %s of %s", spec.target_version, spec.target_uri)
+    of_rows = [name for name in spec.checks if name in OF_ROWS]
+    made: list[Check] = []
+    try:
+        if of_rows:
+            made += rows.checked(session, spec, of_rows)
+        if CURRENT_EQUALS_HISTORY in spec.checks:
+            made.append(current.compared(session, spec))
+    except Exception as error:
+        failure = _named(error, spec)
+        if not isinstance(failure, VersionsExpired):
+            raise failure from error
+        return JobResult("stale", error=failure.to_dict(), message=str(failure))
+    if EQUALS_SOURCE in spec.checks:
+        made.append(_if_possible(spec, lambda: source.compared(session, spec)))
+    return JobResult("committed", tables=tuple(one.to_dict() for one in made))
+
+
+def _if_possible(spec: VerifySpec, check: Callable[[], Check]) -> Check:
+    """Return a comparison with the source, or why it cannot be made."""
+    try:
+        return check()
+    except Exception as error:
+        failure = _named(error, spec)
+        if isinstance(failure, JobFailed):
+            raise failure from error
+        return skipped(EQUALS_SOURCE, f"{type(failure).__name__}: {failure}")
+
+
+def _named(error: Exception, spec: VerifySpec) -> DeltaCdcError:
+    from delta_cdc import job
+
+    return job.named(error, pinned(spec))
+
+
+def pinned(spec: VerifySpec) -> str:
+    """Return the target for messages."""
+    return f"{spec.target_uri}, version {spec.target_version}"
