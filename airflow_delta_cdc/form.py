@@ -12,6 +12,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Param
+from airflow.sdk.exceptions import AirflowSkipException
 
 from delta_cdc import arguments as given
 from delta_cdc.errors import InvalidConfiguration
@@ -28,7 +29,7 @@ MODES = ("incremental", "backfill", "repair", "reload", "dry_run")
 
 _LABELS = {
     "incremental": "Incremental: everything new since the watermark",
-    "backfill": "Backfill: everything up to an end, or from a start, in milestones",
+    "backfill": "Backfill: everything up to a version or a time, in milestones",
     "repair": "Repair: compute some keys again, the watermark stays",
     "reload": "Reload: compare all keys with the source",
     "dry_run": "Dry run: show what would be done, write nothing",
@@ -92,8 +93,9 @@ def run_params(*, tables: Sequence[str] = (), mode: str = "incremental") -> dict
 
 _MODE_HELP = """\
 * **Incremental** takes no further field.
-* **Backfill** goes on from the watermark up to an end. Without a target yet, a start loads the source as it \
-was before that version, and applies what follows. What is applied already is left out, and the log says so.
+* **Backfill** goes on from the watermark up to an end, or to the newest version. Without a target yet, a \
+start loads the source as it was before that version, and applies what follows. What is applied already is \
+left out, and the log says so.
 * **Repair** needs versions at or below the watermark, or one of the two fields under *Repair only*. Only \
 differences are written.
 * **Reload** may take an end. History (SCD type 2) is closed and opened, never overwritten.
@@ -191,6 +193,18 @@ def checked(context: Context) -> None:
     asked(context)
 
 
+def skip_waiting(context: Context) -> None:
+    """Check the form, and skip a task that waits for changes in a run that somebody asked for; for
+    ``pre_execute`` of a sensor, before a task with ``trigger_rule="none_failed"``.
+
+    :raises InvalidConfiguration: fields that contradict each other
+    :raises AirflowSkipException: the form names another mode than incremental
+    """
+    run = asked(context)
+    if run.explicit:
+        raise AirflowSkipException(f"This run was asked for (mode {run.mode}): it does not wait for changes.")
+
+
 @dataclass(frozen=True)
 class Run:
     """What a run was asked to do.
@@ -278,11 +292,6 @@ def _ranges(mode: str, values: Mapping[str, Any]) -> Rules:
         mode == "incremental" and bool(bounds),
         f"{_and(bounds)} is filled in, and mode is incremental, which takes everything new",
         "choose backfill to apply up to there, repair to compute keys again, dry_run to look; or empty it.",
-    )
-    yield (
-        mode == "backfill" and not bounds,
-        "mode is backfill, and no bound is given",
-        "name at least a first or a last version, or a time; mode incremental takes everything new.",
     )
     yield (
         mode == "reload" and bool(starts),

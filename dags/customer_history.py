@@ -9,8 +9,9 @@ shows what a run would do.
 from __future__ import annotations
 
 from airflow.sdk import DAG
-from example_settings import DEFERRABLE, RUN_FORM, WAIT, run_form, table
+from example_settings import DEFERRABLE, WAIT, table
 
+from airflow_delta_cdc.form import run_arguments, run_params, skip_waiting
 from airflow_delta_cdc.operators import DeltaApplyChangesOperator
 from airflow_delta_cdc.sensors import DeltaVersionSensor
 
@@ -21,7 +22,7 @@ with DAG(
     description="customer → customer_history, SCD type 2",
     schedule=None,
     max_active_runs=1,
-    params=run_form(),
+    params=run_params(),
     tags=["delta-cdc", "example"],
     doc_md=__doc__,
 ):
@@ -34,6 +35,7 @@ with DAG(
         poke_interval=5,
         timeout=WAIT,
         soft_fail=True,
+        pre_execute=skip_waiting,
     )
     apply = DeltaApplyChangesOperator(
         task_id="apply",
@@ -44,6 +46,6 @@ with DAG(
         keys=["c_custkey"],
         stored_as_scd_type=2,
         sequence_by="_commit_timestamp",
-        **RUN_FORM,
+        **run_arguments(),
     )
     wait >> apply

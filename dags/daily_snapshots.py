@@ -10,8 +10,9 @@ from __future__ import annotations
 import random
 
 from airflow.sdk import DAG, task
-from example_settings import RUN_FORM, run_form, table
+from example_settings import table
 
+from airflow_delta_cdc.form import run_arguments, run_params
 from airflow_delta_cdc.operators import DeltaApplyChangesOperator
 
 COPY, TARGET = table("stock"), table("stock_history")
@@ -37,7 +38,7 @@ with DAG(
     description="stock, a full copy a day → stock_history, SCD type 2",
     schedule=None,
     max_active_runs=1,
-    params=run_form(),
+    params=run_params(),
     tags=["delta-cdc", "example"],
     doc_md=__doc__,
 ) as dag:
@@ -67,6 +68,6 @@ with DAG(
         keys=["article"],
         stored_as_scd_type=2,
         sequence_by="_commit_timestamp",
-        **RUN_FORM,
+        **run_arguments(),
     )
     write_copy() >> apply

@@ -15,8 +15,9 @@ import random
 from datetime import UTC, datetime, timedelta
 
 from airflow.sdk import DAG, task
-from example_settings import RUN_FORM, run_form, table
+from example_settings import table
 
+from airflow_delta_cdc.form import run_arguments, run_params
 from airflow_delta_cdc.operators import DeltaApplyChangesOperator
 
 LOG, TARGET = table("scans"), table("parcel_history")
@@ -50,7 +51,7 @@ with DAG(
     description="scans → parcel_history, SCD type 2 from late events",
     schedule=None,
     max_active_runs=1,
-    params=run_form(),
+    params=run_params(),
     tags=["delta-cdc", "example"],
     doc_md=__doc__,
 ) as dag:
@@ -86,6 +87,6 @@ with DAG(
         sequence_by="scanned_at",
         apply_as_deletes="handed_over",
         except_column_list=["handed_over", "scanned_at"],
-        **RUN_FORM,
+        **run_arguments(),
     )
     write_events() >> apply

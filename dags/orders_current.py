@@ -10,8 +10,9 @@ shows what a run would do.
 from __future__ import annotations
 
 from airflow.sdk import DAG
-from example_settings import DEFERRABLE, RUN_FORM, WAIT, run_form, table
+from example_settings import DEFERRABLE, WAIT, table
 
+from airflow_delta_cdc.form import run_arguments, run_params, skip_waiting
 from airflow_delta_cdc.operators import DeltaApplyChangesOperator
 from airflow_delta_cdc.sensors import DeltaVersionSensor
 
@@ -22,7 +23,7 @@ with DAG(
     description="orders → orders_current, SCD type 1",
     schedule=None,
     max_active_runs=1,
-    params=run_form(),
+    params=run_params(),
     tags=["delta-cdc", "example"],
     doc_md=__doc__,
 ):
@@ -35,6 +36,7 @@ with DAG(
         poke_interval=5,
         timeout=WAIT,
         soft_fail=True,
+        pre_execute=skip_waiting,
     )
     apply = DeltaApplyChangesOperator(
         task_id="apply",
@@ -44,6 +46,6 @@ with DAG(
         target=TARGET,
         keys=["o_orderkey"],
         stored_as_scd_type=1,
-        **RUN_FORM,
+        **run_arguments(),
     )
     wait >> apply

@@ -9,8 +9,9 @@ One apply task without staging does the same work in one Spark application; see 
 from __future__ import annotations
 
 from airflow.sdk import DAG
-from example_settings import FORM, table, version_range
+from example_settings import table
 
+from airflow_delta_cdc.form import range_arguments, range_params
 from airflow_delta_cdc.operators import DeltaApplyChangesOperator, DeltaReadChangesOperator
 
 SOURCE, STAGING, TARGET = table("orders"), table("orders_staging"), table("orders_staged")
@@ -20,7 +21,7 @@ with DAG(
     description="orders → staging → orders_staged, two tasks",
     schedule=None,
     max_active_runs=1,
-    params=version_range(),
+    params=range_params(),
     tags=["delta-cdc", "example"],
     doc_md=__doc__,
 ):
@@ -30,7 +31,7 @@ with DAG(
         table=SOURCE,
         staging=STAGING,
         target=TARGET,
-        **FORM,
+        **range_arguments(),
     )
     apply = DeltaApplyChangesOperator(
         task_id="apply",

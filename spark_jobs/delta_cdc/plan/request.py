@@ -90,7 +90,7 @@ class ApplyRequest(Request):
         target's rows, if any, count as the source at its newest version, or at V
     :param adopt_from: the pipeline that built this target, whose state this pipeline takes over
     :param staging: location of a staging table whose open batch is applied instead of the source
-    :param mode: ``incremental``; ``backfill``, the same up to a bound that has to be given; ``interval``: the
+    :param mode: ``incremental``; ``backfill``, which is the same, said by people; ``interval``: the
         first fill up to a time, or the repair of what is applied already, from the starting timestamp
         (inclusive) to the ending timestamp (exclusive); ``repair`` (some keys are computed again), ``reload``
         (all keys are) or ``reset`` (a load in the place of what is there)
@@ -202,7 +202,6 @@ _ONWARDS = ("incremental", "backfill")
 _MODES = (*_ONWARDS, "interval", "repair", "reload", "reset")
 _LIMITS = ("max_versions", "max_bytes", "milestone_versions", "milestone_bytes")
 _STARTS = ("starting_version", "starting_timestamp")
-_RANGE = (*_STARTS, "ending_version", "ending_timestamp")
 _POLICIES = ("on_source_replaced", "on_target_replaced", "on_versions_expired")
 
 
@@ -224,11 +223,6 @@ def _modes(r: ApplyRequest) -> Rules:
         mode == "reset" and r.declares_state,
         f"mode is 'reset' and initial_load is {r.initial_load!r}",
         "leave one of them out: what is there is thrown away, or declared.",
-    )
-    yield (
-        mode == "backfill" and not any(getattr(r, name) is not None for name in _RANGE),
-        "mode is 'backfill', and no bound is given",
-        "give a start or an end, as a version or a time; mode 'incremental' applies everything new.",
     )
     if r.goes_on:
         return

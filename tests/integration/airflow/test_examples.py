@@ -58,13 +58,13 @@ def test_a_log_with_late_events(airflow: Airflow, tmp_path: Path) -> None:
 def test_full_copies(airflow: Airflow, tmp_path: Path) -> None:
     file = example(airflow, "daily_snapshots", tmp_path)
     copies, target = tmp_path / "stock", tmp_path / "stock_history"
-    dry = airflow.run(file, conf={"dry_run": True})
+    dry = airflow.run(file, conf={"mode": "dry_run"})
     assert dry.state == "success", dry.log
     assert not target.exists()
     shown = dry.xcom("apply")
     assert (shown["applied"], shown["target_version"], dry.events) == (False, None, [])
     assert len(shown["dry_run"]["steps"]) == 1
-    assert "Dry run: nothing was written." in dry.log
+    assert "A dry run: nothing was written" in dry.log
     runs(airflow, file, 2)
     # The first one that counts finds two copies, and loads the newer one.
     log = copies / "_delta_log"

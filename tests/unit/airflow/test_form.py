@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from airflow.sdk import DAG, Param
-from airflow.sdk.exceptions import ParamValidationError
+from airflow.sdk.exceptions import AirflowSkipException, ParamValidationError
 from jinja2.sandbox import SandboxedEnvironment
 
 from airflow_delta_cdc.form import (
@@ -19,6 +19,7 @@ from airflow_delta_cdc.form import (
     range_params,
     run_arguments,
     run_params,
+    skip_waiting,
 )
 from airflow_delta_cdc.operators import DeltaApplyChangesOperator
 from delta_cdc import arguments
@@ -97,6 +98,11 @@ MEANT: list[tuple[dict[str, Any], Run]] = [
         {"mode": "backfill", "tables": ["orders"], "ending_version": 300, "milestone_versions": 100},
         Run("backfill", ("orders",), {"mode": "backfill", "ending_version": 300, "milestone_versions": 100}),
     ),
+    ({"mode": "backfill"}, Run("backfill", _TABLES, {"mode": "backfill"})),
+    (
+        {"mode": "backfill", "milestone_versions": 9},
+        Run("backfill", _TABLES, {"mode": "backfill", "milestone_versions": 9}),
+    ),
     (
         {"mode": "backfill", "ending_timestamp": _JULY},
         Run("backfill", _TABLES, {"mode": "backfill", "ending_timestamp": _JULY}),
@@ -132,8 +138,6 @@ ONE = {"tables": ["orders"]}
 CONTRADICTIONS: list[tuple[dict[str, Any], str]] = [
     ({**ONE, "ending_version": 3}, "ending_version is filled in, and mode is incremental"),
     ({"starting_timestamp": _JUNE}, "starting_timestamp is filled in, and mode is incremental"),
-    ({"mode": "backfill"}, "mode is backfill, and no bound"),
-    ({"mode": "backfill", "milestone_versions": 9}, "mode is backfill, and no bound"),
     (
         {**ONE, "mode": "backfill", "starting_version": 1, "starting_timestamp": _JUNE},
         "starting_version and starting_timestamp are both",
@@ -267,8 +271,16 @@ def test_one_operator_checks_the_form_first() -> None:
     hook = task._pre_execute_hook
     assert hook is not None
     hook({"params": values(run_params())})  # type: ignore[typeddict-item]
-    with pytest.raises(InvalidConfiguration, match="no bound"):
-        hook({"params": values(run_params(), mode="backfill")})  # type: ignore[typeddict-item]
+    with pytest.raises(InvalidConfiguration, match="which keys"):
+        hook({"params": values(run_params(), mode="repair")})  # type: ignore[typeddict-item]
+
+
+def test_a_sensor_waits_in_scheduled_runs_only() -> None:
+    skip_waiting({"params": values(run_params())})  # type: ignore[typeddict-item]
+    with pytest.raises(AirflowSkipException, match="mode dry_run"):
+        skip_waiting({"params": values(run_params(), mode="dry_run")})  # type: ignore[typeddict-item]
+    with pytest.raises(InvalidConfiguration, match="which keys"):
+        skip_waiting({"params": values(run_params(), mode="repair")})  # type: ignore[typeddict-item]
 
 
 def test_a_range_alone() -> None:

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from delta_cdc import arguments
+from airflow_delta_cdc.form import run_arguments, run_params
 
 _PROJECT = Path(__file__).parents[3]
 _DAGS = _PROJECT / "dags"
-_FORM = {"starting_version": 0, "ending_version": 0, "max_versions": 1}
+_RANGE = ("starting_version", "ending_version", "starting_timestamp", "ending_timestamp")
 
 _LIST = """
 import json, sys
@@ -42,6 +42,9 @@ dags = {
             for task in dag.tasks
             if task.task_id == "apply"
             for name in dag.params
+        },
+        "checked": {
+            task.task_id: task._pre_execute_hook.__name__ for task in dag.tasks if task._pre_execute_hook
         },
         "targets": [task.target for task in dag.tasks if getattr(task, "target", None)],
     }
@@ -80,33 +83,31 @@ def test_all_parse(found: dict) -> None:
     assert set(found["dags"]) == {dag_id for file in files for dag_id in several.get(file, {file})}
 
 
-_APPLIED = ["orders_current", "customer_history", "events_from_log", "daily_snapshots"]
-
-
-@pytest.mark.parametrize("dag_id", [*_APPLIED, "orders_staged"])
-def test_the_form_is_typed_and_empty(found: dict, dag_id: str) -> None:
-    params = found["dags"][dag_id]["params"]
-    assert set(params) == set(_FORM) | ({"mode", "repair_keys", "dry_run"} if dag_id in _APPLIED else set())
-    for name, minimum in _FORM.items():
-        param = params[name]
-        assert param["value"] is None
-        assert param["schema"]["type"] == ["null", "integer"]
-        assert param["schema"]["minimum"] == minimum
-        assert param["schema"]["title"]
-        assert param["description"]
+_APPLIED = [
+    "orders_current",
+    "customer_history",
+    "events_from_log",
+    "daily_snapshots",
+    "backfill_by_versions",
+]
 
 
 @pytest.mark.parametrize("dag_id", _APPLIED)
-def test_the_form_as_it_is_means_an_incremental_run(found: dict, dag_id: str) -> None:
-    """Rendered as Airflow renders it, and read as the operator reads it."""
-    params = found["dags"][dag_id]["params"]
-    rendered = {name: str(param["value"]) for name, param in params.items()}
-    assert found["dags"][dag_id]["asked"] == {name: f"{{{{ params.{name} }}}}" for name in params}
-    assert set(params["mode"]["schema"]["enum"]) <= set(arguments.MODES)
-    asked = dict.fromkeys(arguments.RunChoices.__annotations__)
-    choices = arguments.run_choices(**{n: v for n, v in {**asked, **rendered}.items() if n in asked})
-    assert choices == arguments.run_choices(**asked)
-    assert all(arguments.whole_number(name, rendered[name]) is None for name in _FORM)
+def test_the_form_is_handed_to_the_operator(found: dict, dag_id: str) -> None:
+    dag = found["dags"][dag_id]
+    mode = "backfill" if dag_id == "backfill_by_versions" else "incremental"
+    params = run_params(mode=mode)
+    assert {name: param["value"] for name, param in dag["params"].items()} == {
+        name: param.value for name, param in params.items()
+    }
+    assert dag["asked"] == {name: run_arguments()[name] for name in params}
+    # Mistakes in the form end in the first task that has to do with it.
+    waits = {"wait": "skip_waiting"} if "wait" in dag["tasks"] else {}
+    assert dag["checked"] == {**waits, "apply": "checked"}
+
+
+def test_a_read_takes_a_range(found: dict) -> None:
+    assert set(found["dags"]["orders_staged"]["params"]) == set(_RANGE)
 
 
 def test_one_run_at_a_time(found: dict) -> None:
