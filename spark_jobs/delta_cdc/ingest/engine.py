@@ -33,6 +33,7 @@ from delta_cdc.changes import feed
 from delta_cdc.errors import SourceUnreadable
 from delta_cdc.ingest import adapters, again, columnar, events, ingested, lines, records, rejects
 from delta_cdc.ingest.shape import SEQUENCE
+from delta_cdc.properties import LATENESS_HORIZON
 from delta_cdc.spec import ApplyOptions, JobResult, step_fingerprint
 from delta_cdc.sql import quote, table
 from delta_cdc.watermark import Seal, SealStep
@@ -98,7 +99,8 @@ def run(spark: SparkSession, spec: IngestSpec, kafka_options: Mapping[str, str] 
         phases.reached("planned")
         if planned_on is not None and now is not None:
             seen = now()
-            reason = overtaken(session, spec.log_uri, planned_on, seen) or _sealed_since(session, spec, seen)
+            reason = overtaken(session, spec.log_uri, planned_on, seen)
+            reason = reason or _sealed_since(session, spec, seen) or _other_horizon(spec, seen)
             if reason is not None:
                 return JobResult("stale", message=reason)
     return _written(session, spec, found, seen)
@@ -149,6 +151,14 @@ def _sealed_since(session: SparkSession, spec: IngestSpec, now: Seen) -> str | N
         if row["version"] > planned_on.version and seal is not None and seal.pipeline == spec.pipeline:
             return f"version {row['version']} of {spec.log_uri} has a batch that came in since planning"
     return None
+
+
+def _other_horizon(spec: IngestSpec, now: Seen) -> str | None:
+    """Say that maintenance moved the log's horizon after planning: other records are too late now."""
+    horizon = now.properties.get(LATENESS_HORIZON)
+    if horizon == spec.horizon:
+        return None
+    return f"the lateness horizon of {spec.log_uri} is {horizon} now, planned with {spec.horizon}"
 
 
 # -- read and check -------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from delta_cdc import gates
 from delta_cdc.checks import check_pipeline
 from delta_cdc.errors import DeltaCdcError, InvalidConfiguration, VersionsExpired
+from delta_cdc.maintain import marks
 from delta_cdc.plan import staging
 from delta_cdc.reconcile import reconcile_async
 
@@ -162,12 +163,13 @@ async def _sealed(target: DeltaLog, pipeline: str) -> Seal | None:
 
 
 async def _unread(log: DeltaLog, state: TableState, seal: Seal) -> Commit | VersionsExpired | None:
-    """Return the first commit after the watermark that changes data."""
+    """Return the first commit after the watermark that changes data; what an expiry deletes, nobody reads."""
     try:
         commits = await log.commits(range(seal.watermark + 1, state.version + 1))
     except VersionsExpired as error:
         return error
-    return next((commit for commit in commits if commit.changes_data), None)
+    changing = (commit for commit in commits if commit.changes_data)
+    return next((commit for commit in changing if marks.expired_below(commit.info) is None), None)
 
 
 def now_ms() -> int:

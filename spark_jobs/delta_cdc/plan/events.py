@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from delta_cdc import gates
 from delta_cdc.errors import LogGap, NotAppendOnly, VersionsExpired
+from delta_cdc.maintain import marks
 from delta_cdc.properties import LATENESS_HORIZON, tracks_rows
 
 if TYPE_CHECKING:
@@ -25,14 +26,14 @@ class Arrivals:
     """Reads commits of such a table, ascending and in parts, and remembers what they say.
 
     :param newest: the table's newest state
-    :param left_out: versions that only delete behind the horizon
+    :param left_out: version that only deletes behind a horizon -> that horizon
     :param horizons: version that brings events -> the lateness horizon that was in effect when they arrived
     :param tracked_from: versions that turned row tracking on. No event from before knows when it really came
     """
 
     log: DeltaLog
     newest: TableState
-    left_out: set[int] = field(default_factory=set)
+    left_out: dict[int, str] = field(default_factory=dict)
     horizons: dict[int, str] = field(default_factory=dict)
     tracked_from: set[int] = field(default_factory=set)
     _configuration: Mapping[str, str] = field(default_factory=dict)
@@ -60,13 +61,26 @@ class Arrivals:
         if not commit.changes_data:
             return commit
         if commit.n_data_removes:
-            if commit.info.operation != "DELETE" or before is None:
+            below = _deleted_below(commit, before)
+            if below is None:
                 raise _changed(self.log.uri, commit, maintained=before is not None)
-            self.left_out.add(commit.version)
+            self.left_out[commit.version] = below
             return replace(commit, changes_data=False)
         if before is not None:
             self.horizons[commit.version] = before
         return commit
+
+
+def _deleted_below(commit: Commit, horizon: str | None) -> str | None:
+    """Return the horizon behind which maintenance deleted; None where a commit is no such thing.
+
+    A DELETE by hand counts, too: who sets a horizon vouches for what is deleted behind it.
+
+    :param horizon: the one in effect
+    """
+    if horizon is None:
+        return None
+    return horizon if commit.info.operation == "DELETE" else marks.expired_below(commit.info)
 
 
 async def _before(log: DeltaLog, newest: TableState, commits: tuple[Commit, ...]) -> Mapping[str, str]:
@@ -141,15 +155,50 @@ def horizon_of(commits: tuple[Commit, ...], horizons: Mapping[int, str]) -> tupl
     return ((first - 1, horizons[first]),) if first is not None and first in horizons else ()
 
 
-def cut(commits: tuple[Commit, ...], horizons: Mapping[int, str]) -> tuple[tuple[Commit, ...], ...]:
-    """Cut a range so that in each part one horizon held; so a horizon that was taken back holds no more."""
+def cut(
+    commits: tuple[Commit, ...], horizons: Mapping[int, str], left_out: Mapping[int, str]
+) -> tuple[tuple[Commit, ...], ...]:
+    """Cut a range so that in each part one horizon held, and what is deleted lies behind it.
+
+    So a horizon that was taken back holds no more; and events that came under an earlier horizon, or none,
+    are applied from the log as it was before maintenance deleted some of them. That happens to a target that
+    was restored to before the deletion: maintenance itself waits for every consumer.
+
+    :param horizons: version that brings events -> the horizon that was in effect
+    :param left_out: version that deletes -> the horizon behind which it does
+    :return: parts with events. What follows the last of these may be missing: it brings none
+    """
     parts: list[list[Commit]] = [[]]
     current: str | None = None
     for commit in commits:
-        if commit.changes_data:
-            held = horizons.get(commit.version)
-            if held != current and any(one.changes_data for one in parts[-1]):
-                parts.append([])
+        brings, deletes = commit.changes_data, commit.version in left_out
+        held = left_out[commit.version] if deletes else horizons.get(commit.version)
+        if (brings or deletes) and held != current and _brings(parts[-1]):
+            parts.append([])
+        if brings:
             current = held
         parts[-1].append(commit)
+    if len(parts) > 1 and not _brings(parts[-1]):
+        parts.pop()
     return tuple(map(tuple, parts))
+
+
+def _brings(part: list[Commit]) -> bool:
+    return any(commit.changes_data for commit in part)
+
+
+def outlived(commits: tuple[Commit, ...], arrivals: Arrivals) -> Commit | None:
+    """Return a commit of a range with events that may be gone: it came under another horizon than one behind
+    which the range deletes. None where there is none."""
+    before: list[Commit] = []
+    for commit in commits:
+        deleted = arrivals.left_out.get(commit.version)
+        if commit.changes_data:
+            before.append(commit)
+        lost = (
+            one for one in before if deleted is not None and arrivals.horizons.get(one.version) != deleted
+        )
+        found = next(lost, None)
+        if found is not None:
+            return found
+    return None

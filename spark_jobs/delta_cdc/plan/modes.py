@@ -14,10 +14,13 @@ from delta_cdc.changes.feed import COMMIT_VERSION
 from delta_cdc.errors import (
     ConfigurationDrift,
     InvalidConfiguration,
+    LogGap,
+    NotAppendOnly,
     RangeNotContiguous,
     RangeTooLong,
     SourceHistoryChanged,
     SourceTableReplaced,
+    VersionsExpired,
 )
 from delta_cdc.log.store import canonical_uri
 from delta_cdc.log.table import DeltaLog
@@ -54,6 +57,7 @@ async def reload(request: ApplyRequest, sight: Sight, because: DeltaCdcError | N
     :raises RangeNotContiguous: it would take the watermark back
     :raises SourceTableReplaced: the history of the target counts in versions of a table that is gone
     :raises SourceHistoryChanged: likewise
+    :raises VersionsExpired: history would miss events that maintenance has deleted from a log
     """
     ranges.refuse_beyond(sight)
     seal = sight.seal
@@ -61,6 +65,8 @@ async def reload(request: ApplyRequest, sight: Sight, because: DeltaCdcError | N
     if other_source and because is not None:
         _refuse_counted(request.options, because)
     ending = _ending(sight, None if other_source or seal is None else seal.watermark)
+    if seal is not None and not other_source:
+        await _refuse_outlived(request, sight, seal, ending)
     step, at = await ranges.load_step(sight, ending)
     step = replace(step, kind="reload")
     if seal is None or other_source:
@@ -116,6 +122,32 @@ async def _horizons(
         # Events are only discarded where rows are tracked; and where none were, all that are there count.
         version = -1 if request.options.on_late == "discard" else ending
     return events.since(seal.horizons, version)
+
+
+async def _refuse_outlived(request: ApplyRequest, sight: Sight, seal: Seal, ending: int) -> None:
+    """Refuse to cut history again from a log that was expired before the target had all of its events.
+
+    So it is after a RESTORE of the target: maintenance waits for every consumer. Of type 1 the log keeps what
+    the rows are made of.
+    """
+    options = request.options
+    if not options.takes_events or options.stored_as_scd_type == 1 or ending <= seal.watermark:
+        return
+    arrivals = events.Arrivals(sight.log, sight.source)
+    try:
+        commits = await arrivals.read(seal.watermark + 1, ending)
+    except (NotAppendOnly, VersionsExpired, LogGap):
+        # What became of the events cannot be told any more; that is why a reload is asked for.
+        return
+    lost = events.outlived(commits, arrivals)
+    if lost is not None:
+        raise VersionsExpired(
+            f"Events of version {lost.version} of {sight.source.uri} were deleted behind its lateness horizon "
+            f"since, and {canonical_uri(request.target)} has not got them (its watermark is "
+            f"{seal.watermark}): a reload would leave a hole in its history.",
+            remedy="run without mode: what was deleted is read as of the version before, while its files are "
+            'there; or begin the history anew with mode="reset" and discard_history.',
+        )
 
 
 def _refuse_counted(options: ApplyOptions, because: DeltaCdcError) -> None:

@@ -278,8 +278,11 @@ async def steps(
     """
     made: list[Step] = []
     notes: list[str] = []
-    horizons = chosen.arrivals.horizons if chosen.arrivals is not None else {}
-    parts = [one for part in milestones(chosen.commits, versions, size) for one in events.cut(part, horizons)]
+    arrivals = chosen.arrivals
+    horizons = arrivals.horizons if arrivals is not None else {}
+    left_out = arrivals.left_out if arrivals is not None else {}
+    cut = events.cut(chosen.commits, horizons, left_out)
+    parts = [one for part in cut for one in milestones(part, versions, size)]
     for part in parts:
         async for commits, captured in _within_limits(sight, chosen, part, options, one_by_one=one_by_one):
             last = commits[-1]
@@ -312,7 +315,7 @@ async def _within_limits(
     """Yield a milestone, cut where reading it would take a plan that no driver should hold."""
     table = captures.Table(sight.log, chosen.at_end, sight.source, sight.now_ms)
     await table.look_up_times(commits)
-    left_out = chosen.arrivals.left_out if chosen.arrivals is not None else set()
+    left_out = chosen.arrivals.left_out if chosen.arrivals is not None else {}
     choose = partial(captures.choose, left_out=left_out, one_by_one=one_by_one)
     while commits:
         part = captures.window(commits, options)
