@@ -24,6 +24,9 @@ PATIENCE = 180.0
 
 _HOOK = "tests.support.holding:in_driver"
 _POINT, _ACTION, _PIPES = "TEST_PHASE_POINT", "TEST_PHASE_ACTION", "TEST_PHASE_PIPES"
+_TIMES = "TEST_PHASE_TIMES"
+#: How often a driver has come to its point.
+_came: list[str] = []
 
 
 class Gate:
@@ -105,6 +108,9 @@ def in_driver(point: str) -> None:
     """The hook itself: at the named point, kill the driver with its JVM, or hold it."""
     if point != os.environ[_POINT]:
         return
+    _came.append(point)
+    if len(_came) < int(os.environ.get(_TIMES, "1")):
+        return
     if os.environ[_ACTION] == "kill":
         os.killpg(os.getpgrp(), signal.SIGKILL)
     pipes = Path(os.environ[_PIPES])
@@ -115,9 +121,12 @@ def in_driver(point: str) -> None:
     (pipes / "open").read_text()
 
 
-def killing(point: str) -> dict[str, str]:
-    """Return the environment of a driver that kills itself and its JVM at ``point``."""
-    return {"DELTA_CDC_PHASE_HOOK": _HOOK, _POINT: point, _ACTION: "kill"}
+def killing(point: str, times: int = 1) -> dict[str, str]:
+    """Return the environment of a driver that kills itself and its JVM at ``point``.
+
+    :param times: which time it comes there
+    """
+    return {"DELTA_CDC_PHASE_HOOK": _HOOK, _POINT: point, _ACTION: "kill", _TIMES: str(times)}
 
 
 class DriverGate:

@@ -1,12 +1,14 @@
 """A driver to be killed: one apply in a process of its own, with an embedded Spark.
 
-Usage: ``python -m tests.system.driver <source> <target> <scd type> <pins file>``. Prints what is to be
-published, and never says that it was: one that is not killed stands for a worker that dies right before.
+Usage: ``python -m tests.system.driver <source> <target> <scd type> <pins file> [<JSON>]``, the last with more
+of the request. Prints what is to be published, and never says that it was: one that is not killed
+stands for a worker that dies right before.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import sys
 from functools import partial
 from pathlib import Path
@@ -38,22 +40,27 @@ class FilePins:
         return json.loads(self._path.read_text()) if self._path.exists() else {}
 
 
-def request(source: str, target: str, scd: int) -> ApplyRequest:
+def request(source: str, target: str, scd: int, **more: Any) -> ApplyRequest:
     """Return the request that a driver and its retry share."""
     return ApplyRequest(
         pipeline="flow",
         source=source,
         target=target,
         options=ApplyOptions(keys=("id",), stored_as_scd_type=scd),
+        **more,
     )
 
 
 def main() -> None:
-    source, target, scd, pins = sys.argv[1:]
+    source, target, scd, pins, *more = sys.argv[1:]
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger("delta_cdc").setLevel(logging.INFO)
     spark = embedded_session("driver", cores=1, quick_start=True)
     phases.install_from_environment()
     result = run_apply(
-        request(source, target, int(scd)), execute=partial(job.run, spark), pins=FilePins(Path(pins))
+        request(source, target, int(scd), **(json.loads(more[0]) if more else {})),
+        execute=partial(job.run, spark),
+        pins=FilePins(Path(pins)),
     )
     print(json.dumps(result.to_dict()))
 

@@ -61,7 +61,10 @@ def run(spark: SparkSession, spec: ApplySpec) -> JobResult:
         return _dry_run(session, spec)
     counts: dict[str, int] = {}
     previous: _Done | None = None
-    for step in spec.steps:
+    for at, step in enumerate(spec.steps):
+        milestone = _milestone(spec, at)
+        if milestone:
+            log.info("%s: %s", milestone, _told(spec, step))
         if previous is not None:
             followed = _following(session, spec, step, previous)
             if isinstance(followed, str):
@@ -72,7 +75,15 @@ def run(spark: SparkSession, spec: ApplySpec) -> JobResult:
             return JobResult(previous.outcome.status, counts=counts, message=previous.outcome.message)
         done = previous.work.counts
         counts = {name: counts.get(name, 0) + done.get(name, 0) for name in {**counts, **done}}
+        if milestone:
+            log.info("%s is version %s of %s", milestone, previous.outcome.version, spec.target_uri)
     return JobResult(status="committed", counts=counts)
+
+
+def _milestone(spec: ApplySpec, at: int) -> str:
+    """Return which one a step is, of several that each apply a part of the range; else nothing."""
+    parts = [place for place, step in enumerate(spec.steps) if step.kind == "apply"]
+    return f"Milestone {parts.index(at) + 1} of {len(parts)}" if len(parts) > 1 and at in parts else ""
 
 
 def _dry_run(session: SparkSession, spec: ApplySpec) -> JobResult:
