@@ -22,6 +22,8 @@ from delta_cdc.retention import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from delta_cdc.log.actions import Commit
     from delta_cdc.log.table import TableState
     from delta_cdc.reconcile import Proof
@@ -218,9 +220,18 @@ def _iso(milliseconds: int) -> str:
     return datetime.fromtimestamp(milliseconds / 1000, tz=UTC).isoformat(timespec="seconds")
 
 
-async def status_of_all(pairs: list[tuple[str, str]]) -> list[Status | Exception]:
-    """Return the status, or the error, of several (pipeline, target) pairs, in their order."""
-    looks = [status_async(pipeline, target) for pipeline, target in pairs]
+async def status_of_all(
+    pairs: list[tuple[str, str]], storage_options: Sequence[dict[str, str] | None] = ()
+) -> list[Status | Exception]:
+    """Return the status, or the error, of several (pipeline, target) pairs, in their order.
+
+    :param storage_options: of each pair; none are given where it is empty
+    """
+    options = storage_options or [None] * len(pairs)
+    looks = [
+        status_async(pipeline, target, storage_options=of_it)
+        for (pipeline, target), of_it in zip(pairs, options, strict=True)
+    ]
     found = await asyncio.gather(*looks, return_exceptions=True)
     return [entry if isinstance(entry, Status | Exception) else _reraised(entry) for entry in found]
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from delta_cdc.config import Group, Table
     from delta_cdc.watermark import Seal
 
 
@@ -62,9 +63,39 @@ def newest_seal(table: str, pipeline: str) -> Seal | None:
     return proof.seal if proof is not None else None
 
 
+def tables_of(
+    file: str, group: str | None = None, pipelines: Sequence[str] | None = None
+) -> list[tuple[Group, tuple[Table, ...]]]:
+    """Read a configuration, and return the groups with those of their tables that are asked for.
+
+    :param file: file or folder
+    :param group: only this one
+    :param pipelines: only these
+    :raises InvalidConfiguration: for a configuration that is none, or a name that is not in it
+    """
+    from delta_cdc.config import load
+    from delta_cdc.config.findings import nearest
+
+    groups = [found for found in load(file).groups if group in (None, found.name)]
+    if not groups:
+        names = [found.name for found in load(file).groups]
+        raise InvalidConfiguration(f"{file} has no group {group!r}.", remedy=nearest(str(group), names))
+    known = [table.pipeline for found in groups for table in found.tables]
+    for name in pipelines or ():
+        if name not in known:
+            raise InvalidConfiguration(f"{file} has no pipeline {name!r}.", remedy=nearest(name, known))
+    wanted = set(pipelines or known)
+    chosen = [(found, tuple(t for t in found.tables if t.pipeline in wanted)) for found in groups]
+    return [(found, tables) for found, tables in chosen if tables]
+
+
 @contextmanager
-def session() -> Iterator[SparkSession]:
-    """Start Spark in this process; use the one that runs here, if there is one."""
+def session(name: str = "delta-cdc changes", **extra: Any) -> Iterator[SparkSession]:
+    """Start Spark in this process; use the one that runs here, if there is one.
+
+    :param name: of the application
+    :param extra: more for :func:`delta_cdc.session.embedded_session`
+    """
     from pyspark.sql import SparkSession
 
     from delta_cdc.session import embedded_session
@@ -79,7 +110,7 @@ def session() -> Iterator[SparkSession]:
         # Readers of Parquet beside Spark have stopped to understand its older default.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     }
-    started = embedded_session("delta-cdc changes", quick_start=True, **confs)
+    started = embedded_session(name, quick_start=True, **{**confs, **extra})
     try:
         yield started
     finally:

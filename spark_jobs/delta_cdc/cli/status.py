@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from delta_cdc.cli.common import pipeline_and_table
+from delta_cdc.cli.common import pipeline_and_table, tables_of
 from delta_cdc.errors import DeltaCdcError
 
 if TYPE_CHECKING:
@@ -23,7 +24,12 @@ def add(commands: Any) -> None:
         description="Prints source version, watermark, lag and until when it can be caught up with. Exit "
         "code 1: somebody should look, as nothing is proved, or more than half of a retention has passed.",
     )
-    status.add_argument("pairs", nargs="+", metavar="PIPELINE=TARGET", help="a pipeline and its target")
+    status.add_argument(
+        "pairs",
+        nargs="+",
+        metavar="PIPELINE=TARGET|FILE",
+        help="a pipeline and its target; or a file or folder of pipelines, for all of them",
+    )
     status.add_argument("--json", action="store_true", help="print everything, the newest seals too, as JSON")
     status.set_defaults(run=_status)
 
@@ -32,8 +38,9 @@ def _status(arguments: argparse.Namespace) -> int:
     from delta_cdc.log.table import run_sync
     from delta_cdc.status import Status, status_of_all
 
-    pairs = [pipeline_and_table(text) for text in arguments.pairs]
-    found = run_sync(status_of_all(pairs))
+    asked = [entry for text in arguments.pairs for entry in _asked(text)]
+    pairs = [pair for pair, _ in asked]
+    found = run_sync(status_of_all(pairs, [options for _, options in asked]))
     named = []
     for entry in found:
         if not isinstance(entry, Status | DeltaCdcError):
@@ -45,6 +52,24 @@ def _status(arguments: argparse.Namespace) -> int:
         for both in zip(pairs, named, strict=True):
             print("\n".join(_status_lines(*both)))
     return 1 if any(isinstance(entry, DeltaCdcError) or entry.findings for entry in named) else 0
+
+
+def _asked(text: str) -> list[tuple[tuple[str, str], dict[str, str] | None]]:
+    """Return the pipelines that an argument names, each with a table whose log tells how far it is, and with
+    the options of its store. What is ingested and applied has two of them.
+    """
+    path = Path(text)
+    if not path.is_dir() and path.suffix not in (".yaml", ".yml"):
+        return [(pipeline_and_table(text), None)]
+    from delta_cdc.variables import expand
+
+    return [
+        ((table.pipeline, expand(table.arguments[name])), group.settings.get("storage_options"))
+        for group, tables in tables_of(text)
+        for table in tables
+        for name in ("log", "target")
+        if name in table.arguments
+    ]
 
 
 def _as_json(pair: tuple[str, str], found: Status | DeltaCdcError) -> dict[str, Any]:

@@ -1,0 +1,25 @@
+"""``delta-cdc schema``: the JSON Schema of a configuration, for editors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add(commands: Any) -> None:
+    """Declare the subcommand."""
+    schema = commands.add_parser(
+        "schema",
+        help="print the JSON Schema of files of pipelines, by which editors complete and check",
+        description="Prints JSON Schema, draft 2020-12.",
+    )
+    schema.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from delta_cdc.config.schema import as_text
+
+    print(as_text(), end="")
+    return 0

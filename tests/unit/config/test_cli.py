@@ -1,0 +1,124 @@
+"""The commands that take a file of pipelines, without Spark."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from delta_cdc import config
+from delta_cdc.cli import main
+from delta_cdc.config.schema import as_text
+from tests.support.tables import Tables
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+Said = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise AssertionError("Spark was started")
+
+    monkeypatch.setattr("delta_cdc.session.embedded_session", refused)
+
+
+@pytest.fixture
+def broken(tmp_path: Path) -> Path:
+    path = tmp_path / "broken.yaml"
+    path.write_text("pipelines:\n  p: {source: /s, target: /t, key: id}\n  q: {}\n")
+    return path
+
+
+def test_lint(tmp_path: Path, broken: Path, capsys: Said) -> None:
+    right = tmp_path / "right.yaml"
+    right.write_text("pipelines: {p: {source: /s, target: /t, keys: id}}\n")
+    assert main(["lint", str(right)]) == 0
+    assert capsys.readouterr().out == f"0 findings in {right}\n"
+    assert main(["lint", str(right), str(broken)]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith(
+        f"{broken}:2:31: 'key' is no key of the pipeline p. Remedy: did you mean 'keys'?"
+    )
+    assert [line.split(" Remedy")[0] for line in lines[1:3]] == [
+        f"{broken}:3:3: The pipeline q has no source.",
+        f"{broken}:3:3: The pipeline q has no target.",
+    ]
+    assert lines[3:] == [f"3 findings in {right}, {broken}"]
+    assert main(["lint", "--json", str(broken)]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert told == [finding.to_dict() for finding in config.lint(broken)]
+    assert told[0].keys() == {"file", "line", "column", "message", "remedy"}
+    with pytest.raises(SystemExit) as ended:
+        main(["lint"])
+    assert ended.value.code == 2
+
+
+def test_schema(capsys: Said) -> None:
+    assert main(["schema"]) == 0
+    assert capsys.readouterr().out == as_text()
+
+
+def test_status_of_all_pipelines_of_a_file(
+    tmp_path: Path, broken: Path, capsys: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = Tables.made_in(tmp_path / "tables")
+    tables.sealed(2)
+    monkeypatch.setenv("LAKE", str(tmp_path))
+    path = tmp_path / "pipelines.yml"
+    target = tables.target.uri.replace(str(tmp_path), "${LAKE}")
+    entries = {
+        "p": {"source": tables.source.uri, "target": target, "keys": ["id"]},
+        "q": {"source": "/files", "log": "${LAKE}/log", "target": "${LAKE}/none", "insert_only": True},
+    }
+    path.write_text(json.dumps({"pipelines": entries}))
+    assert main(["status", str(path), "--json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert [entry["pipeline"] for entry in told] == ["p", "q", "q"]
+    assert told[0]["committed"] == 2
+    # What is ingested and applied has a log and a target.
+    assert [entry.get("target") for entry in told[1:]] == [f"{tmp_path}/log", f"{tmp_path}/none"]
+    assert main(["status", str(broken)]) == 2
+    assert "3 findings in the configuration" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--group", "sals"], "has no group 'sals'. Remedy: did you mean 'sales'?"),
+        (["--pipeline", "order"], "has no pipeline 'order'. Remedy: did you mean 'orders'?"),
+        (["--group", "sales", "--pipeline", "parts"], "has no pipeline 'parts'."),
+        ([], "The groups other, parts, sales have different conf. Remedy: run them one at a time"),
+        (["--group", "other"], "Templates stand in the arguments of other, and only Airflow renders them."),
+    ],
+)
+def test_a_run_that_cannot_be_meant(tmp_path: Path, capsys: Said, given: list[str], said: str) -> None:
+    path = tmp_path / "pipelines.yaml"
+    path.write_text(
+        "groups: {sales: {conf: {a: 1}}}\n"
+        "pipelines:\n"
+        "  orders: {group: sales, source: /s, target: /t, keys: id}\n"
+        "  parts: {source: /s, target: /t2, keys: id}\n"
+        "  other: {source: /s, target: /t3, keys: id, where: \"d > '{{ ds }}'\"}\n"
+    )
+    assert main(["run", str(path), *given]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_run_without_work_starts_no_spark(tmp_path: Path, capsys: Said) -> None:
+    tables = Tables.made_in(tmp_path / "tables")
+    tables.sealed(5)
+    path = tmp_path / "pipelines.yaml"
+    entry = {"source": tables.source.uri, "target": tables.target.uri, "keys": ["id"]}
+    path.write_text(json.dumps({"pipelines": {"p": entry, "q": {**entry, "source": str(tmp_path / "none")}}}))
+    assert main(["run", str(path), "--pipeline", "p"]) == 0
+    header, _, row = capsys.readouterr().out.splitlines()
+    assert header.split() == ["pipeline", "result", "versions", "watermark", "counts"]
+    assert row.split() == ["p", "nothing", "5"]
+    assert main(["run", str(path), "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert [(row["pipeline"], row["result"]) for row in found] == [("p", "nothing"), ("q", "failed")]
+    assert found[1]["error"].startswith("TableNotFound: ")
