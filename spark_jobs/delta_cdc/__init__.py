@@ -15,12 +15,15 @@ if TYPE_CHECKING:
     from delta_cdc.changes.queries import named_in_plan
     from delta_cdc.flow import ApplyResult, IngestResult
     from delta_cdc.sink import commit_watermark
+    from delta_cdc.verify.api import verify_table
+    from delta_cdc.verify.flow import Verification
     from delta_cdc.versions import VersionRange
     from delta_cdc.watermark import Watermark
 
 __all__ = [
     "ApplyResult",
     "IngestResult",
+    "Verification",
     "VersionRange",
     "Watermark",
     "apply_changes",
@@ -30,11 +33,13 @@ __all__ = [
     "named_in_plan",
     "plan_changes",
     "read_changes",
+    "verify_table",
 ]
 
 _HOME = {
     "ApplyResult": "delta_cdc.flow",
     "IngestResult": "delta_cdc.flow",
+    "Verification": "delta_cdc.verify.flow",
     "VersionRange": "delta_cdc.versions",
     "Watermark": "delta_cdc.watermark",
     "apply_changes": "delta_cdc.api",
@@ -43,6 +48,7 @@ _HOME = {
     "named_in_plan": "delta_cdc.changes.queries",
     "plan_changes": "delta_cdc.api",
     "read_changes": "delta_cdc.api",
+    "verify_table": "delta_cdc.verify.api",
 }
 
 

@@ -240,6 +240,10 @@ class OtherBatchOpen(DeltaCdcError):
 
 
 # -- running ------------------------------------------------------------------------------------
+class ConfigurationChanged(DeltaCdcError):
+    """The configuration of a group is another one than the work was found with."""
+
+
 class SparkConnectionNotFound(DeltaCdcError):
     """``spark_conn_id`` names a connection that does not exist."""
 
@@ -282,6 +286,10 @@ class OutcomeUnknown(DeltaCdcError):
     """Whether the commit happened could not be found out; a retry will find out."""
 
     retryable = True
+
+
+class VerificationFailed(DeltaCdcError):
+    """A verification found something."""
 
 
 def _rebuild(name: str, message: str, remedy: str) -> DeltaCdcError:

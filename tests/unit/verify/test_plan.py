@@ -1,0 +1,413 @@
+"""What the logs alone tell of a target."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from delta_cdc import spec as specs
+from delta_cdc.errors import CorruptLog, InvalidConfiguration, VerificationFailed, VersionsExpired
+from delta_cdc.log.table import run_sync
+from delta_cdc.reconcile import Mirror
+from delta_cdc.spec import ApplyOptions, BundleSpec, JobResult
+from delta_cdc.verify.checks import CHECKS, OF_LOGS, Check, finding
+from delta_cdc.verify.flow import Verification, raise_if_wrong, rows_of, run_verify
+from delta_cdc.verify.plan import VerifyPlan, plan_verify_async
+from delta_cdc.verify.request import VerifyRequest
+from delta_cdc.watermark import PlannedOn
+from tests.support.logs import FEED, LogTable, seal
+from tests.support.tables import KEYED, NOW, Tables
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+OF_TYPE_1 = ("null_keys", "unique_keys", "equals_source")
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Tables:
+    """A source with versions 0-5, and a target that is sealed at 4."""
+    made = Tables.made_in(tmp_path)
+    made.sealed(2)
+    made.sealed(4, number=101)
+    return made
+
+
+def planned(tables: Tables, mirror: Any = None, now: int = NOW, **changes: Any) -> VerifyPlan:
+    request = VerifyRequest(**{"pipeline": "p", "target": tables.target.uri, **changes})
+    return run_sync(plan_verify_async(request, mirror=mirror, now_ms=now))
+
+
+def told(plan: VerifyPlan) -> dict[str, str]:
+    return {check.check: check.status for check in plan.checks}
+
+
+def check_of(plan: VerifyPlan, name: str) -> Check:
+    return next(check for check in plan.checks if check.check == name)
+
+
+def test_a_sound_target(tables: Tables) -> None:
+    plan = planned(tables)
+    assert (plan.version, plan.uri) == (1, tables.target.uri)
+    assert told(plan) == {
+        "seal": "ok",
+        "watermark": "ok",
+        "mirror": "skipped",
+        "configuration": "skipped",
+        "one_open_row": "skipped",
+        "overlaps": "skipped",
+        "start_before_end": "skipped",
+        "current_equals_history": "skipped",
+    }
+    assert "watermark 4" in check_of(plan, "seal").detail
+    made = plan.spec
+    assert made is not None
+    assert made.source is not None
+    assert (made.target_version, made.checks, made.options.keys) == (1, OF_TYPE_1, ("id",))
+    step = made.source.steps[0]
+    assert (step.kind, step.ending_version, step.planned_on) == (
+        "reload",
+        4,
+        PlannedOn(tables.target.table_id, 1),
+    )
+    assert made.source.dry_run
+    bundle = BundleSpec("r", (made,), parallel=2)
+    assert specs.from_json(specs.to_json(bundle)) == bundle
+
+
+def test_only_what_is_asked_for(tables: Tables) -> None:
+    assert planned(tables, wanted=("watermark", "seal")).spec is None
+    plan = planned(tables, wanted=("unique_keys", "overlaps"))
+    assert told(plan) == {"overlaps": "skipped"}
+    assert plan.spec is not None
+    assert plan.spec.checks == ("unique_keys",)
+    with pytest.raises(InvalidConfiguration, match="did you mean overlaps"):
+        planned(tables, wanted=("overlap",))
+    with pytest.raises(InvalidConfiguration, match="empty"):
+        planned(tables, wanted=())
+
+
+def test_history_has_checks_of_its_own(tables: Tables) -> None:
+    written = {"keys": ["id"], "scd_type": 2, "start_column": "since", "end_column": "until"}
+    tables.sealed(5, number=102, configuration=written)
+    plan = planned(tables)
+    assert told(plan)["unique_keys"] == "skipped"
+    assert plan.spec is not None
+    assert plan.spec.checks == ("null_keys", "one_open_row", "overlaps", "start_before_end", "equals_source")
+    assert (plan.spec.options.start_column, plan.spec.options.end_column) == ("since", "until")
+
+
+def test_without_keys_there_is_nothing_to_count_by(tables: Tables) -> None:
+    tables.sealed(5, number=102, configuration={"keys": [], "scd_type": 1})
+    plan = planned(tables)
+    assert told(plan)["unique_keys"] == told(plan)["null_keys"] == "skipped"
+    assert plan.spec is not None
+    assert plan.spec.source is not None
+    assert plan.spec.checks == ("equals_source",)
+    assert plan.spec.options.insert_only
+    assert plan.spec.source_keeps_all
+    tables.source.set_properties(delta_cdc__latenessHorizon="3")
+    expired = planned(tables).spec
+    assert expired is not None
+    assert not expired.source_keeps_all
+
+
+# -- the watermark ------------------------------------------------------------------------------
+def test_a_source_that_ends_before_the_watermark(tables: Tables) -> None:
+    for version in (4, 5):
+        tables.source.file(version).unlink()
+    plan = planned(tables)
+    found = check_of(plan, "watermark")
+    assert found.status == "finding"
+    assert "its log ends before it" in found.detail
+    assert "on_source_replaced" in found.remedy
+    assert told(plan)["equals_source"] == "skipped"
+    # The rows are looked at all the same.
+    assert plan.spec is not None
+    assert plan.spec.checks == ("null_keys", "unique_keys")
+
+
+@pytest.mark.parametrize("beyond", [False, True], ids=["as long", "longer"])
+def test_a_source_that_was_put_back_and_went_on_otherwise(tables: Tables, beyond: bool) -> None:
+    for version in (3, 4, 5):
+        tables.source.file(version).unlink()
+    tables.source.version = 2
+    for _ in range(5 if beyond else 2):
+        tables.source.delete("true")
+    found = check_of(planned(tables), "watermark")
+    assert found.status == "finding"
+    assert "the commit file of that version differs" in found.detail
+
+
+def test_a_source_that_is_another_table_or_gone(tables: Tables, tmp_path: Path) -> None:
+    other = LogTable(tmp_path / "other", table_id="other-id", configuration=dict(FEED)).create()
+    for _ in range(6):
+        other.delete("true")
+    found = check_of(planned(tables, source=other.uri), "watermark")
+    assert (found.status, "other-id" in found.detail) == ("finding", True)
+    shutil.rmtree(tables.source.path)
+    plan = planned(tables)
+    assert check_of(plan, "watermark").status == "finding"
+    assert told(plan)["equals_source"] == "skipped"
+
+
+def test_a_replaced_source_that_goes_on_is_sound(tables: Tables) -> None:
+    tables.source.replace_table("new-id")
+    found = check_of(planned(tables), "watermark")
+    assert found.status == "ok"
+    assert "new-id" in found.detail
+
+
+def test_a_version_that_nobody_can_read_any_more(tables: Tables) -> None:
+    late = NOW + 8 * 86_400_000
+    plan = planned(tables, now=late)
+    found = check_of(plan, "equals_source")
+    assert (found.status, "deletedFileRetentionDuration" in found.detail) == ("skipped", True)
+    assert told(plan)["watermark"] == "ok"
+    assert plan.spec is not None
+    assert plan.spec.checks == ("null_keys", "unique_keys")
+    # The newest version is there for as long as the table is.
+    tables.sealed(5, number=102)
+    assert "equals_source" in (planned(tables, now=late).spec or pytest.fail("nothing to do")).checks
+
+
+# -- the seal -----------------------------------------------------------------------------------
+def test_no_table_is_a_finding_and_an_empty_one_is_none(tables: Tables, tmp_path: Path) -> None:
+    plan = planned(tables, target=str(tmp_path / "nowhere"))
+    assert (plan.version, plan.spec) == (None, None)
+    assert check_of(plan, "seal").status == "finding"
+    assert {status for name, status in told(plan).items() if name != "seal"} == {"skipped"}
+    empty = LogTable(tmp_path / "empty").create()
+    assert set(told(planned(tables, target=empty.uri)).values()) == {"skipped"}
+
+
+def test_what_is_wrong_with_a_seal_is_told_by_its_name(tables: Tables) -> None:
+    assert check_of(planned(tables, pipeline="other"), "seal").status == "finding"
+    tables.target.overwrite()
+    plan = planned(tables)
+    found = check_of(plan, "seal")
+    assert (found.status, "was replaced" in found.detail, "RESTORE" in found.remedy) == (
+        "finding",
+        True,
+        True,
+    )
+    assert plan.spec is None
+    # With the keys at hand, the rows tell something all the same.
+    rows = planned(tables, options=KEYED).spec
+    assert rows is not None
+    assert (rows.checks, rows.target_version, rows.source) == (("null_keys", "unique_keys"), 2, None)
+
+
+def test_a_restored_target_is_sound_at_the_watermark_that_is_true_there(tables: Tables) -> None:
+    copy = Mirror(seal(101, 4, source=tables.source), tables.target.table_id, 1).to_dict()
+    tables.target.restore(0)
+    plan = planned(tables, mirror=lambda: copy)
+    assert "watermark 2" in check_of(plan, "seal").detail
+    # The log still knows the number of the seal that the RESTORE took back.
+    assert told(plan)["mirror"] == "ok"
+    assert plan.spec is not None
+    assert plan.spec.source is not None
+    assert plan.spec.source.steps[0].ending_version == 2
+
+
+def test_a_copy_outside_that_knows_more_than_the_target(tables: Tables) -> None:
+    known = Mirror(seal(101, 4, source=tables.source), tables.target.table_id, 1)
+    assert told(planned(tables, mirror=known.to_dict))["mirror"] == "ok"
+    assert told(planned(tables, mirror=lambda: {"seal": "nonsense"}))["mirror"] == "skipped"
+    ahead = replace(known, seal=replace(known.seal, number=102, watermark=5), target_version=2)
+    found = check_of(planned(tables, mirror=ahead.to_dict), "mirror")
+    assert (found.status, "seal 102, watermark 5" in found.detail) == ("finding", True)
+    edited = replace(known, seal=replace(known.seal, watermark=5))
+    assert told(planned(tables, mirror=edited.to_dict))["mirror"] == "finding"
+
+
+def test_a_change_log_that_is_filled_from_files_has_a_seal_and_nothing_else(tables: Tables) -> None:
+    tables.sealed(5, number=102, configuration={"ingest": {}})
+    plan = planned(tables)
+    assert plan.spec is None
+    assert {name for name, status in told(plan).items() if status == "ok"} == {"seal"}
+
+
+# -- configuration ------------------------------------------------------------------------------
+def test_other_options_than_the_target_was_built_with(tables: Tables) -> None:
+    assert told(planned(tables, options=KEYED))["configuration"] == "ok"
+    other = ApplyOptions(keys=("id",), apply_as_deletes="id > 1", on_tie="quarantine")
+    plan = planned(tables, options=other)
+    found = check_of(plan, "configuration")
+    assert (found.status, found.count, "id > 1" in found.detail) == ("finding", 1, True)
+    # What is compared are rows that were made with the others.
+    assert plan.spec is not None
+    assert plan.spec.source is not None
+    assert (plan.spec.source.options.apply_as_deletes, plan.spec.source.options.on_tie) == (
+        None,
+        "quarantine",
+    )
+
+
+# -- another target -----------------------------------------------------------------------------
+@pytest.fixture
+def history(tables: Tables, tmp_path: Path) -> LogTable:
+    """A history of the same source, by another pipeline, at the same watermark."""
+    made = LogTable(tmp_path / "history", table_id="history-id")
+    written = {"keys": ["id"], "scd_type": 2, "start_column": "a", "end_column": "b"}
+    made.write_seal(seal(500, 4, source=tables.source, pipeline="h", configuration=written))
+    return made
+
+
+def test_a_history_of_the_same_source(tables: Tables, history: LogTable) -> None:
+    made = planned(tables, current=history.uri).spec
+    assert made is not None
+    assert made.current is not None
+    assert (made.current.version, made.current.options.end_column) == (0, "b")
+    assert "current_equals_history" in made.checks
+    bundle = BundleSpec("r", (made,))
+    assert specs.from_json(specs.to_json(bundle)) == bundle
+
+
+def test_another_watermark_compares_only_where_nothing_changed_in_between(
+    tables: Tables, history: LogTable
+) -> None:
+    tables.source.optimize()
+    tables.sealed(5, number=102)
+    assert check_of(planned(tables, current=history.uri), "current_equals_history").status == "skipped"
+    written = {"keys": ["id"], "scd_type": 2, "start_column": "a", "end_column": "b"}
+    ahead = seal(501, 6, source=tables.source, pipeline="h", configuration=written)
+    history.write_seal(replace(ahead, step=replace(ahead.step, planned_on=PlannedOn("history-id", 0))))
+    made = planned(tables, current=history.uri).spec
+    assert made is not None
+    assert "current_equals_history" in made.checks
+
+
+@pytest.mark.parametrize("difference", ["filter", "source"])
+def test_targets_of_other_rows_are_not_compared(tables: Tables, history: LogTable, difference: str) -> None:
+    written = {"keys": ["id"], "scd_type": 2, "start_column": "a", "end_column": "b"}
+    if difference == "filter":
+        written["where"] = "id > 1"
+    made = seal(501, 4, source=tables.source, pipeline="h", configuration=written)
+    made = replace(made, source_table_id="elsewhere") if difference == "source" else made
+    history.write_seal(replace(made, step=replace(made.step, planned_on=PlannedOn("history-id", 0))))
+    assert told(planned(tables, current=history.uri))["current_equals_history"] == "skipped"
+
+
+def test_what_can_be_no_other_target(tables: Tables, tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfiguration, match="no pipeline"):
+        planned(tables, current=tables.source.uri)
+    twin = LogTable(tmp_path / "twin", table_id="twin-id")
+    twin.write_seal(seal(500, 4, source=tables.source, pipeline="t"))
+    with pytest.raises(InvalidConfiguration, match="other type"):
+        planned(tables, current=twin.uri)
+
+
+# -- many tables --------------------------------------------------------------------------------
+def requested(tables: Tables, **changes: Any) -> VerifyRequest:
+    return VerifyRequest(**{"pipeline": "p", "target": tables.target.uri, **changes})
+
+
+def parts(*results: JobResult) -> Any:
+    asked: list[BundleSpec] = []
+
+    def execute(spec: BundleSpec) -> JobResult:
+        asked.append(spec)
+        return JobResult("committed", parts=results[: len(spec.parts)])
+
+    execute.asked = asked  # type: ignore[attr-defined]
+    return execute
+
+
+def test_nothing_runs_where_the_logs_tell_it_all(tables: Tables) -> None:
+    run = parts()
+    (found,) = run_verify([requested(tables, wanted=OF_LOGS)], execute=run)
+    assert run.asked == []
+    assert [check.check for check in found.checks] == list(OF_LOGS)
+
+
+def test_many_targets_take_one_application_and_one_that_fails_stops_no_other(
+    tables: Tables, tmp_path: Path
+) -> None:
+    (tmp_path / "broken" / "_delta_log").mkdir(parents=True)
+    (tmp_path / "broken" / "_delta_log" / f"{0:020d}.json").write_text("no json")
+    wrong = finding(
+        "unique_keys", "2 key(s) have more than one row.", "RESTORE it.", count=2, samples=("id = 1",)
+    )
+    run = parts(
+        JobResult("committed", tables=(wrong.to_dict(),)),
+        JobResult("failed", error=VersionsExpired("gone.", remedy="do.").to_dict()),
+    )
+    asked = [
+        requested(tables),
+        requested(tables, target=str(tmp_path / "broken")),
+        requested(tables, wanted=("null_keys",)),
+    ]
+    found = run_verify(asked, execute=run)
+    assert len(run.asked) == 1
+    assert [len(bundle.parts) for bundle in run.asked] == [2]
+    assert [type(one.error).__name__ for one in found] == ["NoneType", "CorruptLog", "VersionsExpired"]
+    assert [check.check for check in found[0].checks] == [
+        name for name in CHECKS if name not in ("null_keys", "equals_source")
+    ]
+    with pytest.raises(
+        VerificationFailed, match=r"1 check\(s\) of 1 table\(s\).*unique_keys.*id = 1"
+    ) as raised:
+        raise_if_wrong(found)
+    assert raised.value.remedy == "RESTORE it."
+    # A target that could not be looked at is no finding, and no success either.
+    with pytest.raises(CorruptLog, match="broken"):
+        raise_if_wrong(found, findings=False)
+    (row,) = [row for row in rows_of(found) if row["check"] == "unique_keys"]
+    assert row == {
+        "pipeline": "p",
+        "table": tables.target.uri,
+        "version": 1,
+        "check": "unique_keys",
+        "status": "finding",
+        "count": 2,
+        "detail": "2 key(s) have more than one row.",
+        "samples": ["id = 1"],
+        "remedy": "RESTORE it.",
+    }
+
+
+def test_a_version_that_went_away_meanwhile_is_looked_at_again(tables: Tables) -> None:
+    gone = VersionsExpired("too old.", remedy="do.").to_dict()
+    calls: list[int] = []
+
+    def execute(spec: BundleSpec, *, lasting: bool) -> JobResult:
+        part = spec.parts[0]
+        calls.append(part.target_version)  # type: ignore[union-attr]
+        if lasting or len(calls) == 1:
+            tables.sealed(4, number=101 + len(calls))
+            return JobResult("committed", parts=(JobResult("stale", message="too old", error=gone),))
+        return JobResult("committed", parts=(JobResult("committed"),))
+
+    (found,) = run_verify([requested(tables)], execute=partial(execute, lasting=False))
+    assert (calls, found.version, found.error) == ([1, 2], 2, None)
+    (found,) = run_verify([requested(tables)], execute=partial(execute, lasting=True))
+    assert isinstance(found.error, VersionsExpired)
+
+
+@pytest.mark.parametrize("first", ["declare", "load"])
+def test_rows_that_were_declared_prove_nothing(tmp_path: Path, first: str) -> None:
+    tables = Tables.made_in(tmp_path)
+    tables.sealed(2, kind=first)
+    tables.sealed(4, number=101)
+    tables.target.optimize()
+    wrong = finding("equals_source", "3 missing.", "reload.", count=3)
+    (found,) = run_verify(
+        [requested(tables)], execute=parts(JobResult("committed", tables=(wrong.to_dict(),)))
+    )
+    (check,) = [check for check in found.checks if check.check == "equals_source"]
+    assert (check.status, "3 missing" in check.detail) == (
+        "skipped" if first == "declare" else "finding",
+        True,
+    )
+
+
+def test_what_is_told_stays_short() -> None:
+    found = finding("overlaps", "x" * 5_000, "do.", samples=tuple("k" * 1_000 for _ in range(50)))
+    assert (len(found.samples), len(found.samples[0]), len(found.detail)) == (5, 160, 600)
+    assert Check.from_dict(found.to_dict()) == found
+    raise_if_wrong([Verification("p", "t", 1, (found,))], findings=False)
