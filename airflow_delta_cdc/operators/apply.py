@@ -97,9 +97,12 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
     :param target_properties: table properties of a target that is created here (templated)
     :param publish_changes: give a target that is created here a change data feed of its own
     :param schema_evolution: ``additive``, or ``none`` to refuse new columns (templated)
-    :param mode: ``incremental``, also where it is empty; ``repair``: the keys of a range at or below the
-        watermark, of ``repair_keys`` or of the quarantine are computed again, and the watermark stays;
-        ``reload``: all keys are; ``reset``: the target is thrown away and loaded anew (templated)
+    :param mode: ``incremental``, also where it is empty; ``backfill``, the same, as forms call it;
+        ``dry_run``, the same with ``dry_run``; ``repair``: the keys of a range at or below the watermark, of
+        ``repair_keys`` or of the quarantine are computed again, and the watermark stays; ``reload``: all keys
+        are; ``reset``: the target is thrown away and loaded anew; ``interval``: from the starting to the
+        ending timestamp, exclusive: a first fill up to there, or the repair of what is applied already
+        (templated)
     :param discard_history: ``reset`` of type 2: the history that goes with it may go (templated)
     :param repair_keys: ``repair``: predicate over the key columns, instead of a range (templated)
     :param repair_quarantined: ``repair``: the keys that stand in the quarantine table (templated)
