@@ -71,6 +71,21 @@ def pipeline_alias(pipeline: str) -> AssetAlias:
     return AssetAlias(f"delta_cdc:{pipeline}")
 
 
+def group_asset(group: str) -> Asset:
+    """Return the asset of a group: its events hold the versions of all its targets that go together.
+
+    ``event.extra["tables"]`` is ``{pipeline: {target, target_version, version}}``.
+
+    :param group: name of the group
+    """
+    return Asset(name=f"delta_cdc:group:{group}", uri=f"x-delta-cdc-group://{_quoted(group)}")
+
+
+def group_alias(group: str) -> AssetAlias:
+    """Return the alias under which a group announces its :func:`group_asset`: ``delta_cdc:group:<name>``."""
+    return AssetAlias(f"delta_cdc:group:{group}")
+
+
 def _uri(table: str) -> str:
     from delta_cdc.log import canonical_uri
 

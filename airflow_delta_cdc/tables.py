@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from delta_cdc.plan import ApplyRequest, IngestRequest
 
     Requests = tuple[IngestRequest | None, ApplyRequest | None]
+    Connections = tuple[dict[str, Any], dict[str, str] | None]
 
 #: What an event of the target's asset tells.
 _ANNOUNCED = (
@@ -74,6 +75,14 @@ def source_of(given: Mapping[str, Any]) -> Any:
     return given["log"] if engine.is_ingested(given) else given.get("source")
 
 
+def connections_of(operator: DeltaCdcOperator) -> Connections:
+    """Return what requests hold of a task's connections, and the options of Kafka's client.
+
+    Once for all tables: each time may ask a secrets backend.
+    """
+    return operator.connected(), operator.options_of_kafka()
+
+
 def pieces(
     operator: DeltaCdcOperator,
     context: Context,
@@ -81,6 +90,7 @@ def pieces(
     *,
     ingest: Callable[[Mapping[str, Any]], bool] = engine.is_ingested,
     named: bool = True,
+    connections: Connections | None = None,
 ) -> list[Piece]:
     """Return the work that tables ask for, with locations in the place of catalog names.
 
@@ -88,13 +98,13 @@ def pieces(
     :param tables: arguments of each (:func:`delta_cdc.tables.requests`)
     :param ingest: tells whether a table's source is looked at, or only its log
     :param named: say in an error which table it is of
+    :param connections: what :func:`connections_of` gave; None asks
     :raises InvalidConfiguration: for arguments that are none
     :raises TableNotFound: for a catalog name that is none
     """
     from delta_cdc.flow import Piece
 
-    # Once for all: each look may ask a secrets backend.
-    connected, kafka = operator.connected(), operator.options_of_kafka()
+    connected, kafka = connections or connections_of(operator)
     found: list[Requests] = []
     for given in tables:
         try:
@@ -254,10 +264,12 @@ def taken(operator: DeltaCdcOperator, piece: Piece) -> dict[str, Any]:
     return would
 
 
-def shortened(published: dict[str, Any]) -> dict[str, Any]:
+def shortened(published: dict[str, Any], *, tables: int = 1) -> dict[str, Any]:
     """Return what a dry run publishes, its ``dry_run`` cut where it is long.
 
     An XCom is no place for it, and the log has it whole.
+
+    :param tables: how many share the XCom
     """
     # Without anything to do there is nothing to show.
     found = {"table": [], "steps": [], "statements": [], "counts": {}, **(published.get("dry_run") or {})}
@@ -265,7 +277,7 @@ def shortened(published: dict[str, Any]) -> dict[str, Any]:
     if len(steps) > _MOST_STEPS:
         more = f"… {len(steps) - _MOST_STEPS} more"
         steps[_MOST_STEPS:], table[_MOST_STEPS:] = [more], [{"what": more}]
-    share = _MOST_CHARACTERS // max(1, len(statements))
+    share = _MOST_CHARACTERS // tables // max(1, len(statements))
     cut = [text if len(text) <= share else f"{text[:share]}… (cut; see the log)" for text in statements]
     shown = {"table": table, "steps": steps, "statements": cut, "counts": dict(found["counts"])}
     return {**published, "dry_run": shown}

@@ -11,7 +11,7 @@ from delta_cdc.flow.pins import NoPins, Pins
 from delta_cdc.flow.read import run_read
 from delta_cdc.flow.results import ApplyResult, CommitResult, IngestResult, ReadResult, sealed_counts
 from delta_cdc.flow.runs import Say
-from delta_cdc.flow.standing import committed, published
+from delta_cdc.flow.standing import committed, published, versions_of
 
 __all__ = [
     "ApplyResult",
@@ -35,4 +35,5 @@ __all__ = [
     "run_ingest",
     "run_read",
     "sealed_counts",
+    "versions_of",
 ]

@@ -40,7 +40,7 @@ class Looked:
     :param pins: what keeps the work at what was found here, by pin key (:class:`delta_cdc.flow.Pins`)
     :param target_version: newest version of the target; None without one
     :param version: the target's watermark; None without one
-    :param target: location of the target; None where nothing is applied
+    :param target: location of the target; of the log where nothing is applied
     :param plan: the plans as lines for people
     """
 
@@ -120,6 +120,8 @@ def _looked(piece: Piece, ingest: IngestPlan | None, plan: Plan | None, version:
     """
     told_of = [_of_ingest(ingest)] if ingest is not None and ingest.spec is not None else []
     told_of += [_of_apply(plan)] if plan is not None and plan.spec is not None else []
+    if piece.apply is None and ingest is not None and ingest.proof is not None:
+        version = ingest.proof.target.version
     seal = plan.proof.seal if plan is not None and plan.proof is not None else None
     plans = [str(one) for one in (ingest, plan) if one is not None]
     return Looked(
@@ -130,10 +132,17 @@ def _looked(piece: Piece, ingest: IngestPlan | None, plan: Plan | None, version:
         pins=_pins(piece.apply, plan),
         target_version=version if version is not None and version >= 0 else None,
         version=seal.watermark if seal is not None else None,
-        target=piece.apply.target if piece.apply is not None else None,
+        target=written(piece),
         plan="\n".join(plans),
         notes=tuple(note for one in (ingest, plan) if one is not None for note in one.notes),
     )
+
+
+def written(piece: Piece) -> str | None:
+    """Return the table that readers read: the target, or the log of a piece without one."""
+    if piece.apply is not None:
+        return piece.apply.target
+    return piece.ingest.log if piece.ingest is not None else None
 
 
 def _pins(request: ApplyRequest | None, plan: Plan | None) -> dict[str, dict[str, Any]]:

@@ -25,6 +25,16 @@ def published(result: ApplyResult | IngestResult, pins: Pins) -> None:
     pins.delete(result.pin_key)
 
 
+def versions_of(
+    pipeline: str, target: str, storage_options: dict[str, str] | None = None
+) -> tuple[int, int | None] | None:
+    """Return a target's newest version, and its watermark, None without one; None where no target is."""
+    proof = reconcile(DeltaLog(target, storage_options), pipeline)
+    if proof is None:
+        return None
+    return proof.target.version, proof.seal.watermark if proof.seal is not None else None
+
+
 def committed(request: ApplyRequest | ReadRequest) -> Watermark | None:
     """Return the watermark that the target proves now; None where there is none. For display."""
     if request.target is None:

@@ -29,6 +29,7 @@ class Outcome:
     events: list[dict[str, Any]]
     processes: list[list[str]]
     log: str
+    run: str = ""
 
     def xcom(self, task: str, key: str = "return_value") -> Any:
         return self.tasks[task]["xcoms"].get(key)
@@ -48,16 +49,32 @@ class Airflow:
     runs: int = field(default=0)
 
     def run(
-        self, file: Path, *, conf: dict[str, Any] | None = None, forbid_processes: bool = False
+        self,
+        file: Path,
+        *,
+        dag: str | None = None,
+        conf: dict[str, Any] | None = None,
+        forbid_processes: bool = False,
     ) -> Outcome:
+        """Run the DAG of a file.
+
+        :param dag: one of those in the file's ``dags``; None is its ``dag``
+        """
         self.runs += 1
+        return self._ask(
+            file=str(file),
+            dag=dag,
+            conf=conf,
+            forbid_processes=forbid_processes,
+            logical_date=(datetime(2026, 1, 1, tzinfo=UTC) + timedelta(hours=self.runs)).isoformat(),
+        )
+
+    def clear(self, file: Path, run: str, *tasks: tuple[str, int | None], dag: str | None = None) -> Outcome:
+        """Clear tasks of a run, each by its id and map index, and let the run come to its end again."""
+        return self._ask(file=str(file), dag=dag, run=run, clear=tasks)
+
+    def _ask(self, **command: Any) -> Outcome:
         before = self.log.stat().st_size
-        command = {
-            "file": str(file),
-            "logical_date": (datetime(2026, 1, 1, tzinfo=UTC) + timedelta(hours=self.runs)).isoformat(),
-            "conf": conf,
-            "forbid_processes": forbid_processes,
-        }
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(json.dumps(command) + "\n")

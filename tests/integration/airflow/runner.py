@@ -36,31 +36,96 @@ def _processes_counted(started: list[list[str]], *, allowed: bool) -> Iterator[N
         subprocess.Popen.__init__ = real  # type: ignore[method-assign]
 
 
+def _dag(command: dict[str, Any]) -> Any:
+    found = runpy.run_path(command["file"])
+    return found["dags"][command["dag"]] if command.get("dag") else found["dag"]
+
+
 def _run(command: dict[str, Any]) -> dict[str, Any]:
+    started: list[list[str]] = []
+    with _processes_counted(started, allowed=not command.get("forbid_processes", False)):
+        if command.get("clear"):
+            run = _run_again(_dag(command), command["run"], command["clear"])
+        else:
+            run = _dag(command).test(
+                logical_date=datetime.fromisoformat(command["logical_date"]), run_conf=command.get("conf")
+            )
+    return {**_left(run), "processes": started}
+
+
+def _run_again(dag: Any, run_id: str, tasks: list[list[Any]]) -> Any:
+    """Clear some tasks of a run, and let it come to its end again.
+
+    :param dag: as its file is now
+    :param tasks: ids, each with its map index, or None for all
+    """
+    from airflow.models.dagrun import DagRun
+    from airflow.sdk.definitions.dag import _run_task
+    from airflow.serialization.serialized_objects import DagSerialization
+    from airflow.utils.session import create_session
+    from airflow.utils.state import DagRunState, TaskInstanceState
+
+    scheduled = DagSerialization.deserialize_dag(DagSerialization.serialize_dag(dag))
+    wanted = [task if at is None else (task, at) for task, at in tasks]
+    with create_session() as session:
+        scheduled.clear(task_ids=wanted, run_id=run_id, dag_run_state=DagRunState.RUNNING, session=session)
+        session.commit()
+        run = session.query(DagRun).filter_by(dag_id=dag.dag_id, run_id=run_id).one()
+        run.dag = scheduled
+        while run.state == DagRunState.RUNNING:
+            session.expire_all()
+            ready, _ = run.update_state(session=session)
+            for one in ready:
+                one.try_number += 1
+                one.state = TaskInstanceState.SCHEDULED
+            session.commit()
+            for one in run.get_task_instances(session=session):
+                if one.state == TaskInstanceState.SCHEDULED:
+                    _run_task(ti=one, task=dag.task_dict[one.task_id])
+        return run
+
+
+def _lasted(instance: Any) -> float | None:
+    if instance.start_date is None or instance.end_date is None:
+        return None
+    return float((instance.end_date - instance.start_date).total_seconds())
+
+
+def _left(run: Any) -> dict[str, Any]:
+    """Return what a run left behind. One of a mapped task is named after what it shows: ``apply[orders]``."""
     from airflow.models.asset import AssetEvent
     from airflow.models.xcom import XComModel
     from airflow.utils.session import create_session
 
-    dag = runpy.run_path(command["file"])["dag"]
-    started: list[list[str]] = []
-    with _processes_counted(started, allowed=not command.get("forbid_processes", False)):
-        run = dag.test(
-            logical_date=datetime.fromisoformat(command["logical_date"]), run_conf=command.get("conf")
-        )
+    def name(instance: Any) -> str:
+        mapped = instance.map_index >= 0
+        return f"{instance.task_id}[{instance.rendered_map_index}]" if mapped else instance.task_id
+
     with create_session() as session:
-        tasks = {
-            instance.task_id: {"state": str(instance.state), "tries": instance.try_number, "xcoms": {}}
-            for instance in run.get_task_instances(session=session)
+        instances = run.get_task_instances(session=session)
+        names = {(one.task_id, one.map_index): name(one) for one in instances}
+        tasks: dict[str, Any] = {
+            name(one): {
+                "state": str(one.state),
+                "tries": one.try_number,
+                "xcoms": {},
+                "index": one.map_index,
+                "seconds": (one.end_date - one.start_date).total_seconds()
+                if one.start_date and one.end_date
+                else None,
+            }
+            for one in instances
         }
         for row in session.query(XComModel).filter_by(dag_id=run.dag_id, run_id=run.run_id):
-            tasks[row.task_id]["xcoms"][row.key] = XComModel.deserialize_value(row)
+            task = tasks[names[row.task_id, row.map_index]]
+            task["xcoms"][row.key] = XComModel.deserialize_value(row)
         events = [
             {"uri": event.asset.uri, "extra": event.extra, "task": event.source_task_id}
             for event in session.query(AssetEvent).filter_by(
                 source_dag_id=run.dag_id, source_run_id=run.run_id
             )
         ]
-    return {"state": str(run.state), "tasks": tasks, "events": events, "processes": started}
+    return {"state": str(run.state), "run": run.run_id, "tasks": tasks, "events": events}
 
 
 def main() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -146,9 +148,42 @@ def test_parts_of_one_application(
     assert [flow.events() != [] for flow in flows if (flow.folder / "log").exists()] == [True, True]
     # Had the application died then, this is what there would have been to read.
     assert [[part.status for part in found.parts] for found in left] == [
-        ["committed"],
-        ["committed", "failed"],
+        ["committed", "unreached", "unreached"],
+        ["committed", "failed", "unreached"],
     ]
-    assert all(found.status == "failed" and "ended after" in found.message for found in left)
+    assert [found.status for found in left] == ["failed", "failed"]
+    assert ["ended after 1 of 3" in left[0].message, "ended after 2 of 3" in left[1].message] == [True, True]
     assert "part 2 of 3: flow" in caplog.text
     assert json.loads(done.to_json())["parts"][0]["counts"]["events"] == 1
+
+
+def test_parts_side_by_side(spark: SparkSession, tmp_path: Path) -> None:
+    """All of them are about to commit at the same moment, and each commit carries its own seal alone."""
+    flows = [Deliveries(spark, tmp_path / f"t{number}") for number in range(3)]
+    for number, flow in enumerate(flows):
+        flow.deliver("a.json", [event("I", 1, number, name=f"of {number}", amount=1)])
+    specs = [replace(flow.planned(), pipeline=f"side {at}", run_id=f"r{at}") for at, flow in enumerate(flows)]
+    together, seen = threading.Barrier(3, timeout=120), []
+
+    def meet(point: str) -> None:
+        if point == "before_commit":
+            together.wait()
+        seen.append((point, threading.get_ident()))
+
+    with hooked(meet):
+        done = job.run(spark, BundleSpec("r", tuple(specs), parallel=3))
+    assert [part.status for part in done.parts] == ["committed"] * 3
+    assert len({thread for point, thread in seen if point == "committed"}) == 3
+    for at, flow in enumerate(flows):
+        folder = flow.folder / "log" / "_delta_log"
+        (commit,) = [text for text in _commits(folder) if '"txn"' in text]
+        assert [f"side {other}" in commit for other in range(3)] == [other == at for other in range(3)]
+        assert [row["name"] for row in flow.events()] == [f"of {at}"]
+    leaked = [
+        name for name in dict(spark.conf.getAll) if "txn" in name.lower() or "usermetadata" in name.lower()
+    ]
+    assert leaked == []
+
+
+def _commits(folder: Path) -> list[str]:
+    return [file.read_text() for file in sorted(folder.glob("*.json"))]

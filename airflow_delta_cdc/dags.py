@@ -1,0 +1,297 @@
+"""DAGs made from a configuration: one for each group of tables, and one for its backfills."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import DAG, AssetAny, CronDataIntervalTimetable, get_parsing_context
+
+from airflow_delta_cdc.arguments import is_literal
+from airflow_delta_cdc.assets import delta_asset, pipeline_alias, watched_asset
+from airflow_delta_cdc.form import run_params
+from airflow_delta_cdc.groups.bundle import RunBundleOperator
+from airflow_delta_cdc.groups.cut import CutOperator
+from airflow_delta_cdc.groups.look import LookOperator
+from airflow_delta_cdc.groups.table import ApplyTableOperator
+from airflow_delta_cdc.retry import DELTA_CDC_RETRY_POLICY
+from airflow_delta_cdc.tables import source_of
+from delta_cdc.errors import InvalidConfiguration
+from delta_cdc.tables import is_ingested
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from airflow.sdk import Asset
+
+    from delta_cdc.config import Group, Table
+
+#: What is said of tasks, and of the application that some of them start.
+_OF_TASKS = ("owner", "pool", "queue", "retries")
+_SPANS = ("retry_delay", "execution_timeout")
+_CALLBACKS = ("on_failure_callback", "on_success_callback", "on_retry_callback")
+_OF_DAGS = ("description", "catchup", "max_active_runs", "is_paused_upon_creation")
+_OF_APPLICATIONS = (
+    "spark_conn_id",
+    "delta_conn_id",
+    "kafka_conn_id",
+    "deploy_mode",
+    "conf",
+    "jars",
+    "packages",
+    "driver_memory",
+    "executor_memory",
+    "executor_cores",
+    "num_executors",
+    "storage_options",
+    "kafka_options",
+)
+_PARALLEL = 8
+_BACKFILL = "__backfill"
+#: Airflow schedules nothing without a start. It is the same wherever the file is parsed.
+_START = datetime(2020, 1, 1, tzinfo=UTC)
+#: Presets that are no cron.
+_NO_CRON = ("@once", "@continuous")
+
+
+def build_dags(
+    source: str | Path | Mapping[str, Any],
+    *,
+    default_args: Mapping[str, Any] | None = None,
+    **dag_arguments: Any,
+) -> dict[str, DAG]:
+    """Make the DAGs of a configuration, and register them with Airflow.
+
+    .. code-block:: python
+
+        from airflow_delta_cdc.dags import build_dags
+
+        build_dags("sales.yaml")
+
+    Each group becomes a DAG, and unless it says ``backfill: false`` another one, ``<group>__backfill``,
+    without a schedule, for runs by hand that would hold up the others. Nothing is connected to meanwhile, and
+    no table is looked at.
+
+    :param source: path of a YAML file, of a folder of such files, or the mapping that a file would hold. A
+        relative path counts from the file that calls this
+    :param default_args: arguments of tasks, where the configuration says nothing
+    :param dag_arguments: arguments of the DAGs, likewise
+    :return: the DAGs by their ids. While Airflow runs a task of one DAG, only that one
+    :raises InvalidConfiguration: tells everything that is wrong with the configuration, line by line
+    """
+    from delta_cdc.config import load
+
+    caller = sys._getframe(1).f_globals.get("__file__") or ""
+    wanted = get_parsing_context().dag_id
+    told = str(source) if isinstance(source, str | Path) else "a mapping"
+    if isinstance(source, str | Path) and caller:
+        source = Path(caller).parent / source
+    dags: dict[str, DAG] = {}
+    for group in load(source).groups:
+        maker = _Maker(group, told, caller, dict(default_args or {}), dag_arguments)
+        for dag_id, is_backfill in maker.wanted(wanted):
+            dags[dag_id] = maker.dag(dag_id, is_backfill=is_backfill)
+    return dags
+
+
+@dataclass(frozen=True)
+class _Maker:
+    """Makes the DAGs of one group.
+
+    :param told: where its configuration is, for people
+    :param file: the DAG file
+    """
+
+    group: Group
+    told: str
+    file: str
+    default_args: dict[str, Any]
+    dag_arguments: dict[str, Any]
+
+    @property
+    def names(self) -> list[str]:
+        return [table.pipeline for table in self.group.tables]
+
+    @property
+    def _place(self) -> str:
+        return self.group.place or self.told
+
+    def wanted(self, only: str | None) -> Iterator[tuple[str, bool]]:
+        """Yield the ids of the DAGs to make, and whether each is for backfills.
+
+        :param only: the one that is asked for; None is all
+        """
+        dag_id = self.group.settings.get("dag_id", self.group.name)
+        ids = [(dag_id, False)]
+        if self.group.settings.get("backfill", True):
+            ids.append((f"{dag_id}{_BACKFILL}", True))
+        yield from (one for one in ids if only in (None, one[0]))
+
+    def dag(self, dag_id: str, *, is_backfill: bool) -> DAG:
+        settings = self.group.settings
+        names = self.names if len(self.names) > 1 else ()
+        params = run_params(tables=names, mode="backfill" if is_backfill else "incremental")
+        arguments = {
+            "catchup": False,
+            "max_active_runs": 1,
+            "start_date": _START,
+            **self.dag_arguments,
+            **{name: settings[name] for name in _OF_DAGS if name in settings},
+            **({"start_date": _moment(settings["start_date"])} if "start_date" in settings else {}),
+            **({"max_active_runs": 1} if is_backfill else {}),
+        }
+        if arguments["catchup"] and arguments["start_date"] == _START:
+            raise InvalidConfiguration(
+                f"{self._place}: the group {self.group.name} has catchup and no start_date.",
+                remedy="say where its runs begin.",
+            )
+        with DAG(
+            dag_id,
+            **{
+                **arguments,
+                "schedule": None if is_backfill else self._schedule(),
+                "params": {**params, **arguments.get("params", {})},
+                "default_args": self._default_args(),
+                "tags": ["delta-cdc", *arguments.get("tags", ()), *settings.get("tags", ())],
+                "doc_md": self._doc(arguments.get("doc_md")),
+            },
+        ) as dag:
+            # Else it would be this file, of whichever folder the package is installed in.
+            dag.fileloc = self.file or dag.fileloc
+            self._tasks()
+        return dag
+
+    # -- tasks ----------------------------------------------------------------------------------
+    def _tasks(self) -> None:
+        small = [table for table in self.group.tables if not table.own_application]
+        large = [table for table in self.group.tables if table.own_application]
+        looks, applies = [], []
+        for tables, suffix in ((small, ""), (large, "_large")):
+            if tables:
+                look, apply = self._chain(tables, suffix, shares=not suffix)
+                looks.append(look)
+                applies.append(apply)
+        cut = CutOperator(
+            task_id="cut",
+            group=self.group.name,
+            looks=[look.task_id for look in looks],
+            applies=[apply.task_id for apply in applies],
+            trigger_rule="none_failed",
+            **self._of_applications(),
+        )
+        [*looks, *applies] >> cut
+
+    def _chain(self, tables: Sequence[Table], suffix: str, *, shares: bool) -> tuple[Any, Any]:
+        """Make the tasks of some tables: a look at them, and one for each with work.
+
+        :param shares: one application does the work of all; else each has its own
+        """
+        parallel = self.group.settings.get("max_parallel_tables", _PARALLEL)
+        given = [table.arguments for table in tables]
+        sources = [source_of(one) for one in given]
+        inlets = [delta_asset(one) for one in dict.fromkeys(s for s in sources if is_literal(s))]
+        look = LookOperator(
+            task_id=f"look{suffix}",
+            tables=given,
+            group=self.names,
+            fingerprint=self.group.fingerprint,
+            inlets=inlets,
+            **self._of_applications(),
+        )
+        bundle = None
+        if shares:
+            bundle = RunBundleOperator(
+                task_id="run_bundle",
+                work=look.output,
+                parallel=parallel,
+                inlets=inlets,
+                **self._of_applications(),
+            )
+        apply = ApplyTableOperator.partial(
+            task_id=f"apply{suffix}",
+            configuration=self.group.fingerprint,
+            bundle=bundle.task_id if bundle is not None else None,
+            trigger_rule="all_done",
+            map_index_template="{{ task.pipeline }}",
+            max_active_tis_per_dagrun=parallel,
+            inlets=inlets,
+            outlets=[pipeline_alias(table.pipeline) for table in tables],
+            **self._of_applications(),
+        ).expand_kwargs(look.output)
+        if bundle is not None:
+            bundle >> apply
+        return look, apply
+
+    def _of_applications(self) -> dict[str, Any]:
+        return {name: value for name, value in self.group.settings.items() if name in _OF_APPLICATIONS}
+
+    # -- arguments of DAG and tasks -------------------------------------------------------------
+    def _default_args(self) -> dict[str, Any]:
+        settings = self.group.settings
+        return {
+            "retry_policy": DELTA_CDC_RETRY_POLICY,
+            **self.dag_arguments.get("default_args", {}),
+            **self.default_args,
+            **{name: settings[name] for name in _OF_TASKS if name in settings},
+            **{name: timedelta(seconds=settings[name]) for name in _SPANS if name in settings},
+            **{name: [_named(one) for one in settings[name]] for name in _CALLBACKS if name in settings},
+        }
+
+    def _schedule(self) -> Any:
+        settings = self.group.settings
+        schedule = settings.get("schedule", self.dag_arguments.get("schedule"))
+        if schedule == "on_change":
+            return AssetAny(*self._watched())
+        if isinstance(schedule, dict) and set(schedule) == {"assets"}:
+            return AssetAny(*[delta_asset(table) for table in schedule["assets"]])
+        if isinstance(schedule, str) and schedule not in _NO_CRON:
+            # So that a backfill by dates has intervals.
+            return CronDataIntervalTimetable(schedule, timezone="UTC")
+        return schedule
+
+    def _watched(self) -> list[Asset]:
+        settings = self.group.settings
+        how = {name: settings[name] for name in ("delta_conn_id", "storage_options") if name in settings}
+        sources = {table.pipeline: table.arguments["source"] for table in self.group.tables}
+        for table in self.group.tables:
+            if is_ingested(table.arguments) or not is_literal(sources[table.pipeline]):
+                raise InvalidConfiguration(
+                    f"{table.place or self.told}: {table.pipeline} is in a group with schedule on_change, "
+                    "and nobody can watch its source.",
+                    remedy="give the group a cron; what can be watched are Delta tables by path or URI, "
+                    "written literally.",
+                )
+        return [watched_asset(source, **how) for source in dict.fromkeys(sources.values())]
+
+    def _doc(self, given: str | None) -> str:
+        own = self.group.settings.get("doc_md", given)
+        made = (
+            f"Made from `{self.told}`, group `{self.group.name}`: {len(self.names)} "
+            f"table{'s' if len(self.names) > 1 else ''}. Configuration `{self.group.fingerprint}`."
+        )
+        return f"{own.rstrip()}\n\n{made}" if own else made
+
+
+def _moment(text: str) -> datetime:
+    found = datetime.fromisoformat(text)
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+
+def _named(dotted: str) -> Any:
+    """Return what a dotted name stands for.
+
+    :raises InvalidConfiguration: there is no such thing
+    """
+    from importlib import import_module
+
+    module, _, name = dotted.rpartition(".")
+    try:
+        return getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InvalidConfiguration(
+            f"There is no callback {dotted}: {error}.",
+            remedy="name a function by its module, in a module that the DAG processor can import.",
+        ) from error

@@ -1,0 +1,217 @@
+"""The first task of a group: what is there to do, for every table, without a JVM."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow_delta_cdc import tables
+from airflow_delta_cdc.form import asked
+from airflow_delta_cdc.groups.base import INGESTING, GroupOperator, Item, has_target, mode_of, takes_source
+from delta_cdc.errors import DeltaCdcError
+from delta_cdc.grid import grid
+from delta_cdc.tables import is_ingested
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from airflow.sdk import Context
+
+    from airflow_delta_cdc.form import Run
+    from delta_cdc.flow import Looked, Piece
+
+#: What bounds an ingest, under names that bound an apply as well.
+_BOUNDS_OF_THE_INGEST = ("starting_timestamp", "max_bytes")
+#: Characters of a line about a table that an XCom takes.
+_MOST_OF_A_LINE = 300
+
+
+class LookOperator(GroupOperator):
+    """Look at the tables of a group, and hand on what is to be done: nothing is run, nothing is written.
+
+    The XCom ``return_value`` is the list of work for the mapped task (:class:`Item` as a dict), the key
+    ``tables`` a summary of every table of the group.
+
+    A table that cannot be planned is in the list: its own task plans it again, and fails by that name. Where
+    somebody asked for this run, with a mode in the form, this task fails instead.
+
+    :param tables: arguments of each table that this task looks at (templated; here and nowhere else)
+    :param group: names of all tables of the group, among which the form chooses
+    :param fingerprint: of the group's configuration
+    """
+
+    template_fields = ("tables", *GroupOperator.template_fields)
+    template_fields_renderers: ClassVar[dict[str, str]] = {"tables": "json"}
+    ui_color = "#e8f1d4"
+
+    def __init__(
+        self, *, tables: Sequence[Mapping[str, Any]], group: Sequence[str], fingerprint: str, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.tables = tables
+        self.group = group
+        self.fingerprint = fingerprint
+
+    def render_template(self, content: Any, *rest: Any, **how: Any) -> Any:
+        """Fill in a template; what is none is not compiled, which would take longer than the look."""
+        if isinstance(content, str) and "{" not in content:
+            return content
+        return super().render_template(content, *rest, **how)
+
+    def execute(self, context: Context) -> list[dict[str, Any]]:  # type: ignore[override]
+        """Plan every table that the run is about."""
+        from delta_cdc.flow import Piece, look
+
+        run = asked(context, tables=self.group)
+        if run.date_interval is not None:
+            self.log.info("A backfill by dates: from %s to %s.", *run.date_interval)
+        elif run.explicit:
+            self.log.info("Mode %s, asked for by the form.", run.mode)
+        chosen = [of_run(table, run) for table in self.tables if table["pipeline"] in run.tables]
+        others = [dict(table) for table in self.tables if table["pipeline"] not in run.tables]
+        made = self._pieces(context, [*chosen, *others])
+        built, left_out = made[: len(chosen)], made[len(chosen) :]
+        looked = iter(look([one for one in built if isinstance(one, Piece)]))
+        found = [
+            next(looked) if isinstance(one, Piece) else _without_piece(table, one)
+            for table, one in zip(chosen, built, strict=True)
+        ]
+        self._tell(found)
+        summaries = {one.pipeline: _summary(one) for one in found}
+        summaries |= {one.pipeline: _left_out(one) for one in left_out if isinstance(one, Piece)}
+        context["ti"].xcom_push(key="tables", value=summaries)
+        if run.explicit:
+            _raise_first(found)
+        stamp = uuid.uuid4().hex[:12]
+        return [
+            asdict(self._item(table, one, piece, stamp))
+            for table, piece, one in zip(chosen, built, found, strict=True)
+            if one.has_work or one.error is not None
+        ]
+
+    def _pieces(
+        self, context: Context, chosen: Sequence[dict[str, Any]]
+    ) -> list[Piece | DeltaCdcError | None]:
+        """Return the work of each table; why it cannot be told; or None where there cannot be any."""
+        connections = tables.connections_of(self)
+        possible = [takes_source(table) or has_target(table) for table in chosen]
+
+        def build(some: Sequence[dict[str, Any]]) -> list[Piece]:
+            return tables.pieces(self, context, some, ingest=takes_source, connections=connections)
+
+        try:
+            made = iter(build([table for table, can in zip(chosen, possible, strict=True) if can]))
+        except DeltaCdcError:
+            # One by one: a table that is wrong stops no other.
+            return [
+                _tried(build, table) if can else None for table, can in zip(chosen, possible, strict=True)
+            ]
+        return [next(made) if can else None for can in possible]
+
+    def _item(
+        self, table: dict[str, Any], found: Looked, piece: Piece | DeltaCdcError | None, stamp: str
+    ) -> Item:
+        located: dict[str, str] = {}
+        if not isinstance(piece, DeltaCdcError) and piece is not None:
+            located = _located(table, piece)
+        return Item(
+            pipeline=found.pipeline,
+            table=table,
+            located=located,
+            fingerprint=self.fingerprint,
+            stamp=stamp,
+            since=found.since,
+            pins=found.pins,
+            found=found.found[:_MOST_OF_A_LINE],
+            failed=found.error is not None,
+        )
+
+    def _tell(self, found: Sequence[Looked]) -> None:
+        for one in found:
+            for note in one.notes:
+                self.log.info("%s: %s", one.pipeline, note)
+            if one.error is not None:
+                self.log.error("%s: %s", one.pipeline, one.found)
+        rows = [{"table": one.pipeline, "status": _status(one), "found": one.found} for one in found]
+        busy = sum(one.has_work for one in found)
+        self.log.info("%d of %d tables have work.\n%s", busy, len(found), grid(rows))
+
+
+def of_run(table: Mapping[str, Any], run: Run) -> dict[str, Any]:
+    """Return a table's arguments with what the form of the run says put over them.
+
+    What bounds an ingest says nothing about a run that reads its log alone.
+    """
+    merged = {**table, **run.arguments}
+    if is_ingested(table) and mode_of(merged) not in INGESTING:
+        for name in _BOUNDS_OF_THE_INGEST:
+            if name not in run.arguments:
+                merged.pop(name, None)
+    return merged
+
+
+def _tried(
+    build: Callable[[Sequence[dict[str, Any]]], list[Piece]], table: dict[str, Any]
+) -> Piece | DeltaCdcError:
+    try:
+        return build([table])[0]
+    except DeltaCdcError as error:
+        return error
+
+
+def _without_piece(table: Mapping[str, Any], error: Piece | DeltaCdcError | None) -> Looked:
+    from delta_cdc.flow import Looked
+
+    pipeline = table["pipeline"]
+    if isinstance(error, DeltaCdcError):
+        return Looked(pipeline=pipeline, found=f"{type(error).__name__}: {error}", error=error)
+    return Looked(pipeline=pipeline, found=f"has no target, so mode {mode_of(table)} is not about it")
+
+
+def _located(table: Mapping[str, Any], piece: Piece) -> dict[str, str]:
+    """Return the locations of those tables that were given by name."""
+    found: dict[str, str] = {}
+    if piece.ingest is not None:
+        found["log"] = piece.ingest.log
+    if piece.apply is not None:
+        found["log" if is_ingested(table) else "source"] = piece.apply.source
+        found["target"] = piece.apply.target
+    return {name: location for name, location in found.items() if location != table.get(name)}
+
+
+def _status(found: Looked) -> str:
+    if found.error is not None:
+        return "failed"
+    return "work" if found.has_work else "nothing"
+
+
+def _summary(found: Looked) -> dict[str, Any]:
+    told = {
+        "status": _status(found),
+        "target": found.target,
+        "target_version": found.target_version,
+        "version": found.version,
+    }
+    return {**told, "found": found.found[:_MOST_OF_A_LINE]} if found.has_work or found.error else told
+
+
+def _left_out(piece: Piece) -> dict[str, Any]:
+    """Return the summary of a table that the run is not about."""
+    from delta_cdc.flow.look import written
+
+    return {"status": "left out", "target": written(piece), "target_version": None, "version": None}
+
+
+def _raise_first(found: Sequence[Looked]) -> None:
+    """Raise what is wrong with tables of a run that somebody asked for.
+
+    :raises DeltaCdcError: the error of the one table; of several ``TablesFailed``
+    """
+    from delta_cdc.flow import PieceResult
+
+    failed = [one for one in found if one.error is not None]
+    if len(failed) == 1 and failed[0].error is not None:
+        raise failed[0].error
+    outcomes = [PieceResult(pipeline=one.pipeline, error=one.error) for one in failed]
+    tables.raise_failures(outcomes, len(found))

@@ -1,0 +1,198 @@
+"""DAGs made from a configuration: their shape, and what is said of them."""
+
+from __future__ import annotations
+
+import runpy
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from airflow.sdk import AssetAny, CronDataIntervalTimetable
+from airflow.serialization.serialized_objects import DagSerialization
+
+from airflow_delta_cdc.assets import delta_asset, group_asset, pipeline_alias, watched_asset
+from airflow_delta_cdc.dags import build_dags
+from airflow_delta_cdc.retry import DELTA_CDC_RETRY_POLICY
+from delta_cdc.errors import InvalidConfiguration
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from airflow.sdk import DAG
+
+ORDERS = {"source": "/lake/orders", "target": "/lake/orders_current", "keys": ["id"]}
+LOGGED = {
+    "source": "/landing/customers",
+    "log": "/lake/customers_log",
+    "target": "/lake/customers",
+    "keys": ["id"],
+    "adapter_options": {"sequence_by": "n"},
+}
+
+
+def called(*_: Any) -> None:
+    """Stand in for a callback."""
+
+
+def sales(*, settings: Mapping[str, Any] | None = None, **tables: Mapping[str, Any]) -> dict[str, Any]:
+    pipelines = tables or {"orders": ORDERS, "customers": LOGGED}
+    return {
+        "groups": {"sales": dict(settings or {})},
+        "pipelines": {name: {"group": "sales", **table} for name, table in pipelines.items()},
+    }
+
+
+def edges(dag: DAG) -> set[tuple[str, str]]:
+    return {(task.task_id, after) for task in dag.tasks for after in task.downstream_task_ids}
+
+
+def test_the_tasks_of_a_group() -> None:
+    dags = build_dags(sales())
+    assert list(dags) == ["sales", "sales__backfill"]
+    for dag in dags.values():
+        assert edges(dag) == {
+            ("look", "run_bundle"),
+            ("look", "apply"),
+            ("run_bundle", "apply"),
+            ("look", "cut"),
+            ("apply", "cut"),
+        }
+        assert dag.task_dict["apply"].is_mapped
+        assert dag.task_dict["apply"].trigger_rule == "all_done"
+        assert dag.task_dict["cut"].trigger_rule == "none_failed"
+        assert dag.task_dict["apply"].max_active_tis_per_dagrun == 8
+        assert DagSerialization.deserialize_dag(DagSerialization.serialize_dag(dag)).dag_id == dag.dag_id
+    assert dags["sales"].params["mode"] == "incremental"
+    assert dags["sales__backfill"].params["mode"] == "backfill"
+    assert dags["sales"].task_dict["look"].inlets == [
+        delta_asset("/lake/customers_log"),
+        delta_asset("/lake/orders"),
+    ]
+    assert dags["sales"].task_dict["apply"].outlets == [pipeline_alias("customers"), pipeline_alias("orders")]
+
+
+def test_large_tables_have_a_chain_of_their_own() -> None:
+    large = {**ORDERS, "own_application": True}
+    dags = build_dags(
+        sales(settings={"backfill": False, "max_parallel_tables": 3}, small=LOGGED, large=large)
+    )
+    assert list(dags) == ["sales"]
+    assert ("run_bundle", "apply_large") not in edges(dags["sales"])
+    assert {("look_large", "apply_large"), ("apply_large", "cut"), ("look_large", "cut")} < edges(
+        dags["sales"]
+    )
+    look = dags["sales"].task_dict["look_large"]
+    assert [table["pipeline"] for table in look.tables] == ["large"]
+    assert look.group == ["large", "small"]
+    assert dags["sales"].task_dict["run_bundle"].parallel == 3
+    alone = build_dags(sales(settings={"backfill": False}, large=large))["sales"]
+    assert edges(alone) == {
+        ("look_large", "apply_large"),
+        ("apply_large", "cut"),
+        ("look_large", "cut"),
+    }
+    assert alone.task_dict["cut"].looks == ["look_large"]
+
+
+def test_a_pipeline_without_a_group_is_one() -> None:
+    dags = build_dags({"pipelines": {"orders": {**ORDERS, "schedule": "@hourly"}}})
+    assert list(dags) == ["orders", "orders__backfill"]
+    assert "tables" not in dags["orders"].params, "there is no choice"
+    assert "tables" in build_dags(sales())["sales"].params
+
+
+def test_what_is_said_of_dag_tasks_and_application() -> None:
+    settings = {
+        "schedule": "*/15 * * * *",
+        "start_date": "2026-01-01",
+        "catchup": True,
+        "dag_id": "team_{name}",
+        "tags": ["finance"],
+        "owner": "me",
+        "retries": 2,
+        "retry_delay": "5 minutes",
+        "execution_timeout": 60,
+        "pool": "small",
+        "queue": "q",
+        "description": "sales",
+        "doc_md": "# Sales",
+        "on_failure_callback": "tests.unit.airflow.test_dags.called",
+        "spark_conn_id": "spark_x",
+        "driver_memory": "2g",
+        "conf": {"spark.x": "1"},
+        "kafka_options": {"security.protocol": "SSL"},
+    }
+    dags = build_dags(sales(settings=settings), default_args={"owner": "nobody", "retries": 0}, tags=["ours"])
+    dag = dags["team_sales"]
+    assert set(dags) == {"team_sales", "team_sales__backfill"}
+    assert isinstance(dag.timetable, CronDataIntervalTimetable)
+    assert dags["team_sales__backfill"].schedule is None
+    assert (dag.start_date, dag.catchup) == (datetime(2026, 1, 1, tzinfo=UTC), True)
+    assert dag.tags == {"delta-cdc", "ours", "finance"}
+    assert dag.description == "sales"
+    assert dag.doc_md is not None
+    assert dag.doc_md.startswith("# Sales\n\nMade from `a mapping`, group `sales`: 2 tables.")
+    assert dag.task_dict["look"].fingerprint in dag.doc_md
+    assert not any(dag.task_dict["look"].fingerprint[:6] in tag for tag in dag.tags)
+    for task in dag.tasks:
+        assert (task.owner, task.retries, task.pool, task.queue) == ("me", 2, "small", "q")
+        assert (task.retry_delay, task.execution_timeout) == (timedelta(minutes=5), timedelta(seconds=60))
+        assert task.retry_policy is DELTA_CDC_RETRY_POLICY
+        assert [made.__name__ for made in task.on_failure_callback] == ["called"]
+    bundle = dag.task_dict["run_bundle"]
+    assert (bundle.spark_conn_id, bundle.kafka_options) == ("spark_x", {"security.protocol": "SSL"})
+    assert bundle.conf == {"spark.x": "1"}
+    assert dag.task_dict["apply"].partial_kwargs["driver_memory"] == "2g"
+
+
+def test_a_callback_that_is_none() -> None:
+    with pytest.raises(InvalidConfiguration, match=r"no callback tests\.nowhere\.x"):
+        build_dags(sales(settings={"on_failure_callback": "tests.nowhere.x"}))
+
+
+def test_what_wakes_a_group() -> None:
+    changed = build_dags(sales(settings={"schedule": "on_change"}, a=ORDERS, b={**ORDERS, "target": "/b"}))
+    assert changed["sales"].timetable.asset_condition == AssetAny(watched_asset("/lake/orders"))
+    after = build_dags(sales(settings={"schedule": {"assets": ["/lake/x", "/lake/y"]}}))
+    condition = after["sales"].timetable.asset_condition
+    assert condition == AssetAny(delta_asset("/lake/x"), delta_asset("/lake/y"))
+    assert build_dags(sales())["sales"].schedule is None
+    assert build_dags(sales(), schedule="@daily")["sales"].timetable.expression == "0 0 * * *"
+    with pytest.raises(InvalidConfiguration, match="nobody can watch its source"):
+        build_dags(sales(settings={"schedule": "on_change"}))
+
+
+def test_catching_up_needs_a_start() -> None:
+    with pytest.raises(InvalidConfiguration, match="catchup and no start_date"):
+        build_dags(sales(settings={"catchup": True}))
+
+
+def test_a_relative_path_counts_from_the_dag_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "dags"
+    folder.mkdir()
+    (folder / "sales.yaml").write_text("pipelines:\n  orders: {source: /a, target: /b, keys: [id]}\n")
+    (folder / "file.py").write_text(
+        "from airflow_delta_cdc.dags import build_dags\ndags = build_dags('sales.yaml')\n"
+    )
+    dags = runpy.run_path(str(folder / "file.py"))["dags"]
+    assert set(dags) == {"orders", "orders__backfill"}
+    assert dags["orders"].fileloc == str(folder / "file.py"), "where its code is, for Airflow"
+    assert "Made from `sales.yaml`" in dags["orders"].doc_md
+    monkeypatch.setenv("_AIRFLOW_PARSING_CONTEXT_DAG_ID", "orders__backfill")
+    assert set(runpy.run_path(str(folder / "file.py"))["dags"]) == {"orders__backfill"}
+
+
+def test_the_same_every_time() -> None:
+    """Whatever changes between two parses is a new version of the DAG."""
+    first, second = (
+        {name: DagSerialization.serialize_dag(dag) for name, dag in build_dags(sales()).items()} for _ in "ab"
+    )
+    assert first == second
+    other = build_dags(sales(orders={**ORDERS, "keys": ["key"]}))["sales"]
+    assert other.task_dict["look"].fingerprint != build_dags(sales())["sales"].task_dict["look"].fingerprint
+
+
+def test_the_asset_of_a_group() -> None:
+    assert group_asset("sales é").uri == "x-delta-cdc-group://sales%20%C3%A9"
