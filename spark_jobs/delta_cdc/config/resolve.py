@@ -68,6 +68,7 @@ class _Resolver:
         self._defaults = _Section(Place(""))
         self._groups: dict[str, _Section] = {}
         self._pipelines: dict[str, _Section] = {}
+        self._misnamed: set[str] = set()
 
     def configuration(self, roots: list[Node], files: tuple[str, ...]) -> Configuration:
         """Return all groups."""
@@ -123,6 +124,7 @@ class _Resolver:
             elif body.value is not None and not body.is_mapping:
                 message = f"The {what} {shown(name)} is no mapping."
                 self._findings.add(body.place, message, "write its keys below it, each with a colon.")
+                into[name] = _Section(place, unknown=True)
             else:
                 known = models.group_keys() if kind == "groups" else models.default_keys()
                 into[name] = self._section(body, place, f"the {what} {name}", known)
@@ -133,6 +135,7 @@ class _Resolver:
         self._findings.add(place, message, "keep one of them, or give one another name.")
 
     def _check_name(self, what: str, name: str, place: Place) -> None:
+        before = len(self._findings)
         if what == "pipeline":
             try:
                 check_pipeline(name)
@@ -141,6 +144,10 @@ class _Resolver:
         elif not _DAG_ID.fullmatch(name):
             message = f"The group's name {shown(name)} cannot be used."
             self._findings.add(place, message, "use 1 to 200 letters, digits, '_', '-' or '.'.")
+        if len(self._findings) > before:
+            self._misnamed.add(name)
+            # The engine's checks would say it again.
+            self._pipelines.get(name, _Section(place)).unknown = True
 
     # -- the keys of one place --------------------------------------------------------------------
     def _section(self, node: Node, place: Place, where: str, known: tuple[str, ...]) -> _Section:
@@ -235,7 +242,7 @@ class _Resolver:
             section = self._groups.get(group.name) or self._pipelines[group.name]
             place = section.places.get("dag_id") or section.place
             dag_id = str(group.settings.get("dag_id", group.name))
-            if not _DAG_ID.fullmatch(dag_id):
+            if not _DAG_ID.fullmatch(dag_id) and group.name not in self._misnamed:
                 message = f"The DAG's id {shown(dag_id)} cannot be used."
                 remedy = "set dag_id, or the name, to 1 to 200 letters, digits, '_', '-' or '.'."
                 self._findings.add(place, message, remedy)

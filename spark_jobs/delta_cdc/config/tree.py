@@ -83,17 +83,22 @@ class Node:
             return [node.texts() for node in self.value]
         return self.value if self.value is None else self.text
 
-    def follow(self, path: Iterable[int | str]) -> tuple[Node, int]:
-        """Return the part that a path leads to, skipping steps to nowhere, and how many the others are."""
-        node, depth = self, 0
+    def follow(self, path: Iterable[int | str], *, to_key: bool = False) -> tuple[Place, int]:
+        """Return where the part stands that a path leads to, and how many steps that takes.
+
+        :param path: names and positions; those that lead nowhere are skipped
+        :param to_key: where its name stands, not its value
+        """
+        node, depth, place = self, 0, self.place
         for step in path:
             value = node.value
             inner = value.get(step) if isinstance(value, dict) else None
             if isinstance(value, list) and isinstance(step, int) and step < len(value):
                 inner = value[step]
             if inner is not None:
+                place = node.keys.get(str(step), inner.place) if to_key else inner.place
                 node, depth = inner, depth + 1
-        return node, depth
+        return place, depth
 
 
 class _Refused(Exception):
@@ -158,7 +163,7 @@ def _parsed(text: str, name: str, findings: Findings) -> Node | None:
         mark = error.problem_mark or error.context_mark
         place = Place(name) if mark is None else Place(name, mark.line + 1, mark.column + 1)
         said = ", ".join(part for part in (error.context, error.problem) if part)
-        remedy = "correct it; texts with ':', '#', '{' or '%' need quotes."
+        remedy = "correct it; texts with ':', '#', '{', '%' or '*' need quotes."
         raise _Refused(place, f"It is no YAML: {said}.", remedy) from error
     except yaml.YAMLError as error:
         said = " ".join(str(error).split())

@@ -13,7 +13,7 @@ from delta_cdc.config.findings import nearest, shown
 
 if TYPE_CHECKING:
     from delta_cdc.config.findings import Findings
-    from delta_cdc.config.tree import Node
+    from delta_cdc.config.tree import Node, Place
 
 _SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}
 _SPAN = re.compile(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*(second|minute|hour|day)s?\s*", re.IGNORECASE)
@@ -44,14 +44,15 @@ def check(given: dict[str, Any], nodes: dict[str, Node], where: str, findings: F
     :param where: whose keys they are, for messages
     :return: their keys
     """
-    wrong: dict[str, list[tuple[Any, ...]]] = {}
+    wrong: dict[str, list[tuple[Place, int]]] = {}
     told = {name: value for name, value in given.items() if value is not None}
     for error in _errors(told):
         name, *inner = error["loc"]
-        wrong.setdefault(name, []).append(tuple(inner))
-    for name, paths in wrong.items():
+        surplus = error["type"] == "extra_forbidden"
+        wrong.setdefault(name, []).append(nodes[name].follow(inner, to_key=surplus))
+    for name, places in wrong.items():
         # Of the alternatives, the one that fits furthest is what was meant.
-        place = max((nodes[name].follow(path) for path in paths), key=itemgetter(1))[0].place
+        place, _ = max(places, key=itemgetter(1))
         message = f"{name} of {where} is {shown(given[name])}."
         findings.add(place, message, f"give {models.expectations()[name]}{_near(name, given[name])}.")
     for name in _FORMS:
