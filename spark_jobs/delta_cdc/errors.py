@@ -239,6 +239,15 @@ class OtherBatchOpen(DeltaCdcError):
     """The open batch in staging is not the one that is to be committed."""
 
 
+# -- maintenance --------------------------------------------------------------------------------
+class VacuumWouldLose(DeltaCdcError):
+    """A consumer would lose versions that it has not read."""
+
+
+class ConsumerUnreadable(DeltaCdcError):
+    """How far a consumer of a table is cannot be told."""
+
+
 # -- running ------------------------------------------------------------------------------------
 class ConfigurationChanged(DeltaCdcError):
     """The configuration of a group is another one than the work was found with."""

@@ -29,6 +29,7 @@ from delta_cdc.errors import (
 from delta_cdc.spec import (
     ApplySpec,
     BundleSpec,
+    CareSpec,
     CommitSpec,
     EnableSpec,
     IngestSpec,
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from delta_cdc.spec import Spec
 
     #: All but a bundle.
-    Job = ApplySpec | ReadSpec | CommitSpec | IngestSpec | VerifySpec | EnableSpec | ResolveSpec
+    Job = ApplySpec | ReadSpec | CommitSpec | IngestSpec | VerifySpec | CareSpec | EnableSpec | ResolveSpec
 
 log = logging.getLogger(__name__)
 
@@ -187,6 +188,7 @@ def _run_parts(
 
 def _dispatch(spark: SparkSession, spec: Job, secrets: Secrets) -> JobResult:
     from delta_cdc import features, names, sink, staging
+    from delta_cdc.maintain.engine import run as maintain
     from delta_cdc.verify.engine import run as verify
 
     if isinstance(spec, ApplySpec):
@@ -201,6 +203,8 @@ def _dispatch(spark: SparkSession, spec: Job, secrets: Secrets) -> JobResult:
         return names.run(spark, spec)
     if isinstance(spec, VerifySpec):
         return verify(spark, spec)
+    if isinstance(spec, CareSpec):
+        return maintain(spark, spec)
     assert isinstance(spec, EnableSpec)
     return features.run(spark, spec)
 
@@ -232,6 +236,8 @@ def _place(spec: Job) -> str:
         return f"{spec.source_uri}, batch {spec.step.seal_number}, into {spec.log_uri}"
     if isinstance(spec, VerifySpec):
         return f"{spec.target_uri}, version {spec.target_version}"
+    if isinstance(spec, CareSpec):
+        return spec.pipeline
     steps = spec.steps
     versions = f"versions {steps[0].starting_version}-{steps[-1].ending_version}"
     into = spec.target_uri if isinstance(spec, ApplySpec) else spec.staging_uri

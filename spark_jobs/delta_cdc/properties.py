@@ -13,6 +13,8 @@ CHANGE_FEED = "delta.enableChangeDataFeed"
 _CHANGE_FEED_NAMES = (CHANGE_FEED, "delta.enableChangeDataCapture")
 #: Of a change log: events below this sequence that come later are refused; what lies below it may be removed.
 LATENESS_HORIZON = "delta_cdc.latenessHorizon"
+#: Of a change log: all that maintenance deletes behind this sequence is deleted.
+EXPIRED_BELOW = "delta_cdc.expiredBelow"
 #: Gives every row an id that stays.
 ROW_TRACKING = "delta.enableRowTracking"
 _ROW_IDS = "delta.rowTracking.materializedRowIdColumnName"

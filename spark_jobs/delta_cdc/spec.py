@@ -509,6 +509,102 @@ class VerifySpec:
 
 
 @dataclass(frozen=True)
+class OptimizeSpec:
+    """Lay the files of one table out anew; no row changes.
+
+    :param where: Spark SQL predicate over partition columns; None is the whole table
+    :param zorder_by: columns along which rows are put together
+    :param full: of a clustered table also what is clustered already
+    :param purge: rewrite the files with masked rows, without these
+    :param single_driver: see :class:`ApplySpec`
+    """
+
+    run_id: str
+    table_uri: str
+    where: str | None = None
+    zorder_by: tuple[str, ...] = ()
+    full: bool = False
+    purge: bool = False
+    single_driver: bool = False
+    job: str = "optimize"
+
+    @property
+    def pipeline(self) -> str:
+        """Return what is done, for people."""
+        return f"{self.job} of {self.table_uri}"
+
+
+@dataclass(frozen=True)
+class VacuumSpec:
+    """Delete the files of one table that it does not need any more.
+
+    :param properties: are set first
+    :param lite: only files that the log says were removed, without a listing of the table's folder
+    :param files: how many files there are about; None is unknown
+    :param dry_run: say which, and delete nothing
+    :param single_driver: see :class:`ApplySpec`
+    """
+
+    run_id: str
+    table_uri: str
+    properties: dict[str, str] = field(default_factory=dict)
+    lite: bool = False
+    files: int | None = None
+    dry_run: bool = False
+    single_driver: bool = False
+    job: str = "vacuum"
+
+    @property
+    def pipeline(self) -> str:
+        """Return what is done, for people."""
+        return f"{self.job} of {self.table_uri}"
+
+
+@dataclass(frozen=True)
+class Reader:
+    """How a consumer of a change log reads it, as its seal says.
+
+    :param horizons: those that it knows, see :class:`delta_cdc.watermark.Seal`
+    :param highest_sequence: greatest sequence that it has applied, as text
+    """
+
+    pipeline: str
+    options: ApplyOptions
+    horizons: tuple[tuple[int, str], ...] = ()
+    highest_sequence: str | None = None
+
+
+@dataclass(frozen=True)
+class ExpireSpec:
+    """Delete the events of a change log that lie behind its horizon and that nobody needs; raise the horizon.
+
+    :param table_id: the log as it was planned on
+    :param readers: its consumers; what one of them needs, stays
+    :param below: the horizon behind which events are deleted; None where none are
+    :param since: the version of the log that set it: what came later and lies below it does not count
+    :param horizon: the new one; None leaves what is there
+    :param dry_run: count what would be deleted, and write nothing
+    :param single_driver: see :class:`ApplySpec`
+    """
+
+    run_id: str
+    table_uri: str
+    table_id: str
+    readers: tuple[Reader, ...]
+    below: str | None = None
+    since: int = -1
+    horizon: str | None = None
+    dry_run: bool = False
+    single_driver: bool = False
+    job: str = "expire"
+
+    @property
+    def pipeline(self) -> str:
+        """Return what is done, for people."""
+        return f"{self.job} of {self.table_uri}"
+
+
+@dataclass(frozen=True)
 class BundleSpec:
     """Several jobs in one application, each with a result of its own; one that fails stops no other.
 
@@ -517,7 +613,7 @@ class BundleSpec:
     """
 
     run_id: str
-    parts: tuple[ApplySpec | IngestSpec | VerifySpec, ...]
+    parts: tuple[ApplySpec | IngestSpec | VerifySpec | OptimizeSpec | VacuumSpec | ExpireSpec, ...]
     parallel: int = 1
     job: str = "bundle"
 
@@ -542,7 +638,19 @@ class ResolveSpec:
     job: str = "resolve"
 
 
-Spec = ApplySpec | ReadSpec | CommitSpec | IngestSpec | VerifySpec | BundleSpec | EnableSpec | ResolveSpec
+#: What takes care of one table.
+CareSpec = OptimizeSpec | VacuumSpec | ExpireSpec
+Spec = (
+    ApplySpec
+    | ReadSpec
+    | CommitSpec
+    | IngestSpec
+    | VerifySpec
+    | CareSpec
+    | BundleSpec
+    | EnableSpec
+    | ResolveSpec
+)
 
 
 @dataclass(frozen=True)
@@ -723,6 +831,20 @@ def _verify(data: dict[str, Any]) -> VerifySpec:
     )
 
 
+def _expire(data: dict[str, Any]) -> ExpireSpec:
+    return replace(
+        ExpireSpec(**_tupled(ExpireSpec, data)), readers=tuple(_reader(one) for one in data["readers"])
+    )
+
+
+def _reader(data: dict[str, Any]) -> Reader:
+    return replace(
+        Reader(**_tupled(Reader, data)),
+        options=ApplyOptions(**_tupled(ApplyOptions, data["options"])),
+        horizons=_pairs(data.get("horizons", ())),
+    )
+
+
 def _other(data: dict[str, Any]) -> OtherTable:
     options = ApplyOptions(**_tupled(ApplyOptions, data["options"]))
     return replace(OtherTable(**_tupled(OtherTable, data)), options=options)
@@ -743,6 +865,9 @@ _BUILDERS: dict[str, Any] = {
     "commit": _commit,
     "ingest": _ingest,
     "verify": _verify,
+    "optimize": lambda data: OptimizeSpec(**_tupled(OptimizeSpec, data)),
+    "vacuum": lambda data: VacuumSpec(**_tupled(VacuumSpec, data)),
+    "expire": _expire,
     "bundle": _bundle,
     "enable": lambda data: EnableSpec(**_tupled(EnableSpec, data)),
     "resolve": lambda data: ResolveSpec(**_tupled(ResolveSpec, data)),

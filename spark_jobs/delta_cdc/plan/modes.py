@@ -142,7 +142,7 @@ async def _refuse_outlived(request: ApplyRequest, sight: Sight, seal: Seal, endi
     lost = events.outlived(commits, arrivals)
     if lost is not None:
         raise VersionsExpired(
-            f"Events of version {lost.version} of {sight.source.uri} were deleted behind its lateness horizon "
+            f"Events of version {lost.version} of {sight.source.uri} were deleted behind its horizon "
             f"since, and {canonical_uri(request.target)} has not got them (its watermark is "
             f"{seal.watermark}): a reload would leave a hole in its history.",
             remedy="run without mode: what was deleted is read as of the version before, while its files are "

@@ -1,0 +1,37 @@
+"""Runs what takes care of one table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from delta_cdc.apply.commit import first_line, is_conflict, private_session, refuse_unsafe_log_store
+from delta_cdc.errors import ConcurrentModification
+from delta_cdc.maintain import expire, optimize, vacuum
+from delta_cdc.spec import ExpireSpec, OptimizeSpec
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from delta_cdc.spec import CareSpec, JobResult
+
+
+def run(spark: SparkSession, spec: CareSpec) -> JobResult:
+    """Run one spec, in a session of its own.
+
+    :return: what was done, as the one entry of ``tables``
+    :raises ConcurrentModification: another writer won the race for the table's files
+    :raises DeltaCdcError: see the modules
+    """
+    refuse_unsafe_log_store(spark, spec.table_uri, single_driver=spec.single_driver)
+    session = private_session(spark)
+    try:
+        if isinstance(spec, OptimizeSpec):
+            return optimize.run(session, spec)
+        return expire.run(session, spec) if isinstance(spec, ExpireSpec) else vacuum.run(session, spec)
+    except Exception as error:
+        if not is_conflict(error):
+            raise
+        raise ConcurrentModification(
+            f"Another writer changed {spec.table_uri} at the same moment ({first_line(error)}).",
+            remedy="run again; nothing is lost, and what was done already is not done twice.",
+        ) from error
