@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 import uuid
-from contextlib import ExitStack
-from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from delta_cdc.cli.common import session, tables_of
-from delta_cdc.errors import InvalidConfiguration
-from delta_cdc.spec import ApplySpec
+from delta_cdc.cli.application import Application, refuse_templates, told_of
+from delta_cdc.cli.common import tables_of
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-    from delta_cdc.config import Group, Table
     from delta_cdc.flow import PieceResult
-    from delta_cdc.spec import BundleSpec, JobResult
 
-#: Of a group, what its application is told; one Spark can be told one of each.
-_OF_THE_APPLICATION = ("storage_options", "kafka_options", "conf")
 _PARALLEL = 8
 
 
@@ -50,10 +40,10 @@ def _run(arguments: argparse.Namespace) -> int:
     from delta_cdc.tables import piece
 
     chosen = tables_of(arguments.file, arguments.group, arguments.pipelines)
-    told = _application(chosen)
+    told = told_of([group for group, _ in chosen])
     run_id = f"delta-cdc-run-{uuid.uuid4().hex[:12]}"
     tables = [table for _, tables in chosen for table in tables]
-    _refuse_templates(tables)
+    refuse_templates(tables)
     pieces = [
         piece(
             table.arguments,
@@ -64,7 +54,7 @@ def _run(arguments: argparse.Namespace) -> int:
         for table in tables
     ]
     parallel = max(int(group.settings.get("max_parallel_tables", _PARALLEL)) for group, _ in chosen)
-    with _Application(told) as application:
+    with Application(told) as application:
         results = run_bundle(
             pieces, execute=application.execute, run_id=run_id, parallel=parallel, say=_unsaid
         )
@@ -74,97 +64,6 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _unsaid(_: str) -> None:
     """What a flow says of each table is in the table of results."""
-
-
-def _application(chosen: Sequence[tuple[Group, Sequence[Table]]]) -> dict[str, Any]:
-    """Return what the one application is told.
-
-    :raises InvalidConfiguration: the groups disagree
-    """
-    told: dict[str, Any] = {}
-    for name in _OF_THE_APPLICATION:
-        values = {json.dumps(group.settings.get(name), sort_keys=True) for group, _ in chosen}
-        if len(values) > 1:
-            raise InvalidConfiguration(
-                f"The groups {', '.join(group.name for group, _ in chosen)} have different {name}.",
-                remedy="run them one at a time, with --group.",
-            )
-        told[name] = chosen[0][0].settings.get(name)
-    return told
-
-
-def _refuse_templates(tables: Sequence[Table]) -> None:
-    found = [table.pipeline for table in tables if "{{" in (text := str(table.arguments)) or "{%" in text]
-    if found:
-        raise InvalidConfiguration(
-            f"Templates stand in the arguments of {', '.join(found)}, and only Airflow renders them.",
-            remedy="name the others with --pipeline, or write values in their place.",
-        )
-
-
-class _Application:
-    """Spark in this process, started once something is to be run.
-
-    :param told: the options of the store and of Kafka's client, and confs
-    """
-
-    def __init__(self, told: Mapping[str, Any]) -> None:
-        self._told = told
-        self._open = ExitStack()
-        self._rounds = 0
-
-    def __enter__(self) -> _Application:
-        self._folder = self._open.enter_context(tempfile.TemporaryDirectory(prefix="delta-cdc-run-"))
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self._open.close()
-
-    def execute(self, bundle: BundleSpec) -> JobResult:
-        """Run a bundle."""
-        from delta_cdc import job
-        from delta_cdc.log.slices import prepared
-        from delta_cdc.quiet import quietly
-
-        self._rounds += 1
-        options = self._told["storage_options"]
-        parts = tuple(
-            # A slice is named by its versions, and two parts may read the same ones of two tables.
-            prepared(part, f"{self._folder}/{self._rounds}/{number}", options)
-            if isinstance(part, ApplySpec)
-            else part
-            for number, part in enumerate(bundle.parts)
-        )
-        if self._rounds == 1:
-            self._spark = self._open.enter_context(session("delta-cdc run", **self._confs(bundle)))
-        with quietly():
-            return job.run(
-                self._spark,
-                replace(bundle, parts=parts),
-                storage_options=options,
-                kafka_options=self._told["kafka_options"],
-            )
-
-    def _confs(self, bundle: BundleSpec) -> dict[str, Any]:
-        from delta_cdc.spec import IngestSpec
-        from delta_cdc.storage import google_key_confs, spark_storage
-
-        uris = [uri for part in bundle.parts for uri in _locations(part)]
-        storage = spark_storage(self._told["storage_options"], uris)
-        os.environ.update(storage.environment)
-        confs: dict[str, Any] = {**storage.confs, **storage.credentials}
-        if storage.google_key is not None:
-            # The folder is nobody else's.
-            key = Path(self._folder) / "google-key.json"
-            key.write_text(storage.google_key, encoding="utf-8")
-            confs |= google_key_confs(str(key))
-        kafka = any(isinstance(p, IngestSpec) and p.options.source_kind == "kafka" for p in bundle.parts)
-        return {**confs, **(self._told["conf"] or {}), **({"kafka": True} if kafka else {})}
-
-
-def _locations(part: Any) -> list[str]:
-    names = ("source_uri", "target_uri", "log_uri")
-    return [getattr(part, name) for name in names if hasattr(part, name)]
 
 
 def _show(results: Sequence[PieceResult], *, as_json: bool) -> None:

@@ -1,0 +1,124 @@
+"""The one Spark application of a subcommand that runs what a configuration says."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from contextlib import ExitStack
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from delta_cdc.cli.common import session
+from delta_cdc.errors import InvalidConfiguration
+from delta_cdc.spec import ApplySpec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from delta_cdc.config import Group, Table
+    from delta_cdc.spec import BundleSpec, JobResult
+
+#: Of a group, what its application is told; one Spark can be told one of each.
+_OF_THE_APPLICATION = ("storage_options", "kafka_options", "conf")
+
+
+def told_of(groups: Sequence[Group]) -> dict[str, Any]:
+    """Return what the one application of some groups is told: options of store and of Kafka, and confs.
+
+    :raises InvalidConfiguration: the groups disagree
+    """
+    told: dict[str, Any] = {}
+    for name in _OF_THE_APPLICATION:
+        values = {json.dumps(group.settings.get(name), sort_keys=True) for group in groups}
+        if len(values) > 1:
+            raise InvalidConfiguration(
+                f"The groups {', '.join(group.name for group in groups)} have different {name}.",
+                remedy="run them one at a time, with --group.",
+            )
+        told[name] = groups[0].settings.get(name)
+    return told
+
+
+def refuse_templates(tables: Sequence[Table]) -> None:
+    """Refuse tables that cannot be run without Airflow.
+
+    :raises InvalidConfiguration: names those whose arguments hold templates
+    """
+    found = [table.pipeline for table in tables if "{{" in (text := str(table.arguments)) or "{%" in text]
+    if found:
+        raise InvalidConfiguration(
+            f"Templates stand in the arguments of {', '.join(found)}, and only Airflow renders them.",
+            remedy="name the others with --pipeline, or write values in their place.",
+        )
+
+
+class Application:
+    """Spark in this process, started once something is to be run, and stopped at the end of the block.
+
+    :param told: see :func:`told_of`; it may lack any of them
+    """
+
+    def __init__(self, told: Mapping[str, Any]) -> None:
+        self._told = told
+        self._open = ExitStack()
+        self._rounds = 0
+
+    def __enter__(self) -> Application:
+        self._folder = self._open.enter_context(tempfile.TemporaryDirectory(prefix="delta-cdc-run-"))
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._open.close()
+
+    def execute(self, bundle: BundleSpec) -> JobResult:
+        """Run a bundle."""
+        from delta_cdc import job
+        from delta_cdc.log.slices import prepared
+        from delta_cdc.quiet import quietly
+
+        self._rounds += 1
+        options = self._told.get("storage_options")
+        parts = tuple(
+            # A slice is named by its versions, and two parts may read the same ones of two tables.
+            prepared(part, f"{self._folder}/{self._rounds}/{number}", options)
+            if isinstance(part, ApplySpec)
+            else part
+            for number, part in enumerate(bundle.parts)
+        )
+        if self._rounds == 1:
+            self._spark = self._open.enter_context(session("delta-cdc run", **self._confs(bundle)))
+        with quietly():
+            return job.run(
+                self._spark,
+                replace(bundle, parts=parts),
+                storage_options=options,
+                kafka_options=self._told.get("kafka_options"),
+            )
+
+    def _confs(self, bundle: BundleSpec) -> dict[str, Any]:
+        from delta_cdc.spec import IngestSpec
+        from delta_cdc.storage import google_key_confs, spark_storage
+
+        uris = [uri for part in bundle.parts for uri in _locations(part)]
+        storage = spark_storage(self._told.get("storage_options"), uris)
+        os.environ.update(storage.environment)
+        confs: dict[str, Any] = {**storage.confs, **storage.credentials}
+        if storage.google_key is not None:
+            # The folder is nobody else's.
+            key = Path(self._folder) / "google-key.json"
+            key.write_text(storage.google_key, encoding="utf-8")
+            confs |= google_key_confs(str(key))
+        kafka = any(isinstance(p, IngestSpec) and p.options.source_kind == "kafka" for p in bundle.parts)
+        return {**confs, **(self._told.get("conf") or {}), **({"kafka": True} if kafka else {})}
+
+
+def _locations(job: Any) -> Iterator[str]:
+    """Yield the locations that a job names, wherever it does."""
+    for field in fields(job):
+        value = getattr(job, field.name)
+        if is_dataclass(value):
+            yield from _locations(value)
+        elif isinstance(value, str) and field.name.endswith("uri") and not value.startswith("kafka:"):
+            yield value
