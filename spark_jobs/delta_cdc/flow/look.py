@@ -158,7 +158,9 @@ def _of_ingest(plan: IngestPlan) -> str:
 def _of_apply(plan: Plan) -> str:
     size = sum(segment.size for step in plan.steps for segment in step.segments)
     more = len(plan.steps) - _MOST_STEPS
-    steps = "; ".join(told(step) for step in plan.steps[:_MOST_STEPS])
+    steps = "; ".join(
+        told(step).removesuffix(f", seal {step.seal_number}") for step in plan.steps[:_MOST_STEPS]
+    )
     if more > 0:
         steps = f"versions {plan.versions} in {len(plan.steps)} commits"
     return f"{steps}, {readable(size)}" if size else steps

@@ -1,0 +1,54 @@
+"""Targets that hold their source already, made without Spark: rows, seal and all."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+
+from delta_cdc import checks
+from delta_cdc.plan import plan_apply
+from delta_cdc.spec import ApplySpec, step_fingerprint
+from delta_cdc.tables import requests
+from delta_cdc.watermark import Seal, SealStep, app_id
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def fill(arguments: Mapping[str, Any]) -> None:
+    """Load the target of a table (SCD type 1, rows as they are) from its source, as an apply does."""
+    _, request = requests(arguments, run_id="filled")
+    assert request is not None
+    spec = plan_apply(request).spec
+    assert isinstance(spec, ApplySpec)
+    (step,) = spec.steps
+    seal = Seal(
+        pipeline=spec.pipeline,
+        number=step.seal_number,
+        source_table_id=spec.source_table_id,
+        source_uri=spec.source_uri,
+        applied_from=step.applied_from,
+        watermark=step.at,
+        source_commit_hash=step.source_commit_hash,
+        loaded_version=step.ending_version,
+        configuration=checks.described(replace(spec.options)),
+        step=SealStep(
+            kind="load",
+            starting_version=step.starting_version,
+            ending_version=step.ending_version,
+            fingerprint=step_fingerprint(spec, step.seal_number),
+            run_id=spec.run_id,
+            planned_on=None,
+            counts={},
+        ),
+    )
+    write_deltalake(
+        request.target,
+        DeltaTable(request.source).to_pyarrow_table(),
+        commit_properties=CommitProperties(
+            custom_metadata={"userMetadata": seal.to_json()},
+            app_transactions=[Transaction(app_id(spec.pipeline), seal.number)],
+        ),
+    )

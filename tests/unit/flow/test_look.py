@@ -1,0 +1,112 @@
+"""A look at many pieces: what each would find to do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from delta_cdc import tables
+from delta_cdc.flow import Looked, look
+from delta_cdc.flow.pins import Pin
+from tests.support.filled import fill
+from tests.unit.flow.test_bundle import Lake
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def grow(table: Path, *keys: int) -> None:
+    data = pa.table({"id": pa.array(keys, pa.int64())})
+    write_deltalake(str(table), data, mode="append", configuration={"delta.enableChangeDataFeed": "true"})
+
+
+def feed(folder: Path, name: str, **more: Any) -> dict[str, Any]:
+    source, target = str(folder / f"{name}_source"), str(folder / name)
+    return {"pipeline": name, "source": source, "target": target, "keys": ["id"], **more}
+
+
+def seen(*given: dict[str, Any]) -> dict[str, Looked]:
+    return {one.pipeline: one for one in look([tables.piece(table) for table in given])}
+
+
+def test_what_each_would_find(tmp_path: Path) -> None:
+    for name in ("quiet", "busy", "new"):
+        grow(tmp_path / f"{name}_source", 1, 2)
+    quiet, busy, new = (feed(tmp_path, name) for name in ("quiet", "busy", "new"))
+    for table in (quiet, busy):
+        fill(table)
+    grow(tmp_path / "busy_source", 3)
+    grow(tmp_path / "busy_source", 4)
+    found = seen(quiet, busy, new, feed(tmp_path, "absent"))
+    assert list(found) == ["quiet", "busy", "new", "absent"]
+    assert {name: one.has_work for name, one in found.items()} == {
+        "quiet": False,
+        "busy": True,
+        "new": True,
+        "absent": False,
+    }
+    assert found["quiet"].found == "nothing new; at watermark 0, the source at version 0"
+    assert (found["quiet"].target_version, found["quiet"].version) == (0, 0)
+    assert found["busy"].found.startswith("versions 1-2, ")
+    assert (found["busy"].since, found["new"].since) == (0, -1)
+    assert found["new"].found == "the snapshot of version 0"
+    assert (found["new"].target, found["new"].target_version) == (new["target"], None)
+    error = found["absent"].error
+    assert type(error).__name__ == "TableNotFound", "it stops no other"
+    assert found["absent"].found.startswith("TableNotFound: ")
+
+
+def test_the_work_stays_what_was_found(tmp_path: Path) -> None:
+    """What the source gets between the look and the work is left to the next run."""
+    grow(tmp_path / "t_source", 1)
+    table = feed(tmp_path, "t")
+    fill(table)
+    grow(tmp_path / "t_source", 2)
+    ((key, kept),) = seen(table)["t"].pins.items()
+    pin = Pin.read(kept)
+    assert key.startswith("pin:t:")
+    assert (pin.ending_version, pin.fingerprints, pin.asked) == (1, (), "")
+    again = seen({**table, "mode": "repair", "starting_version": 0})["t"]
+    assert Pin.read(again.pins[key]).asked != "", "a repair is no bound of what is new"
+    assert again.has_work
+
+
+def test_tables_with_a_log(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    first, second = lake.add("first"), lake.add("second")
+    first.world.deliver("a.json", ["x"])
+    found = {one.pipeline: one for one in look([first.piece, second.piece])}
+    assert found["first"].found.startswith("1 file (")
+    assert (found["first"].has_work, found["first"].since, found["first"].pins) == (True, -1, {})
+    assert (found["second"].has_work, found["second"].found) == (False, "nothing new")
+
+    lake.publish(lake.run())
+    (idle, _) = look([first.piece, second.piece])
+    assert not idle.has_work
+    assert (idle.target_version, idle.version) == (0, 0)
+
+    first.world.deliver("b.json", ["y"])
+    first.world.ingest()
+    (behind, _) = look([first.piece, second.piece])
+    assert behind.found.startswith("versions 1-1"), "what is in the log, and was not applied"
+
+    (alone,) = look([replace(first.piece, apply=None)])
+    assert (alone.has_work, alone.target, alone.since) == (False, first.world.request().log, None)
+    assert alone.target_version == first.world.log.version
+
+
+@pytest.mark.parametrize("mode", ["dry_run", "incremental"])
+def test_a_dry_run_looks_at_both(tmp_path: Path, mode: str) -> None:
+    """The apply of a dry run is about what the log holds already; a run applies what it brings first."""
+    lake = Lake(tmp_path)
+    one = lake.add("one")
+    one.world.deliver("a.json", ["x"])
+    one.world.ingest()
+    one.world.deliver("b.json", ["y"])
+    apply = replace(one.apply, dry_run=mode == "dry_run")
+    (found,) = look([replace(one.piece, apply=apply)])
+    assert ("; the snapshot of version 0" in found.found) == (mode == "dry_run")
