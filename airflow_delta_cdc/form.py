@@ -34,7 +34,8 @@ _LABELS = {
     "reload": "Reload: compare all keys with the source",
     "dry_run": "Dry run: show what would be done, write nothing",
 }
-_RUN, _RANGE, _REPAIR = "What to do", "Which versions", "Repair only"
+# What has no section stands in Airflow's own, which is the only one that is open at first.
+_TIMES_ALONE, _REPAIR = "Times instead of versions", "Repair only: keys instead of versions"
 _VERSIONS = ("starting_version", "ending_version")
 _TIMES = ("starting_timestamp", "ending_timestamp")
 _BOUNDS = (*_VERSIONS, *_TIMES)
@@ -58,21 +59,20 @@ def run_params(*, tables: Sequence[str] = (), mode: str = "incremental") -> dict
             type="string",
             enum=list(MODES),
             values_display=dict(_LABELS),
-            section=_RUN,
             title="Mode",
             description_md=_MODE_HELP,
         ),
         **({"tables": _tables(tables)} if tables else {}),
-        **_bounds(),
+        **_versions(),
         "milestone_versions": Param(
             None,
             type=["null", "integer"],
             minimum=1,
-            section=_RANGE,
             title="Versions per milestone",
             description_md="**Backfill** only. Commit after every so many versions, all in one Spark "
             "application. A run that dies goes on behind its last commit. Empty: one commit at the end.",
         ),
+        **_times(),
         "repair_keys": Param(
             None,
             type=["null", "string"],
@@ -96,8 +96,7 @@ _MODE_HELP = """\
 * **Backfill** goes on from the watermark up to an end, or to the newest version. Without a target yet, a \
 start loads the source as it was before that version, and applies what follows. What is applied already is \
 left out, and the log says so.
-* **Repair** needs versions at or below the watermark, or one of the two fields under *Repair only*. Only \
-differences are written.
+* **Repair** needs versions at or below the watermark, or keys (below). Only differences are written.
 * **Reload** may take an end. History (SCD type 2) is closed and opened, never overwritten.
 * **Dry run** shows plan, counts and statements in the log of the task."""
 
@@ -109,20 +108,18 @@ def _tables(tables: Sequence[str]) -> Param:
         items={"type": "string"},
         # Proposals and no enumeration: a name that is none gets the nearest one for an answer.
         examples=list(tables),
-        section=_RUN,
         title="Tables",
         description_md="Only these tables. Empty: all. Versions and keys need exactly one table, because "
         "each table counts its own; times may have many.",
     )
 
 
-def _bounds() -> dict[str, Param]:
+def _versions() -> dict[str, Param]:
     return {
         "starting_version": Param(
             None,
             type=["null", "integer"],
             minimum=0,
-            section=_RANGE,
             title="First version",
             description_md="Of the source, inclusive. Empty: right after the watermark.",
         ),
@@ -130,15 +127,19 @@ def _bounds() -> dict[str, Param]:
             None,
             type=["null", "integer"],
             minimum=0,
-            section=_RANGE,
             title="Last version",
             description_md="Of the source, inclusive. Empty: the newest one.",
         ),
+    }
+
+
+def _times() -> dict[str, Param]:
+    return {
         "starting_timestamp": Param(
             None,
             type=["null", "string"],
             format="date-time",
-            section=_RANGE,
+            section=_TIMES_ALONE,
             title="From (time)",
             description_md="Instead of the first version: the first one committed at this time or after it.",
         ),
@@ -146,7 +147,7 @@ def _bounds() -> dict[str, Param]:
             None,
             type=["null", "string"],
             format="date-time",
-            section=_RANGE,
+            section=_TIMES_ALONE,
             title="Until (time)",
             description_md="Instead of the last version: the last one committed at this time or before it.",
         ),
@@ -155,7 +156,7 @@ def _bounds() -> dict[str, Param]:
 
 def range_params() -> dict[str, Param]:
     """Return the Params of a range alone, for a task that has no modes: versions and times."""
-    return _bounds()
+    return {**_versions(), **_times()}
 
 
 def range_arguments() -> dict[str, str]:

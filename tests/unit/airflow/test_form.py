@@ -41,7 +41,6 @@ def test_every_field_explains_itself() -> None:
     for params in (run_params(tables=_TABLES), run_params(), range_params()):
         for name, param in params.items():
             assert param.schema["title"], name
-            assert param.schema["section"], name
             assert len(param.schema["description_md"]) > 20, name
             assert param.description is None, "it would hide description_md"
     assert "tables" not in run_params()
