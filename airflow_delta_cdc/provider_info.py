@@ -66,6 +66,7 @@ def get_provider_info() -> dict[str, Any]:
                     "airflow_delta_cdc.operators.enable",
                     "airflow_delta_cdc.operators.ingest",
                     "airflow_delta_cdc.operators.read",
+                    "airflow_delta_cdc.operators.verify",
                 ],
             }
         ],

@@ -7,6 +7,7 @@ from airflow_delta_cdc.operators.commit import DeltaCommitWatermarkOperator
 from airflow_delta_cdc.operators.enable import DeltaEnableChangeDataFeedOperator
 from airflow_delta_cdc.operators.ingest import DeltaIngestChangesOperator
 from airflow_delta_cdc.operators.read import DeltaReadChangesOperator
+from airflow_delta_cdc.operators.verify import DeltaVerifyOperator
 
 __all__ = [
     "DeltaApplyChangesOperator",
@@ -14,4 +15,5 @@ __all__ = [
     "DeltaEnableChangeDataFeedOperator",
     "DeltaIngestChangesOperator",
     "DeltaReadChangesOperator",
+    "DeltaVerifyOperator",
 ]

@@ -1,7 +1,7 @@
 """The command ``delta-cdc``. It needs no Airflow, and no Spark unless a subcommand says so.
 
-Every module here but :mod:`delta_cdc.cli.common` is one subcommand: its ``add(commands)`` declares it, and
-sets the function that runs it.
+A module here is one subcommand: its ``add(commands)`` declares it, and sets the function that runs it. Only
+:mod:`delta_cdc.cli.common` and :mod:`delta_cdc.cli.application` are what several of them need.
 
 Exit codes: 0 all is well, 1 a finding (a named error, no proof), 2 wrong usage.
 """
@@ -13,14 +13,14 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from delta_cdc.cli import changes, jars, lint, plan, replay, run, schema, status
+from delta_cdc.cli import changes, jars, lint, plan, replay, run, schema, status, verify
 from delta_cdc.errors import DeltaCdcError, InvalidConfiguration
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 #: In the order in which the help lists them.
-_COMMANDS = (run, status, plan, changes, replay, lint, schema, jars)
+_COMMANDS = (run, status, plan, changes, replay, verify, lint, schema, jars)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,0 +1,240 @@
+"""Look whether targets are what their pipelines say they are."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+from airflow_delta_cdc.arguments import expand, is_literal
+from airflow_delta_cdc.assets import delta_asset
+from airflow_delta_cdc.mirror import kept
+from airflow_delta_cdc.operators.base import DeltaCdcOperator
+from delta_cdc import arguments
+from delta_cdc.errors import InvalidConfiguration
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from airflow.sdk import Context
+
+    from delta_cdc.verify.flow import Verification
+    from delta_cdc.verify.request import VerifyRequest
+
+#: What an XCom takes.
+_MOST_BYTES = 48 * 1024
+
+
+class DeltaVerifyOperator(DeltaCdcOperator):
+    """Look whether a target, or all targets of a configuration, are what their pipelines say they are.
+
+    Nothing is written. Everything is looked at as of one version of each target, and of its source as of the
+    watermark, so pipelines may run meanwhile. What the logs tell needs no Spark; the rows of all targets take
+    one application.
+
+    The log shows a table of all checks. The XCom ``return_value`` is a list with one dict per check:
+    ``pipeline``, ``table``, ``version``, ``check``, ``status`` (``ok``, ``finding`` or ``skipped``),
+    ``count``, ``detail``, ``samples`` and ``remedy``; the findings alone, where that is too long for an XCom.
+
+    Either ``pipeline`` and ``target`` are given, or ``config``.
+
+    :param pipeline: the pipeline that fills the target (templated)
+    :param target: path, URI or catalog name, ``${ENV}`` allowed (templated)
+    :param source: its source; None takes the location that the seal names. Where it is given literally, its
+        asset is an inlet, and the copy of the seal that is kept there is looked at (templated)
+    :param current: a target of the other SCD type with the same keys: current rows are compared with the open
+        rows of the history (templated)
+    :param on_tie: a change log: as the pipeline has it, which no seal tells (templated)
+    :param config: a configuration instead: a YAML file or a folder of them; a relative path counts from the
+        DAG's file (templated)
+    :param group: of the configuration: only this group (templated)
+    :param tables: of the configuration: only these pipelines (templated)
+    :param checks: names of checks; None makes all of them (templated)
+    :param on_finding: ``fail``, or ``report``: findings stand in log and XCom, and the task succeeds
+        (templated)
+    :param parallel: how many targets Spark looks at in the same moment (templated)
+    :param storage_options: options of the object store, winning over those of ``delta_conn_id``; no secrets:
+        they stand in the DAG (templated)
+    :param kwargs: ``spark_conn_id``, ``delta_conn_id``, ``deploy_mode``, all of :class:`SparkSubmitOperator`
+    :raises VerificationFailed: something was found; names the first of it, and what to do
+    :raises InvalidConfiguration: what is asked for cannot be meant
+    :raises DeltaCdcError: a target could not be looked at
+    """
+
+    template_fields = (
+        "pipeline",
+        "target",
+        "source",
+        "current",
+        "on_tie",
+        "config",
+        "group",
+        "tables",
+        "checks",
+        "on_finding",
+        "parallel",
+        "storage_options",
+        *DeltaCdcOperator.template_fields,
+    )
+    ui_color = "#d9ead3"
+
+    def __init__(
+        self,
+        *,
+        pipeline: str | None = None,
+        target: str | None = None,
+        source: str | None = None,
+        current: str | None = None,
+        on_tie: str | Mapping[str, Sequence[str]] = "fail",
+        config: str | None = None,
+        group: str | None = None,
+        tables: Sequence[str] | str | None = None,
+        checks: Sequence[str] | str | None = None,
+        on_finding: str = "fail",
+        parallel: int | str = 4,
+        storage_options: Mapping[str, str] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.pipeline = pipeline
+        self.target = target
+        self.source = source
+        self.current = current
+        self.on_tie = on_tie
+        self.config = config
+        self.group = group
+        self.tables = tables
+        self.checks = checks
+        self.on_finding = on_finding
+        self.parallel = parallel
+        self.storage_options = storage_options
+        if self.source is not None and is_literal(self.source):
+            self.add_inlets([delta_asset(self.source)])
+
+    def execute(self, context: Context) -> list[dict[str, Any]]:  # type: ignore[override]
+        """Look at the logs, run at most one Spark application, show what was found, and fail if asked to."""
+        from delta_cdc.verify.flow import raise_if_wrong, run_verify
+        from delta_cdc.verify.text import text_of
+
+        fails = self._fails()
+        requests, mirrors = self._requests(context)
+        found = run_verify(
+            requests,
+            execute=partial(self.run_job, context),
+            mirrors=mirrors,
+            run_id=context["run_id"],
+            parallel=arguments.whole_number("parallel", self.parallel, minimum=1) or 1,
+            say=self.log.info,
+        )
+        self.forget_job(context)
+        self.log.info("Verified %d table(s):\n%s", len(found), text_of(found))
+        rows = published(found)
+        # Before it may fail: a failed task returns nothing.
+        context["ti"].xcom_push(key="return_value", value=rows)
+        raise_if_wrong(found, findings=fails)
+        return rows
+
+    def _fails(self) -> bool:
+        given = arguments.text(self.on_finding) or "fail"
+        if given not in ("fail", "report"):
+            raise InvalidConfiguration(f"on_finding is {given!r}.", remedy='use "fail" or "report".')
+        return given == "fail"
+
+    def _requests(self, context: Context) -> tuple[list[VerifyRequest], list[Any]]:
+        """Return what is to be verified, and what returns the copy of each seal."""
+        from delta_cdc.verify.checks import CHECKS
+
+        wanted = arguments.names("checks", self.checks)
+        given: dict[str, Any] = {
+            "wanted": CHECKS if wanted is None else wanted,
+            "run_id": context["run_id"],
+            "storage_options": self.options_of_storage(),
+        }
+        if not arguments.is_given(self.config):
+            return self._one(context, given)
+        named = [
+            name
+            for name in ("pipeline", "target", "source", "current")
+            if arguments.is_given(getattr(self, name))
+        ]
+        if named:
+            raise InvalidConfiguration(
+                f"config and {', '.join(named)} are given.", remedy="leave one of them out."
+            )
+        return self._configured(context, given)
+
+    def _one(self, context: Context, given: dict[str, Any]) -> tuple[list[VerifyRequest], list[Any]]:
+        from delta_cdc.verify.request import VerifyRequest
+
+        named = [name for name in ("group", "tables") if arguments.is_given(getattr(self, name))]
+        if named:
+            raise InvalidConfiguration(
+                f"{', '.join(named)} given without config.", remedy="name the configuration, or leave it out."
+            )
+        tie, order = arguments.tie(self.on_tie)
+        pipeline = arguments.required("pipeline", self.pipeline)
+        request = VerifyRequest(
+            pipeline=pipeline,
+            target=expand(arguments.required("target", self.target)),
+            source=_table(self.source),
+            current=_table(self.current),
+            on_tie=cast("Any", tie),
+            tie_order=order,
+            **given,
+        )
+        mirror = partial(kept, context, self.inlets, self.source, pipeline)
+        has_copy = self.source is not None and is_literal(self.source)
+        return self._located(context, [request]), [mirror if has_copy else None]
+
+    def _configured(self, context: Context, given: dict[str, Any]) -> tuple[list[VerifyRequest], list[Any]]:
+        from airflow_delta_cdc.files import beside_dag
+        from airflow_delta_cdc.tables import source_of
+        from delta_cdc.verify.tables import chosen, requests_of
+
+        tables = chosen(
+            beside_dag(context, arguments.required("config", self.config)),
+            arguments.text(self.group),
+            arguments.names("tables", self.tables),
+        )
+        requests = self._located(context, requests_of(tables, **given))
+        inlets = [*self.inlets]
+        mirrors = [partial(kept, context, inlets, source_of(one), one["pipeline"]) for one in tables]
+        kept_here = [delta_asset(source) in inlets for source in map(source_of, tables) if is_literal(source)]
+        return requests, mirrors if any(kept_here) else []
+
+    def _located(self, context: Context, requests: list[VerifyRequest]) -> list[VerifyRequest]:
+        """Return requests with locations in the place of catalog names."""
+        from airflow_delta_cdc.names import all_located
+
+        names = [
+            name for one in requests for name in (one.target, one.source, one.current) if name is not None
+        ]
+        found = dict(zip(names, all_located(self, context, names), strict=True))
+        return [
+            replace(
+                one,
+                target=found[one.target],
+                source=found[one.source] if one.source is not None else None,
+                current=found[one.current] if one.current is not None else None,
+            )
+            for one in requests
+        ]
+
+
+def _table(value: Any) -> str | None:
+    given = arguments.text(value)
+    return expand(given) if given is not None else None
+
+
+def published(found: Sequence[Verification]) -> list[dict[str, Any]]:
+    """Return what an XCom is given: every check, or, where that is too long, those that found something."""
+    from delta_cdc.verify.flow import rows_of
+
+    rows = rows_of(found)
+    if len(json.dumps(rows)) <= _MOST_BYTES:
+        return rows
+    wrong = [row for row in rows if row["status"] == "finding"]
+    while len(json.dumps(wrong)) > _MOST_BYTES:
+        wrong.pop()
+    return wrong

@@ -1,0 +1,161 @@
+"""What the verify operator asks for, shows and raises; a stand-in takes the place of Spark."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from airflow_delta_cdc.assets import delta_asset
+from airflow_delta_cdc.operators import DeltaVerifyOperator
+from airflow_delta_cdc.operators.verify import published
+from delta_cdc.errors import InvalidConfiguration, JobFailed, VerificationFailed
+from delta_cdc.reconcile import Mirror
+from delta_cdc.spec import JobResult
+from delta_cdc.verify.checks import CHECKS, finding, ok
+from delta_cdc.verify.flow import Verification
+from tests.support.logs import seal
+from tests.support.tables import Tables
+from tests.unit.airflow.test_apply_operator import AssetStores, Ti
+from tests.unit.airflow.test_base_operator import Store
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.unit.airflow.conftest import StandIn
+
+WRONG = finding("unique_keys", "1 key(s) have more than one row.", "RESTORE it.", samples=("id = 1",))
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Tables:
+    made = Tables.made_in(tmp_path)
+    made.sealed(5)
+    return made
+
+
+def verify(**given: Any) -> tuple[Any, Ti]:
+    """Run a task; return what it returns, or raises, and what it pushed."""
+    stores, ti = given.pop("stores", AssetStores()), Ti()
+    task = DeltaVerifyOperator(task_id="verify", **given)
+    context = {
+        "ti": ti,
+        "run_id": "manual__1",
+        "task": task,
+        "dag": SimpleNamespace(fileloc=given.pop("file", "/dags/one.py")),
+        "task_state_store": Store(),
+        "asset_state_store": stores,
+    }
+    try:
+        return task.execute(context), ti  # type: ignore[arg-type]
+    except Exception as error:  # noqa: BLE001 - what was pushed before it counts as well
+        return error, ti
+
+
+def answers(stand_in: StandIn, *parts: JobResult) -> None:
+    """Let the application end with a result."""
+    text = JobResult("committed", parts=parts).to_json()
+    stand_in.does(f"cat > \"$result\" <<'END'\n{text}\nEND")
+
+
+def test_the_logs_alone_start_nothing(tables: Tables, stand_in: StandIn) -> None:
+    given = {"pipeline": "p", "target": tables.target.uri}
+    rows, ti = verify(checks=["seal", "watermark"], **given)
+    assert [(row["check"], row["status"], row["version"]) for row in rows] == [
+        ("seal", "ok", 0),
+        ("watermark", "ok", 0),
+    ]
+    assert ti.pushed == {"return_value": rows}
+    assert not stand_in.was_started
+
+
+def test_findings_fail_the_task_after_they_were_published(tables: Tables, stand_in: StandIn) -> None:
+    answers(stand_in, JobResult("committed", tables=(ok("null_keys").to_dict(), WRONG.to_dict())))
+    given = {"pipeline": "p", "target": tables.target.uri}
+    error, ti = verify(**given)
+    assert isinstance(error, VerificationFailed)
+    assert ("unique_keys" in error.message, "id = 1" in error.message) == (True, True)
+    assert stand_in.spec["job"] == "bundle"
+    assert stand_in.spec["parallel"] == 4
+    assert [part["checks"] for part in stand_in.spec["parts"]] == [
+        ["null_keys", "unique_keys", "equals_source"]
+    ]
+    rows = ti.pushed["return_value"]
+    assert [row["check"] for row in rows if row["status"] == "finding"] == ["unique_keys"]
+    assert [row["check"] for row in rows] == [name for name in CHECKS if name != "equals_source"]
+    rows, _ = verify(on_finding="report", **given)
+    assert [row["check"] for row in rows if row["status"] == "finding"] == ["unique_keys"]
+
+
+def test_a_target_that_could_not_be_looked_at_fails_the_task_in_any_case(
+    tables: Tables, stand_in: StandIn
+) -> None:
+    lost = JobFailed("gone.", remedy="again.").to_dict()
+    answers(stand_in, JobResult("failed", error=lost))
+    error, _ = verify(pipeline="p", target=tables.target.uri, on_finding="report")
+    assert isinstance(error, JobFailed)
+
+
+def test_a_configuration_beside_the_dag(tables: Tables, stand_in: StandIn, tmp_path: Path) -> None:
+    flow = {"source": tables.source.uri, "target": tables.target.uri, "keys": ["id"]}
+    (tmp_path / "flows.yaml").write_text(
+        json.dumps({"pipelines": {"p": {**flow, "group": "g"}, "q": flow}, "groups": {"g": {}}})
+    )
+    asked = {"config": "flows.yaml", "file": str(tmp_path / "dag.py"), "checks": "seal"}
+    file = asked.pop("file")
+    task = DeltaVerifyOperator(task_id="verify", on_finding="report", **asked)
+    context = {
+        "ti": Ti(),
+        "run_id": "r",
+        "task": task,
+        "dag": SimpleNamespace(fileloc=file),
+        "task_state_store": Store(),
+        "asset_state_store": AssetStores(),
+    }
+
+    def pipelines() -> list[str]:
+        return [row["pipeline"] for row in task.execute(context)]  # type: ignore[arg-type]
+
+    assert pipelines() == ["p", "q"]
+    task.group = "g"
+    assert pipelines() == ["p"]
+    task.group, task.tables = None, ["q"]
+    assert pipelines() == ["q"]
+
+
+def test_the_copy_of_the_seal_is_looked_at_where_the_source_is_named(tables: Tables) -> None:
+    stores = AssetStores()
+    ahead = Mirror(seal(900, 5, source=tables.source), tables.target.table_id, 8).to_dict()
+    stores.kept[delta_asset(tables.source.uri).uri, "committed:p"] = {"mirror": ahead}
+    given = {"pipeline": "p", "target": tables.target.uri, "checks": ["mirror"], "stores": stores}
+    error, _ = verify(source=tables.source.uri, **given)
+    assert "seal 900" in str(error)
+    (row,), _ = verify(**given)
+    assert row["status"] == "skipped"
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"pipeline": "p"}, "target is None"),
+        ({"target": "/t"}, "pipeline is None"),
+        ({"pipeline": "p", "target": "/t", "config": "c.yaml"}, "config and pipeline, target"),
+        ({"pipeline": "p", "target": "/t", "group": "g"}, "group given without config"),
+        ({"pipeline": "p", "target": "/t", "on_finding": "warn"}, "on_finding is 'warn'"),
+        ({"pipeline": "p", "target": "/t", "checks": ["all"]}, "no check 'all'"),
+    ],
+)
+def test_what_cannot_be_meant(given: dict[str, Any], told: str) -> None:
+    error, _ = verify(**given)
+    assert isinstance(error, InvalidConfiguration)
+    assert told in str(error)
+
+
+def test_an_xcom_holds_what_fits() -> None:
+    sound = Verification("p", "/t", 1, tuple(ok(name, "x" * 500) for name in CHECKS))
+    broken = Verification("q", "/u", 1, (WRONG,))
+    assert len(published([sound, broken])) == len(CHECKS) + 1
+    assert published([sound] * 100 + [broken]) == broken.to_rows()
+    assert 0 < len(published([broken] * 1_000)) < 1_000
