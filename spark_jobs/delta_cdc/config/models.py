@@ -79,15 +79,36 @@ class Assets(TypedDict):
 class TableKeys(TypedDict, total=False):
     """What may be said of one pipeline; the names are the operators' arguments."""
 
-    source: Annotated[_Name, Field(description="Path, URI or catalog name of the source; with a log: a folder of files, or kafka://<servers>/<topics>. ${ENV} is filled in.")]  # fmt: skip  # noqa: E501
+    source: Annotated[
+        _Name,
+        Field(description="Path, URI or catalog name; with a log: files, or kafka://<servers>/<topics>."),
+    ]
     target: Annotated[_Name, Field(description="Path, URI or catalog name of the table that is kept.")]
-    log: Annotated[_Name, Field(description="The change log between files or topics and the target. With it the pipeline ingests.")]  # fmt: skip  # noqa: E501
-    own_application: Annotated[_Bool, Field(description="A large table: it gets a Spark application of its own, beside the shared one.")]  # fmt: skip  # noqa: E501
-    source_kind: Annotated[Literal["change_feed", "change_log", "snapshot"] | _Template, Expects("one of change_feed, change_log, snapshot"), Field(description="What the source is.")]  # fmt: skip  # noqa: E501
+    log: Annotated[
+        _Name,
+        Field(
+            description="The change log between files or topics and the target. With it the pipeline ingests."
+        ),
+    ]
+    own_application: Annotated[
+        _Bool,
+        Field(description="A large table: it gets a Spark application of its own, beside the shared one."),
+    ]
+    source_kind: Annotated[
+        Literal["change_feed", "change_log", "snapshot"] | _Template,
+        Expects("one of change_feed, change_log, snapshot"),
+        Field(description="What the source is."),
+    ]
     keys: Annotated[_Names, Field(description="Columns that identify a row.")]
     insert_only: Annotated[_Bool, Field(description="The source is appended to only; needs no keys.")]
-    stored_as_scd_type: Annotated[Annotated[int, Field(ge=1, le=2)] | _Template, Expects("1 or 2"), Field(description="1 keeps the current rows, 2 every version of them.")]  # fmt: skip  # noqa: E501
-    sequence_by: Annotated[_Names, Field(description="The order of events; of type 2 over a table, what start and end hold.")]  # fmt: skip  # noqa: E501
+    stored_as_scd_type: Annotated[
+        Annotated[int, Field(ge=1, le=2)] | _Template,
+        Expects("1 or 2"),
+        Field(description="1 keeps the current rows, 2 every version of them."),
+    ]
+    sequence_by: Annotated[
+        _Names, Field(description="The order of events; of type 2 over a table, what start and end hold.")
+    ]
     delete_sequence: Annotated[_Text, Field(description="The same for deletes of a change feed.")]
     starting_version: Annotated[_Count, Field(description="First version to apply, inclusive.")]
     ending_version: Annotated[_Count, Field(description="Last version to apply, inclusive.")]
@@ -108,27 +129,65 @@ class TableKeys(TypedDict, total=False):
     ignore_null_updates: Annotated[_Flag, Field(description="A NULL keeps the value that was there.")]
     ignore_null_updates_column_list: Annotated[_Names, Field(description="Only in these columns.")]
     ignore_null_updates_except_column_list: Annotated[_Names, Field(description="In all columns but these.")]
-    columns_to_update: Annotated[_Text, Field(description="Column with the names of the columns that an event carries.")]  # fmt: skip  # noqa: E501
+    columns_to_update: Annotated[
+        _Text, Field(description="Column with the names of the columns that an event carries.")
+    ]
     start_column: Annotated[_Name, Field(description="Type 2: name of the start column.")]
     end_column: Annotated[_Name, Field(description="Type 2: name of the end column.")]
-    on_tie: Annotated[Literal["fail", "quarantine"] | LastBy | _Template, Expects("one of fail, quarantine, or a mapping {last_by: [<column>, …]}"), Field(description="Different events of one key at one sequence.")]  # fmt: skip  # noqa: E501
-    on_invalid: Annotated[Literal["fail", "quarantine"] | _Template, Expects("one of fail, quarantine"), Field(description="What is no event.")]  # fmt: skip  # noqa: E501
-    on_late: Annotated[Literal["fail", "discard"] | _Template, Expects("one of fail, discard"), Field(description="An event below the lateness horizon.")]  # fmt: skip  # noqa: E501
-    delete_mode: Annotated[Literal["hard", "soft"] | _Template, Expects("one of hard, soft"), Field(description="soft: a deleted row stays, marked.")]  # fmt: skip  # noqa: E501
-    initial_load: Annotated[Literal["snapshot", "none"] | FromVersion | NoneAt | _Template, Expects("one of snapshot, none, or a mapping {from_version: N} or {none_at: V}"), Field(description="What a target begins with.")]  # fmt: skip  # noqa: E501
-    partition_by: Annotated[str | list[str] | dict[str, str | None], Expects("a list of columns, or a mapping from a column to its expression"), Field(description="Partition columns, or new columns with their expressions.")]  # fmt: skip  # noqa: E501
+    on_tie: Annotated[
+        Literal["fail", "quarantine"] | LastBy | _Template,
+        Expects("one of fail, quarantine, or a mapping {last_by: [<column>, …]}"),
+        Field(description="Different events of one key at one sequence."),
+    ]
+    on_invalid: Annotated[
+        Literal["fail", "quarantine"] | _Template,
+        Expects("one of fail, quarantine"),
+        Field(description="What is no event."),
+    ]
+    on_late: Annotated[
+        Literal["fail", "discard"] | _Template,
+        Expects("one of fail, discard"),
+        Field(description="An event below the lateness horizon."),
+    ]
+    delete_mode: Annotated[
+        Literal["hard", "soft"] | _Template,
+        Expects("one of hard, soft"),
+        Field(description="soft: a deleted row stays, marked."),
+    ]
+    initial_load: Annotated[
+        Literal["snapshot", "none"] | FromVersion | NoneAt | _Template,
+        Expects("one of snapshot, none, or a mapping {from_version: N} or {none_at: V}"),
+        Field(description="What a target begins with."),
+    ]
+    partition_by: Annotated[
+        str | list[str] | dict[str, str | None],
+        Expects("a list of columns, or a mapping from a column to its expression"),
+        Field(description="Partition columns, or new columns with their expressions."),
+    ]
     cluster_by: Annotated[_Names, Field(description="Clustering columns; an empty list is none.")]
     target_properties: Annotated[_Texts, Field(description="Table properties of a target that is made here.")]
     publish_changes: Annotated[_Bool, Field(description="Give the target a change data feed of its own.")]
-    schema_evolution: Annotated[Literal["additive", "none"] | _Template, Expects("one of additive, none"), Field(description="Whether new columns are added.")]  # fmt: skip  # noqa: E501
-    on_drift: Annotated[Literal["fail", "accept", "repair"] | _Template, Expects("one of fail, accept, repair"), Field(description="Other options than the target was built with.")]  # fmt: skip  # noqa: E501
+    schema_evolution: Annotated[
+        Literal["additive", "none"] | _Template,
+        Expects("one of additive, none"),
+        Field(description="Whether new columns are added."),
+    ]
+    on_drift: Annotated[
+        Literal["fail", "accept", "repair"] | _Template,
+        Expects("one of fail, accept, repair"),
+        Field(description="Other options than the target was built with."),
+    ]
     on_source_replaced: Annotated[_Reload, Field(description="The source was made again.")]
     on_target_replaced: Annotated[_Reload, Field(description="Somebody else replaced the target.")]
     on_versions_expired: Annotated[_Reload, Field(description="Versions to apply are gone.")]
     adopt_from: Annotated[_Name, Field(description="The pipeline that built the target until now.")]
     snapshot_version_column: Annotated[_Name, Field(description="Each value of it is one full copy.")]
     single_driver: Annotated[_Bool, Field(description="Only one Spark driver at a time writes the target.")]
-    format: Annotated[Literal["json", "csv", "parquet"] | _Template, Expects("one of json, csv, parquet"), Field(description="Of files.")]  # fmt: skip  # noqa: E501
+    format: Annotated[
+        Literal["json", "csv", "parquet"] | _Template,
+        Expects("one of json, csv, parquet"),
+        Field(description="Of files."),
+    ]
     adapter: Annotated[_Name, Field(description="plain, debezium, dms, goldengate, or a dotted name.")]
     adapter_options: Annotated[_Anything, Field(description="What the adapter is told.")]
     schema: Annotated[_Text, Field(description="The events' columns as Spark SQL DDL.")]
@@ -137,7 +196,11 @@ class TableKeys(TypedDict, total=False):
     max_offsets: Annotated[_Positive, Field(description="At most so many records of a topic per run.")]
     glob: Annotated[_Text, Field(description="Pattern over the files' own names.")]
     lexical_order: Annotated[_Flag, Field(description="Names of new files always sort last.")]
-    on_expired: Annotated[Literal["fail", "continue"] | _Template, Expects("one of fail, continue"), Field(description="Records that a topic lost before they were taken.")]  # fmt: skip  # noqa: E501
+    on_expired: Annotated[
+        Literal["fail", "continue"] | _Template,
+        Expects("one of fail, continue"),
+        Field(description="Records that a topic lost before they were taken."),
+    ]
     log_properties: Annotated[_Texts, Field(description="Table properties of a log that is made here.")]
 
 
@@ -145,11 +208,17 @@ class TableKeys(TypedDict, total=False):
 class DagKeys(TypedDict, total=False):
     """What may be said of a group: its DAG, its tasks and its Spark application."""
 
-    schedule: Annotated[str | Assets | None, Expects("a cron text, a preset like '@hourly', on_change, null, or a mapping {assets: [<table>, …]}"), Field(description="When the group runs: cron, preset, on_change (a source has a new version), or after tables that other pipelines write.")]  # fmt: skip  # noqa: E501
+    schedule: Annotated[
+        str | Assets | None,
+        Expects("a cron text, a preset like '@hourly', on_change, null, or a mapping {assets: [<table>, …]}"),
+        Field(description="Cron, preset, on_change: a source has a new version; or after tables of others."),
+    ]
     start_date: Annotated[_Text, Field(description="First moment, as 2026-01-31 or with a time.")]
     catchup: Annotated[_Bool, Field(description="Make up for intervals that passed.")]
     max_active_runs: Annotated[_FromOne, Field(description="Runs of the DAG at a time.")]
-    max_parallel_tables: Annotated[_FromOne, Field(description="Tables at a time within the shared application; default 8.")]  # fmt: skip  # noqa: E501
+    max_parallel_tables: Annotated[
+        _FromOne, Field(description="Tables at a time within the shared application; default 8.")
+    ]
     dag_id: Annotated[_Name, Field(description="The DAG's id; {name} is the group's name, the default.")]
     tags: Annotated[list[str], Expects("a list of texts"), Field(description="The DAG's tags.")]
     owner: Annotated[_Text, Field(description="The tasks' owner.")]
@@ -168,7 +237,11 @@ class DagKeys(TypedDict, total=False):
     spark_conn_id: Annotated[_Name, Field(description="Spark connection; none runs inside the worker.")]
     delta_conn_id: Annotated[_Name, Field(description="Connection for the object store.")]
     kafka_conn_id: Annotated[_Name, Field(description="Connection of type kafka.")]
-    deploy_mode: Annotated[Literal["client", "cluster"] | _Template, Expects("one of client, cluster"), Field(description="Of the Spark application.")]  # fmt: skip  # noqa: E501
+    deploy_mode: Annotated[
+        Literal["client", "cluster"] | _Template,
+        Expects("one of client, cluster"),
+        Field(description="Of the Spark application."),
+    ]
     conf: Annotated[_Texts, Field(description="Spark confs.")]
     jars: Annotated[_Text, Field(description="JARs in the place of the provider's.")]
     packages: Annotated[_Text, Field(description="Maven coordinates in the place of the provider's JARs.")]

@@ -15,6 +15,9 @@ def json_schema() -> dict[str, Any]:
     made = models.adapter().json_schema()
     types, keys = made.pop("$defs", {}), made["properties"]
     for name, key in keys.items():
+        if name in models.OF_TEXTS:
+            # As the loader takes them: as they are written.
+            key["additionalProperties"] = {"type": ["string", "number", "boolean"]}
         keys[name] = _nullable(key)
     defaults = _keys(models.default_keys(), keys, "What holds for all pipelines that do not say otherwise.")
     return {
@@ -76,8 +79,8 @@ def _untitled(schema: Any) -> Any:
     """Return a schema without titles: they say the names again."""
     if isinstance(schema, dict):
         return {
-            name: _untitled(value)
+            name: value.replace("``", "") if name == "description" else _untitled(value)
             for name, value in schema.items()
-            if not (name == "title" and isinstance(value, str))
+            if name != "title"
         }
     return [_untitled(value) for value in schema] if isinstance(schema, list) else schema
