@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from delta_cdc.errors import DeltaCdcError
     from delta_cdc.flow import Piece, PieceResult
 
-#: Characters of an error that an XCom takes; the log has it whole.
-_MOST_OF_AN_ERROR = 1000
+#: Characters of an error, and of all errors together, that an XCom takes; the log has them whole.
+_MOST_OF_AN_ERROR, _MOST_OF_ERRORS = 1000, 12 * 1024
 
 
 class RunBundleOperator(GroupOperator):
@@ -101,21 +101,22 @@ def _told(outcome: PieceResult, item: Item, pins: WorkPins, stamp: str, number: 
     if is_dry(item.table):
         return _told_dry(outcome, stamp, number)
     found: dict[str, Any] = {"status": tables.status(outcome), "pins": pins.touched()}
-    return found if error is None else {**found, **_failed(error, stamp)}
+    return found if error is None else {**found, **_failed(error, stamp, number)}
 
 
 def _told_dry(outcome: PieceResult, stamp: str, number: int) -> dict[str, Any]:
     if outcome.error is not None:
         # Without a log there is nothing to show of its target.
         missing = isinstance(outcome.error, TableNotFound)
-        return {"status": "nothing"} if missing else _failed(outcome.error, stamp)
+        return {"status": "nothing"} if missing else _failed(outcome.error, stamp, number)
     assert outcome.applied is not None
     return {"status": "planned", "dry_run": tables.shortened(outcome.applied.to_dict(), tables=number)}
 
 
-def _failed(error: DeltaCdcError, stamp: str) -> dict[str, Any]:
-    told = error.to_dict()
-    message = told["message"]
-    if len(message) > _MOST_OF_AN_ERROR:
-        told["message"] = f"{message[:_MOST_OF_AN_ERROR]}… (cut; see the log of the application's task)"
+def _failed(error: DeltaCdcError, stamp: str, number: int) -> dict[str, Any]:
+    most = min(_MOST_OF_AN_ERROR, _MOST_OF_ERRORS // number)
+    told = {
+        name: text if len(text) <= most else f"{text[:most]}… (cut; see the log)"
+        for name, text in error.to_dict().items()
+    }
     return {"status": "unfinished" if error.retryable else "failed", "error": told, "stamp": stamp}

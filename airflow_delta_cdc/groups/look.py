@@ -69,13 +69,18 @@ class LookOperator(GroupOperator):
         elif run.explicit:
             self.log.info("Mode %s, asked for by the form.", run.mode)
         chosen = [of_run(table, run) for table in self.tables if table["pipeline"] in run.tables]
-        others = [dict(table) for table in self.tables if table["pipeline"] not in run.tables]
-        made = self._pieces(context, [*chosen, *others])
-        built, left_out = made[: len(chosen)], made[len(chosen) :]
+        about = [table for table in chosen if takes_source(table) or has_target(table)]
+        for table in chosen:
+            if table not in about:
+                self.log.info("%s has no target, so mode %s is not about it.", table["pipeline"], run.mode)
+        names = [table["pipeline"] for table in about]
+        others = [dict(table) for table in self.tables if table["pipeline"] not in names]
+        made = self._pieces(context, [*about, *others])
+        built, left_out = made[: len(about)], made[len(about) :]
         looked = iter(look([one for one in built if isinstance(one, Piece)]))
         found = [
-            next(looked) if isinstance(one, Piece) else _without_piece(table, one)
-            for table, one in zip(chosen, built, strict=True)
+            next(looked) if isinstance(one, Piece) else _unread(table["pipeline"], one)
+            for table, one in zip(about, built, strict=True)
         ]
         self._tell(found)
         summaries = {one.pipeline: _summary(one) for one in found}
@@ -86,35 +91,25 @@ class LookOperator(GroupOperator):
         stamp = uuid.uuid4().hex[:12]
         return [
             asdict(self._item(table, one, piece, stamp))
-            for table, piece, one in zip(chosen, built, found, strict=True)
+            for table, piece, one in zip(about, built, found, strict=True)
             if one.has_work or one.error is not None
         ]
 
-    def _pieces(
-        self, context: Context, chosen: Sequence[dict[str, Any]]
-    ) -> list[Piece | DeltaCdcError | None]:
-        """Return the work of each table; why it cannot be told; or None where there cannot be any."""
+    def _pieces(self, context: Context, some: Sequence[dict[str, Any]]) -> list[Piece | DeltaCdcError]:
+        """Return the work of each table, or why it cannot be told."""
         connections = tables.connections_of(self)
-        possible = [takes_source(table) or has_target(table) for table in chosen]
 
-        def build(some: Sequence[dict[str, Any]]) -> list[Piece]:
-            return tables.pieces(self, context, some, ingest=takes_source, connections=connections)
+        def build(given: Sequence[dict[str, Any]]) -> list[Piece]:
+            return tables.pieces(self, context, given, ingest=_reads_source, connections=connections)
 
         try:
-            made = iter(build([table for table, can in zip(chosen, possible, strict=True) if can]))
+            return list(build(some))
         except DeltaCdcError:
             # One by one: a table that is wrong stops no other.
-            return [
-                _tried(build, table) if can else None for table, can in zip(chosen, possible, strict=True)
-            ]
-        return [next(made) if can else None for can in possible]
+            return [_tried(build, table) for table in some]
 
-    def _item(
-        self, table: dict[str, Any], found: Looked, piece: Piece | DeltaCdcError | None, stamp: str
-    ) -> Item:
-        located: dict[str, str] = {}
-        if not isinstance(piece, DeltaCdcError) and piece is not None:
-            located = _located(table, piece)
+    def _item(self, table: dict[str, Any], found: Looked, piece: Piece | DeltaCdcError, stamp: str) -> Item:
+        located = {} if isinstance(piece, DeltaCdcError) else _located(table, piece)
         return Item(
             pipeline=found.pipeline,
             table=table,
@@ -160,13 +155,15 @@ def _tried(
         return error
 
 
-def _without_piece(table: Mapping[str, Any], error: Piece | DeltaCdcError | None) -> Looked:
+def _reads_source(table: Mapping[str, Any]) -> bool:
+    """Of a table without a target the log is all there is, whatever a run is about."""
+    return takes_source(table) or not has_target(table)
+
+
+def _unread(pipeline: str, error: DeltaCdcError) -> Looked:
     from delta_cdc.flow import Looked
 
-    pipeline = table["pipeline"]
-    if isinstance(error, DeltaCdcError):
-        return Looked(pipeline=pipeline, found=f"{type(error).__name__}: {error}", error=error)
-    return Looked(pipeline=pipeline, found=f"has no target, so mode {mode_of(table)} is not about it")
+    return Looked(pipeline=pipeline, found=f"{type(error).__name__}: {error}", error=error)
 
 
 def _located(table: Mapping[str, Any], piece: Piece) -> dict[str, str]:

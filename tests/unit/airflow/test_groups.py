@@ -1,0 +1,506 @@
+"""The tasks of a group, one by one: what they hand each other, and what each answers."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
+
+import pyarrow as pa
+import pytest
+from airflow.sdk.execution_time.context import OutletEventAccessors
+from deltalake import write_deltalake
+
+from airflow_delta_cdc.assets import delta_asset, group_alias, pipeline_alias
+from airflow_delta_cdc.groups.base import Item, WorkPins
+from airflow_delta_cdc.groups.bundle import RunBundleOperator
+from airflow_delta_cdc.groups.cut import CutOperator
+from airflow_delta_cdc.groups.look import LookOperator
+from airflow_delta_cdc.groups.table import ApplyTableOperator
+from delta_cdc.errors import (
+    ConfigurationChanged,
+    InvalidConfiguration,
+    JobFailed,
+    NullKey,
+    TableNotFound,
+    TablesFailed,
+)
+from delta_cdc.flow import PieceResult
+from tests.support.filled import fill
+from tests.unit.airflow.test_apply_operator import AssetStores
+from tests.unit.airflow.test_base_operator import Store
+from tests.unit.airflow.test_ingest_operator import applied, ingested
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from delta_cdc.flow import Piece
+
+PRINT = "f" * 64
+
+
+class Ti:
+    """A task instance with XComs of others."""
+
+    def __init__(self, **others: Any) -> None:
+        self.pushed: dict[str, Any] = {}
+        self.others = others
+        self.try_number = 1
+
+    def xcom_push(self, *, key: str, value: Any) -> None:
+        self.pushed[key] = json.loads(json.dumps(value))
+
+    def xcom_pull(self, *, task_ids: str, key: str = "return_value", map_indexes: int | None = None) -> Any:
+        return self.others.get(f"{task_ids}.{key}")
+
+
+def context(**more: Any) -> Any:
+    found = {
+        "ti": Ti(),
+        "run_id": "r",
+        "params": {},
+        "task_state_store": Store(),
+        "asset_state_store": AssetStores(),
+        "outlet_events": OutletEventAccessors(),
+    }
+    return {**found, **more}
+
+
+def table(folder: Path, name: str, **more: Any) -> dict[str, Any]:
+    source = str(folder / f"{name}_source")
+    return {"pipeline": name, "source": source, "target": str(folder / name), "keys": ["id"], **more}
+
+
+def grow(folder: Path, name: str, *keys: int) -> None:
+    data = pa.table({"id": pa.array(keys, pa.int64())})
+    properties = {"delta.enableChangeDataFeed": "true"}
+    write_deltalake(str(folder / f"{name}_source"), data, mode="append", configuration=properties)
+
+
+# -- look -----------------------------------------------------------------------------------------
+def look(*tables: dict[str, Any], **params: Any) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    task = LookOperator(
+        task_id="look", tables=tables, group=[one["pipeline"] for one in tables], fingerprint=PRINT
+    )
+    given = context(params=params)
+    work = task.execute(given)
+    return json.loads(json.dumps(work)), given["ti"].pushed.get("tables")
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> list[dict[str, Any]]:
+    """A quiet table, and one with work."""
+    made = [table(tmp_path, name) for name in ("quiet", "busy")]
+    for one in made:
+        grow(tmp_path, one["pipeline"], 1)
+        fill(one)
+    grow(tmp_path, "busy", 2)
+    return made
+
+
+def test_only_tables_with_work_are_handed_on(lake: list[dict[str, Any]], tmp_path: Path) -> None:
+    work, summary = look(*lake, table(tmp_path, "absent"))
+    assert [(item["pipeline"], item["failed"], item["fingerprint"]) for item in work] == [
+        ("busy", False, PRINT),
+        ("absent", True, PRINT),
+    ]
+    assert work[0]["stamp"] == work[1]["stamp"]
+    assert (work[0]["table"], work[0]["located"], work[0]["since"]) == (lake[1], {}, 0)
+    assert {name: one["status"] for name, one in summary.items()} == {
+        "quiet": "nothing",
+        "busy": "work",
+        "absent": "failed",
+    }
+    assert (summary["quiet"]["target_version"], summary["quiet"]["version"]) == (0, 0)
+
+
+def test_the_form_chooses_and_bounds(lake: list[dict[str, Any]]) -> None:
+    work, summary = look(*lake, mode="backfill", tables=["busy"], ending_version=1, milestone_versions=5)
+    assert [item["table"] for item in work] == [
+        {**lake[1], "mode": "backfill", "ending_version": 1, "milestone_versions": 5}
+    ]
+    assert summary["quiet"] == {
+        "status": "left out",
+        "target": lake[0]["target"],
+        "target_version": None,
+        "version": None,
+    }
+    with pytest.raises(InvalidConfiguration, match="exactly one table"):
+        look(*lake, mode="repair", starting_version=0)
+
+
+def test_what_was_asked_for_fails_at_once(lake: list[dict[str, Any]], tmp_path: Path) -> None:
+    absent, other = table(tmp_path, "absent"), table(tmp_path, "other")
+    with pytest.raises(TableNotFound):
+        look(*lake, absent, mode="reload")
+    with pytest.raises(TablesFailed, match="2 of 4 tables failed"):
+        look(*lake, absent, other, mode="reload")
+
+
+def test_a_table_with_wrong_arguments_stops_no_other(lake: list[dict[str, Any]]) -> None:
+    work, _ = look(*lake, {**lake[0], "pipeline": "wrong", "stored_as_scd_type": "two"})
+    assert {item["pipeline"]: item["failed"] for item in work} == {"busy": False, "wrong": True}
+    assert "stored_as_scd_type" in work[1]["found"]
+
+
+def test_a_log_is_read_and_not_filled_where_keys_are_computed_again(tmp_path: Path) -> None:
+    """A run that asks for a range or for all keys takes nothing new from files, and says what has no part."""
+    landing = tmp_path / "landing"
+    landing.mkdir()
+    logged = {
+        "pipeline": "logged",
+        "source": str(landing),
+        "log": str(tmp_path / "log"),
+        "keys": ["id"],
+        "adapter_options": {"sequence_by": "n"},
+        "starting_timestamp": "2026-01-01T00:00:00Z",
+        "max_bytes": 10,
+        "max_versions": 4,
+    }
+    task = LookOperator(task_id="look", tables=[logged], group=["logged"], fingerprint=PRINT)
+    from airflow_delta_cdc.form import asked
+    from airflow_delta_cdc.groups.look import of_run
+
+    merged = of_run({**logged, "target": "/t"}, asked({"params": {"mode": "reload"}}, tables=["logged"]))
+    assert ("max_bytes" in merged, "starting_timestamp" in merged, merged["max_versions"]) == (
+        False,
+        False,
+        4,
+    )
+    form = {"params": {"mode": "backfill", "starting_timestamp": "2026-02-01T00:00:00Z"}}
+    assert of_run(logged, asked(form, tables=["logged"]))["starting_timestamp"] == "2026-02-01T00:00:00Z"
+    assert of_run(logged, asked({"params": {}}, tables=["logged"])) == logged
+    given = context(params={"mode": "reload"})
+    assert task.execute(given) == []
+    assert given["ti"].pushed["tables"]["logged"]["status"] == "left out"
+
+
+def test_templates_are_compiled_only_where_there_are_any() -> None:
+    rendered = LookOperator(
+        task_id="look",
+        tables=[{"pipeline": "a", "where": "x = '{{ '{{' }} run_id {{ '}}' }}'", "keys": ["id"]}],
+        group=["a"],
+        fingerprint=PRINT,
+    )
+    rendered.render_template_fields(cast("Any", {"run_id": "r"}))
+    assert rendered.tables == [{"pipeline": "a", "where": "x = '{{ run_id }}'", "keys": ["id"]}]
+
+
+# -- run_bundle -----------------------------------------------------------------------------------
+def item(name: str, **changed: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "pipeline": name,
+        "table": {"pipeline": name, "source": "/lake/s", "target": f"/lake/{name}", "keys": ["id"]},
+        "located": {},
+        "fingerprint": PRINT,
+        "stamp": "s1",
+        "since": 3,
+        "pins": {f"pin:{name}:s": {"ending_version": 9}},
+        "found": "versions 8-9",
+        "failed": False,
+    }
+    return {**found, **changed}
+
+
+class Flow:
+    """Answers in the place of the flow."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *answers: PieceResult) -> None:
+        self.pieces: list[Piece] = []
+        self.how: dict[str, Any] = {}
+        self.calls = 0
+
+        def run_bundle(pieces: Sequence[Piece], **how: Any) -> list[PieceResult]:
+            self.pieces, self.how = list(pieces), how
+            self.calls += 1
+            for piece in pieces:
+                if piece.pins is not None:
+                    piece.pins.set(f"pin:{piece.pipeline}:t", {"fingerprints": [piece.pipeline], "asked": ""})
+            return list(answers)
+
+        monkeypatch.setattr("delta_cdc.flow.run_bundle", run_bundle)
+
+
+def bundle(work: Any, given: Any) -> Any:
+    return RunBundleOperator(task_id="run_bundle", work=work, parallel=4).execute(given)
+
+
+def test_what_the_application_did_is_told_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = NullKey("a key is null", remedy="mend it")
+    flow = Flow(
+        monkeypatch,
+        PieceResult(pipeline="a", applied=applied("a")),
+        PieceResult(pipeline="b", error=wrong),
+    )
+    given = context()
+    told = bundle([item("a"), item("b"), item("c", failed=True)], given)
+    assert [piece.pipeline for piece in flow.pieces] == ["a", "b"], "c is planned again by its own task"
+    assert [piece.since for piece in flow.pieces] == [3, 3]
+    assert flow.how["parallel"] == 4
+    assert told["a"] == {"status": "applied", "pins": {"pin:a:t": {"fingerprints": ["a"]}}}
+    assert told["b"]["status"] == "failed"
+    assert told["b"]["error"] == wrong.to_dict()
+    assert set(given["task_state_store"].kept) == {"s1:pin:a:t", "s1:pin:b:t"}, "they are of this look"
+
+
+def test_without_work_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    flow = Flow(monkeypatch)
+    assert bundle([], context()) == {}
+    assert bundle([item("a", failed=True)], context()) == {}
+    assert flow.calls == 0
+
+
+def test_an_application_that_died_fails_its_task_and_still_tells(monkeypatch: pytest.MonkeyPatch) -> None:
+    died = JobFailed("it died", remedy="again")
+    Flow(
+        monkeypatch,
+        PieceResult(pipeline="a", applied=applied("a")),
+        PieceResult(pipeline="b", error=died),
+    )
+    given = context()
+    with pytest.raises(TablesFailed, match="1 of 2 tables failed"):
+        bundle([item("a"), item("b")], given)
+    pushed = given["ti"].pushed["return_value"]
+    assert (pushed["a"]["status"], pushed["b"]["status"]) == ("applied", "unfinished")
+
+
+def test_a_dry_run_runs_what_needs_spark_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    dry = {"steps": ["apply: versions 8-9"], "statements": ["MERGE"], "counts": {"inserted": 1}}
+    shown = replace(applied("a"), applied=False, dry_run=dry)
+    flow = Flow(
+        monkeypatch,
+        PieceResult(pipeline="a", applied=shown),
+        PieceResult(pipeline="b", error=TableNotFound("no log", remedy="-")),
+    )
+    logged = {
+        "pipeline": "b",
+        "source": "/landing",
+        "log": "/lake/log",
+        "target": "/lake/b",
+        "keys": ["id"],
+        "adapter_options": {"sequence_by": "n"},
+    }
+    told = bundle(
+        [
+            item("a", table={**item("a")["table"], "mode": "dry_run"}),
+            item("b", table={**logged, "mode": "dry_run"}),
+            item("c", table={**logged, "pipeline": "c", "target": None, "mode": "dry_run"}),
+        ],
+        context(),
+    )
+    assert [(piece.pipeline, piece.ingest) for piece in flow.pieces] == [("a", None), ("b", None)]
+    assert all(piece.apply is not None and piece.apply.dry_run for piece in flow.pieces)
+    assert told["a"]["status"] == "planned"
+    assert told["a"]["dry_run"]["dry_run"]["statements"] == ["MERGE"]
+    assert told["b"] == {"status": "nothing"}
+
+
+def test_what_is_told_of_65_tables_stays_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them at their worst: long errors, or the pins of an ingest and an apply."""
+    many = [item(f"pipeline_{at:03}") for at in range(65)]
+    for answers in (
+        [PieceResult(pipeline=one["pipeline"], error=NullKey("x" * 900, remedy="y" * 900)) for one in many],
+        [PieceResult(pipeline=one["pipeline"], applied=applied(one["pipeline"])) for one in many],
+    ):
+        Flow(monkeypatch, *answers)
+        assert len(json.dumps(bundle(many, context()))) <= 48 * 1024
+
+
+# -- apply ----------------------------------------------------------------------------------------
+def task(one: dict[str, Any], configuration: str = PRINT) -> ApplyTableOperator:
+    return ApplyTableOperator(
+        task_id="apply",
+        configuration=configuration,
+        bundle="run_bundle",
+        inlets=[delta_asset("/lake/s")],
+        outlets=[pipeline_alias("a"), pipeline_alias("b")],
+        **one,
+    )
+
+
+def told(**found: Any) -> Any:
+    return context(ti=Ti(**{"run_bundle.return_value": {"a": found}}))
+
+
+def test_what_was_done_is_published_under_its_own_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = PieceResult(pipeline="a", applied=replace(applied("a"), target_table="/lake/a"))
+    flow = Flow(monkeypatch, done)
+    given = told(status="applied", pins={"pin:a:s": {"fingerprints": ["x"]}})
+    one = task(item("a"))
+    assert one.outlets == [pipeline_alias("a")]
+    answer = one.execute(given)
+    (piece,) = flow.pieces
+    assert piece.since == 3
+    assert answer == given["ti"].pushed["watermark"]
+    assert answer["target_version"] == 2
+    events = given["outlet_events"][pipeline_alias("a")].asset_alias_events
+    assert [event.dest_asset_key.uri for event in events] == ["file:///lake/a"]
+    assert ("file:///lake/s", "committed:a") in given["asset_state_store"].kept
+    assert given["task_state_store"].kept == {"published": "s1"}, "and no pin is left"
+
+
+def test_pins_of_the_application_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a repair that the application did would be done a second time."""
+    seen: dict[str, Any] = {}
+
+    def run_bundle(pieces: Sequence[Piece], **how: Any) -> list[PieceResult]:
+        assert pieces[0].pins is not None
+        seen["bundle"] = pieces[0].pins.get("pin:a:s")
+        seen["look"] = pieces[0].pins.get("other")
+        return [PieceResult(pipeline="a", applied=applied("a"))]
+
+    monkeypatch.setattr("delta_cdc.flow.run_bundle", run_bundle)
+    given = told(status="applied", pins={"pin:a:s": {"fingerprints": ["x"], "asked": "repair"}})
+    task(item("a", pins={"pin:a:s": {"ending_version": 9}, "other": {"ending_version": 1}})).execute(given)
+    assert seen == {"bundle": {"fingerprints": ["x"], "asked": "repair"}, "look": {"ending_version": 1}}
+
+
+def test_the_error_of_the_application_is_raised_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    flow = Flow(monkeypatch, PieceResult(pipeline="a", applied=applied("a")))
+    wrong = {"class": "NullKey", "message": "a key is null.", "remedy": "mend it"}
+    given = told(status="failed", error=wrong, stamp="try1")
+    one = task(item("a"))
+    with pytest.raises(NullKey, match="a key is null"):
+        one.execute(given)
+    assert flow.calls == 0
+    one.execute(given)
+    assert flow.calls == 1, "cleared: it is planned anew"
+    again = context(
+        ti=Ti(**{"run_bundle.return_value": {"a": {"status": "failed", "error": wrong, "stamp": "try2"}}}),
+        task_state_store=Store(answered="try1"),
+    )
+    with pytest.raises(NullKey):
+        one.execute(again)
+    without = {**given, "task_state_store": None}
+    with pytest.raises(NullKey):
+        one.execute(without)
+    given["ti"].try_number = 2
+    one.execute(without)
+    assert flow.calls == 2
+
+
+def test_what_time_may_mend_is_tried_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    flow = Flow(monkeypatch, PieceResult(pipeline="a", applied=applied("a")))
+    lost = {"class": "JobFailed", "message": "gone", "remedy": "again"}
+    task(item("a")).execute(told(status="unfinished", error=lost, stamp="t"))
+    assert flow.calls == 1
+
+
+def test_after_it_was_published_a_try_is_about_what_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    flow = Flow(monkeypatch, PieceResult(pipeline="a", applied=applied("a")))
+    given = told(status="applied", pins={"pin:a:s": {"fingerprints": ["x"]}})
+    one = task(item("a"))
+    one.execute(given)
+    assert flow.pieces[0].since == 3
+    one.execute(given)
+    assert flow.pieces[0].since is None
+    one = task(item("a", stamp="s2"))
+    one.execute(given)
+    assert flow.pieces[0].since == 3, "another look is other work"
+
+
+def test_another_configuration_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    flow = Flow(monkeypatch)
+    with pytest.raises(ConfigurationChanged, match="clear the run from its look task on"):
+        task(item("a"), configuration="0" * 64).execute(told(status="applied"))
+    assert flow.calls == 0
+
+
+def test_an_ingest_is_told_of_its_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    logged = {
+        "pipeline": "a",
+        "source": "/landing",
+        "log": "/lake/s",
+        "target": "/lake/a",
+        "keys": ["id"],
+        "adapter_options": {"sequence_by": "n"},
+    }
+    done = PieceResult(pipeline="a", ingested=ingested("a"), applied=applied("a"))
+    flow = Flow(monkeypatch, done)
+    given = told()
+    answer = task(item("a", table=logged)).execute(given)
+    assert answer["ingested"]["counts"]["events"] == 3
+    assert flow.pieces[0].ingest is not None
+    events = given["outlet_events"][pipeline_alias("a")].asset_alias_events
+    assert [event.dest_asset_key.uri for event in events] == ["file:///lake/s", "file:///lake/a"]
+    task(item("a", table={**logged, "mode": "reload"})).execute(told())
+    assert flow.pieces[0].ingest is None
+    assert flow.pieces[0].apply is not None
+    assert flow.pieces[0].apply.mode == "reload"
+
+
+def test_a_dry_run_shows_what_the_application_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    flow = Flow(monkeypatch)
+    shown = {"applied": False, "pipeline": "a", "dry_run": {"steps": ["s"], "statements": [], "counts": {}}}
+    given = told(status="planned", dry_run=shown)
+    answer = task(item("a", table={**item("a")["table"], "mode": "dry_run"})).execute(given)
+    assert answer == shown
+    assert flow.calls == 0
+    assert given["asset_state_store"].kept == {}
+    assert given["task_state_store"].kept == {}
+
+
+def test_locations_stand_in_for_names_and_events_keep_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    flow = Flow(monkeypatch, PieceResult(pipeline="a", applied=applied("a")))
+    by_name = {"pipeline": "a", "source": "main.sales.orders", "target": "main.sales.current", "keys": ["id"]}
+    given = told(status="applied", pins={})
+    one = item("a", table=by_name, located={"source": "/lake/s", "target": "/lake/t"})
+    task(one).execute(given)
+    assert flow.pieces[0].apply is not None
+    assert (flow.pieces[0].apply.source, flow.pieces[0].apply.target) == ("/lake/s", "/lake/t")
+    events = given["outlet_events"][pipeline_alias("a")].asset_alias_events
+    assert [event.dest_asset_key.uri for event in events] == [delta_asset("main.sales.current").uri]
+
+
+# -- pins -----------------------------------------------------------------------------------------
+def test_pins_of_another_look_are_none() -> None:
+    given = context()
+    first = WorkPins(given, "one", {"k": {"ending_version": 1}})
+    assert first.get("k") == {"ending_version": 1}
+    first.set("k", {"ending_version": 2, "seal_number": None, "lasts": []})
+    assert first.touched() == {"k": {"ending_version": 2}}
+    assert WorkPins(given, "one", {}).get("k") == {"ending_version": 2, "seal_number": None, "lasts": []}
+    assert WorkPins(given, "two", {}).get("k") is None
+    first.delete("k")
+    assert first.get("k") is None
+    assert WorkPins(given, "one", {}).get("k") is None
+
+
+# -- cut ------------------------------------------------------------------------------------------
+def cut(given: Any) -> Any:
+    made = CutOperator(task_id="cut", group="g", looks=["look"], applies=["apply"])
+    return made.execute(given)
+
+
+def test_the_versions_of_all_tables(lake: list[dict[str, Any]], tmp_path: Path) -> None:
+    _, summary = look(*lake)
+    grow(tmp_path, "third", 1)
+    fill(table(tmp_path, "third"))
+    summary["third"] = {"status": "left out", "target": str(tmp_path / "third")}
+    summary["never"] = {"status": "left out", "target": str(tmp_path / "never")}
+    pulled = {"look.tables": summary, "apply.return_value": [{"applied": True}, None]}
+    given = context(ti=Ti(**pulled))
+    found = cut(given)
+    assert {name: (one["target_version"], one["version"]) for name, one in found.items()} == {
+        "quiet": (0, 0),
+        "busy": (0, 0),
+        "third": (0, 0),
+    }
+    assert list(found) == sorted(found)
+    (event,) = given["outlet_events"][group_alias("g")].asset_alias_events
+    assert event.extra == {"group": "g", "tables": found}
+
+
+def test_a_run_that_applied_nothing_tells_nobody(lake: list[dict[str, Any]]) -> None:
+    _, summary = look(lake[0])
+    for pulled in (None, [], [{"applied": False}]):
+        given = context(ti=Ti(**{"look.tables": summary, "apply.return_value": pulled}))
+        assert list(cut(given)) == ["quiet"]
+        assert given["outlet_events"][group_alias("g")].asset_alias_events == []
+
+
+def test_items_are_plain(lake: list[dict[str, Any]]) -> None:
+    """They pass through XCom, and come back as what they were."""
+    work, _ = look(*lake)
+    assert Item(**work[0]).pipeline == "busy"
