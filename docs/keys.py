@@ -1,0 +1,41 @@
+"""Write the tables of keys in ``docs/configuration.md`` from the models of the configuration.
+
+Run ``python docs/keys.py`` after a change of a key, and commit both; a test compares them.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+PAGE = Path(__file__).parent / "configuration.md"
+_TABLE = re.compile(r"(?<=<!-- keys of a (table|group) -->\n\n)(?:\|.*\n)*")
+
+
+def rows(names: tuple[str, ...]) -> list[str]:
+    """Return a row for each key: its name, what is given for it, and what it means."""
+    from delta_cdc.config import json_schema, models
+
+    keys, expected = json_schema()["$defs"], models.expectations()
+    head = ["| key | value | meaning |", "|---|---|---|"]
+    return [*head, *(_row(name, expected[name], keys[f"key.{name}"]) for name in names)]
+
+
+def _row(name: str, value: str, key: dict[str, Any]) -> str:
+    # Which texts look like numbers is said once, above the tables.
+    shown = value.removesuffix("; one that looks like a number needs quotes").replace("|", "\\|")
+    return f"| `{name}` | {shown} | {key['description']} |".replace("<", "&lt;")
+
+
+def page() -> str:
+    """Return the page with the tables as they are now."""
+    from delta_cdc.config import models
+
+    tables = {"table": rows(models.table_keys()), "group": rows(models.dag_keys())}
+    text = PAGE.read_text(encoding="utf-8")
+    return _TABLE.sub(lambda found: "\n".join([*tables[found[1]], ""]), text)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
