@@ -6,6 +6,10 @@ export DELTA_CDC_HOME ?= $(CURDIR)/.cache/delta-cdc
 # The provider's operators find their tools beside the interpreter; recipes do the same.
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
+# Test processes, each with a Spark session of its own; a file's tests stay together.
+JOBS ?= 2
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --cov --cov-report=term
+
 CODE := airflow_delta_cdc spark_jobs tests tools demo dags docs benchmarks
 PRESENT = $(wildcard $(CODE))
 
@@ -26,11 +30,11 @@ demo-postgres: setup ## Follow a PostgreSQL under load into current tables and h
 up: setup ## Serve the example DAGs in the Airflow UI
 	@$(BIN)/python -m demo up
 
-test: setup ## Run the tests, with branch coverage; arguments: ARGS="-k seal"
-	@$(BIN)/python -m pytest -m "not slow" --cov --cov-report=term $(ARGS)
+test: setup ## Run the tests, with branch coverage; arguments: ARGS="-k seal", JOBS=1
+	@$(PYTEST) -m "not slow" $(ARGS)
 
 test-full: setup ## Run all tests, the slow ones too, then the mutants
-	@$(BIN)/python -m pytest --cov --cov-report=term $(ARGS)
+	@$(PYTEST) $(ARGS)
 	@$(BIN)/python tools/mutants.py
 
 mutants: setup ## Plant known defects and demand that their tests fail
