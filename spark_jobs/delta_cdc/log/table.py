@@ -105,6 +105,16 @@ class TableState:
         return len(self._files)
 
     @cached_property
+    def num_masked_files(self) -> int:
+        """Return the number of active files with masked rows; costs what :attr:`num_files` does."""
+        return sum(file.deletion_vector is not None for file in self._files.values())
+
+    @cached_property
+    def num_folders(self) -> int:
+        """Return the number of folders that active files lie in, which is that of partitions with rows."""
+        return len({file.path.rpartition("/")[0] for file in self._files.values()})
+
+    @cached_property
     def is_empty(self) -> bool:
         """Return whether the table holds no row (masked rows are none).
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+#: By its start and end in the table's log the next run knows whether there is anything to do.
+_LOGGED = "spark.databricks.delta.vacuum.logging.enabled"
 _PARTITIONS = "spark.sql.shuffle.partitions"
 #: Files that one task of the listing's shuffle may have.
 _FILES_PER_TASK = 10_000
@@ -37,6 +39,7 @@ def run(session: SparkSession, spec: VacuumSpec) -> JobResult:
         listed = ", ".join(f"{string(name)} = {string(value)}" for name, value in spec.properties.items())
         session.sql(f"ALTER TABLE {table(spec.table_uri)} SET TBLPROPERTIES ({listed})")
         log.info("%s: set %s", spec.table_uri, listed)
+    session.conf.set(_LOGGED, "true")
     _fit(session, spec.files)
     text = f"VACUUM {table(spec.table_uri)}{' LITE' if spec.lite else ''}{' DRY RUN' if spec.dry_run else ''}"
     log.info("%s", text)
