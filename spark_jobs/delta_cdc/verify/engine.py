@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_BY_NAME = "spark.databricks.delta.timeTravel.resolveOnIdentifier.enabled"
+
 
 def run(spark: SparkSession, spec: VerifySpec) -> JobResult:
     """Make the checks of a spec.
@@ -31,6 +33,8 @@ def run(spark: SparkSession, spec: VerifySpec) -> JobResult:
     """
     feed.refuse_forbidden_confs(spark)
     session = private_session(spark)
+    # Tables are named with their version (rows.address).
+    session.conf.set(_BY_NAME, "true")
     log.info("looking at version %s of %s", spec.target_version, spec.target_uri)
     of_rows = [name for name in spec.checks if name in OF_ROWS]
     made: list[Check] = []
@@ -63,9 +67,4 @@ def _if_possible(spec: VerifySpec, check: Callable[[], Check]) -> Check:
 def _named(error: Exception, spec: VerifySpec) -> DeltaCdcError:
     from delta_cdc import job
 
-    return job.named(error, pinned(spec))
-
-
-def pinned(spec: VerifySpec) -> str:
-    """Return the target for messages."""
-    return f"{spec.target_uri}, version {spec.target_version}"
+    return job.named(error, f"{spec.target_uri}, version {spec.target_version}")

@@ -247,10 +247,14 @@ class _Look:
         drifts = configuration.drifts(seal, given, self.target.uri)
         if not drifts:
             return ok(CONFIGURATION, "the options are those that the target was built with."), given
+        told_of = " ".join(drift.text for drift in drifts)
         untold = {name: getattr(given, name) for name in ("on_tie", "tie_order", "on_invalid", "on_late")}
+        if self.request.takes_drift:
+            said = f"{told_of} The next run takes it over (on_drift)."
+            return skipped(CONFIGURATION, said), replace(told, **untold)
         found = finding(
             CONFIGURATION,
-            " ".join(drift.text for drift in drifts),
+            told_of,
             'go back to what it was built with, or set on_drift to "accept" or "repair".',
             count=len(drifts),
         )
@@ -288,7 +292,6 @@ class _Look:
             target=self.request.target,
             options=options,
             mode="reload",
-            ending_version=seal.watermark,
             run_id=self.request.run_id,
             storage_options=self.request.storage_options,
             dry_run=True,

@@ -23,6 +23,7 @@ class VerifyRequest:
     :param target: path or URI
     :param source: path or URI of its source; None takes the one that the seal names
     :param options: what the pipeline is configured with now; None where only the seal says it
+    :param takes_drift: other options than those of the seal hold from the next run on (``on_drift``)
     :param on_tie: what the seal does not tell of a change log's options; with ``options`` theirs counts
     :param tie_order: likewise
     :param current: path or URI of the target of type 1 that holds the same keys' current rows
@@ -35,6 +36,7 @@ class VerifyRequest:
     target: str
     source: str | None = None
     options: ApplyOptions | None = None
+    takes_drift: bool = False
     on_tie: Literal["fail", "quarantine", "last_by"] = "fail"
     tie_order: tuple[str, ...] = ()
     current: str | None = None

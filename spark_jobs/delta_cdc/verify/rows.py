@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from operator import or_
 from typing import TYPE_CHECKING
 
 from delta_cdc.changes import states
+from delta_cdc.changes.equality import balanced
 from delta_cdc.sql import PLAN_PREFIX, quote
 from delta_cdc.verify.checks import (
     MOST_SAMPLES,
@@ -72,7 +74,8 @@ def checked(session: SparkSession, spec: VerifySpec, wanted: Sequence[str]) -> l
     keys = states.match(found.columns, options.keys, "keys", spec.target_uri)
     per_key = _per_key(found, keys, options)
     # What is wrong is little, or the samples may take their time.
-    wrong = per_key.where(F.greatest(*[F.col(name) for name in wanted]) > 0).localCheckpoint()
+    broken = balanced(or_, [F.col(name) > 0 for name in wanted])
+    wrong = per_key.where(broken).localCheckpoint()
     totals = wrong.agg(*[_total(name).alias(name) for name in wanted]).collect()[0]
     return [_told(name, totals[name] or 0, wrong, keys) for name in wanted]
 

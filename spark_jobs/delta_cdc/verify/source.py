@@ -44,6 +44,7 @@ _REMEDY = (
     "mode='repair' with repair_keys computes some keys again, mode='reload' all of them; or RESTORE the "
     "target to the version before the damage."
 )
+_TWICE = "two rows of the source share a key: add columns to keys, or remove the duplicates from the source."
 _NO_KEYS = "RESTORE the target to the version before the damage, or load it anew with mode='reset'."
 
 
@@ -197,7 +198,7 @@ def _told(job: Job, wrong: DataFrame, keys: Sequence[str], detail: str) -> Check
     return finding(
         EQUALS_SOURCE,
         f"{told} ({detail}).",
-        _REMEDY,
+        _REMEDY if set(counts) != {TWICE} else _TWICE,
         count=sum(counts.values()),
         samples=tuple(text.replace(cut.START, job.options.start_column) for text in shown),
     )

@@ -84,6 +84,7 @@ def _request(
         target=apply.target,
         source=apply.source if apply.staging is None else None,
         options=apply.options,
+        takes_drift=apply.on_drift != "fail",
         **more,
     )
 

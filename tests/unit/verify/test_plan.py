@@ -239,6 +239,7 @@ def test_other_options_than_the_target_was_built_with(tables: Tables) -> None:
     plan = planned(tables, options=other)
     found = check_of(plan, "configuration")
     assert (found.status, found.count, "id > 1" in found.detail) == ("finding", 1, True)
+    assert told(planned(tables, options=other, takes_drift=True))["configuration"] == "skipped"
     # What is compared are rows that were made with the others.
     assert plan.spec is not None
     assert plan.spec.source is not None
