@@ -64,8 +64,11 @@ def get_provider_info() -> dict[str, Any]:
                     "airflow_delta_cdc.operators.apply",
                     "airflow_delta_cdc.operators.commit",
                     "airflow_delta_cdc.operators.enable",
+                    "airflow_delta_cdc.operators.expire",
                     "airflow_delta_cdc.operators.ingest",
+                    "airflow_delta_cdc.operators.optimize",
                     "airflow_delta_cdc.operators.read",
+                    "airflow_delta_cdc.operators.vacuum",
                     "airflow_delta_cdc.operators.verify",
                 ],
             }

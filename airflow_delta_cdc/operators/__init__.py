@@ -5,15 +5,21 @@ from __future__ import annotations
 from airflow_delta_cdc.operators.apply import DeltaApplyChangesOperator
 from airflow_delta_cdc.operators.commit import DeltaCommitWatermarkOperator
 from airflow_delta_cdc.operators.enable import DeltaEnableChangeDataFeedOperator
+from airflow_delta_cdc.operators.expire import DeltaExpireEventsOperator
 from airflow_delta_cdc.operators.ingest import DeltaIngestChangesOperator
+from airflow_delta_cdc.operators.optimize import DeltaOptimizeOperator
 from airflow_delta_cdc.operators.read import DeltaReadChangesOperator
+from airflow_delta_cdc.operators.vacuum import DeltaVacuumOperator
 from airflow_delta_cdc.operators.verify import DeltaVerifyOperator
 
 __all__ = [
     "DeltaApplyChangesOperator",
     "DeltaCommitWatermarkOperator",
     "DeltaEnableChangeDataFeedOperator",
+    "DeltaExpireEventsOperator",
     "DeltaIngestChangesOperator",
+    "DeltaOptimizeOperator",
     "DeltaReadChangesOperator",
+    "DeltaVacuumOperator",
     "DeltaVerifyOperator",
 ]

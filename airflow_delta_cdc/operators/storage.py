@@ -6,7 +6,16 @@ import json
 import os
 from typing import TYPE_CHECKING
 
-from delta_cdc.spec import ApplySpec, BundleSpec, CommitSpec, EnableSpec, IngestSpec, ReadSpec, VerifySpec
+from delta_cdc.spec import (
+    ApplySpec,
+    BundleSpec,
+    CareSpec,
+    CommitSpec,
+    EnableSpec,
+    IngestSpec,
+    ReadSpec,
+    VerifySpec,
+)
 from delta_cdc.storage import google_key_confs, properties_text, spark_storage
 
 if TYPE_CHECKING:
@@ -141,6 +150,8 @@ def locations_of(spec: Spec) -> list[str]:
         return [spec.source_uri, spec.staging_uri, *([spec.output_uri] if spec.output_uri else [])]
     if isinstance(spec, CommitSpec):
         return [spec.staging_uri]
+    if isinstance(spec, CareSpec):
+        return [spec.table_uri]
     if isinstance(spec, VerifySpec):
         current = [spec.current.uri] if spec.current is not None else []
         return [spec.target_uri, *([spec.source.source_uri] if spec.source is not None else []), *current]

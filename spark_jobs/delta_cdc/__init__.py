@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from delta_cdc.api import apply_changes, ingest_changes, plan_changes, read_changes
     from delta_cdc.changes.queries import named_in_plan
     from delta_cdc.flow import ApplyResult, IngestResult
+    from delta_cdc.maintain.api import expire_events
     from delta_cdc.sink import commit_watermark
     from delta_cdc.verify.api import verify_table
     from delta_cdc.verify.flow import Verification
@@ -29,6 +30,7 @@ __all__ = [
     "apply_changes",
     "commit_watermark",
     "errors",
+    "expire_events",
     "ingest_changes",
     "named_in_plan",
     "plan_changes",
@@ -44,6 +46,7 @@ _HOME = {
     "Watermark": "delta_cdc.watermark",
     "apply_changes": "delta_cdc.api",
     "commit_watermark": "delta_cdc.sink",
+    "expire_events": "delta_cdc.maintain.api",
     "ingest_changes": "delta_cdc.api",
     "named_in_plan": "delta_cdc.changes.queries",
     "plan_changes": "delta_cdc.api",

@@ -22,9 +22,9 @@ log = logging.getLogger(__name__)
 
 #: By its start and end in the table's log the next run knows whether there is anything to do.
 _LOGGED = "spark.databricks.delta.vacuum.logging.enabled"
-_PARTITIONS = "spark.sql.shuffle.partitions"
-#: Files that one task of the listing's shuffle may have.
-_FILES_PER_TASK = 10_000
+_PARTITIONS = ("spark.sql.shuffle.partitions", "spark.sql.sources.parallelPartitionDiscovery.parallelism")
+#: Files that one task may have to list and to compare.
+_FILES_PER_TASK = 5_000
 #: A dry run names no more files than that.
 MOST_NAMED = 1_000
 _NO_LITE = "DELTA_CANNOT_VACUUM_LITE"
@@ -61,9 +61,11 @@ def run(session: SparkSession, spec: VacuumSpec) -> JobResult:
 
 
 def _fit(session: SparkSession, files: int | None) -> None:
-    """Give small tables few tasks: VACUUM shuffles several times, whatever there is to list."""
+    """Give small tables few tasks: VACUUM lists and shuffles in thousands, whatever there is."""
     if files is None:
         return
-    wanted = max(1, -(-files // _FILES_PER_TASK) * 2)
-    if wanted < int(session.conf.get(_PARTITIONS, "200") or 200):
-        session.conf.set(_PARTITIONS, str(wanted))
+    wanted = max(2, -(-files // _FILES_PER_TASK))
+    for name in _PARTITIONS:
+        given = session.conf.get(name, None)
+        if given is None or wanted < int(given):
+            session.conf.set(name, str(wanted))

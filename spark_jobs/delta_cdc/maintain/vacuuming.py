@@ -225,20 +225,19 @@ def _reached(commit: Commit) -> int | None:
         return None
 
 
-async def described(vacuum: Vacuum, storage_options: dict[str, str] | None) -> dict[str, Any]:
-    """Return what a VACUUM did, as the table's log tells it.
-
-    :param vacuum: what was planned, and then ran
-    """
+async def deleted(
+    table: str, version: int, *, storage_options: dict[str, str] | None = None
+) -> dict[str, int]:
+    """Return ``files`` and ``bytes`` that VACUUMs after a version have deleted, as the table's log tells."""
     from delta_cdc.log.table import DeltaLog
 
-    found = dict(vacuum.found)
-    log = DeltaLog(found["table"], storage_options)
-    newest = await log.newest_version(after=vacuum.version)
-    for commit in await log.commits(range(vacuum.version + 1, newest + 1)):
+    log = DeltaLog(table, storage_options)
+    newest = await log.newest_version(after=version)
+    found = {"files": 0, "bytes": 0}
+    for commit in await log.commits(range(version + 1, newest + 1)):
         metrics = commit.info.operation_metrics
         if commit.info.operation == "VACUUM START":
-            found["bytes"] = int(metrics.get("sizeOfDataToDelete", 0))
+            found["bytes"] += int(metrics.get("sizeOfDataToDelete", 0))
         if commit.info.operation == "VACUUM END":
-            found["files"] = int(metrics.get("numDeletedFiles", 0))
+            found["files"] += int(metrics.get("numDeletedFiles", 0))
     return found

@@ -1,0 +1,166 @@
+"""What the operators that take care of tables share."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from airflow_delta_cdc.operators.base import DeltaCdcOperator
+from delta_cdc import arguments
+from delta_cdc.errors import DeltaCdcError, InvalidConfiguration
+from delta_cdc.variables import expand
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from airflow.sdk import Context
+
+    from delta_cdc.maintain.consumers import Consumer
+    from delta_cdc.maintain.flow import Work
+
+
+class DeltaTableCareOperator(DeltaCdcOperator):
+    """Base of the operators that take care of one table, or of several in one Spark application.
+
+    Their logs are looked at first, and no process is started where none of them needs anything. Where some
+    tables fail, the others are done all the same, and the task fails at its end.
+
+    :param table: path, URI or catalog name, ``${ENV}`` allowed (templated)
+    :param tables: several of them (templated)
+    :param single_driver: only one Spark driver at a time writes to the tables; needed on S3 without a log
+        store for several writers (templated)
+    :param storage_options: options of the object store, winning over those of ``delta_conn_id``; no secrets:
+        they stand in the DAG (templated)
+    :param kwargs: ``spark_conn_id``, ``delta_conn_id``, ``deploy_mode``, all of :class:`SparkSubmitOperator`
+    """
+
+    template_fields: Sequence[str] = (
+        "table",
+        "tables",
+        "single_driver",
+        "storage_options",
+        *DeltaCdcOperator.template_fields,
+    )
+    ui_color = "#dfe8d8"
+
+    def __init__(
+        self,
+        *,
+        table: str | None = None,
+        tables: Sequence[str] | None = None,
+        single_driver: bool | str = False,
+        storage_options: Mapping[str, str] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.table = table
+        self.tables = tables
+        self.single_driver = single_driver
+        self.storage_options = storage_options
+
+    def execute(self, context: Context) -> list[dict[str, Any]]:  # type: ignore[override]
+        """Look at the logs, do what is due, and say what was done: one dict per table."""
+        from airflow_delta_cdc.names import all_located
+        from delta_cdc.grid import grid
+        from delta_cdc.maintain import flow
+
+        names, consumers = self._names(), self._consumers(context)
+        wanted = [*names, *(name for one in consumers for name in (one.source, one.target) if name)]
+        at = dict(zip(wanted, all_located(self, context, wanted), strict=True))
+        found = [
+            replace(one, source=at[one.source] if one.source else None, target=at[one.target])
+            for one in consumers
+        ]
+        works = [self._planned(context, name, at[name], found) for name in names]
+        if any(work.spec is not None for work in works):
+            works = flow.run(works, execute=partial(self.run_job, context), run_id=context["run_id"])
+            self.forget_job(context)
+            works = [self._finished(work) for work in works]
+        rows = [work.row for work in works]
+        self.log.info("%s\n%s", type(self).__name__, grid(rows))
+        flow.raise_failed(works)
+        return rows
+
+    def _names(self) -> list[str]:
+        given = arguments.is_given
+        if given(self.table) == given(self.tables):
+            raise InvalidConfiguration(
+                f"The task {self.task_id} was given {'table and tables' if given(self.table) else 'none'}.",
+                remedy="give exactly one of table and tables.",
+            )
+        names = arguments.names("tables", self.table if given(self.table) else self.tables) or ()
+        return list(dict.fromkeys(expand(name.strip()) for name in names))
+
+    def _consumers(self, context: Context) -> list[Consumer]:
+        """Return who reads the tables; none for operators to which that is no matter."""
+        return []
+
+    def _planned(self, context: Context, name: str, location: str, consumers: Sequence[Consumer]) -> Work:
+        from delta_cdc.maintain.flow import Work
+
+        try:
+            return replace(self.plan(context, location, consumers), table=name)
+        except DeltaCdcError as error:
+            return Work(name, error=error)
+
+    def _finished(self, work: Work) -> Work:
+        return self.finished(work) if work.spec is not None and work.error is None else work
+
+    @abstractmethod
+    def plan(self, context: Context, table: str, consumers: Sequence[Consumer]) -> Work:
+        """Decide what is to be done for one table, from its log.
+
+        :param table: path or URI
+        """
+
+    def finished(self, work: Work) -> Work:
+        """Complete what is said of a table that was worked on."""
+        return work
+
+
+class DeltaConsumedTableOperator(DeltaTableCareOperator):
+    """Base of the operators that delete what nobody needs: they have to know who reads the tables.
+
+    :param consumers: the pipelines that read the tables: a list of ``{"pipeline": …, "target": …}``, with
+        ``"source"`` where it is known; ``${ENV}`` and catalog names are allowed. Those of other tables are
+        left out (templated)
+    :param config: instead or beside, a configuration file or folder as ``build_dags`` takes it: all of its
+        pipelines. A relative path counts from the DAG's file (templated)
+    :param dry_run: find out what would be deleted, and delete nothing (templated)
+    """
+
+    template_fields: Sequence[str] = (
+        "consumers",
+        "config",
+        "dry_run",
+        *DeltaTableCareOperator.template_fields,
+    )
+
+    def __init__(
+        self,
+        *,
+        consumers: Sequence[Mapping[str, str]] | None = None,
+        config: str | None = None,
+        dry_run: bool | str = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.consumers = consumers
+        self.config = config
+        # Hides BaseOperator.dry_run(), which only prints template fields, and which Airflow does not call.
+        self.dry_run = dry_run  # type: ignore[method-assign, assignment]
+
+    def _consumers(self, context: Context) -> list[Consumer]:
+        from airflow_delta_cdc.files import beside_dag
+        from delta_cdc.config import load
+        from delta_cdc.maintain.consumers import consumers_of
+
+        found = list(consumers_of(self.consumers))
+        if arguments.is_given(self.config):
+            found += load(beside_dag(context, str(self.config))).consumers()
+        return [
+            replace(one, source=expand(one.source) if one.source else None, target=expand(one.target))
+            for one in dict.fromkeys(found)
+        ]

@@ -1,0 +1,106 @@
+"""Delete events of change logs that nobody needs any more."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow_delta_cdc.operators.care import DeltaConsumedTableOperator
+from delta_cdc import arguments
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from airflow.sdk import Context
+
+    from delta_cdc.maintain.consumers import Consumer
+    from delta_cdc.maintain.flow import Work
+
+
+class DeltaExpireEventsOperator(DeltaConsumedTableOperator):
+    """Keep change logs from growing for ever: delete events behind the lateness horizon, and raise it.
+
+    Each run first deletes what lies behind the horizon that is in effect, once every consumer has all that
+    came before that horizon was set; and then sets the new one. What a late event at or after the horizon
+    needs to be placed rightly stays: of each key the last event before it, with consumers whose events carry
+    some of the columns all that still author a value, and the last truncate. So targets are what they would
+    be with the whole log. What arrives below the horizon from then on is late: an ingest puts it into its
+    quarantine, an apply from a log that others write raises ``LateBeyondHorizon`` or discards it.
+
+    Where neither is due, no process is started.
+
+    The XCom is a list with one dict per log: ``table``, ``status`` (``done`` or ``nothing``), ``horizon``,
+    ``deleted`` (rows) and ``note``.
+
+    Exactly one of ``table`` and ``tables`` is given, and at most one of ``horizon`` and ``keep``.
+
+    :param table: path, URI or catalog name of a change log, ``${ENV}`` allowed (templated)
+    :param tables: several of them, done in one Spark application (templated)
+    :param consumers: all pipelines that apply events from the logs: a list of ``{"pipeline": …, "target":
+        …}``, with ``"source"`` where it is known; ``${ENV}`` and catalog names are allowed. Those of other
+        tables are left out (templated)
+    :param config: instead or beside, a configuration file or folder as ``build_dags`` takes it: all of its
+        pipelines. A relative path counts from the DAG's file (templated)
+    :param horizon: the new lateness horizon, a sequence as Spark casts it to a string; it is never lowered
+        (templated)
+    :param keep: by how much it lies behind the newest event that all consumers have applied, a Delta interval
+        such as ``interval 7 days``; for sequences that are times (templated)
+    :param dry_run: count what would be deleted, and write nothing (templated)
+    :param single_driver: only one Spark driver at a time writes to the logs; needed on S3 without a log store
+        for several writers (templated)
+    :param storage_options: options of the object store, winning over those of ``delta_conn_id``; no secrets:
+        they stand in the DAG (templated)
+    :param kwargs: ``spark_conn_id``, ``delta_conn_id``, ``deploy_mode``, all of :class:`SparkSubmitOperator`
+    :raises InvalidConfiguration: there is no consumer, one reads rows and not events, or the horizon is none
+        of their sequences, or above all that they have applied
+    :raises ConsumerUnreadable: how far a consumer is cannot be told
+    :raises ConcurrentModification: another writer won the race; nothing is lost
+    :raises TableNotFound: for a table that does not exist
+    """
+
+    template_fields = ("horizon", "keep", *DeltaConsumedTableOperator.template_fields)
+
+    def __init__(
+        self,
+        *,
+        table: str | None = None,
+        tables: Sequence[str] | None = None,
+        consumers: Sequence[Mapping[str, str]] | None = None,
+        config: str | None = None,
+        horizon: str | int | None = None,
+        keep: str | None = None,
+        dry_run: bool | str = False,
+        single_driver: bool | str = False,
+        storage_options: Mapping[str, str] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            table=table,
+            tables=tables,
+            consumers=consumers,
+            config=config,
+            dry_run=dry_run,
+            single_driver=single_driver,
+            storage_options=storage_options,
+            **kwargs,
+        )
+        self.horizon = horizon
+        self.keep = keep
+
+    def plan(self, context: Context, table: str, consumers: Sequence[Consumer]) -> Work:
+        """Decide from the logs what is due."""
+        from delta_cdc.log import run_sync
+        from delta_cdc.maintain.expiry import ExpireRequest, plan_expiry
+        from delta_cdc.maintain.flow import Work
+
+        request = ExpireRequest(
+            table=table,
+            consumers=consumers,
+            horizon=str(self.horizon).strip() if arguments.is_given(self.horizon) else None,
+            keep=arguments.text(self.keep),
+            dry_run=arguments.flag("dry_run", self.dry_run),
+            single_driver=arguments.flag("single_driver", self.single_driver),
+            run_id=context["run_id"],
+            storage_options=self.options_of_storage(),
+        )
+        planned = run_sync(plan_expiry(request))
+        return Work(table, planned.spec, planned.found)

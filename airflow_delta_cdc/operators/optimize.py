@@ -1,0 +1,91 @@
+"""Lay out the files of tables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow_delta_cdc.operators.care import DeltaTableCareOperator
+from delta_cdc import arguments
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from airflow.sdk import Context
+
+    from delta_cdc.maintain.consumers import Consumer
+    from delta_cdc.maintain.flow import Work
+
+
+class DeltaOptimizeOperator(DeltaTableCareOperator):
+    """Compact the files of tables, cluster them, order them along columns, or purge masked rows.
+
+    No row changes: pipelines that read or fill the tables go on as before. A table in which nothing was
+    written since it was last laid out so is left alone, and if that holds for all, no process is started.
+
+    The XCom is a list with one dict per table: ``table``, ``status`` (``done`` or ``nothing``),
+    ``files_added``, ``files_removed``, ``bytes_added``, ``bytes_removed`` and ``note``.
+
+    Exactly one of ``table`` and ``tables`` is given.
+
+    :param table: path, URI or catalog name, ``${ENV}`` allowed (templated)
+    :param tables: several of them, done in one Spark application (templated)
+    :param where: Spark SQL predicate over partition columns: only these partitions (templated)
+    :param zorder_by: columns along which rows are put together; not for clustered tables (templated)
+    :param full: of a clustered table, lay out also what is clustered already, for instance after new
+        clustering columns (templated)
+    :param purge: rewrite files with masked rows (deletion vectors) without these, instead (templated)
+    :param single_driver: only one Spark driver at a time writes to the tables; needed on S3 without a log
+        store for several writers (templated)
+    :param storage_options: options of the object store, winning over those of ``delta_conn_id``; no secrets:
+        they stand in the DAG (templated)
+    :param kwargs: ``spark_conn_id``, ``delta_conn_id``, ``deploy_mode``, all of :class:`SparkSubmitOperator`
+    :raises InvalidConfiguration: for arguments that do not go together, or that do not fit the table
+    :raises TableNotFound: for a table that does not exist
+    :raises ConcurrentModification: another writer rewrote the same files
+    """
+
+    template_fields = ("where", "zorder_by", "full", "purge", *DeltaTableCareOperator.template_fields)
+
+    def __init__(
+        self,
+        *,
+        table: str | None = None,
+        tables: Sequence[str] | None = None,
+        where: str | None = None,
+        zorder_by: Sequence[str] | str | None = None,
+        full: bool | str = False,
+        purge: bool | str = False,
+        single_driver: bool | str = False,
+        storage_options: Mapping[str, str] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            table=table,
+            tables=tables,
+            single_driver=single_driver,
+            storage_options=storage_options,
+            **kwargs,
+        )
+        self.where = where
+        self.zorder_by = zorder_by
+        self.full = full
+        self.purge = purge
+
+    def plan(self, context: Context, table: str, consumers: Sequence[Consumer]) -> Work:
+        """Decide from the log whether the table needs it."""
+        from delta_cdc.log import run_sync
+        from delta_cdc.maintain.flow import Work
+        from delta_cdc.maintain.optimizing import OptimizeRequest, plan_optimize
+
+        request = OptimizeRequest(
+            table=table,
+            where=arguments.text(self.where),
+            zorder_by=arguments.names("zorder_by", self.zorder_by) or (),
+            full=arguments.flag("full", self.full),
+            purge=arguments.flag("purge", self.purge),
+            single_driver=arguments.flag("single_driver", self.single_driver),
+            run_id=context["run_id"],
+            storage_options=self.options_of_storage(),
+        )
+        planned = run_sync(plan_optimize(request))
+        return Work(table, planned.spec, planned.found)
