@@ -141,7 +141,8 @@ class _Maker:
             **self.dag_arguments,
             **{name: settings[name] for name in _OF_DAGS if name in settings},
             **({"start_date": _moment(settings["start_date"])} if "start_date" in settings else {}),
-            **({"max_active_runs": 1} if is_backfill else {}),
+            # Nothing starts it by itself, so that nothing is to be held up.
+            **({"max_active_runs": 1, "is_paused_upon_creation": False} if is_backfill else {}),
         }
         if arguments["catchup"] and arguments["start_date"] == _START:
             raise InvalidConfiguration(

@@ -53,8 +53,9 @@ class CutOperator(GroupOperator):
 
     def _applied(self, context: Context) -> bool:
         for task in self.applies:
-            told = context["ti"].xcom_pull(task_ids=task) or ()
-            if any(one and one.get("applied") for one in told):
+            told = context["ti"].xcom_pull(task_ids=task)
+            # Of a mapped task that pushed one value alone, Airflow gives that value and no list of it.
+            if any(one and one.get("applied") for one in (told if isinstance(told, list) else [told])):
                 return True
         return False
 

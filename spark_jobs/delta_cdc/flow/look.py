@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from delta_cdc.errors import DeltaCdcError, JobFailed, NotADeltaTable, TableNotFound
 from delta_cdc.flow.apply import asked_of
-from delta_cdc.flow.pins import Pin
 from delta_cdc.ingest.topics import Looks
 from delta_cdc.log.table import DeltaLog, run_sync
 from delta_cdc.plan import Memory, plan_apply_async, plan_ingest_async
@@ -148,7 +147,9 @@ def written(piece: Piece) -> str | None:
 def _pins(request: ApplyRequest | None, plan: Plan | None) -> dict[str, dict[str, Any]]:
     if request is None or plan is None or plan.spec is None:
         return {}
-    return {plan.pin_key: Pin(plan.ending_version, asked=asked_of(request)).to_dict()}
+    asked = asked_of(request)
+    # What a pin holds by default is left out: there may be hundreds of them in one XCom.
+    return {plan.pin_key: {"ending_version": plan.ending_version, **({"asked": asked} if asked else {})}}
 
 
 def _of_ingest(plan: IngestPlan) -> str:

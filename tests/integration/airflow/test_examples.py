@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
-from tests.integration.airflow.test_sinks import example
+from tests.integration.airflow.test_sinks import example, orders
 from tests.support import event_model, oracle
 from tests.support.event_model import END, START, Event, Rules
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from tests.integration.airflow.conftest import Airflow, Outcome
@@ -78,3 +80,50 @@ def test_full_copies(airflow: Airflow, tmp_path: Path) -> None:
     columns = ("article", "shelf", "pieces", START, END)
     assert oracle.rows_of(found, columns) == oracle.rows_of(wanted, columns)
     assert len(wanted) > len(history[-1][1]), "something changed"
+
+
+def test_a_group_by_a_file(airflow: Airflow, tmp_path: Path) -> None:
+    file = example(airflow, "configured_group", tmp_path)
+    for _ in range(2):
+        assert airflow.run(file, dag="configured_group_sources").state == "success"
+        done = airflow.run(file, dag="configured_group")
+        assert done.state == "success", done.log
+        assert done.submits == 2, "one for five tables, and one for the one that is large"
+
+    def found(name: str, *columns: str, only: Callable[[dict[str, Any]], bool] = bool) -> list[Any]:
+        return sorted(tuple(row[column] for column in columns) for row in rows(tmp_path / name) if only(row))
+
+    def is_open(row: dict[str, Any]) -> bool:
+        return row[END] is None
+
+    current = found("shop_orders", "id", "customer", "state")
+    for target in ("shop_orders_now", "shop_archive"):
+        assert found(target, "id", "customer", "state") == current
+    assert found("shop_orders_history", "id", "customer", "state", only=is_open) == current
+    assert len(rows(tmp_path / "shop_orders_history")) > len(current)
+    stock = ("id", "shelf", "pieces")
+    assert found("shop_stock_history", *stock, only=is_open) == found("shop_stock", *stock)
+    visits = found("shop_clicks", "page", "visitor", "day", only=lambda row: row["page"] != "health")
+    assert found("shop_visits", "page", "visitor", "day") == visits
+    lines = [
+        json.loads(line)
+        for landed in (tmp_path / "landing" / "shop_customers").iterdir()
+        for line in landed.read_text().splitlines()
+    ]
+    last = {line["id"]: line for line in sorted(lines, key=lambda line: line["lsn"])}
+    wanted = sorted((key, line["name"], line["lsn"]) for key, line in last.items() if line["op"] != "D")
+    assert found("shop_customers", "id", "name", "lsn") == wanted
+    assert len(done.xcom("cut")) == 6
+
+
+def test_a_chain_by_a_file(airflow: Airflow, tmp_path: Path) -> None:
+    orders(tmp_path / "orders", (1, "O", 10.0), (2, "O", 20.0))
+    file = example(airflow, "configured_chain", tmp_path)
+    hops = ("configured_bronze", "configured_silver", "configured_gold")
+    for hop in hops:
+        done = airflow.run(file, dag=hop)
+        assert done.state == "success", done.log
+        announced = {event["uri"] for event in done.events}
+        assert announced == {(tmp_path / hop).as_uri(), f"x-delta-cdc-group://{hop}"}
+    gold = [(row["o_orderkey"], row["o_totalprice"], row[END]) for row in rows(tmp_path / hops[-1])]
+    assert sorted(gold) == [(1, 10.0, None), (2, 20.0, None)]

@@ -31,6 +31,8 @@ sys.path.insert(0, {dags!r})
 def example(airflow: Airflow, name: str, tables: Path) -> Path:
     settings = _SETTINGS.format(tables=str(tables), dags=str(_DAGS))
     text = (_DAGS / f"{name}.py").read_text()
+    for configuration in _DAGS.glob(f"{name}.yaml"):
+        (airflow.home / "dags" / configuration.name).write_text(configuration.read_text())
     return airflow.dag(name, text.replace(_FUTURE, _FUTURE + settings, 1))
 
 

@@ -492,9 +492,17 @@ def test_the_versions_of_all_tables(lake: list[dict[str, Any]], tmp_path: Path) 
     assert event.extra == {"group": "g", "tables": found}
 
 
+def test_one_table_alone_counts_as_well(lake: list[dict[str, Any]]) -> None:
+    """Airflow gives the value of a mapped task bare, where there is one."""
+    _, summary = look(lake[0])
+    given = context(ti=Ti(**{"look.tables": summary, "apply.return_value": {"applied": True}}))
+    cut(given)
+    assert len(given["outlet_events"][group_alias("g")].asset_alias_events) == 1
+
+
 def test_a_run_that_applied_nothing_tells_nobody(lake: list[dict[str, Any]]) -> None:
     _, summary = look(lake[0])
-    for pulled in (None, [], [{"applied": False}]):
+    for pulled in (None, [], [{"applied": False}, {"applied": False}], {"applied": False}):
         given = context(ti=Ti(**{"look.tables": summary, "apply.return_value": pulled}))
         assert list(cut(given)) == ["quiet"]
         assert given["outlet_events"][group_alias("g")].asset_alias_events == []

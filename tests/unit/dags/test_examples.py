@@ -40,11 +40,13 @@ dags = {
         "asked": {
             name: getattr(task, name)
             for task in dag.tasks
-            if task.task_id == "apply"
+            if task.task_id == "apply" and not task.is_mapped
             for name in dag.params
         },
         "checked": {
-            task.task_id: task._pre_execute_hook.__name__ for task in dag.tasks if task._pre_execute_hook
+            task.task_id: task._pre_execute_hook.__name__
+            for task in dag.tasks
+            if getattr(task, "_pre_execute_hook", None)
         },
         "targets": [task.target for task in dag.tasks if getattr(task, "target", None)],
     }
@@ -79,7 +81,15 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict:
 def test_all_parse(found: dict) -> None:
     assert found["errors"] == {}
     files = {path.stem for path in _DAGS.glob("*.py")} - {"example_settings"}
-    several = {"medallion": {"medallion_bronze", "medallion_silver", "medallion_gold"}}
+    several = {
+        "medallion": {"medallion_bronze", "medallion_silver", "medallion_gold"},
+        "configured_chain": {"configured_bronze", "configured_silver", "configured_gold"},
+        "configured_group": {
+            "configured_group",
+            "configured_group__backfill",
+            "configured_group_sources",
+        },
+    }
     assert set(found["dags"]) == {dag_id for file in files for dag_id in several.get(file, {file})}
 
 
@@ -132,8 +142,17 @@ def test_each_hop_is_woken_by_the_target_of_the_one_before(found: dict) -> None:
     assert bronze["watched"] == found["dags"]["orders_on_change"]["watched"]
 
 
+def test_a_chain_by_a_file_is_woken_as_one_by_hand(found: dict) -> None:
+    bronze, silver, gold = (found["dags"][f"configured_{name}"] for name in ("bronze", "silver", "gold"))
+    assert bronze["watched"] == found["dags"]["medallion_bronze"]["watched"]
+    assert [asset.rpartition("/")[2] for asset in (*silver["woken_by"], *gold["woken_by"])] == [
+        "configured_bronze",
+        "configured_silver",
+    ]
+
+
 def test_what_runs_by_itself_is_paused_at_first(found: dict) -> None:
-    scheduled = {"files_to_history", "many_file_tables", "kafka_to_current"}
+    scheduled = {"configured_group", "files_to_history", "many_file_tables", "kafka_to_current"}
     assert {name for name, dag in found["dags"].items() if dag["scheduled"]} == scheduled
     for dag in found["dags"].values():
         assert bool(dag["paused"]) is bool(dag["woken_by"] or dag["scheduled"])

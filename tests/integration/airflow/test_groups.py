@@ -1,0 +1,266 @@
+"""Groups made from a configuration, in a real Airflow with a real Spark."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from tests.integration.airflow.test_ingest import announced, drop, succeeded, values
+from tests.support.filled import fill
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from tests.integration.airflow.conftest import Airflow, Outcome
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+_FILE = """
+from airflow_delta_cdc.dags import build_dags
+
+dags = build_dags({configuration!r}, default_args={{"retries": 0}})
+"""
+
+
+def group(airflow: Airflow, name: str, configuration: Mapping[str, Any]) -> Path:
+    return airflow.dag(name, _FILE.format(configuration=configuration))
+
+
+def append(table: Path, *rows: tuple[int, str], feed: bool = True, mode: str = "append") -> None:
+    keys, names = zip(*rows, strict=True)
+    data = pa.table({"id": pa.array(keys, pa.int64()), "name": list(names)})
+    properties = {"delta.enableChangeDataFeed": "true"} if feed else {}
+    write_deltalake(str(table), data, mode=mode, configuration=properties)  # type: ignore[call-overload]
+
+
+def mixed(folder: Path) -> dict[str, Any]:
+    """Return a group with a table of every kind."""
+
+    def at(name: str) -> str:
+        return str(folder / name)
+
+    keyed = {"group": "mixed", "keys": ["id"]}
+    return {
+        "groups": {"mixed": {"max_parallel_tables": 3, "backfill": False}},
+        "pipelines": {
+            "current": {**keyed, "source": at("orders"), "target": at("current")},
+            "history": {**keyed, "source": at("orders"), "target": at("history"), "stored_as_scd_type": 2},
+            "events": {
+                **keyed,
+                "source": at("landing"),
+                "log": at("events_log"),
+                "target": at("events"),
+                "schema": "id INT, name STRING, n INT",
+                "adapter_options": {"operation_column": "op", "sequence_by": "n"},
+            },
+            "appended": {
+                "group": "mixed",
+                "source": at("measured"),
+                "target": at("appended"),
+                "insert_only": True,
+                "where": "name <> '{{ '{{' }} run_id {{ '}}' }}'",
+            },
+            "copies": {
+                **keyed,
+                "source": at("copies_of"),
+                "target": at("copies"),
+                "source_kind": "snapshot",
+                "stored_as_scd_type": 2,
+            },
+            "large": {**keyed, "source": at("orders"), "target": at("large"), "own_application": True},
+        },
+    }
+
+
+def test_a_table_of_every_kind(airflow: Airflow, tmp_path: Path) -> None:
+    append(tmp_path / "orders", (1, "a"), (2, "b"))
+    append(tmp_path / "measured", (1, "m"), (2, "{{ run_id }}"), feed=False)
+    append(tmp_path / "copies_of", (1, "x"), (2, "y"), feed=False)
+    drop(tmp_path / "landing", "a.json", {"op": "I", "id": 1, "name": "e", "n": 1})
+    file = group(airflow, "mixed", mixed(tmp_path))
+    done = succeeded(airflow.run(file, dag="mixed"))
+    assert done.submits == 2, "one for all, and one for the large table"
+    assert values(tmp_path / "current", "id", "name") == [(1, "a"), (2, "b")]
+    assert values(tmp_path / "large", "id", "name") == [(1, "a"), (2, "b")]
+    assert values(tmp_path / "history", "id", "name", "__END_AT") == [(1, "a", None), (2, "b", None)]
+    assert values(tmp_path / "copies", "id", "name", "__END_AT") == [(1, "x", None), (2, "y", None)]
+    assert values(tmp_path / "events", "id", "name", "n") == [(1, "e", 1)]
+    # Rendered once, by look: what came out of the template is a text like any other.
+    assert values(tmp_path / "appended", "id") == [(1,)]
+    (appended,) = (one for one in done.xcom("look") if one["pipeline"] == "appended")
+    assert appended["table"]["where"] == "name <> '{{ run_id }}'"
+
+    kept = ["appended", "copies", "current", "events", "history"]
+    applies = [f"apply[{name}]" for name in kept] + ["apply_large[large]"]
+    for name in applies:
+        told = done.xcom(name)
+        assert (told["applied"], told) == (True, done.xcom(name, "watermark"))
+    assert set(done.tasks) == {"look", "run_bundle", "look_large", "cut", *applies}
+    assert {name: one["status"] for name, one in done.xcom("run_bundle").items()} == dict.fromkeys(
+        kept, "applied"
+    )
+    cut = done.xcom("cut")
+    assert {name: one["target_version"] for name, one in cut.items()} == {
+        name: DeltaTable(str(tmp_path / name)).version() for name in (*kept, "large")
+    }
+    targets = {(tmp_path / name).as_uri() for name in (*kept, "large", "events_log")}
+    assert announced(done) == {*targets, "x-delta-cdc-group://mixed"}
+    (event,) = (one for one in done.events if one["task"] == "cut")
+    assert event["extra"]["tables"] == cut
+
+    idle = succeeded(airflow.run(file, dag="mixed", forbid_processes=True))
+    assert {name: one["state"] for name, one in idle.tasks.items()} == {
+        "look": "success",
+        "run_bundle": "success",
+        "apply": "skipped",
+        "look_large": "success",
+        "apply_large": "skipped",
+        "cut": "success",
+    }
+    assert idle.xcom("cut") == cut
+    assert idle.events == []
+
+
+def feeds(folder: Path, number: int, **settings: Any) -> dict[str, Any]:
+    """Return a group of feeds, each of which has its target filled."""
+    pipelines = {
+        f"t{at:02}": {
+            "group": "feeds",
+            "source": str(folder / f"source{at}"),
+            "target": str(folder / f"target{at}"),
+            "keys": ["id"],
+        }
+        for at in range(number)
+    }
+    for at, (name, arguments) in enumerate(pipelines.items()):
+        append(folder / f"source{at}", (1, "a"), (2, "b"))
+        fill({"pipeline": name, **{key: arguments[key] for key in ("source", "target", "keys")}})
+    return {"groups": {"feeds": {"backfill": False, **settings}}, "pipelines": pipelines}
+
+
+def states(outcome: Outcome) -> dict[str, str]:
+    return {name: one["state"] for name, one in outcome.tasks.items()}
+
+
+def test_three_tables_of_65(airflow: Airflow, tmp_path: Path) -> None:
+    """One application; a table that fails does so alone, and is healed alone."""
+    configuration = feeds(tmp_path, 65)
+    file = group(airflow, "feeds", configuration)
+    idle = succeeded(airflow.run(file, dag="feeds"))
+    assert idle.submits == 0
+    assert set(states(idle).items()) >= {("apply", "skipped"), ("cut", "success")}
+    assert len(idle.xcom("cut")) == 65
+
+    target = DeltaTable(str(tmp_path / "target30"))
+    target.alter.add_constraint({"small": "id < 100"})
+    for at in (3, 30, 64):
+        append(tmp_path / f"source{at}", (100, "c"))
+    done = airflow.run(file, dag="feeds")
+    assert done.submits == 1
+    assert states(done) == {
+        "look": "success",
+        "run_bundle": "success",
+        "apply[t03]": "success",
+        "apply[t30]": "failed",
+        "apply[t64]": "success",
+        "cut": "upstream_failed",
+    }
+    assert values(tmp_path / "target3", "id") == [(1,), (2,), (100,)]
+    assert done.xcom("run_bundle")["t30"]["status"] == "failed"
+    assert "TargetSchemaClash: " in done.log
+    assert announced(done) == {(tmp_path / f"target{at}").as_uri() for at in (3, 64)}
+    assert all(
+        len(json.dumps(value)) <= 48 * 1024
+        for outcome in (idle, done)
+        for task in outcome.tasks.values()
+        for value in task["xcoms"].values()
+    )
+
+    failed = ("apply", done.tasks["apply[t30]"]["index"])
+    pipelines = configuration["pipelines"]
+    other = {**pipelines, "t00": {**pipelines["t00"], "where": "id > 0"}}
+    group(airflow, "feeds", {**configuration, "pipelines": other})
+    refused = airflow.clear(file, done.run, failed, dag="feeds")
+    assert states(refused)["apply[t30]"] == "failed"
+    assert "ConfigurationChanged: " in refused.log
+    assert refused.processes == []
+
+    group(airflow, "feeds", configuration)
+    DeltaTable(str(tmp_path / "target30")).alter.drop_constraint("small")
+    healed = succeeded(airflow.clear(file, done.run, failed, dag="feeds"))
+    assert healed.submits == 1, "the table alone"
+    assert healed.xcom("apply[t30]")["applied"]
+    assert values(tmp_path / "target30", "id") == [(1,), (2,), (100,)]
+    assert len(healed.xcom("cut")) == 65
+
+    # Cleared after it was published, it looks for what is new since, as an ordinary task does.
+    again = succeeded(airflow.clear(file, done.run, ("apply", 0), dag="feeds"))
+    assert (again.processes, again.xcom("apply[t03]")["applied"]) == ([], False)
+
+
+def test_what_the_form_asks_for_is_done_once(airflow: Airflow, tmp_path: Path) -> None:
+    file = group(airflow, "feeds", feeds(tmp_path, 2))
+    before = DeltaTable(str(tmp_path / "target1")).version()
+    repaired = succeeded(
+        airflow.run(file, dag="feeds", conf={"mode": "repair", "tables": ["t01"], "starting_version": 0})
+    )
+    assert repaired.submits == 1, "and not again by the task of the table"
+    assert repaired.xcom("apply[t01]")["applied"]
+    assert DeltaTable(str(tmp_path / "target1")).version() == before + 1
+    assert set(repaired.xcom("cut")) == {"t00", "t01"}
+
+    append(tmp_path / "source0", (3, "c"))
+    dry = succeeded(airflow.run(file, dag="feeds", conf={"mode": "dry_run"}))
+    assert (dry.submits, set(states(dry))) == (1, {"look", "run_bundle", "apply[t00]", "cut"})
+    assert dry.xcom("apply[t00]")["dry_run"]["counts"]["inserted"] == 1
+    assert DeltaTable(str(tmp_path / "target0")).version() == 0
+    assert dry.events == []
+
+    wrong = airflow.run(file, dag="feeds", conf={"mode": "repair"}, forbid_processes=True)
+    assert states(wrong) == {
+        "look": "failed",
+        "run_bundle": "upstream_failed",
+        "apply": "upstream_failed",
+        "cut": "upstream_failed",
+    }
+    assert "nothing says which keys" in wrong.log
+
+
+_KILLED = """
+from tests.support.holding import killing
+
+dags["feeds"].task_dict["run_bundle"].env_vars = killing("before_commit", 2)
+"""
+
+
+def test_an_application_that_is_killed_in_the_middle(airflow: Airflow, tmp_path: Path) -> None:
+    """What is through is published; the others run an application of their own at once."""
+    configuration = feeds(tmp_path, 3, max_parallel_tables=1)
+    for at in range(3):
+        append(tmp_path / f"source{at}", (3, "c"))
+    file = group(airflow, "feeds", configuration)
+    file.write_text(file.read_text() + _KILLED)
+    done = airflow.run(file, dag="feeds")
+    assert states(done) == {
+        "look": "success",
+        "run_bundle": "failed",
+        "apply[t00]": "success",
+        "apply[t01]": "success",
+        "apply[t02]": "success",
+        "cut": "success",
+    }
+    assert done.submits == 3
+    assert {name: one["status"] for name, one in done.xcom("run_bundle").items()} == {
+        "t00": "applied",
+        "t01": "unfinished",
+        "t02": "unfinished",
+    }
+    for at in range(3):
+        assert values(tmp_path / f"target{at}", "id") == [(1,), (2,), (3,)]
+        assert done.xcom(f"apply[t0{at}]")["applied"]
+    assert len(announced(done)) == 4
