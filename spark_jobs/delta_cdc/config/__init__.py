@@ -5,6 +5,7 @@ Importing this costs nothing: YAML and pydantic are imported once something is r
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.config.configuration import Configuration, Group, Table
@@ -56,13 +57,14 @@ def json_schema() -> dict[str, Any]:
 
 
 def _read(source: str | Path | Mapping[str, Any]) -> tuple[Configuration | None, list[Finding]]:
-    from delta_cdc.config.findings import Findings
+    from delta_cdc.config.findings import Enough, Findings
     from delta_cdc.config.resolve import resolved
     from delta_cdc.config.sources import read
 
     findings = Findings()
-    roots, files = read(source, findings)
-    configuration = resolved(roots, files, findings)
+    configuration = None
+    with suppress(Enough):
+        configuration = resolved(*read(source, findings), findings)
     found = findings.sorted()
     return (None if found else configuration), found
 

@@ -37,7 +37,7 @@ def check(table: Table, places: dict[str, Place], place: Place, findings: Findin
     :param place: where the pipeline stands
     """
     given = dict(table.arguments)
-    if any(_is_template(value) for name, value in given.items() if name not in _free(given)):
+    if any(is_template(value) for name, value in given.items() if name not in _free(given)):
         return
     for name in _TABLES:
         if name in given:
@@ -70,12 +70,13 @@ def _filled(text: str) -> str:
     return _VARIABLE.sub(lambda found: f"unset-{found[1]}", os.path.expandvars(text))
 
 
-def _is_template(value: Any) -> bool:
+def is_template(value: Any) -> bool:
+    """Return whether Jinja stands anywhere in a value."""
     if isinstance(value, str):
         return "{{" in value or "{%" in value
     if isinstance(value, dict):
-        return any(map(_is_template, value.values()))
-    return isinstance(value, list) and any(map(_is_template, value))
+        return any(map(is_template, value.values()))
+    return isinstance(value, list) and any(map(is_template, value))
 
 
 def _pointed(said: str, places: dict[str, Place]) -> Place | None:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 #: Of a value in a message.
 _LONGEST = 80
+#: Who wrote so much that is wrong gave the wrong file; and looking for near names takes its time.
+MOST = 200
 
 
 @dataclass(frozen=True, order=True)
@@ -47,6 +49,10 @@ class Finding:
         }
 
 
+class Enough(Exception):
+    """There are so many findings that nobody looks for more."""
+
+
 class Findings:
     """Collects what is wrong, so that all of it is said at once."""
 
@@ -58,7 +64,12 @@ class Findings:
 
         :param message: a sentence
         :param remedy: a sentence
+        :raises Enough: there were :data:`MOST` before
         """
+        if len(self._found) == MOST:
+            said = f"There are more than {MOST} findings; what comes after is not looked at."
+            self._found.append(Finding(place.file, place.line, place.column, said, "mend these first."))
+            raise Enough
         self._found.append(Finding(place.file, place.line, place.column, message, remedy))
 
     def sorted(self) -> list[Finding]:

@@ -233,7 +233,9 @@ class DagKeys(TypedDict, total=False):
     on_success_callback: Annotated[_Callback, Field(description="The same for success.")]
     on_retry_callback: Annotated[_Callback, Field(description="The same for retries.")]
     is_paused_upon_creation: Annotated[_Bool, Field(description="Whether a new DAG waits to be unpaused.")]
-    backfill: Annotated[_Bool, Field(description="Make a DAG of the name and __backfill as well; default true.")]
+    backfill: Annotated[
+        _Bool, Field(description="Make a DAG of the name and __backfill as well; default true.")
+    ]
     spark_conn_id: Annotated[_Name, Field(description="Spark connection; none runs inside the worker.")]
     delta_conn_id: Annotated[_Name, Field(description="Connection for the object store.")]
     kafka_conn_id: Annotated[_Name, Field(description="Connection of type kafka.")]

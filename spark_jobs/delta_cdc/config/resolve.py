@@ -15,6 +15,8 @@ from delta_cdc.errors import InvalidConfiguration
 from delta_cdc.tables import APPLY_DEFAULTS, INGEST_DEFAULTS
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from delta_cdc.config.findings import Findings
 
 _TOP = ("defaults", "groups", "pipelines")
@@ -161,11 +163,14 @@ class _Resolver:
                 continue
             section.places[name] = node.keys[name]
             section.nodes[name] = value
+            if value.is_told:
+                section.wrong.add(name)
+                continue
             # Nothing is a value, too: what stands further off does not count.
             section.given[name] = value.texts() if name in models.OF_TEXTS else value.plain()
-        section.wrong = values.check(section.given, section.nodes, where, self._findings)
+        section.wrong |= values.check(section.given, section.nodes, where, self._findings)
         for name in section.wrong:
-            del section.given[name]
+            section.given.pop(name, None)
         return section
 
     def _unknown(self, name: str, place: Place, where: str, known: tuple[str, ...]) -> None:
@@ -202,8 +207,51 @@ class _Resolver:
                 settings = self._settings(name, section)
                 alone[name] = Group(name, settings, tuple(members[name]), place=str(section.place))
         groups = tuple(alone[name] for name in sorted(alone))
+        self._check_empty(members)
         self._check_dag_ids(groups)
+        self._check_places(groups)
+        self._check_watched(groups)
         return groups
+
+    def _check_empty(self, members: Mapping[str, object]) -> None:
+        if not self._pipelines or set(members) - set(self._groups):
+            # It is said that there is none, or that one is elsewhere: where it belongs may be here.
+            return
+        for name, section in self._groups.items():
+            if name not in members and name not in self._pipelines and name not in self._misnamed:
+                message = f"The group {shown(name)} has no pipeline."
+                self._findings.add(
+                    section.place, message, f"write group: {name} in its pipelines, or take it out."
+                )
+
+    def _check_places(self, groups: tuple[Group, ...]) -> None:
+        """Of two pipelines that write one table, the second would find rows that it cannot prove."""
+        taken: dict[tuple[str, str], str] = {}
+        for table in (table for group in groups for table in group.tables):
+            for key in ("log", "target"):
+                given = table.arguments.get(key)
+                if given is None or combine.is_template(given):
+                    continue
+                first = taken.setdefault((key, given.rstrip("/")), table.pipeline)
+                if first != table.pipeline:
+                    section = self._pipelines[table.pipeline]
+                    message = (
+                        f"The pipelines {first} and {table.pipeline} have the same {key}, {shown(given)}."
+                    )
+                    place = section.places.get(key, section.place)
+                    self._findings.add(place, message, "give each a table of its own.")
+
+    def _check_watched(self, groups: tuple[Group, ...]) -> None:
+        for group in groups:
+            section = self._groups.get(group.name) or self._pipelines[group.name]
+            for table in group.tables if group.settings.get("schedule") == values.ON_CHANGE else ():
+                source = table.arguments.get("source", "")
+                if "log" in table.arguments or combine.is_template(source):
+                    what = "is no table" if "log" in table.arguments else "is known to its runs only"
+                    message = f"The source of {table.pipeline} {what}, and schedule is on_change."
+                    remedy = "give the group a cron; what can be watched are Delta tables, written literally."
+                    place = section.places.get("schedule") or self._defaults.places["schedule"]
+                    self._findings.add(place, message, remedy)
 
     def _nearest(self, key: str, *sections: _Section | None) -> Any:
         for section in (*sections, self._defaults):

@@ -55,12 +55,14 @@ class Node:
     :param value: a scalar; a dict from names to nodes; or a list of nodes
     :param text: of a scalar, as it was written
     :param keys: of a mapping, where each name stands
+    :param is_told: what is wrong with it has been said
     """
 
     place: Place
     value: Any
     text: str = ""
     keys: dict[str, Place] = field(default_factory=dict)
+    is_told: bool = False
 
     @property
     def is_mapping(self) -> bool:
@@ -224,7 +226,7 @@ class _Reader:
             key = self._node(event, level + 1)
             node = self._node(next(self._events), level + 1)
             if isinstance(key.value, dict | list):
-                self._findings.add(key.place, "A key is no text.", "write a name and a colon.")
+                self._no_key(found, key)
             elif key.text in found.keys:
                 before = found.keys[key.text]
                 message = f"{shown(key.text)} is written twice, first in line {before.line}."
@@ -233,6 +235,15 @@ class _Reader:
                 found.value[key.text] = node
                 found.keys[key.text] = key.place
         return found
+
+    def _no_key(self, found: Node, key: Node) -> None:
+        found.is_told = True
+        if key.is_mapping and key.place.line == found.place.line:
+            # To YAML, {{ name }} is a mapping whose key is a mapping.
+            remedy = "put it in quotes: '{{ … }}'."
+            self._findings.add(found.place, "A template without quotes stands here.", remedy)
+        else:
+            self._findings.add(key.place, "A key is no text.", "write a name and a colon.")
 
     def _refuse(self, event: Any, level: int) -> None:
         from yaml import events as kinds

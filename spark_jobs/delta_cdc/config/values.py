@@ -122,9 +122,16 @@ def _schedule(value: Any) -> str:
         return ""
     if value.startswith("@") or re.fullmatch(r"[A-Za-z_\-]+", value):
         return nearest(value, (*_PRESETS, ON_CHANGE))
-    if len(value.split()) in _CRON_FIELDS:
-        return ""
-    return "give the five fields of cron, as '*/15 * * * *', in quotes."
+    return "" if _is_cron(value) else "give the five fields of cron, as '*/15 * * * *', in quotes."
+
+
+def _is_cron(text: str) -> bool:
+    try:
+        # What Airflow's schedules read it with.
+        from croniter import croniter
+    except ImportError:
+        return len(text.split()) in _CRON_FIELDS
+    return len(text.split()) in _CRON_FIELDS and bool(croniter.is_valid(text))
 
 
 _FORMS = {

@@ -113,7 +113,8 @@ def test_a_run_without_work_starts_no_spark(tmp_path: Path, capsys: Said) -> Non
     tables.sealed(5)
     path = tmp_path / "pipelines.yaml"
     entry = {"source": tables.source.uri, "target": tables.target.uri, "keys": ["id"]}
-    path.write_text(json.dumps({"pipelines": {"p": entry, "q": {**entry, "source": str(tmp_path / "none")}}}))
+    absent = {**entry, "source": str(tmp_path / "none"), "target": str(tmp_path / "none2")}
+    path.write_text(json.dumps({"pipelines": {"p": entry, "q": absent}}))
     assert main(["run", str(path), "--pipeline", "p"]) == 0
     header, _, row = capsys.readouterr().out.splitlines()
     assert header.split() == ["pipeline", "result", "versions", "watermark", "counts"]

@@ -15,6 +15,10 @@ from delta_cdc.errors import InvalidConfiguration
 MARK = "▶"
 #: A pipeline that is right, to have something to break.
 RIGHT = "source: /s, target: /t, keys: id"
+LOG = "source: /files, log: /log, target: /t"
+ROWS = f"{LOG}, insert_only: true"
+#: Another one.
+OTHER = "source: /s, target: /t2, keys: id"
 
 
 def found_in(tmp_path: Path, text: str) -> tuple[list[Finding], list[tuple[str, int, int]]]:
@@ -34,6 +38,31 @@ def pipeline(keys: str) -> str:
 
 
 STRUCTURE = {
+    "a group without pipelines": (
+        f"groups: {{{MARK}sale: {{}}, sales: {{}}}}\n{pipeline('group: sales')}",
+        "The group 'sale' has no pipeline.",
+        "write group: sale in its pipelines, or take it out.",
+    ),
+    "one target for two": (
+        f"pipelines: {{p: {{{RIGHT}}}, q: {{source: /s2, {MARK}target: /t/, keys: id}}}}\n",
+        "The pipelines p and q have the same target, '/t/'.",
+        "give each a table of its own.",
+    ),
+    "one log for two": (
+        f"pipelines: {{p: {{{ROWS}}}, q: {{source: /x, {MARK}log: /log, insert_only: true}}}}\n",
+        "The pipelines p and q have the same log, '/log'.",
+        "give each a table of its own.",
+    ),
+    "files that nobody watches": (
+        f"pipelines: {{p: {{{LOG}, insert_only: true, {MARK}schedule: on_change}}}}\n",
+        "The source of p is no table, and schedule is on_change.",
+        "give the group a cron",
+    ),
+    "a source that is not known yet": (
+        pipeline(f"{MARK}schedule: on_change").replace("/s", "'{{ x }}'"),
+        "The source of p is known to its runs only, and schedule is on_change.",
+        "written literally.",
+    ),
     "a key of the file": (
         f"{MARK}pipeline:\n  p: {{{RIGHT}}}\n",
         "'pipeline' is no key of a configuration",
@@ -147,7 +176,7 @@ STRUCTURE = {
     ),
     "no pipeline": (f"{MARK}defaults: {{}}\n", "There is no pipeline.", "write pipelines:"),
     "one id for two": (
-        f"defaults: {{dag_id: x, backfill: false}}\npipelines: {{p: {{{RIGHT}}}, {MARK}q: {{{RIGHT}2}}}}\n",
+        f"defaults: {{dag_id: x, backfill: false}}\npipelines: {{p: {{{RIGHT}}}, {MARK}q: {{{OTHER}}}}}\n",
         "q and p would both be the DAG x.",
         "put {name} into dag_id.",
     ),
@@ -246,6 +275,17 @@ VALUES = {
         "schedule of the pipeline p is '* * *'",
         "give the five fields of cron",
     ),
+    "cron out of range": (
+        f"schedule: {MARK}'99 99 * * *'",
+        "is '99 99 * * *'",
+        "give the five fields of cron",
+    ),
+    "cron of words": (f"schedule: {MARK}a b c d e", "is 'a b c d e'", "give the five fields of cron"),
+    "a template without quotes": (
+        f"starting_version: {MARK}{{{{ params.x }}}}",
+        "A template without quotes stands here.",
+        "put it in quotes: '{{ … }}'.",
+    ),
     "a preset": (f"schedule: {MARK}'@houry'", "is '@houry'", "did you mean '@hourly'?"),
     "a schedule by changes": (f"schedule: {MARK}on-change", "is 'on-change'", "did you mean 'on_change'?"),
     "a schedule by tables": (
@@ -257,7 +297,6 @@ VALUES = {
     "a deploy mode": (f"deploy_mode: {MARK}local", "is 'local'", "give one of client, cluster."),
 }
 
-LOG = "source: /files, log: /log, target: /t"
 COMBINATIONS = {
     "keys are missing": (
         f"{MARK}p: {{source: /s, target: /t}}",
@@ -456,8 +495,8 @@ def test_a_value_from_afar_is_shown_where_it_stands(tmp_path: Path) -> None:
 
 def test_two_files_of_one_folder(tmp_path: Path) -> None:
     one, two = tmp_path / "1.yaml", tmp_path / "2.yml"
-    one.write_text(f"defaults: {{retries: 1}}\ngroups: {{g: {{}}}}\npipelines:\n  p: {{{RIGHT}}}\n")
-    two.write_text(f"defaults: {{retries: 2}}\ngroups: {{g: {{}}}}\npipelines:\n  p: {{{RIGHT}}}\n")
+    one.write_text(f"defaults: {{retries: 1}}\ngroups: {{g: {{}}}}\npipelines:\n  p: {{{RIGHT}, group: g}}\n")
+    two.write_text(f"defaults: {{retries: 2}}\ngroups: {{g: {{}}}}\npipelines:\n  p: {{{RIGHT}, group: g}}\n")
     remedy = "Remedy: keep one of them, or give one another name."
     assert [str(finding) for finding in lint(tmp_path)] == [
         f"{two}:1:12: The default 'retries' is written twice, first in {one}:1. {remedy}",
@@ -559,13 +598,26 @@ defaults:
 pipelines:
   a: {{source: "${{NOT_SET_HERE}}/s", target: "{{{{ var.value.lake }}}}/t", keys: "{{{{ params.keys }}}}"}}
   b: {{source: "$NOT_SET_HERE", log: /log, max_offsets: 5, keys: id, max_versions: null}}
-  c: {{source: "{{{{ x }}}}", log: /log, max_offsets: 5, keys: id}}
+  c: {{source: "{{{{ x }}}}", log: /log2, max_offsets: 5, keys: id}}
   d:
     {{source: /s, target: "{{% if x %}}/t{{% endif %}}", stored_as_scd_type: "{{{{ n }}}}"}}
   e: {{{MARK}source: "${{NOT_SET_HERE}}/t", target: "${{NOT_SET_HERE}}/t", keys: id, max_versions: null}}
 """
     found, marked = found_in(tmp_path, text)
     assert [(one.file, one.line, one.column) for one in found] == marked, [str(one) for one in found]
+
+
+def test_nobody_looks_for_more_than_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who gives the wrong file hears so soon: looking for near names takes its time."""
+    looked = []
+    near = findings.get_close_matches
+    monkeypatch.setattr(findings, "get_close_matches", lambda *a, **n: looked.append(a) or near(*a, **n))
+    given = {"defaults": {f"schedul{number}": 1 for number in range(20_000)}}
+    found = lint(given)
+    assert len(found) == findings.MOST + 1
+    assert len(looked) <= findings.MOST + 1
+    said = [finding.message for finding in found if finding.message.startswith("There are more than 200")]
+    assert len(said) == 1
 
 
 def test_long_values_are_cut() -> None:

@@ -106,13 +106,13 @@ def test_the_nearest_wins_and_mappings_are_not_merged() -> None:
 
 
 def test_what_is_about_an_ingest_reaches_tables_with_a_log_only() -> None:
-    log = {"source": "/files", "log": "/log", "keys": ["id"]}
+    log = {"source": "/files", "log": "/other", "keys": ["id"]}
     given = {
         "defaults": {"format": "csv", "adapter": "plain", "log_properties": {"delta.x": "1"}},
         "pipelines": {
             "feed": _pipeline()["pipelines"]["p"],
             "fed": log,
-            "ingested": {**log, "target": "/t2"},
+            "ingested": {**log, "log": "/log", "target": "/t2"},
         },
     }
     # An event that neither deletes nor has an order of its own needs the adapter's options.
@@ -169,7 +169,10 @@ def test_scalars_mean_what_they_look_like(write: Write, written: str, value: Any
 
 def test_mappings_of_texts_keep_what_was_written(write: Write) -> None:
     text = "    target_properties: {delta.a: true, b: 1.10, c: yes, d: 0x1f}\n    storage_options: {n: 007}\n"
-    path = write(SALES.replace("    group: sales\n", "") + text)
+    path = write(
+        SALES.replace("    group: sales\n", "").replace("groups:\n  sales: {max_parallel_tables: 8}\n", "")
+        + text
+    )
     (group,) = load(path).groups
     expected = {"delta.a": "true", "b": "1.10", "c": "yes", "d": "0x1f"}
     assert group.tables[0].arguments["target_properties"] == expected
@@ -200,7 +203,9 @@ def test_settings_come_in_one_form() -> None:
     }
 
 
-@pytest.mark.parametrize("schedule", ["@daily", "0 3 * * 1-5", "0 3 * * 1 30", "on_change", None])
+@pytest.mark.parametrize(
+    "schedule", ["@daily", "0 3 * * 1-5", "0 3 * * 1 30", "0 0 * * MON#1", "on_change", None]
+)
 def test_schedules(schedule: str | None) -> None:
     (group,) = load(_pipeline(schedule=schedule)).groups
     assert group.settings == {"schedule": schedule}

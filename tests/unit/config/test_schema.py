@@ -54,7 +54,8 @@ def test_every_key_is_explained_and_completed() -> None:
     ],
 )
 def test_what_is_right(editor: jsonschema.Draft202012Validator, keys: dict[str, Any]) -> None:
-    given = {"defaults": None, "groups": {"g": None}, "pipelines": {"p": {**RIGHT, **keys}}}
+    member = {**RIGHT, "target": "/t2", "group": "g"}
+    given = {"defaults": None, "groups": {"g": None}, "pipelines": {"p": {**RIGHT, **keys}, "q": member}}
     assert [error.message for error in editor.iter_errors(given)] == []
     assert config.lint(given) == []
 
