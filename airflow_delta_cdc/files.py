@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from delta_cdc.variables import expand
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
+    from airflow.sdk import BaseOperator, Context
+
+    from delta_cdc.config import Configuration
 
 
 def beside_dag(context: Context, path: str) -> str:
@@ -18,3 +21,27 @@ def beside_dag(context: Context, path: str) -> str:
     :raises InvalidConfiguration: an environment variable is not set
     """
     return str(Path(context["dag"].fileloc).parent / expand(path.strip()))
+
+
+def configuration(operator: BaseOperator, context: Context, path: str) -> Configuration:
+    """Read a configuration that a task names, and fill in the templates of its tables.
+
+    :param operator: whose templates they are
+    :param path: see :func:`beside_dag`
+    :raises InvalidConfiguration: tells everything that is wrong with it
+    """
+    from delta_cdc.config import load
+
+    def rendered(value: Any) -> Any:
+        if isinstance(value, str):
+            return operator.render_template(value, context) if "{" in value else value
+        if isinstance(value, dict):
+            return {name: rendered(item) for name, item in value.items()}
+        return [rendered(item) for item in value] if isinstance(value, list) else value
+
+    found = load(beside_dag(context, path))
+    groups = (
+        replace(group, tables=tuple(replace(one, arguments=rendered(one.arguments)) for one in group.tables))
+        for group in found.groups
+    )
+    return replace(found, groups=tuple(groups))

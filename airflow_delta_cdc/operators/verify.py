@@ -13,6 +13,7 @@ from airflow_delta_cdc.mirror import kept
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from delta_cdc import arguments
 from delta_cdc.errors import InvalidConfiguration
+from delta_cdc.verify.checks import ok
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,7 +36,8 @@ class DeltaVerifyOperator(DeltaCdcOperator):
 
     The log shows a table of all checks. The XCom ``return_value`` is a list with one dict per check:
     ``pipeline``, ``table``, ``version``, ``check``, ``status`` (``ok``, ``finding`` or ``skipped``),
-    ``count``, ``detail``, ``samples`` and ``remedy``; the findings alone, where that is too long for an XCom.
+    ``count``, ``detail``, ``samples`` and ``remedy``. Where that is too long for an XCom, a table without
+    findings has one entry, ``all``.
 
     Either ``pipeline`` and ``target`` are given, or ``config``.
 
@@ -46,8 +48,9 @@ class DeltaVerifyOperator(DeltaCdcOperator):
     :param current: a target of the other SCD type with the same keys: current rows are compared with the open
         rows of the history (templated)
     :param on_tie: a change log: as the pipeline has it, which no seal tells (templated)
-    :param config: a configuration instead: a YAML file or a folder of them; a relative path counts from the
-        DAG's file (templated)
+    :param config: a configuration instead: a YAML file or a folder of them, in which templates are filled in.
+        A relative path counts from the DAG's file. Connections and storage options are the task's own
+        (templated)
     :param group: of the configuration: only this group (templated)
     :param tables: of the configuration: only these pipelines (templated)
     :param checks: names of checks; None makes all of them (templated)
@@ -188,12 +191,12 @@ class DeltaVerifyOperator(DeltaCdcOperator):
         return self._located(context, [request]), [mirror if has_copy else None]
 
     def _configured(self, context: Context, given: dict[str, Any]) -> tuple[list[VerifyRequest], list[Any]]:
-        from airflow_delta_cdc.files import beside_dag
+        from airflow_delta_cdc.files import configuration
         from airflow_delta_cdc.tables import source_of
         from delta_cdc.verify.tables import chosen, requests_of
 
         tables = chosen(
-            beside_dag(context, arguments.required("config", self.config)),
+            configuration(self, context, arguments.required("config", self.config)),
             arguments.text(self.group),
             arguments.names("tables", self.tables),
         )
@@ -228,13 +231,24 @@ def _table(value: Any) -> str | None:
 
 
 def published(found: Sequence[Verification]) -> list[dict[str, Any]]:
-    """Return what an XCom is given: every check, or, where that is too long, those that found something."""
+    """Return what an XCom is given: every check; where that is too long, those that found something, and one
+    entry for each of the other tables."""
     from delta_cdc.verify.flow import rows_of
 
     rows = rows_of(found)
     if len(json.dumps(rows)) <= _MOST_BYTES:
         return rows
     wrong = [row for row in rows if row["status"] == "finding"]
+    sound = [_summary(one) for one in found if not one.findings and one.error is None]
+    for some in ([*wrong, *sound], wrong):
+        if len(json.dumps(some)) <= _MOST_BYTES:
+            return some
     while len(json.dumps(wrong)) > _MOST_BYTES:
         wrong.pop()
     return wrong
+
+
+def _summary(one: Verification) -> dict[str, Any]:
+    done = sum(check.status == "ok" for check in one.checks)
+    told = ok("all", f"{done} ok, {len(one.checks) - done} skipped.").to_dict()
+    return {"pipeline": one.pipeline, "table": one.table, "version": one.version, **told}

@@ -494,6 +494,7 @@ class VerifySpec:
         not compared
     :param current: a target of the other SCD type; None where there is none to compare with
     :param source_keeps_all: the source has every row that was ever appended to it
+    :param ties_told: ``on_tie`` is what the pipeline has, not a default in the place of what nobody told
     """
 
     pipeline: str
@@ -505,6 +506,7 @@ class VerifySpec:
     source: ApplySpec | None = None
     current: OtherTable | None = None
     source_keeps_all: bool = True
+    ties_told: bool = True
     job: str = "verify"
 
 

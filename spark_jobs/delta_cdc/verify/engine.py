@@ -7,10 +7,18 @@ from typing import TYPE_CHECKING
 
 from delta_cdc.apply.commit import private_session
 from delta_cdc.changes import feed
-from delta_cdc.errors import DeltaCdcError, JobFailed, VersionsExpired
+from delta_cdc.errors import (
+    DeltaCdcError,
+    JobFailed,
+    LogGap,
+    NotADeltaTable,
+    TableNotFound,
+    TiedEvents,
+    VersionsExpired,
+)
 from delta_cdc.spec import JobResult
 from delta_cdc.verify import current, rows, source
-from delta_cdc.verify.checks import CURRENT_EQUALS_HISTORY, EQUALS_SOURCE, OF_ROWS, skipped
+from delta_cdc.verify.checks import CURRENT_EQUALS_HISTORY, EQUALS_SOURCE, OF_ROWS, finding, skipped
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,6 +30,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+#: Why a version of the source cannot be read any more.
+_GONE = (LogGap, NotADeltaTable, TableNotFound, VersionsExpired)
 _BY_NAME = "spark.databricks.delta.timeTravel.resolveOnIdentifier.enabled"
 
 
@@ -54,14 +64,20 @@ def run(spark: SparkSession, spec: VerifySpec) -> JobResult:
 
 
 def _if_possible(spec: VerifySpec, check: Callable[[], Check]) -> Check:
-    """Return a comparison with the source, or why it cannot be made."""
+    """Return a comparison with the source, or why it cannot be made.
+
+    What is wrong with the source's rows, or no longer fits them, is a finding: the next run will fail of it.
+    """
     try:
         return check()
     except Exception as error:
         failure = _named(error, spec)
         if isinstance(failure, JobFailed):
             raise failure from error
-        return skipped(EQUALS_SOURCE, f"{type(failure).__name__}: {failure}")
+        told = f"{type(failure).__name__}: {failure.message}"
+        if isinstance(failure, _GONE) or (isinstance(failure, TiedEvents) and not spec.ties_told):
+            return skipped(EQUALS_SOURCE, f"{told} {failure.remedy}")
+        return finding(EQUALS_SOURCE, told, failure.remedy)
 
 
 def _named(error: Exception, spec: VerifySpec) -> DeltaCdcError:

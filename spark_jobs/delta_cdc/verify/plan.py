@@ -213,6 +213,7 @@ class _Look:
             source=source,
             current=current,
             source_keeps_all=keeps_all,
+            ties_told=self.request.options is not None or self.request.on_tie != "fail",
         )
 
     # -- the copy outside -----------------------------------------------------------------------

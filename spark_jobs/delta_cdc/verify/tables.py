@@ -15,33 +15,35 @@ from delta_cdc.verify.request import VerifyRequest
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from delta_cdc.config import Configuration
+
 #: In which of them two pipelines have to agree for their rows to be the same.
 _SAME = ("keys", "where", "select", "apply_as_deletes", "apply_as_truncates", "source_kind")
 
 
-def chosen(file: str, group: str | None, pipelines: Sequence[str] | None) -> list[dict[str, Any]]:
+def chosen(
+    configuration: Configuration, group: str | None, pipelines: Sequence[str] | None
+) -> list[dict[str, Any]]:
     """Return the arguments of the tables of a configuration that are asked for.
 
-    :param file: a YAML file, or a folder of them
     :param group: only this one; None is all
     :param pipelines: only these; None is all
-    :raises InvalidConfiguration: for a configuration that is none, or a name that is not in it
+    :raises InvalidConfiguration: for a name that is not in it
     """
-    from delta_cdc.config import load
-
-    groups = load(file).groups
-    _refuse_unknown(file, "group", [group] if group is not None else [], [one.name for one in groups])
+    groups = configuration.groups
+    _refuse_unknown("group", [group] if group is not None else [], [one.name for one in groups])
     tables = [table for one in groups if group in (None, one.name) for table in one.tables]
-    _refuse_unknown(file, "pipeline", pipelines or (), [table.pipeline for table in tables])
+    _refuse_unknown("pipeline", pipelines or (), [table.pipeline for table in tables])
     return [table.arguments for table in tables if pipelines is None or table.pipeline in pipelines]
 
 
-def _refuse_unknown(file: str, what: str, names: Sequence[str], known: Sequence[str]) -> None:
+def _refuse_unknown(what: str, names: Sequence[str], known: Sequence[str]) -> None:
     for name in names:
         if name not in known:
             near = get_close_matches(name, known, n=1) or known[:10]
             raise InvalidConfiguration(
-                f"{file} has no {what} {name!r}.", remedy=f"use one that it has: {', '.join(near)}."
+                f"The configuration has no {what} {name!r}.",
+                remedy=f"use one that it has: {', '.join(near)}.",
             )
 
 

@@ -39,14 +39,16 @@ def tables(tmp_path: Path) -> Tables:
 def verify(**given: Any) -> tuple[Any, Ti]:
     """Run a task; return what it returns, or raises, and what it pushed."""
     stores, ti = given.pop("stores", AssetStores()), Ti()
+    file, filled = given.pop("file", "/dags/one.py"), given.pop("filled", {})
     task = DeltaVerifyOperator(task_id="verify", **given)
     context = {
         "ti": ti,
         "run_id": "manual__1",
         "task": task,
-        "dag": SimpleNamespace(fileloc=given.pop("file", "/dags/one.py")),
+        "dag": SimpleNamespace(fileloc=file),
         "task_state_store": Store(),
         "asset_state_store": stores,
+        **filled,
     }
     try:
         return task.execute(context), ti  # type: ignore[arg-type]
@@ -99,30 +101,26 @@ def test_a_target_that_could_not_be_looked_at_fails_the_task_in_any_case(
 
 
 def test_a_configuration_beside_the_dag(tables: Tables, stand_in: StandIn, tmp_path: Path) -> None:
-    flow = {"source": tables.source.uri, "target": tables.target.uri, "keys": ["id"]}
-    (tmp_path / "flows.yaml").write_text(
-        json.dumps({"pipelines": {"p": {**flow, "group": "g"}, "q": flow}, "groups": {"g": {}}})
-    )
-    asked = {"config": "flows.yaml", "file": str(tmp_path / "dag.py"), "checks": "seal"}
-    file = asked.pop("file")
-    task = DeltaVerifyOperator(task_id="verify", on_finding="report", **asked)
-    context = {
-        "ti": Ti(),
-        "run_id": "r",
-        "task": task,
-        "dag": SimpleNamespace(fileloc=file),
-        "task_state_store": Store(),
-        "asset_state_store": AssetStores(),
+    flow = {"source": tables.source.uri, "target": "{{ lake }}/target", "keys": ["id"], "where": "id <> '{'"}
+    other = {**flow, "target": "{{ lake }}/other"}
+    written = {"pipelines": {"p": {**flow, "group": "g"}, "q": other}, "groups": {"g": {}}}
+    (tmp_path / "flows.yaml").write_text(json.dumps(written))
+    given = {
+        "config": "flows.yaml",
+        "file": str(tmp_path / "dag.py"),
+        "checks": "seal",
+        "on_finding": "report",
     }
 
-    def pipelines() -> list[str]:
-        return [row["pipeline"] for row in task.execute(context)]  # type: ignore[arg-type]
+    def looked_at(**more: Any) -> list[tuple[str, str]]:
+        rows, _ = verify(**given, **more, filled={"lake": str(tmp_path)})
+        return [(row["pipeline"], row["status"]) for row in rows]
 
-    assert pipelines() == ["p", "q"]
-    task.group = "g"
-    assert pipelines() == ["p"]
-    task.group, task.tables = None, ["q"]
-    assert pipelines() == ["q"]
+    assert looked_at() == [("p", "ok"), ("q", "finding")]
+    assert looked_at(group="g") == [("p", "ok")]
+    assert looked_at(tables=["q"]) == [("q", "finding")]
+    error, _ = verify(**{**given, "tables": ["r"]}, filled={"lake": ""})
+    assert "no pipeline 'r'" in str(error)
 
 
 def test_the_copy_of_the_seal_is_looked_at_where_the_source_is_named(tables: Tables) -> None:
@@ -157,5 +155,8 @@ def test_an_xcom_holds_what_fits() -> None:
     sound = Verification("p", "/t", 1, tuple(ok(name, "x" * 500) for name in CHECKS))
     broken = Verification("q", "/u", 1, (WRONG,))
     assert len(published([sound, broken])) == len(CHECKS) + 1
-    assert published([sound] * 100 + [broken]) == broken.to_rows()
+    *wrong, rest = published([sound] * 100 + [broken])[:2]
+    assert wrong == broken.to_rows()
+    assert (rest["check"], rest["status"], rest["detail"]) == ("all", "ok", "11 ok, 0 skipped.")
+    assert len(published([sound] * 100)) == 100
     assert 0 < len(published([broken] * 1_000)) < 1_000

@@ -10,10 +10,21 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from delta_cdc import spec as specs
-from delta_cdc.errors import CorruptLog, InvalidConfiguration, VerificationFailed, VersionsExpired
+from delta_cdc.errors import (
+    CorruptLog,
+    InvalidConfiguration,
+    InvalidExpression,
+    JobFailed,
+    KeyNotUnique,
+    TableNotFound,
+    TiedEvents,
+    VerificationFailed,
+    VersionsExpired,
+)
 from delta_cdc.log.table import run_sync
 from delta_cdc.reconcile import Mirror
 from delta_cdc.spec import ApplyOptions, BundleSpec, JobResult
+from delta_cdc.verify import engine
 from delta_cdc.verify.checks import CHECKS, OF_LOGS, Check, finding
 from delta_cdc.verify.flow import Verification, raise_if_wrong, rows_of, run_verify
 from delta_cdc.verify.plan import VerifyPlan, plan_verify_async
@@ -405,6 +416,37 @@ def test_rows_that_were_declared_prove_nothing(tmp_path: Path, first: str) -> No
         "skipped" if first == "declare" else "finding",
         True,
     )
+
+
+@pytest.mark.parametrize(
+    ("error", "ties_told", "expected"),
+    [
+        (VersionsExpired("gone.", remedy="do."), True, "skipped"),
+        (TableNotFound("gone.", remedy="do."), True, "skipped"),
+        (TiedEvents("tied.", remedy="do."), False, "skipped"),
+        (TiedEvents("tied.", remedy="do."), True, "finding"),
+        (KeyNotUnique("twice.", remedy="do."), True, "finding"),
+        (InvalidExpression("no column.", remedy="do."), True, "finding"),
+        (ValueError("broken"), True, None),
+    ],
+)
+def test_what_stops_a_comparison(
+    tables: Tables, error: Exception, ties_told: bool, expected: str | None
+) -> None:
+    spec = planned(tables).spec
+    assert spec is not None
+    assert not spec.ties_told
+    assert getattr(planned(tables, on_tie="quarantine").spec, "ties_told", None)
+
+    def fails() -> Check:
+        raise error
+
+    if expected is None:
+        with pytest.raises(JobFailed, match="broken"):
+            engine._if_possible(spec, fails)
+        return
+    found = engine._if_possible(replace(spec, ties_told=ties_told), fails)
+    assert (found.status, type(error).__name__ in found.detail) == (expected, True)
 
 
 def test_what_is_told_stays_short() -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from delta_cdc.cli import main
+from delta_cdc.config import load
 from delta_cdc.errors import CorruptLog, InvalidConfiguration
 from delta_cdc.verify.checks import finding, ok, skipped
 from delta_cdc.verify.flow import Verification
@@ -83,7 +84,7 @@ pipelines:
     keys: [id]
   other:
     source: {source}
-    target: {target}
+    target: {target}_other
     keys: [id]
 """
 
@@ -116,12 +117,11 @@ def test_of_the_logs_no_spark_is_needed(tables: Tables, capsys: Said) -> None:
     assert said[2].split() == ["p", "0", "ok", "ok", "-", "-"]
     assert main(["verify", "flows.yaml", "--pipeline", "p", *LOGS]) == 0
     assert capsys.readouterr().out.splitlines()[2].split() == ["p", "0", "ok", "ok", "-", "ok"]
-    # A pipeline that never sealed the target.
+    # A pipeline that has no target yet.
     assert main(["verify", "flows.yaml", *LOGS]) == 1
     said = capsys.readouterr().out.splitlines()
-    assert [line.split()[:3] for line in said[2:4]] == [["other", "0", "1"], ["p", "0", "ok"]]
-    assert said[4].startswith("other, seal: ")
-    assert "adopt_from" in said[4]
+    assert [line.split()[:3] for line in said[2:4]] == [["other", "1", "WRONG"], ["p", "0", "ok"]]
+    assert said[4].startswith("other, seal: There is no table")
     assert main(["verify", pair, "--checks", "seal", "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)
     assert (row["check"], row["status"], row["table"]) == ("seal", "ok", tables.target.uri)
@@ -147,7 +147,7 @@ def test_wrong_usage(tables: Tables, capsys: Said, asked: list[str], told: str) 
 def test_what_is_chosen_of_a_configuration(tables: Tables) -> None:
     def names(**asked: Any) -> list[str]:
         given = {"group": None, "pipelines": None, **asked}
-        return [one["pipeline"] for one in chosen("flows.yaml", **given)]
+        return [one["pipeline"] for one in chosen(load("flows.yaml"), **given)]
 
     assert names() == ["other", "p"]
     assert names(group="sales") == ["p"]
