@@ -19,7 +19,7 @@ from airflow_delta_cdc.groups.look import LookOperator
 from airflow_delta_cdc.groups.table import ApplyTableOperator
 from airflow_delta_cdc.retry import DELTA_CDC_RETRY_POLICY
 from airflow_delta_cdc.tables import source_of
-from delta_cdc.errors import InvalidConfiguration
+from delta_cdc.errors import DeltaCdcError, InvalidConfiguration
 from delta_cdc.tables import is_ingested
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def build_dags(
     for group in load(source).groups:
         maker = _Maker(group, told, caller, dict(default_args or {}), dag_arguments)
         for dag_id, is_backfill in maker.wanted(wanted):
-            dags[dag_id] = maker.dag(dag_id, is_backfill=is_backfill)
+            dags[dag_id] = maker.made(dag_id, is_backfill=is_backfill)
     return dags
 
 
@@ -130,6 +130,18 @@ class _Maker:
             ids.append((f"{dag_id}{_BACKFILL}", True))
         yield from (one for one in ids if only in (None, one[0]))
 
+    def made(self, dag_id: str, *, is_backfill: bool) -> DAG:
+        """Make a DAG; what is wrong is told with the place in the configuration."""
+        try:
+            return self.dag(dag_id, is_backfill=is_backfill)
+        except DeltaCdcError as error:
+            raise InvalidConfiguration(f"{self._place}: {error.message}", remedy=error.remedy) from error
+        except (ValueError, TypeError) as error:
+            raise InvalidConfiguration(
+                f"{self._place}: Airflow does not make the DAG {dag_id}: {error}",
+                remedy="correct what it names, in the group or in the arguments of build_dags.",
+            ) from error
+
     def dag(self, dag_id: str, *, is_backfill: bool) -> DAG:
         settings = self.group.settings
         names = self.names if len(self.names) > 1 else ()
@@ -146,7 +158,7 @@ class _Maker:
         }
         if arguments["catchup"] and arguments["start_date"] == _START:
             raise InvalidConfiguration(
-                f"{self._place}: the group {self.group.name} has catchup and no start_date.",
+                f"The group {self.group.name} has catchup and no start_date.",
                 remedy="say where its runs begin.",
             )
         with DAG(
@@ -260,8 +272,8 @@ class _Maker:
         for table in self.group.tables:
             if is_ingested(table.arguments) or not is_literal(sources[table.pipeline]):
                 raise InvalidConfiguration(
-                    f"{table.place or self.told}: {table.pipeline} is in a group with schedule on_change, "
-                    "and nobody can watch its source.",
+                    f"{table.pipeline} ({table.place}) is in a group with schedule on_change, and nobody can "
+                    "watch its source.",
                     remedy="give the group a cron; what can be watched are Delta tables by path or URI, "
                     "written literally.",
                 )

@@ -74,10 +74,13 @@ class RunBundleOperator(GroupOperator):
             {item.pipeline: pin for item, pin in zip(items, pins, strict=True)},
         )
         answer = {
-            outcome.pipeline: _told(outcome, item, by_name[outcome.pipeline], stamp, len(outcomes))
+            outcome.pipeline: {"look": item.stamp}
+            | _told(outcome, item, by_name[outcome.pipeline], stamp, len(outcomes))
             for outcome, (_, item) in zip(outcomes, work, strict=True)
         }
-        died = [outcome for outcome in outcomes if isinstance(outcome.error, JobFailed)]
+        died = [
+            outcome for outcome in outcomes if outcome.unanswered and isinstance(outcome.error, JobFailed)
+        ]
         if died:
             # A task that fails pushes nothing by itself, and those that are through count all the same.
             context["ti"].xcom_push(key="return_value", value=answer)

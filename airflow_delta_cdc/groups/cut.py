@@ -9,7 +9,7 @@ from airflow_delta_cdc.groups.base import GroupOperator
 from delta_cdc.errors import DeltaCdcError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from airflow.sdk import Context
 
@@ -40,28 +40,39 @@ class CutOperator(GroupOperator):
         found: dict[str, Any] = {}
         for task in self.looks:
             found |= context["ti"].xcom_pull(task_ids=task, key="tables", map_indexes=-1) or {}
-        cut: dict[str, Any] = {
-            pipeline: versions
-            for pipeline, one in sorted(found.items())
-            if (versions := self._versions(pipeline, one)) is not None
-        }
-        if self._applied(context):
+        done = {one["pipeline"]: one for one in self._done(context)}
+        cut: dict[str, Any] = {}
+        for pipeline, one in sorted(found.items()):
+            versions = self._versions(pipeline, one, done.get(pipeline))
+            if versions is not None:
+                cut[pipeline] = versions
+        if any(one.get("applied") for one in done.values()):
             extra: dict[str, Any] = {"group": self.group, "tables": cut}
             context["outlet_events"][group_alias(self.group)].add(group_asset(self.group), extra=extra)
         self.log.info("%d targets.", len(cut))
         return cut
 
-    def _applied(self, context: Context) -> bool:
+    def _done(self, context: Context) -> Iterator[dict[str, Any]]:
+        """Yield what the tables' own tasks published."""
         for task in self.applies:
             told = context["ti"].xcom_pull(task_ids=task)
             # Of a mapped task that pushed one value alone, Airflow gives that value and no list of it.
-            if any(one and one.get("applied") for one in (told if isinstance(told, list) else [told])):
-                return True
-        return False
+            yield from (one for one in (told if isinstance(told, list) else [told]) if one)
 
-    def _versions(self, pipeline: str, found: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return the versions of one target: what was seen of it, unless it was worked on."""
-        if found["status"] == "nothing":
+    def _versions(
+        self, pipeline: str, found: Mapping[str, Any], done: Mapping[str, Any] | None
+    ) -> dict[str, Any] | None:
+        """Return the versions of one target; None where there is none.
+
+        :param found: what was seen of it
+        :param done: what was published of it; None where it was not worked on
+        """
+        if done is not None and done.get("target_table", done.get("log_table")) is not None:
+            is_target = done.get("target_table") is not None
+            names = ("target_table", "target_version") if is_target else ("log_table", "log_version")
+            target, version = (done[name] for name in names)
+            return {"target": target, "target_version": version, "version": done.get("version")}
+        if found["status"] != "left out":
             known = found["target_version"] is not None
             return {name: found[name] for name in ("target", "target_version", "version")} if known else None
         from delta_cdc.flow import versions_of
@@ -69,8 +80,6 @@ class CutOperator(GroupOperator):
         try:
             now = versions_of(pipeline, found["target"], self.options_of_storage())
         except DeltaCdcError as error:
-            if found["status"] == "work":
-                raise
             self.log.warning("%s is left out: %s", pipeline, error)
             return None
         if now is None:

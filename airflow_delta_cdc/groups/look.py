@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_delta_cdc import tables
 from airflow_delta_cdc.form import asked
 from airflow_delta_cdc.groups.base import INGESTING, GroupOperator, Item, has_target, mode_of, takes_source
-from delta_cdc.errors import DeltaCdcError
+from delta_cdc.errors import DeltaCdcError, TableNotFound
 from delta_cdc.grid import grid
 from delta_cdc.tables import is_ingested
 
@@ -23,6 +23,16 @@ if TYPE_CHECKING:
 
 #: What bounds an ingest, under names that bound an apply as well.
 _BOUNDS_OF_THE_INGEST = ("starting_timestamp", "max_bytes")
+#: What a table's own arguments say of the versions of a run, by the end that it is about.
+_ENDS = {
+    "start": ("starting_version", "starting_timestamp"),
+    "end": ("ending_version", "ending_timestamp"),
+}
+_LIMITS = ("max_versions", "max_bytes", "milestone_versions", "milestone_bytes")
+#: Modes that are about keys, all or some: they have no order that could be cut into pieces.
+_OF_KEYS = ("repair", "reload", "interval")
+#: What cannot be done without keys.
+_BY_KEY = ("repair", "reload")
 #: Characters of a line about a table that an XCom takes.
 _MOST_OF_A_LINE = 300
 
@@ -69,10 +79,14 @@ class LookOperator(GroupOperator):
         elif run.explicit:
             self.log.info("Mode %s, asked for by the form.", run.mode)
         chosen = [of_run(table, run) for table in self.tables if table["pipeline"] in run.tables]
-        about = [table for table in chosen if takes_source(table) or has_target(table)]
+        named = len(run.tables) < len(self.group) or len(self.group) == 1
+        about = []
         for table in chosen:
-            if table not in about:
-                self.log.info("%s has no target, so mode %s is not about it.", table["pipeline"], run.mode)
+            why = _no_part(table, chosen=named)
+            if why:
+                self.log.info("%s %s.", table["pipeline"], why)
+            else:
+                about.append(table)
         names = [table["pipeline"] for table in about]
         others = [dict(table) for table in self.tables if table["pipeline"] not in names]
         made = self._pieces(context, [*about, *others])
@@ -82,6 +96,8 @@ class LookOperator(GroupOperator):
             next(looked) if isinstance(one, Piece) else _unread(table["pipeline"], one)
             for table, one in zip(about, built, strict=True)
         ]
+        if not named:
+            found = [_without_log(table, one) for table, one in zip(about, found, strict=True)]
         self._tell(found)
         summaries = {one.pipeline: _summary(one) for one in found}
         summaries |= {one.pipeline: _left_out(one) for one in left_out if isinstance(one, Piece)}
@@ -136,14 +152,31 @@ class LookOperator(GroupOperator):
 def of_run(table: Mapping[str, Any], run: Run) -> dict[str, Any]:
     """Return a table's arguments with what the form of the run says put over them.
 
-    What bounds an ingest says nothing about a run that reads its log alone.
+    What they say of the versions of every day's runs is not about a run that somebody asks for: in the place
+    of an end that the form gives, and in modes that are about keys, it is left out.
     """
-    merged = {**table, **run.arguments}
-    if is_ingested(table) and mode_of(merged) not in INGESTING:
-        for name in _BOUNDS_OF_THE_INGEST:
-            if name not in run.arguments:
-                merged.pop(name, None)
-    return merged
+    if not run.explicit:
+        return {**table, **run.arguments}
+    left_out = set(_LIMITS) if run.mode in _OF_KEYS else set()
+    for names in _ENDS.values():
+        if run.mode in _OF_KEYS or any(name in run.arguments for name in names):
+            left_out.update(names)
+    if is_ingested(table) and run.mode not in INGESTING:
+        left_out.update(_BOUNDS_OF_THE_INGEST)
+    return {name: value for name, value in table.items() if name not in left_out} | run.arguments
+
+
+def _no_part(table: Mapping[str, Any], *, chosen: bool) -> str:
+    """Say why a run is not about a table; "" where it is.
+
+    :param chosen: somebody named it
+    """
+    mode = mode_of(table)
+    if not takes_source(table) and not has_target(table):
+        return f"has no target, so mode {mode} is not about it"
+    if not chosen and mode in _BY_KEY and table.get("insert_only") and not is_ingested(table):
+        return f"is insert_only, and has no keys that mode {mode} could be about"
+    return ""
 
 
 def _tried(
@@ -153,6 +186,12 @@ def _tried(
         return build([table])[0]
     except DeltaCdcError as error:
         return error
+
+
+def _without_log(table: Mapping[str, Any], found: Looked) -> Looked:
+    """Take it for no error that a log is not there yet of which nobody asked anything by name."""
+    missing = isinstance(found.error, TableNotFound) and is_ingested(table) and not takes_source(table)
+    return replace(found, error=None, found="nothing: it has no log yet") if missing else found
 
 
 def _reads_source(table: Mapping[str, Any]) -> bool:

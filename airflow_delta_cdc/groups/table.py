@@ -116,12 +116,12 @@ class ApplyTableOperator(GroupOperator):
         return store is not None and store.get(_PUBLISHED) == self.stamp
 
     def _of_bundle(self, context: Context) -> dict[str, Any]:
-        """Return what the shared application says about this table."""
+        """Return what the shared application says about this work; of another look it knows nothing."""
         if self.bundle is None:
             return {}
         told = context["ti"].xcom_pull(task_ids=self.bundle, map_indexes=-1)
         found = told.get(self.pipeline) if isinstance(told, dict) else None
-        return found if isinstance(found, dict) else {}
+        return found if isinstance(found, dict) and found.get("look") == self.stamp else {}
 
     def _answer(self, context: Context, told: Mapping[str, Any]) -> None:
         """Raise the error of the application, once."""

@@ -83,7 +83,7 @@ def run_apply(
 
 def asked_of(request: ApplyRequest) -> str:
     """Return what is asked for beside the changes after the watermark; "" is nothing."""
-    if request.mode == "incremental":
+    if request.goes_on:
         return ""
     names = ("mode", "repair_keys", "repair_quarantined", *_BOUNDS)
     return json.dumps([getattr(request, name) for name in names])
@@ -107,11 +107,7 @@ class _Apply(Run[ApplyRequest, Plan, ApplySpec, ApplyResult]):
         return spec.steps[0].seal_number
 
     def asked(self) -> str:
-        request = self.request
-        if request.goes_on:
-            return ""
-        names = ("mode", "repair_keys", "repair_quarantined", *_BOUNDS)
-        return json.dumps([getattr(request, name) for name in names])
+        return asked_of(self.request)
 
     def described(self, plan: Plan) -> str:
         if plan.versions is not None and _stands_alone(plan):

@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.errors import (
@@ -102,12 +102,14 @@ class PieceResult:
     :param ingested: None where it has no ingest, or that failed
     :param applied: None where it has no apply, or it came to none
     :param error: why it failed
+    :param unanswered: it failed because the application went away before it told what became of its job
     """
 
     pipeline: str
     ingested: IngestResult | None = None
     applied: ApplyResult | None = None
     error: DeltaCdcError | None = None
+    unanswered: bool = False
 
 
 def run_bundle(
@@ -136,6 +138,7 @@ def run_bundle(
     lines = _Lines(say, named=len(pieces) > 1)
     rounds, looks = _Rounds(len(pieces)), Looks()
     results: list[PieceResult | None] = [None] * len(pieces)
+    left: set[int] = set()
 
     def work(at: int, piece: Piece) -> None:
         member = _Member(rounds, at)
@@ -161,15 +164,18 @@ def run_bundle(
         for thread in threads:
             thread.start()
         while wanted := rounds.gathered():
-            rounds.answer(_executed(execute, run_id, wanted, parallel))
+            answers = _executed(execute, run_id, wanted, parallel)
+            unanswered = {at for (at, _), one in zip(wanted, answers, strict=True) if _is_gone(one)}
+            left = (left - {at for at, _ in wanted}) | unanswered
+            rounds.answer(answers)
     except BaseException as error:
         rounds.abort(error)
         raise
     for thread in threads:
         thread.join()
     return [
-        result if result is not None else PieceResult(pipeline=piece.pipeline, error=_unfinished(piece))
-        for piece, result in zip(pieces, results, strict=True)
+        _ended(piece, result, unanswered=at in left)
+        for at, (piece, result) in enumerate(zip(pieces, results, strict=True))
     ]
 
 
@@ -285,6 +291,12 @@ def _without_name(pipeline: str, error: Exception) -> JobFailed:
     return named
 
 
+def _ended(piece: Piece, result: PieceResult | None, *, unanswered: bool) -> PieceResult:
+    if result is None:
+        return PieceResult(pipeline=piece.pipeline, error=_unfinished(piece))
+    return replace(result, unanswered=True) if unanswered and result.error is not None else result
+
+
 def _unfinished(piece: Piece) -> JobFailed:
     return JobFailed(
         f"Pipeline {piece.pipeline} came to no end.", remedy="look into the log of the task, and run again."
@@ -302,6 +314,11 @@ def _executed(
         return [error] * len(wanted)
     parts = [*result.parts, *[JobResult("unreached")] * (len(wanted) - len(result.parts))]
     return [part if part.status != "unreached" else _gone(result) for part in parts]
+
+
+def _is_gone(answer: JobResult | Exception) -> bool:
+    """Tell whether nobody knows what became of a job; an error with another name kept it from starting."""
+    return isinstance(answer, JobFailed) or not isinstance(answer, JobResult | DeltaCdcError)
 
 
 def _gone(result: JobResult) -> DeltaCdcError:

@@ -159,7 +159,7 @@ def test_what_wakes_a_group() -> None:
     assert condition == AssetAny(delta_asset("/lake/x"), delta_asset("/lake/y"))
     assert build_dags(sales())["sales"].schedule is None
     assert build_dags(sales(), schedule="@daily")["sales"].timetable.expression == "0 0 * * *"
-    with pytest.raises(InvalidConfiguration, match="nobody can watch its source"):
+    with pytest.raises(InvalidConfiguration, match="on_change"):
         build_dags(sales(settings={"schedule": "on_change"}))
 
 

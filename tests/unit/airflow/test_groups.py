@@ -162,7 +162,7 @@ def test_a_log_is_read_and_not_filled_where_keys_are_computed_again(tmp_path: Pa
     from airflow_delta_cdc.form import asked
     from airflow_delta_cdc.groups.look import of_run
 
-    merged = of_run({**logged, "target": "/t"}, asked({"params": {"mode": "reload"}}, tables=["logged"]))
+    merged = of_run({**logged, "target": "/t"}, asked({"params": {"mode": "backfill"}}, tables=["logged"]))
     assert ("max_bytes" in merged, "starting_timestamp" in merged, merged["max_versions"]) == (
         False,
         False,
@@ -174,6 +174,36 @@ def test_a_log_is_read_and_not_filled_where_keys_are_computed_again(tmp_path: Pa
     given = context(params={"mode": "reload"})
     assert task.execute(given) == []
     assert given["ti"].pushed["tables"]["logged"]["status"] == "left out"
+
+
+@pytest.mark.parametrize("mode", ["repair", "reload", "backfill"])
+def test_bounds_of_every_day_do_not_bind_what_was_asked_for(lake: list[dict[str, Any]], mode: str) -> None:
+    bounds = {"max_versions": 100, "milestone_versions": 10, "starting_version": 0, "ending_version": 1}
+    form = {} if mode == "reload" else {"starting_version": 0}
+    work, _ = look({**lake[1], **bounds}, mode=mode, **form)
+    kept = (
+        {} if mode != "backfill" else {name: bounds[name] for name in bounds if not name.startswith("start")}
+    )
+    assert work[0]["table"] == {**lake[1], **kept, **form, "mode": mode}
+
+
+def test_tables_that_a_mode_is_not_about_stop_no_other(lake: list[dict[str, Any]], tmp_path: Path) -> None:
+    (tmp_path / "landing").mkdir()
+    appended = {**lake[0], "pipeline": "appended", "keys": [], "insert_only": True}
+    logged = {
+        "pipeline": "logged",
+        "source": str(tmp_path / "landing"),
+        "log": str(tmp_path / "log"),
+        "target": str(tmp_path / "logged"),
+        "keys": ["id"],
+        "adapter_options": {"sequence_by": "n"},
+    }
+    work, summary = look(*lake, appended, logged, mode="reload")
+    assert [item["pipeline"] for item in work] == ["quiet", "busy"]
+    assert (summary["appended"]["status"], summary["logged"]["status"]) == ("left out", "nothing")
+    for name, error in (("appended", InvalidConfiguration), ("logged", TableNotFound)):
+        with pytest.raises(error):
+            look(*lake, appended, logged, mode="reload", tables=[name])
 
 
 def test_templates_are_compiled_only_where_there_are_any() -> None:
@@ -238,7 +268,7 @@ def test_what_the_application_did_is_told_of_each(monkeypatch: pytest.MonkeyPatc
     assert [piece.pipeline for piece in flow.pieces] == ["a", "b"], "c is planned again by its own task"
     assert [piece.since for piece in flow.pieces] == [3, 3]
     assert flow.how["parallel"] == 4
-    assert told["a"] == {"status": "applied", "pins": {"pin:a:t": {"fingerprints": ["a"]}}}
+    assert told["a"] == {"look": "s1", "status": "applied", "pins": {"pin:a:t": {"fingerprints": ["a"]}}}
     assert told["b"]["status"] == "failed"
     assert told["b"]["error"] == wrong.to_dict()
     assert set(given["task_state_store"].kept) == {"s1:pin:a:t", "s1:pin:b:t"}, "they are of this look"
@@ -256,13 +286,19 @@ def test_an_application_that_died_fails_its_task_and_still_tells(monkeypatch: py
     Flow(
         monkeypatch,
         PieceResult(pipeline="a", applied=applied("a")),
-        PieceResult(pipeline="b", error=died),
+        PieceResult(pipeline="b", error=died, unanswered=True),
     )
     given = context()
     with pytest.raises(TablesFailed, match="1 of 2 tables failed"):
         bundle([item("a"), item("b")], given)
     pushed = given["ti"].pushed["return_value"]
     assert (pushed["a"]["status"], pushed["b"]["status"]) == ("applied", "unfinished")
+
+
+def test_a_table_that_fails_without_a_name_is_no_death(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The application came to its end: the others are not to wait for another one."""
+    Flow(monkeypatch, PieceResult(pipeline="a", error=JobFailed("of Spark", remedy="again")))
+    assert bundle([item("a")], context())["a"]["status"] == "unfinished"
 
 
 def test_a_dry_run_runs_what_needs_spark_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -293,7 +329,7 @@ def test_a_dry_run_runs_what_needs_spark_alone(monkeypatch: pytest.MonkeyPatch) 
     assert all(piece.apply is not None and piece.apply.dry_run for piece in flow.pieces)
     assert told["a"]["status"] == "planned"
     assert told["a"]["dry_run"]["dry_run"]["statements"] == ["MERGE"]
-    assert told["b"] == {"status": "nothing"}
+    assert told["b"] == {"look": "s1", "status": "nothing"}
 
 
 def test_what_is_told_of_65_tables_stays_small(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -320,7 +356,7 @@ def task(one: dict[str, Any], configuration: str = PRINT) -> ApplyTableOperator:
 
 
 def told(**found: Any) -> Any:
-    return context(ti=Ti(**{"run_bundle.return_value": {"a": found}}))
+    return context(ti=Ti(**{"run_bundle.return_value": {"a": {"look": "s1", **found}}}))
 
 
 def test_what_was_done_is_published_under_its_own_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -367,8 +403,7 @@ def test_the_error_of_the_application_is_raised_once(monkeypatch: pytest.MonkeyP
     one.execute(given)
     assert flow.calls == 1, "cleared: it is planned anew"
     again = context(
-        ti=Ti(**{"run_bundle.return_value": {"a": {"status": "failed", "error": wrong, "stamp": "try2"}}}),
-        task_state_store=Store(answered="try1"),
+        ti=told(status="failed", error=wrong, stamp="try2")["ti"], task_state_store=Store(answered="try1")
     )
     with pytest.raises(NullKey):
         one.execute(again)
@@ -378,6 +413,14 @@ def test_the_error_of_the_application_is_raised_once(monkeypatch: pytest.MonkeyP
     given["ti"].try_number = 2
     one.execute(without)
     assert flow.calls == 2
+
+
+def test_what_was_told_of_another_look_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look and apply were cleared, and the application was not."""
+    flow = Flow(monkeypatch, PieceResult(pipeline="a", applied=applied("a")))
+    wrong = {"class": "NullKey", "message": "a key is null.", "remedy": "mend it"}
+    task(item("a", stamp="s2")).execute(told(status="failed", error=wrong, stamp="t"))
+    assert flow.calls == 1
 
 
 def test_what_time_may_mend_is_tried_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -479,14 +522,25 @@ def test_the_versions_of_all_tables(lake: list[dict[str, Any]], tmp_path: Path) 
     fill(table(tmp_path, "third"))
     summary["third"] = {"status": "left out", "target": str(tmp_path / "third")}
     summary["never"] = {"status": "left out", "target": str(tmp_path / "never")}
-    pulled = {"look.tables": summary, "apply.return_value": [{"applied": True}, None]}
-    given = context(ti=Ti(**pulled))
+    # It could not be looked at, and was healed since.
+    summary["healed"] = {"status": "failed", "target": None, "target_version": None, "version": None}
+    tasks = [
+        {**applied("busy").to_dict(), "target_table": "/busy"},
+        None,
+        {**applied("healed", applied=False).to_dict(), "target_table": "/healed"},
+        ingested("healed_log").to_dict(),
+    ]
+    summary["healed_log"] = summary["healed"]
+    given = context(ti=Ti(**{"look.tables": summary, "apply.return_value": tasks}))
     found = cut(given)
     assert {name: (one["target_version"], one["version"]) for name, one in found.items()} == {
         "quiet": (0, 0),
-        "busy": (0, 0),
+        "busy": (2, 4),
         "third": (0, 0),
+        "healed": (2, 4),
+        "healed_log": (4, None),
     }
+    assert found["busy"]["target"] == "/busy"
     assert list(found) == sorted(found)
     (event,) = given["outlet_events"][group_alias("g")].asset_alias_events
     assert event.extra == {"group": "g", "tables": found}
@@ -495,14 +549,16 @@ def test_the_versions_of_all_tables(lake: list[dict[str, Any]], tmp_path: Path) 
 def test_one_table_alone_counts_as_well(lake: list[dict[str, Any]]) -> None:
     """Airflow gives the value of a mapped task bare, where there is one."""
     _, summary = look(lake[0])
-    given = context(ti=Ti(**{"look.tables": summary, "apply.return_value": {"applied": True}}))
+    alone = applied("quiet").to_dict()
+    given = context(ti=Ti(**{"look.tables": summary, "apply.return_value": alone}))
     cut(given)
     assert len(given["outlet_events"][group_alias("g")].asset_alias_events) == 1
 
 
 def test_a_run_that_applied_nothing_tells_nobody(lake: list[dict[str, Any]]) -> None:
     _, summary = look(lake[0])
-    for pulled in (None, [], [{"applied": False}, {"applied": False}], {"applied": False}):
+    idle = applied("quiet", applied=False).to_dict()
+    for pulled in (None, [], [idle, None], idle):
         given = context(ti=Ti(**{"look.tables": summary, "apply.return_value": pulled}))
         assert list(cut(given)) == ["quiet"]
         assert given["outlet_events"][group_alias("g")].asset_alias_events == []

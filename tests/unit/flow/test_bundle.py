@@ -54,6 +54,7 @@ class Table:
         return JobResult("committed")
 
 
+_DIED = JobFailed("it ended after 1 of 3 parts.", remedy="again")
 NOT_GIVEN: dict[str, Any] = {
     **dict.fromkeys(arguments.apply_options.__kwdefaults__ or {}),
     **dict.fromkeys(
@@ -355,6 +356,48 @@ def test_an_application_of_which_only_some_is_known(lake: Lake) -> None:
     assert results["one"].error is None
     assert isinstance(results["two"].error, JobFailed)
     assert "before it came to this table" in str(results["two"].error)
+    assert [result.unanswered for result in results.values()] == [False, True, True]
+
+
+def test_what_an_application_did_not_come_to_may_be_there_all_the_same(lake: Lake) -> None:
+    """It was killed behind a commit, and before it could tell."""
+
+    def cut(spec: BundleSpec) -> JobResult:
+        lake.part(spec.parts[0])
+        gone = JobResult("unreached")
+        return JobResult("failed", parts=(gone, lake.part(spec.parts[1]), gone), error=_DIED.to_dict())
+
+    results = lake.run(cut)
+    assert [result.error is None for result in results.values()] == [True, True, False]
+    assert results["one"].ingested is not None
+    assert results["one"].ingested.applied
+    assert (str(results["three"].error), results["three"].unanswered) == (str(_DIED), True)
+
+
+def test_a_part_that_failed_was_answered(lake: Lake) -> None:
+    lake.instead["two"] = lambda spec: JobResult("failed", error=_DIED.to_dict())
+    results = lake.run()
+    assert isinstance(results["two"].error, JobFailed)
+    assert not any(result.unanswered for result in results.values())
+
+
+def test_how_many_run_at_once_is_told_to_the_application(lake: Lake) -> None:
+    run_bundle([lake.tables["one"].piece], execute=lake.execute, run_id="r", parallel=7)
+    assert [bundle.parallel for bundle in lake.bundles] == [7]
+
+
+def test_a_piece_may_have_pins_and_a_start_of_its_own(lake: Lake) -> None:
+    """What the run committed behind its start is its own, though none of its pins knows of it."""
+    one = lake.tables["one"]
+    one.world.ingest()
+    lake.run(pieces=[Piece(apply=one.apply)])
+    own = NoPins()
+    again = lake.run(pieces=[Piece(apply=one.apply, pins=own, since=-1)])["one"]
+    assert again.applied is not None
+    assert again.applied.applied, "another try of this run, of which nothing is kept"
+    later = lake.run(pieces=[Piece(apply=one.apply, pins=NoPins(), since=0)])["one"]
+    assert later.applied is not None
+    assert not later.applied.applied
 
 
 def test_what_stops_the_caller_stops_everything(lake: Lake) -> None:
