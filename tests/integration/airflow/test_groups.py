@@ -181,18 +181,18 @@ def test_three_tables_of_65(airflow: Airflow, tmp_path: Path) -> None:
         for value in task["xcoms"].values()
     )
 
-    failed = ("apply", done.tasks["apply[t30]"]["index"])
+    failed = (("apply", done.tasks["apply[t30]"]["index"]), ("cut", None))
     pipelines = configuration["pipelines"]
     other = {**pipelines, "t00": {**pipelines["t00"], "where": "id > 0"}}
     group(airflow, "feeds", {**configuration, "pipelines": other})
-    refused = airflow.clear(file, done.run, failed, dag="feeds")
+    refused = airflow.clear(file, done.run, *failed, dag="feeds")
     assert states(refused)["apply[t30]"] == "failed"
     assert "ConfigurationChanged: " in refused.log
     assert refused.processes == []
 
     group(airflow, "feeds", configuration)
     DeltaTable(str(tmp_path / "target30")).alter.drop_constraint("small")
-    healed = succeeded(airflow.clear(file, done.run, failed, dag="feeds"))
+    healed = succeeded(airflow.clear(file, done.run, *failed, dag="feeds"))
     assert healed.submits == 1, "the table alone"
     assert healed.xcom("apply[t30]")["applied"]
     assert values(tmp_path / "target30", "id") == [(1,), (2,), (100,)]

@@ -1,0 +1,319 @@
+"""What one Spark application for all changed tables of a group saves over an application for each.
+
+Of a group of small tables, some have changed. "group" is what a group's DAG does: a look at all tables
+without Spark, then one ``spark-submit`` that works on several tables at a time. "each" is the ordinary way:
+a ``spark-submit`` for each table that has changed, ``--at-once`` of them at a time; it is told which ones have
+changed, and looks at no others. Planning, proving and the applications' start are in both, and both run the
+same engine with the same confs.
+
+Both start from equal tables, get the same changes in each round, and must end with the same rows in every
+table. They take turns, in a new order each round.
+
+    python benchmarks/group.py                       # 3, 10 and 65 of 65 tables: about an hour
+    python benchmarks/group.py --changed 10 --repeats 5
+    python benchmarks/group.py --small               # does it run?
+    python benchmarks/group.py --markdown docs/benchmarks.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from apply import machine
+from apply_report import markdown_table, published
+from arms import Arm, Disagreement, race, ratio
+from deltalake import DeltaTable, QueryBuilder, write_deltalake
+
+from delta_cdc import tables
+from delta_cdc.flow import run_bundle
+from delta_cdc.jars import cache_home
+from delta_cdc.session import child_environment, embedded_confs, engine_zip, submit_binary
+from delta_cdc.spec import JobResult, sha256, to_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from delta_cdc.flow import Piece
+    from delta_cdc.spec import BundleSpec
+
+#: What is aimed at, as a ratio of medians, for 10 changed tables.
+AT_MOST, AIMED = 0.20, 10
+TABLES, ROWS, CHANGES = 65, 1_000, 100
+#: How many tables of a group are worked on at a time; a group's ``max_parallel_tables``.
+PARALLEL = 8
+_JOB = "import sys\n\nfrom delta_cdc.__main__ import main\n\nsys.exit(main())\n"
+
+
+@dataclass
+class Lake:
+    """The tables of one arm.
+
+    :param folder: where sources and targets lie
+    :param number: how many there are
+    """
+
+    folder: Path
+    number: int
+    applications: int = 0
+    round: int = field(default=0)
+
+    def arguments(self, at: int) -> dict[str, Any]:
+        """Return the arguments of a table."""
+        source, target = str(self.source(at)), str(self.folder / f"target-{at}")
+        return {"pipeline": f"table_{at}", "source": source, "target": target, "keys": ["id"]}
+
+    def source(self, at: int) -> Path:
+        """Return the path of a table's source."""
+        return self.folder / f"source-{at}"
+
+    def fill(self) -> None:
+        """Make all sources, and load their targets."""
+        for at in range(self.number):
+            properties = {"delta.enableChangeDataFeed": "true"}
+            write_deltalake(str(self.source(at)), _rows(at, range(ROWS), 0), configuration=properties)
+        self.together(range(self.number))
+
+    def change(self, changed: Sequence[int]) -> None:
+        """Change some sources; in the same round, those of every arm change in the same way."""
+        self.round += 1
+        for at in changed:
+            dice = random.Random(f"{at} {self.round}")
+            keys = dice.sample(range(ROWS + CHANGES * self.round // 2), CHANGES)
+            table = DeltaTable(str(self.source(at)))
+            merge = table.merge(
+                _rows(at, keys, self.round), "t.id = s.id", source_alias="s", target_alias="t"
+            )
+            merge.when_matched_update_all().when_not_matched_insert_all().execute()
+            DeltaTable(str(self.source(at))).delete(f"id % 97 = {self.round % 97}")
+
+    # -- the two ways ---------------------------------------------------------------------------
+    def together(self, changed: Sequence[int]) -> None:
+        """Look at all tables, and have one application do what there is to do."""
+        pieces = [tables.piece(self.arguments(at), run_id="r") for at in range(self.number)]
+        self._run(pieces, at_least=len(changed))
+
+    def one_by_one(self, changed: Sequence[int], at_once: int) -> None:
+        """Have an application for each table."""
+        with ThreadPoolExecutor(at_once) as pool:
+            pieces = [[tables.piece(self.arguments(at), run_id="r")] for at in changed]
+            list(pool.map(lambda some: self._run(some, at_least=1), pieces))
+
+    def _run(self, pieces: Sequence[Piece], *, at_least: int) -> None:
+        done = run_bundle(pieces, run_id="r", execute=self._submit, say=lambda line: None, parallel=PARALLEL)
+        for one in done:
+            if one.error is not None:
+                raise one.error
+        applied = sum(one.applied is not None and one.applied.applied for one in done)
+        if applied != at_least:
+            raise AssertionError(f"{applied} tables were applied, and {at_least} had changed")
+
+    def _submit(self, spec: BundleSpec) -> JobResult:
+        """Run a bundle by ``spark-submit``, as an operator without a connection does."""
+        self.applications += 1
+        with tempfile.TemporaryDirectory() as made:
+            folder, text = Path(made), to_json(spec)
+            (folder / "job.py").write_text(_JOB)
+            (folder / "spec.json").write_text(text)
+            confs = embedded_confs()
+            jars = confs.pop("spark.driver.extraClassPath")
+            confs["spark.sql.warehouse.dir"] = str(folder / "warehouse")
+            subprocess.run(
+                [
+                    str(submit_binary()),
+                    *(part for name, value in confs.items() for part in ("--conf", f"{name}={value}")),
+                    *("--driver-class-path", jars, "--py-files", str(engine_zip()), str(folder / "job.py")),
+                    *("--spec", str(folder / "spec.json"), "--sha256", sha256(text)),
+                    *("--result", str(folder / "result.json")),
+                ],
+                env=child_environment(),
+                check=True,
+                capture_output=True,
+            )
+            return JobResult.from_json((folder / "result.json").read_text())
+
+    # -- what became of it ----------------------------------------------------------------------
+    def answer(self, changed: Sequence[int]) -> str:
+        """Return the rows of the changed targets, which are those of their sources."""
+        found = []
+        for at in changed:
+            rows = [_read(Path(self.arguments(at)[name])) for name in ("source", "target")]
+            if rows[0] != rows[1]:
+                raise Disagreement(f"table {at}: the target is not what its source is")
+            found.append(rows[1])
+        return sha256(json.dumps(found))
+
+
+def _rows(at: int, keys: Sequence[int], version: int) -> pa.Table:
+    dice = random.Random(f"{at} {version} values")
+    return pa.table(
+        {
+            "id": pa.array(list(keys), pa.int64()),
+            "name": [f"row {key} of {at}, {version}" for key in keys],
+            "amount": [round(dice.uniform(0, 1_000), 2) for _ in keys],
+        }
+    )
+
+
+def _read(table: Path) -> list[list[Any]]:
+    query = QueryBuilder().register("t", DeltaTable(str(table)))
+    found = pa.table(query.execute("SELECT id, name, amount FROM t ORDER BY id").read_all())
+    return [list(row.values()) for row in found.to_pylist()]
+
+
+def _timed(cpu: list[float], run: Callable[[], None]) -> Callable[[], None]:
+    def measured() -> None:
+        before = _cpu()
+        run()
+        cpu.append(_cpu() - before)
+
+    return measured
+
+
+def _cpu() -> float:
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in used)
+
+
+def measure(
+    folder: Path, cells: Sequence[int], *, number: int, repeats: int, warm_ups: int, at_once: int
+) -> dict[str, Any]:
+    """Measure cells one after the other.
+
+    :param cells: how many tables have changed
+    :param number: tables of the group
+    :param at_once: applications that "each" runs at a time
+    :raises Disagreement: where the arms gave different rows
+    """
+    before = machine()
+    group, each = Lake(folder / "group", number), Lake(folder / "each", number)
+    for lake in (group, each):
+        lake.fill()
+    found = {}
+    for count in cells:
+        changed = sorted(random.Random(count).sample(range(number), count))
+        found[count] = _cell(group, each, changed, repeats=repeats, warm_ups=warm_ups, at_once=at_once)
+    return {"machine": before, "tables": number, "at_once": at_once, "cells": found}
+
+
+def _cell(
+    group: Lake, each: Lake, changed: Sequence[int], *, repeats: int, warm_ups: int, at_once: int
+) -> dict[str, Any]:
+    ways: dict[str, tuple[Lake, Callable[[], None]]] = {
+        "group": (group, lambda: group.together(changed)),
+        "each": (each, lambda: each.one_by_one(changed, at_once)),
+    }
+    started = {name: lake.applications for name, (lake, _) in ways.items()}
+    cpu: dict[str, list[float]] = {name: [] for name in ways}
+    arms = [
+        Arm(
+            name,
+            _timed(cpu[name], run),
+            lambda lake=lake: lake.answer(changed),  # type: ignore[misc]
+            prepare=lambda lake=lake: lake.change(changed),  # type: ignore[misc]
+        )
+        for name, (lake, run) in ways.items()
+    ]
+    race(f"{len(changed)} tables", arms, repeats, warm_ups=warm_ups)
+    rounds = repeats + warm_ups
+    return {
+        arm.name: {
+            "seconds": [round(second, 2) for second in arm.seconds],
+            "cpu": [round(second, 2) for second in cpu[arm.name][warm_ups:]],
+            "applications": (ways[arm.name][0].applications - started[arm.name]) // rounds,
+        }
+        for arm in arms
+    }
+
+
+def markdown(figures: dict[str, Any]) -> str:
+    """Return the table."""
+    rows = []
+    for count, arms in figures["cells"].items():
+        group, each = arms["group"], arms["each"]
+        compared = ratio(group["seconds"], each["seconds"])
+        aim = f"≤ {AT_MOST:.2f}" + (", **missed**" if compared.value > AT_MOST else "")
+        rows.append(
+            (
+                f"{count} of {figures['tables']}",
+                f"{group['applications']}, {each['applications']}",
+                f"{statistics.median(group['seconds']):.1f}",
+                f"{statistics.median(each['seconds']):.1f}",
+                compared,
+                aim if int(count) == AIMED else "",
+                f"{ratio(group['cpu'], each['cpu']).value:.2f}",
+            )
+        )
+    heading = [
+        "changed tables",
+        "applications: group, each",
+        "group, s",
+        "each, s",
+        "group : each (95 %)",
+        "aim",
+        "CPU, group : each",
+    ]
+    found, rounds = figures["machine"], len(next(iter(figures["cells"].values()))["group"]["seconds"])
+    return (
+        f'{found["cores"]} cores, {rounds} round(s), load before them {found["load"]}; "each" with '
+        f"{figures['at_once']} application(s) at a time.\n\n" + markdown_table(heading, rows)
+    )
+
+
+def main() -> int:
+    """Measure and print; 1 where the arms gave different rows."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    default = cache_home() / "benchmark-group"
+    parser.add_argument("--small", action="store_true", help="2 of 3 tables, one round: a smoke run")
+    parser.add_argument("--tables", type=int, default=TABLES, help="tables of the group, %(default)s")
+    parser.add_argument(
+        "--changed", type=int, nargs="+", default=[3, 10, 65], help="how many have changed, %(default)s"
+    )
+    parser.add_argument(
+        "--at-once", type=int, default=1, help='applications of "each" at a time, %(default)s'
+    )
+    parser.add_argument("--repeats", type=int, default=5, help="rounds that count, %(default)s")
+    parser.add_argument("--warm-ups", type=int, default=1, help="rounds before them, %(default)s")
+    parser.add_argument("--folder", type=Path, default=default, help="for the results, %(default)s")
+    parser.add_argument("--markdown", type=Path, help="page for the table, between its marks if it has any")
+    asked = parser.parse_args()
+    if asked.small:
+        asked.tables, asked.changed, asked.repeats, asked.warm_ups = 3, [2], 1, 0
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            figures = measure(
+                Path(folder),
+                [count for count in asked.changed if count <= asked.tables],
+                number=asked.tables,
+                repeats=asked.repeats,
+                warm_ups=asked.warm_ups,
+                at_once=asked.at_once,
+            )
+    except Disagreement as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+    text = markdown(figures)
+    if not asked.small:
+        place = asked.folder.resolve()
+        place.mkdir(parents=True, exist_ok=True)
+        (place / "results.json").write_text(json.dumps(figures, indent=1))
+        published(asked.markdown or place / "results.md", text, program="group")
+    print(text)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
