@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from delta_cdc.errors import NotADeltaTable, TableNotFound
 from delta_cdc.log.storage import Storage
 from delta_cdc.log.store import canonical_uri, local_path, spark_uri
-from delta_cdc.log.table import DeltaLog
 from delta_cdc.watermark import app_id
 
 if TYPE_CHECKING:
@@ -206,6 +205,8 @@ async def taken(log: str, pipeline: str, storage_options: dict[str, str] | None 
     :raises NotADeltaTable: something else lies at the table's place
     :raises StoreUnavailable: storage did not answer, or refused
     """
+    from delta_cdc.log.table import DeltaLog
+
     uri = canonical_uri(beside(log, INGESTED))
     table = DeltaLog(uri, storage_options)
     try:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from delta_cdc import checks
 from delta_cdc.errors import InvalidConfiguration
+from delta_cdc.ingest.lines import check_format_options
 from delta_cdc.ingest.listing import check_glob, read_source
-from delta_cdc.ingest.records import check_format_options
 from delta_cdc.ingest.taken import INGESTED, QUARANTINE, beside
 from delta_cdc.ingest.topics import is_topics, parse
 from delta_cdc.log.store import canonical_uri, spark_uri
