@@ -237,11 +237,33 @@ def asked(context: Mapping[str, Any], *, tables: Sequence[str] = ()) -> Run:
         names the fields
     """
     params = context.get("params", context)
-    run = _asked(params, tables)
     dag_run = context.get("dag_run")
+    _refuse_lost(context, getattr(dag_run, "conf", None) or {}, params)
+    run = _asked(params, tables)
     if dag_run is not None and dag_run.run_type == "backfill":
         return _by_date(context, run)
     return run
+
+
+def _refuse_lost(context: Mapping[str, Any], conf: Mapping[str, Any], params: Mapping[str, Any]) -> None:
+    """Refuse what was said to Airflow and reaches no field: the run would do more than was asked.
+
+    Airflow takes any key for the configuration of a run, and puts it beside the Params.
+    """
+    known = {name for owner in ("dag", "task") if owner in context for name in context[owner].params}
+    for name, value in conf.items():
+        if name in known and params.get(name) != value:
+            raise InvalidConfiguration(
+                f"The run was started with {name} {value!r}, and its tasks are given {params.get(name)!r}.",
+                remedy="set [core] dag_run_conf_overrides_params, without which no run can be told anything.",
+            )
+        if name not in known:
+            nearest = get_close_matches(name, sorted(known), n=1)
+            hint = f"did you mean {nearest[0]!r}? Else " if nearest else ""
+            raise InvalidConfiguration(
+                f"The run was started with {name!r}, which is no field of its form.",
+                remedy=f"{hint}leave it out; or declare a Param of that name, where another task reads it.",
+            )
 
 
 def _asked(params: Mapping[str, Any], tables: Sequence[str]) -> Run:

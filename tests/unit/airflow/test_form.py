@@ -192,6 +192,34 @@ def test_a_mode_or_a_table_that_airflow_could_not_check() -> None:
         asked({"tables": ["orders"]})
 
 
+@pytest.mark.parametrize(
+    ("conf", "said"),
+    [
+        ({"mode": "backfill", "ending_versoin": 400}, "'ending_versoin'.*did you mean 'ending_version'"),
+        ({"mod": "dry_run"}, "'mod', which is no field.*did you mean 'mode'"),
+        ({"tabels": ["orders"]}, "did you mean 'tables'"),
+        ({"until": 400}, "'until', which is no field.*Remedy: leave it out"),
+    ],
+    ids=str,
+)
+def test_what_reaches_no_field_is_refused(conf: dict[str, Any], said: str) -> None:
+    """Airflow lets any key through, and puts it beside the Params."""
+    dag = DAG("form", schedule=None, params={**run_params(tables=_TABLES), "ticket": Param("")})
+    task = SimpleNamespace(params={})
+    run = SimpleNamespace(run_type="manual", conf=conf)
+    context = {"dag": dag, "task": task, "dag_run": run, "params": {**dag.params.dump(), **conf}}
+    with pytest.raises(InvalidConfiguration, match=said):
+        asked(context, tables=_TABLES)
+    run.conf = {"ticket": "T-1"}
+    assert asked({**context, "params": {**dag.params.dump(), **run.conf}}, tables=_TABLES) == Run(
+        tables=_TABLES
+    )
+    # [core] dag_run_conf_overrides_params is off.
+    run.conf = {"mode": "dry_run"}
+    with pytest.raises(InvalidConfiguration, match=r"started with mode 'dry_run'.*given 'incremental'"):
+        asked({**context, "params": dag.params.dump()}, tables=_TABLES)
+
+
 # -- a backfill by dates ------------------------------------------------------------------------
 def by_date(**changes: Any) -> dict[str, Any]:
     interval = {
