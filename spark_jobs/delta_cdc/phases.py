@@ -26,6 +26,9 @@ POINTS = (
     "finished",
 )
 
+#: Those of an expiry: what lies behind a horizon is deleted; the next one is set.
+OF_AN_EXPIRY = ("expired", "raised")
+
 _hooks: list[Callable[[str], None]] = []
 
 

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from delta_cdc import checks
-from delta_cdc.errors import ChangeFeedDisabled, CorruptLog, InvalidConfiguration, NotAppendOnly
+from delta_cdc.errors import (
+    ChangeFeedDisabled,
+    CorruptLog,
+    InvalidConfiguration,
+    NotAppendOnly,
+    VersionsExpired,
+)
+from delta_cdc.maintain import marks
 from delta_cdc.spec import ApplyOptions, ApplySpec
 from delta_cdc.versions import VersionRange
 from tests.support.logs import FEED, LogTable, seal
@@ -23,6 +30,7 @@ if TYPE_CHECKING:
 TYPE_2 = replace(KEYED, stored_as_scd_type=2)
 LOG = replace(KEYED, source_kind="change_log", sequence_by="at")
 VERSIONED = replace(KEYED, source_kind="snapshot", snapshot_version_column="name")
+HISTORY = replace(LOG, stored_as_scd_type=2)
 COPIES = replace(KEYED, source_kind="snapshot")
 HORIZON = "delta_cdc.latenessHorizon"
 
@@ -412,3 +420,82 @@ def test_a_quarantine_that_is_not_there_or_damaged(tables: Tables) -> None:
     table.file(0).write_text("{")
     with pytest.raises(CorruptLog):
         tables.apply(options=QUARANTINES)
+
+
+# -- deletions of an expiry -----------------------------------------------------------------------
+ONLY_DELETES = {
+    "matchedPredicates": '[{"actionType":"delete"}]',
+    "notMatchedPredicates": "[]",
+    "notMatchedBySourcePredicates": "[]",
+}
+
+
+def expire(tables: Tables, below: str, *, mark: str | None = None, **parameters: str) -> int:
+    """Delete as an expiry does: one MERGE that says so."""
+    text = marks.written("expire", below=below) if mark is None else mark
+    given = {**ONLY_DELETES, **parameters}
+    source = tables.source
+    return source.commit("MERGE", *source.removes(), source.add(), parameters=given, user_metadata=text)
+
+
+def test_an_expiry_is_no_event(tables: Tables) -> None:
+    tables.source.set_properties(**FEED, **{HORIZON: "3"})
+    built(tables, 6)
+    expire(tables, "3")
+    assert tables.apply(options=LOG).spec is None, "nothing to apply"
+    tables.source.append()
+    (step,) = steps(tables.apply(options=LOG))
+    assert (step.starting_version, read(step)) == (7, [(8, 8, "change_files")])
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"mark": ""}, {"mark": "3"}, {"matchedPredicates": '[{"actionType":"update"}]'}],
+    ids=["no mark", "another mark", "an update"],
+)
+def test_another_merge_is_none(tables: Tables, given: dict[str, str]) -> None:
+    tables.source.set_properties(**FEED, **{HORIZON: "3"})
+    built(tables, 6)
+    expire(tables, "3", **given)  # type: ignore[arg-type]
+    with pytest.raises(NotAppendOnly, match="Version 7"):
+        tables.apply(options=LOG)
+
+
+def test_an_expiry_without_a_horizon(tables: Tables) -> None:
+    built(tables, 5)
+    expire(tables, "3")
+    with pytest.raises(NotAppendOnly, match="Version 6"):
+        tables.apply(options=LOG)
+
+
+def test_events_from_before_a_deletion_are_applied_as_they_were(tables: Tables) -> None:
+    """A target that was restored to before them: the log as of their step has all that it deletes."""
+    built(tables, 2)
+    tables.source.set_properties(**FEED, **{HORIZON: "3"})  # 6
+    expire(tables, "3")  # 7
+    (step,) = steps(tables.apply(options=LOG))
+    assert (step.starting_version, step.ending_version, step.horizons) == (3, 6, ())
+    tables.source.append()  # 8
+    made = steps(tables.apply(options=LOG))
+    assert [(s.starting_version, s.ending_version, s.horizons) for s in made] == [
+        (3, 6, ()),
+        (7, 8, ((7, "3"),)),
+    ]
+    # Events that came under the very horizon are none that it deletes.
+    built(tables, 7, number=101)
+    expire(tables, "3")  # 9
+    tables.source.append()  # 10
+    assert [(s.starting_version, s.ending_version) for s in steps(tables.apply(options=LOG))] == [(8, 10)]
+
+
+def test_a_reload_over_a_deletion_that_came_first(tables: Tables) -> None:
+    built(tables, 2, options=HISTORY)
+    tables.source.set_properties(**FEED, **{HORIZON: "3"})  # 6
+    (step,) = steps(tables.apply(options=HISTORY, mode="reload"))
+    assert step.kind == "reload"
+    expire(tables, "3")  # 7
+    with pytest.raises(VersionsExpired, match=r"Events of version 3 .* leave a hole") as refused:
+        tables.apply(options=HISTORY, mode="reload")
+    assert 'mode="reset"' in refused.value.remedy
+    built(tables, 6, options=HISTORY, number=101)
+    assert [s.kind for s in steps(tables.apply(options=HISTORY, mode="reload"))] == ["reload"]
