@@ -85,12 +85,26 @@ def test_every_planted_defect_is_found(spark: SparkSession, made: Targets) -> No
     alone = made.checks("history", history={"wanted": ("overlaps",)})["history"]
     assert list(alone) == ["overlaps"]
     assert alone["overlaps"].count == 2
-    # What the remedies say puts it right.
-    made.run("log_history", mode="repair", repair_keys="true")
+
+
+def test_the_remedies_put_it_right(spark: SparkSession, made: Targets) -> None:
+    names = ("log_history", "log_soft", "history")
+    made.run(*names)
+    do(
+        spark,
+        f"INSERT INTO delta.`{made.target('log_history')}` VALUES (4, 'a', 4, 5, 18), (4, 'a', 4, 30, NULL)",
+        f"UPDATE delta.`{made.target('log_soft')}` SET _deleted = k <> 6 WHERE k IN (1, 6)",
+        f"INSERT INTO delta.`{made.target('history')}` VALUES (4, 'd', 5, NULL)",
+    )
+    assert [set(findings(checks)) for checks in made.checks(*names).values()] == [
+        {"one_open_row", "overlaps", "equals_source"},
+        {"equals_source"},
+        {"one_open_row"},
+    ]
+    made.run("log_history", mode="repair", repair_keys="k = 4")
     made.run("log_soft", mode="reload")
-    do(spark, f"RESTORE TABLE {at['history']} TO VERSION AS OF 1")
-    mended = made.checks("log_history", "log_soft", "history")
-    assert [findings(checks) for checks in mended.values()] == [{}, {}, {}]
+    do(spark, f"RESTORE TABLE delta.`{made.target('history')}` TO VERSION AS OF 1")
+    assert [findings(checks) for checks in made.checks(*names).values()] == [{}, {}, {}]
 
 
 def test_a_writer_at_the_same_moment_is_not_seen(spark: SparkSession, made: Targets) -> None:
