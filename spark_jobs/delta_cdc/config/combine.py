@@ -6,7 +6,8 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
-from delta_cdc.errors import InvalidConfiguration
+from delta_cdc.config.findings import shown
+from delta_cdc.errors import DeltaCdcError, TableNameUnresolved
 
 if TYPE_CHECKING:
     from delta_cdc.config.configuration import Table
@@ -39,15 +40,21 @@ def check(table: Table, places: dict[str, Place], place: Place, findings: Findin
     given = dict(table.arguments)
     if any(is_template(value) for name, value in given.items() if name not in _free(given)):
         return
-    for name in _TABLES:
-        if name in given:
-            given[name] = _filled(given[name])
+    asked = ""
     try:
+        for asked in (name for name in _TABLES if name in given):
+            given[asked] = _filled(given[asked])
+            if asked != "source" or "log" not in given:
+                given[asked] = _located(given[asked])
+        asked = ""
         _ask(given, told=not _VARIABLE.match(table.arguments["source"]))
-    except InvalidConfiguration as error:
+    except DeltaCdcError as error:
         said = error.message.removeprefix(_OPENING)
         message = f"The pipeline {table.pipeline}: {said}"
-        findings.add(_pointed(said, places) or place, message, error.remedy)
+        findings.add(places.get(asked) or _pointed(said, places) or place, message, error.remedy)
+    except OSError as error:
+        message = f"The pipeline {table.pipeline}: {shown(given.get(asked))}: {error.strerror}."
+        findings.add(places.get(asked, place), message, "correct the path.")
 
 
 def _free(given: dict[str, Any]) -> tuple[str, ...]:
@@ -68,6 +75,17 @@ def _ask(given: dict[str, Any], *, told: bool) -> None:
 def _filled(text: str) -> str:
     """Return a location with something in the place of variables that are not set here."""
     return _VARIABLE.sub(lambda found: f"unset-{found[1]}", os.path.expandvars(text))
+
+
+def _located(table: str) -> str:
+    """Return a location in the place of a catalog name: where that is, only the run finds out."""
+    from delta_cdc.log.store import canonical_uri
+
+    try:
+        canonical_uri(table)
+    except TableNameUnresolved:
+        return f"/catalog/{table}"
+    return table
 
 
 def is_template(value: Any) -> bool:

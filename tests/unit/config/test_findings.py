@@ -298,6 +298,21 @@ VALUES = {
 }
 
 COMBINATIONS = {
+    "one name twice": (
+        f"p: {{{MARK}source: main.sales.orders, target: main.sales.orders, keys: id}}",
+        "source and target are the same table",
+        "name two different tables.",
+    ),
+    "a scheme": (
+        f"p: {{source: /s, {MARK}target: 'kafka://b:9092/t', keys: id}}",
+        "has the scheme kafka:, which cannot be read without Spark.",
+        "use a path, or a URI of one of s3",
+    ),
+    "a name that is too long": (
+        f"p: {{source: /s, {MARK}target: {'x' * 300}, keys: id}}",
+        "File name too long",
+        "correct",
+    ),
     "keys are missing": (
         f"{MARK}p: {{source: /s, target: /t}}",
         "The pipeline p: keys are missing.",

@@ -252,6 +252,13 @@ def test_values_of_python_are_read_as_a_file_has_them() -> None:
     assert group.tables[0].arguments["keys"] == ["id", "n"]
 
 
+def test_catalog_names_are_tables() -> None:
+    """Where they are, only the run finds out."""
+    names = {"source": "main.sales.orders", "target": "main.sales.history"}
+    assert _arguments(load(_pipeline(**names)))["target"] == "main.sales.history"
+    load(_pipeline(source="/files", log="main.sales.log", target="main.sales.history", adapter="my.own"))
+
+
 def test_keys_are_the_operators_arguments() -> None:
     """Every argument of a table is a key, but for those of one run, and every key is an argument."""
     mine = set(models.table_keys())
