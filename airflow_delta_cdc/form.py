@@ -39,6 +39,9 @@ _TIMES_ALONE, _REPAIR = "Times instead of versions", "Repair only: keys instead 
 _VERSIONS = ("starting_version", "ending_version")
 _TIMES = ("starting_timestamp", "ending_timestamp")
 _BOUNDS = (*_VERSIONS, *_TIMES)
+#: Modes of one commit, and what of a task does not go with them.
+_AT_ONCE = ("repair", "reload", "interval")
+_LIMITS = ("max_versions", "max_bytes", "milestone_versions", "milestone_bytes")
 #: What Airflow calls a run that was made for a backfill by dates.
 _BY_DATE = "dag_run.run_type == 'backfill'"
 
@@ -187,11 +190,17 @@ def _time(bound: str) -> str:
 
 
 def checked(context: Context) -> None:
-    """Check the form of a DAG with one table; for ``pre_execute`` of its first task.
+    """Check the form of a DAG with one table; for ``pre_execute`` of the task that applies.
+
+    In the modes that are done in one commit, the task's limits of size are left out: they are there for what
+    the schedule does.
 
     :raises InvalidConfiguration: fields that contradict each other
     """
-    asked(context)
+    run, task = asked(context), context.get("task")
+    for name in _LIMITS if run.mode in _AT_ONCE else ():
+        if given.is_given(getattr(task, name, None)):
+            setattr(task, name, None)
 
 
 def skip_waiting(context: Context) -> None:

@@ -302,6 +302,30 @@ def test_one_operator_checks_the_form_first() -> None:
         hook({"params": values(run_params(), mode="repair")})  # type: ignore[typeddict-item]
 
 
+@pytest.mark.parametrize(
+    ("conf", "kept"),
+    [({}, True), ({"mode": "backfill"}, True), ({"mode": "dry_run"}, True), ({"mode": "reload"}, False)],
+    ids=str,
+)
+def test_limits_of_size_are_for_what_goes_on(conf: dict[str, Any], kept: bool) -> None:
+    """Nobody could take them away in the form, and what is done in one commit is refused with them."""
+    with DAG("one", schedule=None, params=run_params()):
+        task = DeltaApplyChangesOperator(
+            task_id="apply",
+            pipeline="p",
+            source="/s",
+            target="/t",
+            keys=["id"],
+            max_versions=100,
+            milestone_bytes="{{ 2 ** 30 }}",
+            **run_arguments(),
+        )
+    hook = task._pre_execute_hook
+    assert hook is not None
+    hook({"params": values(run_params(), **conf), "task": task})  # type: ignore[typeddict-item]
+    assert [task.max_versions is not None, task.milestone_bytes is not None] == [kept, kept]
+
+
 def test_a_sensor_waits_in_scheduled_runs_only() -> None:
     skip_waiting({"params": values(run_params())})  # type: ignore[typeddict-item]
     with pytest.raises(AirflowSkipException, match="mode dry_run"):
