@@ -43,6 +43,8 @@ async def resolved(request: ApplyRequest, sight: Sight) -> tuple[ApplyRequest, S
         note = f"The interval {told} ends with version {sight.ending} of {uri}, which is the end."
         forward = _as(request, mode="backfill", ending_version=sight.ending)
         return forward, replace(sight, request=forward, starting=None, found=(*sight.found, note))
+    if request.options.insert_only:
+        return _nothing(sight, f"The interval {told} is applied, and rows without keys are not repaired.")
     first = sight.starting
     if checks.needs_history(request.options):
         # What lies before the load was never told; the rest of the interval can be.

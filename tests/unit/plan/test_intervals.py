@@ -124,8 +124,9 @@ def test_what_only_appends_is_filled_and_not_repaired(tables: Tables) -> None:
     inserts = ApplyOptions(insert_only=True)
     assert did(tables.apply(options=inserts, **between(0, 3))) == [("load", 2, 2)]
     built(tables, 5, inserts)
-    with pytest.raises(InvalidConfiguration, match="insert_only and mode 'repair'"):
-        tables.apply(options=inserts, **between(2, 4))
+    again = tables.apply(options=inserts, **between(2, 4))
+    assert did(again) == []
+    assert "rows without keys are not repaired" in str(again)
 
 
 # -- mode backfill ------------------------------------------------------------------------------
