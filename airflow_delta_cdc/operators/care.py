@@ -91,6 +91,8 @@ class DeltaTableCareOperator(DeltaCdcOperator):
                 remedy="give exactly one of table and tables.",
             )
         names = arguments.names("tables", self.table if given(self.table) else self.tables) or ()
+        if not names:
+            raise InvalidConfiguration("tables is empty.", remedy="name at least one table.")
         return list(dict.fromkeys(expand(name.strip()) for name in names))
 
     def _consumers(self, context: Context) -> list[Consumer]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from delta_cdc.log.table import DeltaLog, TableState
     from delta_cdc.maintain.consumers import Consumer, Held
 
+_APPEND_ONLY = "delta.appendOnly"
 #: Types of a sequence that an interval can be taken from, by how Delta's schema names them.
 _TIMES = ("timestamp", "timestamp_ntz", "date")
 
@@ -85,6 +86,7 @@ async def plan_expiry(request: ExpireRequest) -> Expiry:
     log = DeltaLog(request.table, request.storage_options)
     state = await log.snapshot()
     held = tuple(await held_async(request.table, request.consumers, storage_options=request.storage_options))
+    _refuse_append_only(state)
     _refuse(log.uri, held)
     readers = tuple(_reader(one) for one in held if one.seal is not None)
     now = state.configuration.get(LATENESS_HORIZON)
@@ -110,6 +112,14 @@ async def plan_expiry(request: ExpireRequest) -> Expiry:
         single_driver=request.single_driver,
     )
     return Expiry(spec, found, held)
+
+
+def _refuse_append_only(state: TableState) -> None:
+    if state.configuration.get(_APPEND_ONLY, "").lower() == "true":
+        raise InvalidConfiguration(
+            f"{state.uri} has {_APPEND_ONLY}, by which Delta deletes nothing from it.",
+            remedy=f"ALTER TABLE … UNSET TBLPROPERTIES ('{_APPEND_ONLY}'), or keep that log whole.",
+        )
 
 
 def _refuse(log: str, held: Sequence[Held]) -> None:

@@ -208,6 +208,10 @@ def test_what_is_refused(tables: Tables, tmp_path: Path) -> None:
             plan(tables, **asked)
     with pytest.raises(InvalidConfiguration, match="No consumer"):
         run_sync(plan_expiry(ExpireRequest(table=tables.source.uri, consumers=())))
+    tables.source.set_properties(**TRACKED, **{"delta.appendOnly": "true"})
+    with pytest.raises(InvalidConfiguration, match=r"delta\.appendOnly"):
+        plan(tables)
+    tables.source.set_properties(**TRACKED)
     tables.target.truncate()
     with pytest.raises(ConsumerUnreadable, match=r"p of .* TargetReplaced"):
         plan(tables)

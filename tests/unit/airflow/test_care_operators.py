@@ -1,0 +1,217 @@
+"""Optimize, vacuum and expiry as tasks: what they ask for, what they publish, and when they start nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from airflow_delta_cdc.operators import (
+    DeltaExpireEventsOperator,
+    DeltaOptimizeOperator,
+    DeltaVacuumOperator,
+)
+from airflow_delta_cdc.operators.base import DeltaCdcOperator
+from airflow_delta_cdc.operators.storage import locations_of
+from delta_cdc import checks
+from delta_cdc.errors import (
+    ConcurrentModification,
+    InvalidConfiguration,
+    TableNotFound,
+    TablesFailed,
+    VacuumWouldLose,
+)
+from delta_cdc.properties import LATENESS_HORIZON
+from delta_cdc.spec import ApplyOptions, BundleSpec, ExpireSpec, JobResult, OptimizeSpec, VacuumSpec
+from tests.support.logs import LogTable
+from tests.support.tables import Tables
+
+if TYPE_CHECKING:
+    from delta_cdc.spec import Spec
+
+LOG = ApplyOptions(keys=("id",), source_kind="change_log", sequence_by="at")
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Tables:
+    """A log with events in versions 1-5, and a target that has them all."""
+    made = Tables.made_in(tmp_path)
+    configuration = {**checks.described(LOG), "sequence_by_type": "bigint"}
+    made.sealed(5, configuration=configuration, highest_sequence="40")
+    return made
+
+
+class Spark:
+    """Stands for the application: notes what it is asked to do, and answers as told."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.specs: list[Spec] = []
+        self.answers: dict[str, JobResult] = {}
+        monkeypatch.setattr(DeltaCdcOperator, "run_job", lambda _, context, spec: self.run(spec))
+        monkeypatch.setattr(DeltaCdcOperator, "forget_job", lambda _, context: None)
+
+    def run(self, spec: Spec) -> JobResult:
+        self.specs.append(spec)
+        if isinstance(spec, BundleSpec):
+            return JobResult("committed", parts=tuple(self._one(part) for part in spec.parts))
+        return self._one(spec)
+
+    def _one(self, spec: Any) -> JobResult:
+        done = JobResult("committed", tables=({"table": spec.table_uri, "deleted": 3, "horizon": "30"},))
+        return self.answers.get(spec.table_uri, done)
+
+
+@pytest.fixture
+def spark(monkeypatch: pytest.MonkeyPatch) -> Spark:
+    return Spark(monkeypatch)
+
+
+def context(**more: Any) -> Any:
+    return {"run_id": "r", **more}
+
+
+def consumers(tables: Tables) -> list[dict[str, str]]:
+    return [{"pipeline": "p", "target": tables.target.uri}]
+
+
+# -- optimize ---------------------------------------------------------------------------------------
+def test_optimize_asks_for_what_it_was_told(
+    tables: Tables, spark: Spark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAKE", str(Path(tables.source.uri).parent))
+    operator = DeltaOptimizeOperator(
+        task_id="t",
+        table="${LAKE}/source",
+        where="p = 1",
+        zorder_by=["a", "b"],
+        single_driver="true",
+        full="",
+    )
+    (row,) = operator.execute(context())
+    (spec,) = spark.specs
+    assert spec == OptimizeSpec("r", tables.source.uri, "p = 1", ("a", "b"), single_driver=True)
+    assert (row["table"], row["status"]) == (tables.source.uri, "done")
+    assert locations_of(spec) == [tables.source.uri]
+
+
+def test_a_table_that_needs_nothing_starts_nothing(tmp_path: Path, spark: Spark) -> None:
+    empty = LogTable(tmp_path / "t").create()
+    (row,) = DeltaOptimizeOperator(task_id="t", table=empty.uri).execute(context())
+    assert (row["status"], row["note"]) == ("nothing", "the table is empty")
+    assert spark.specs == []
+
+
+def test_several_tables_share_one_application(tables: Tables, spark: Spark, tmp_path: Path) -> None:
+    more = LogTable(tmp_path / "more").create()
+    more.append()
+    more.append()
+    empty = LogTable(tmp_path / "empty").create()
+    failed = ConcurrentModification("Somebody was quicker.", remedy="again.")
+    spark.answers[more.uri] = JobResult("failed", error=failed.to_dict())
+    named = [tables.source.uri, empty.uri, more.uri, str(tmp_path / "nothing")]
+    operator = DeltaOptimizeOperator(task_id="t", tables=named)
+    with pytest.raises(TablesFailed, match=r"ConcurrentModification: Somebody .*TableNotFound"):
+        operator.execute(context())
+    (spec,) = spark.specs
+    assert isinstance(spec, BundleSpec)
+    assert [part.table_uri for part in spec.parts if isinstance(part, OptimizeSpec)] == [
+        tables.source.uri,
+        more.uri,
+    ]
+    with pytest.raises(TableNotFound):
+        DeltaOptimizeOperator(task_id="t", table=named[-1]).execute(context())
+
+
+@pytest.mark.parametrize("given", [{}, {"table": "/a", "tables": ["/b"]}, {"tables": []}])
+def test_which_tables(given: dict[str, Any]) -> None:
+    with pytest.raises(InvalidConfiguration, match="tables"):
+        DeltaOptimizeOperator(task_id="t", **given).execute(context())
+
+
+# -- vacuum ----------------------------------------------------------------------------------------
+def test_vacuum_names_who_would_lose(tables: Tables, spark: Spark) -> None:
+    tables.source.append(at=1_000)
+    operator = DeltaVacuumOperator(task_id="t", table=tables.source.uri, consumers=consumers(tables))
+    with pytest.raises(VacuumWouldLose, match=r"p \(.*version 6"):
+        operator.execute(context())
+    assert spark.specs == []
+    operator.extend_retention = "True"
+    operator.execute(context())
+    (spec,) = spark.specs
+    assert isinstance(spec, VacuumSpec)
+    assert set(spec.properties) == {"delta.deletedFileRetentionDuration", "delta.logRetentionDuration"}
+
+
+def test_vacuum_says_what_it_deleted(tables: Tables, spark: Spark) -> None:
+    run = spark.run
+
+    def vacuums(spec: Spec) -> JobResult:
+        metrics = {"numDeletedFiles": "4", "sizeOfDataToDelete": "70"}
+        tables.source.commit("VACUUM START", metrics=metrics)
+        tables.source.commit("VACUUM END", metrics=metrics)
+        return run(spec)
+
+    spark.run = vacuums  # type: ignore[method-assign]
+    operator = DeltaVacuumOperator(
+        task_id="t", table=tables.source.uri, consumers=consumers(tables), full=False
+    )
+    (row,) = operator.execute(context())
+    (spec,) = spark.specs
+    assert isinstance(spec, VacuumSpec)
+    assert (spec.lite, spec.files, spec.dry_run) == (True, 5, False)
+    assert (row["files"], row["bytes"], row["retention"]) == (4, 70, "7.0 days")
+    assert "version" not in row
+
+
+def test_consumers_by_a_configuration(tables: Tables, spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = Path(tables.source.uri).parent
+    monkeypatch.setenv("LAKE", str(folder))
+    (folder / "pipelines.yaml").write_text(
+        "pipelines:\n  p: {source: '${LAKE}/source', target: '${LAKE}/target', keys: [id]}\n"
+        "  q: {source: '${LAKE}/other', target: '${LAKE}/unknown', keys: [id]}\n"
+    )
+    tables.source.append(at=1_000)
+    operator = DeltaVacuumOperator(task_id="t", table=tables.source.uri, config="pipelines.yaml")
+    dag = SimpleNamespace(fileloc=str(folder / "dag.py"))
+    with pytest.raises(VacuumWouldLose, match=r"p \(.*version 6"):
+        operator.execute(context(dag=dag))
+    assert spark.specs == []
+
+
+# -- expiry ---------------------------------------------------------------------------------------
+def test_expiry_of_a_log(tables: Tables, spark: Spark) -> None:
+    operator = DeltaExpireEventsOperator(
+        task_id="t", table=tables.source.uri, consumers=consumers(tables), horizon=30
+    )
+    (row,) = operator.execute(context())
+    (spec,) = spark.specs
+    assert isinstance(spec, ExpireSpec)
+    assert (spec.below, spec.horizon) == (None, "30")
+    assert (row["status"], row["deleted"], row["horizon"]) == ("done", 3, "30")
+    tables.source.set_properties(**{LATENESS_HORIZON: "30"})
+    tables.source.append()
+    operator.horizon, operator.dry_run = "30", "true"  # type: ignore[method-assign, assignment]
+    operator.execute(context())
+    assert isinstance(spark.specs[1], ExpireSpec)
+    assert (spark.specs[1].below, spark.specs[1].dry_run) == ("30", True)
+    # Nothing is deleted that somebody has not got.
+    tables.sealed(3, 101, configuration=checks.described(LOG))
+    (row,) = operator.execute(context())
+    assert (row["status"], "waits until p" in row["note"]) == ("nothing", True)
+    assert len(spark.specs) == 2
+
+
+def test_expiry_needs_consumers(tables: Tables, spark: Spark) -> None:
+    operator = DeltaExpireEventsOperator(task_id="t", table=tables.source.uri, horizon="30")
+    with pytest.raises(InvalidConfiguration, match="No consumer"):
+        operator.execute(context())
+    assert spark.specs == []
+
+
+def test_every_argument_is_rendered() -> None:
+    """What a task is given is rendered, so every argument that may be a template is a template field."""
+    for cls in (DeltaOptimizeOperator, DeltaVacuumOperator, DeltaExpireEventsOperator):
+        own = set(cls.__init__.__wrapped__.__annotations__) - {"return", "kwargs"}  # type: ignore[attr-defined]
+        assert own <= set(cls.template_fields)
