@@ -47,7 +47,7 @@ class Server:
 
     def __init__(self, places: Places, *, port: int | None = None, **settings: str) -> None:
         self._places = places
-        free = _free_ports(3)
+        free = free_ports(3)
         self.port = port or (8080 if _is_free(8080) else free[0])
         self.url = f"http://127.0.0.1:{self.port}"
         self.password = self._password()
@@ -69,6 +69,8 @@ class Server:
             AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME="0.2",
             AIRFLOW__API__WORKERS="1",
             AIRFLOW__CORE__PARALLELISM="4",
+            # A busy machine answers late; a task whose start is not answered in time fails.
+            AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT="60",
             **settings,
         )
 
@@ -103,7 +105,7 @@ class Server:
 
         :raises RuntimeError: if that takes longer than :data:`START_LIMIT` seconds, or the server dies
         """
-        for _ in self._patience(START_LIMIT, "Airflow did not start"):
+        for _ in self.patience(START_LIMIT, "Airflow did not start"):
             if self._is_healthy() and all(self._knows(dag_id) for dag_id in dag_ids):
                 return
 
@@ -163,16 +165,32 @@ class Server:
 
         :raises RuntimeError: if that takes longer than :data:`RUN_LIMIT` seconds
         """
-        for _ in self._patience(RUN_LIMIT, f"the run {run_id} of {dag_id} did not end"):
+        for _ in self.patience(RUN_LIMIT, f"the run {run_id} of {dag_id} did not end"):
             state = self.call("GET", f"/api/v2/dags/{dag_id}/dagRuns/{run_id}")["state"]
             if state in _FINISHED:
                 return str(state)
         raise AssertionError("unreachable")
 
-    def result(self, dag_id: str, run_id: str, task_id: str) -> Any:
-        """Return what a task returned (XCom ``return_value``)."""
+    def result(self, dag_id: str, run_id: str, task_id: str, map_index: int = -1) -> Any:
+        """Return what a task returned (XCom ``return_value``).
+
+        :param map_index: of a mapped task
+        """
         path = f"/api/v2/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/xcomEntries/return_value"
-        return self.call("GET", f"{path}?deserialize=true")["value"]
+        return self.call("GET", f"{path}?deserialize=true&map_index={map_index}")["value"]
+
+    def log(self, dag_id: str, run_id: str, task_id: str, try_number: int = 1) -> str:
+        """Return what a task's log says, a line per entry and per error."""
+        path = f"/api/v2/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/logs/{try_number}"
+        entries = self.call("GET", f"{path}?full_content=true")["content"]
+        lines = []
+        for entry in entries:
+            found = entry if isinstance(entry, dict) else {"event": entry}
+            errors = [
+                f"{error['exc_type']}: {error['exc_value']}" for error in found.get("error_detail") or ()
+            ]
+            lines += [str(found["event"]), *errors]
+        return "\n".join(lines)
 
     def call(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
         """Call the REST API as the administrator.
@@ -191,7 +209,7 @@ class Server:
             data=None if body is None else json.dumps(body).encode(),
             headers={"Content-Type": "application/json", **(headers or {})},
         )
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=120) as answer:
             return json.load(answer)
 
     def _is_healthy(self) -> bool:
@@ -211,8 +229,12 @@ class Server:
             raise
 
     # -- details --------------------------------------------------------------------------------
-    def _patience(self, seconds: float, what: str) -> Iterator[None]:
-        """Yield again and again, with pauses, until the time is over or the server is dead."""
+    def patience(self, seconds: float, what: str) -> Iterator[None]:
+        """Yield again and again, with pauses.
+
+        :param what: says what did not happen
+        :raises RuntimeError: when the time is over, or the server is dead
+        """
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             if self._process is not None and self._process.poll() is not None:
@@ -272,7 +294,8 @@ def _is_free(port: int) -> bool:
         return True
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
+    """Return so many ports that nobody listens on."""
     with ExitStack() as held:
         probes = [held.enter_context(socket.socket()) for _ in range(count)]
         for probe in probes:

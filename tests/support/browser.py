@@ -25,7 +25,7 @@ def missing() -> str:
 
 
 @contextmanager
-def chromium(profile: Path, *, width: int = 1280, height: int = 1000) -> Iterator[Chrome]:
+def chromium(profile: Path, *, width: int = 1280, height: int = 1300) -> Iterator[Chrome]:
     """Start a browser with a profile of its own; it ends with the context.
 
     :param profile: folder of the profile
