@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -12,11 +12,11 @@ from airflow_delta_cdc.assets import delta_asset
 from airflow_delta_cdc.mirror import kept
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from delta_cdc import arguments
-from delta_cdc.errors import InvalidConfiguration
-from delta_cdc.verify.checks import ok
+from delta_cdc.errors import DeltaCdcError, InvalidConfiguration, TableNotFound
+from delta_cdc.verify.checks import SEAL, finding, ok
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from airflow.sdk import Context
 
@@ -118,18 +118,24 @@ class DeltaVerifyOperator(DeltaCdcOperator):
     def execute(self, context: Context) -> list[dict[str, Any]]:  # type: ignore[override]
         """Look at the logs, run at most one Spark application, show what was found, and fail if asked to."""
         from delta_cdc.verify.flow import raise_if_wrong, run_verify
+        from delta_cdc.verify.request import VerifyRequest
+        from delta_cdc.verify.tables import paired
         from delta_cdc.verify.text import text_of
 
         fails = self._fails()
-        requests, mirrors = self._requests(context)
-        found = run_verify(
-            requests,
-            execute=partial(self.run_job, context),
-            mirrors=mirrors,
-            run_id=context["run_id"],
-            parallel=arguments.whole_number("parallel", self.parallel, minimum=1) or 1,
-            say=self.log.info,
+        asked = self._asked(context)
+        known = [one for one in asked if isinstance(one.request, VerifyRequest)]
+        made = iter(
+            run_verify(
+                paired([one.request for one in known if isinstance(one.request, VerifyRequest)]),
+                execute=partial(self.run_job, context),
+                mirrors=[one.mirror for one in known],
+                run_id=context["run_id"],
+                parallel=arguments.whole_number("parallel", self.parallel, minimum=1) or 1,
+                say=self.log.info,
+            )
         )
+        found = [next(made) if isinstance(one.request, VerifyRequest) else one.unknown() for one in asked]
         self.forget_job(context)
         self.log.info("Verified %d table(s):\n%s", len(found), text_of(found))
         rows = published(found)
@@ -144,8 +150,7 @@ class DeltaVerifyOperator(DeltaCdcOperator):
             raise InvalidConfiguration(f"on_finding is {given!r}.", remedy='use "fail" or "report".')
         return given == "fail"
 
-    def _requests(self, context: Context) -> tuple[list[VerifyRequest], list[Any]]:
-        """Return what is to be verified, and what returns the copy of each seal."""
+    def _asked(self, context: Context) -> list[_Asked]:
         from delta_cdc.verify.checks import CHECKS
 
         wanted = arguments.names("checks", self.checks)
@@ -155,19 +160,16 @@ class DeltaVerifyOperator(DeltaCdcOperator):
             "storage_options": self.options_of_storage(),
         }
         if not arguments.is_given(self.config):
-            return self._one(context, given)
-        named = [
-            name
-            for name in ("pipeline", "target", "source", "current")
-            if arguments.is_given(getattr(self, name))
-        ]
+            return [self._one(context, given)]
+        names = ("pipeline", "target", "source", "current")
+        named = [name for name in names if arguments.is_given(getattr(self, name))]
         if named:
             raise InvalidConfiguration(
                 f"config and {', '.join(named)} are given.", remedy="leave one of them out."
             )
         return self._configured(context, given)
 
-    def _one(self, context: Context, given: dict[str, Any]) -> tuple[list[VerifyRequest], list[Any]]:
+    def _one(self, context: Context, given: dict[str, Any]) -> _Asked:
         from delta_cdc.verify.request import VerifyRequest
 
         named = [name for name in ("group", "tables") if arguments.is_given(getattr(self, name))]
@@ -186,25 +188,54 @@ class DeltaVerifyOperator(DeltaCdcOperator):
             tie_order=order,
             **given,
         )
-        mirror = partial(kept, context, self.inlets, self.source, pipeline)
-        has_copy = self.source is not None and is_literal(self.source)
-        return self._located(context, [request]), [mirror if has_copy else None]
+        (located,) = self._located(context, [request])
+        return _Asked(pipeline, request.target, located, self._mirror(context, self.source, pipeline))
 
-    def _configured(self, context: Context, given: dict[str, Any]) -> tuple[list[VerifyRequest], list[Any]]:
+    def _configured(self, context: Context, given: dict[str, Any]) -> list[_Asked]:
         from airflow_delta_cdc.files import configuration
         from airflow_delta_cdc.tables import source_of
-        from delta_cdc.verify.tables import chosen, requests_of
+        from delta_cdc.verify.tables import chosen, request_of
 
         tables = chosen(
             configuration(self, context, arguments.required("config", self.config)),
             arguments.text(self.group),
             arguments.names("tables", self.tables),
         )
-        requests = self._located(context, requests_of(tables, **given))
-        inlets = [*self.inlets]
-        mirrors = [partial(kept, context, inlets, source_of(one), one["pipeline"]) for one in tables]
-        kept_here = [delta_asset(source) in inlets for source in map(source_of, tables) if is_literal(source)]
-        return requests, mirrors if any(kept_here) else []
+        asked = []
+        for one in tables:
+            mirror = self._mirror(context, source_of(one), one["pipeline"])
+            place = str(one.get("target") or one.get("log"))
+            try:
+                asked.append(_Asked(one["pipeline"], place, request_of(one, **given), mirror))
+            except DeltaCdcError as error:
+                # A table that is wrong stops no other.
+                asked.append(_Asked(one["pipeline"], place, error, None))
+        known = [at for at, one in enumerate(asked) if not isinstance(one.request, DeltaCdcError)]
+        wanted = [cast("VerifyRequest", asked[at].request) for at in known]
+        for at, request in zip(known, self._each_located(context, wanted), strict=True):
+            asked[at] = replace(asked[at], request=request)
+        return asked
+
+    def _mirror(self, context: Context, source: Any, pipeline: str) -> Callable[[], Any] | None:
+        """Return what returns the copy of a seal; None where this task has none to look at."""
+        if source is None or not is_literal(source) or delta_asset(source) not in self.inlets:
+            return None
+        return partial(kept, context, self.inlets, source, pipeline)
+
+    def _each_located(
+        self, context: Context, requests: list[VerifyRequest]
+    ) -> list[VerifyRequest | DeltaCdcError]:
+        """Locate all requests together; where that fails, each for itself."""
+        try:
+            return [*self._located(context, requests)]
+        except DeltaCdcError:
+            found: list[VerifyRequest | DeltaCdcError] = []
+            for request in requests:
+                try:
+                    found += self._located(context, [request])
+                except DeltaCdcError as error:
+                    found.append(error)
+            return found
 
     def _located(self, context: Context, requests: list[VerifyRequest]) -> list[VerifyRequest]:
         """Return requests with locations in the place of catalog names."""
@@ -223,6 +254,30 @@ class DeltaVerifyOperator(DeltaCdcOperator):
             )
             for one in requests
         ]
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """One target.
+
+    :param request: what is to be verified, or why that cannot be told
+    :param mirror: returns the copy of the seal that is kept outside
+    """
+
+    pipeline: str
+    target: str
+    request: VerifyRequest | DeltaCdcError
+    mirror: Callable[[], Any] | None
+
+    def unknown(self) -> Verification:
+        """Return the result of a target that there is no request for."""
+        from delta_cdc.verify.flow import Verification
+
+        assert isinstance(self.request, DeltaCdcError)
+        if isinstance(self.request, TableNotFound):
+            told = finding(SEAL, self.request.message, self.request.remedy)
+            return Verification(self.pipeline, self.target, checks=(told,))
+        return Verification(self.pipeline, self.target, error=self.request)
 
 
 def _table(value: Any) -> str | None:

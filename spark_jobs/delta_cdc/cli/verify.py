@@ -73,7 +73,7 @@ def _asked(arguments: argparse.Namespace) -> tuple[list[VerifyRequest], dict[str
     """Return what is to be verified, and what the application is told."""
     from delta_cdc.verify.checks import CHECKS
     from delta_cdc.verify.request import VerifyRequest, check_names
-    from delta_cdc.verify.tables import requests_of
+    from delta_cdc.verify.tables import paired, request_of
 
     wanted = CHECKS if arguments.checks is None else tuple(filter(None, arguments.checks.split(",")))
     check_names(wanted)
@@ -83,8 +83,10 @@ def _asked(arguments: argparse.Namespace) -> tuple[list[VerifyRequest], dict[str
         tables = [table for _, tables in chosen for table in tables]
         refuse_templates(tables)
         told = told_of([group for group, _ in chosen])
-        given = [table.arguments for table in tables]
-        return requests_of(given, wanted=wanted, storage_options=told["storage_options"]), told
+        options = told["storage_options"]
+        return paired(
+            [request_of(table.arguments, wanted=wanted, storage_options=options) for table in tables]
+        ), told
     refuse(arguments, _OF_A_FILE, "without a configuration")
     pairs = [pipeline_and_table(text) for text in arguments.what]
     if len(pairs) > 1:

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from delta_cdc import tables as engine
 from delta_cdc.checks import described
-from delta_cdc.errors import InvalidConfiguration
+from delta_cdc.errors import InvalidConfiguration, TableNameUnresolved
 from delta_cdc.log.store import canonical_uri
+from delta_cdc.options import check_options
+from delta_cdc.variables import expand
 from delta_cdc.verify.request import VerifyRequest
 
 if TYPE_CHECKING:
@@ -47,51 +49,45 @@ def _refuse_unknown(what: str, names: Sequence[str], known: Sequence[str]) -> No
             )
 
 
-def requests_of(
-    tables: Sequence[Mapping[str, Any]],
+def request_of(
+    given: Mapping[str, Any],
     *,
     wanted: Sequence[str],
     run_id: str = "",
     storage_options: dict[str, str] | None = None,
-) -> list[VerifyRequest]:
-    """Return what is to be verified of tables, one request for each.
+) -> VerifyRequest:
+    """Return what is to be verified of a table.
 
-    Where a pipeline of type 1 and one of type 2 make the same rows of one source, and no other does, the
-    history is compared with the current rows, too.
-
-    :param tables: arguments of each (:func:`delta_cdc.tables.requests`)
+    :param given: its arguments (:func:`delta_cdc.tables.requests`)
     :param wanted: names of :data:`delta_cdc.verify.checks.CHECKS`
     :raises InvalidConfiguration: for arguments that are none
     """
-    found = [_request(given, tuple(wanted), run_id, storage_options) for given in tables]
-    return _paired(found)
-
-
-def _request(
-    given: Mapping[str, Any], wanted: tuple[str, ...], run_id: str, storage_options: dict[str, str] | None
-) -> VerifyRequest:
     try:
         _, apply = engine.requests(given, run_id=run_id, storage_options=storage_options, ingest=False)
         if apply is not None:
-            apply.check()
+            check_options(apply.options)
     except InvalidConfiguration as error:
         said = f"Pipeline {given.get('pipeline')}: {error.message}"
         raise InvalidConfiguration(said, remedy=error.remedy) from error
-    more: dict[str, Any] = {"wanted": wanted, "run_id": run_id, "storage_options": storage_options}
+    more: dict[str, Any] = {"wanted": tuple(wanted), "run_id": run_id, "storage_options": storage_options}
     if apply is None:
         # A change log that nothing is applied from here.
-        return VerifyRequest(pipeline=given["pipeline"], target=given["log"], **more)
+        return VerifyRequest(pipeline=given["pipeline"], target=expand(given["log"]), **more)
     return VerifyRequest(
         pipeline=apply.pipeline,
         target=apply.target,
-        source=apply.source if apply.staging is None else None,
+        source=apply.source,
         options=apply.options,
         takes_drift=apply.on_drift != "fail",
         **more,
     )
 
 
-def _paired(found: Sequence[VerifyRequest]) -> list[VerifyRequest]:
+def paired(found: Sequence[VerifyRequest]) -> list[VerifyRequest]:
+    """Let each history be compared with the current rows of the same source, where one pipeline makes them.
+
+    :param found: with locations in the place of catalog names, as far as these are known
+    """
     alike: dict[Any, list[VerifyRequest]] = {}
     for one in found:
         if one.options is not None and one.options.keys and one.source is not None:
@@ -113,4 +109,11 @@ def _likeness(one: VerifyRequest) -> tuple[Any, ...]:
     assert one.options is not None
     assert one.source is not None
     told = described(one.options)
-    return canonical_uri(one.source), *[repr(told[name]) for name in _SAME]
+    return _place(one.source), *[repr(told[name]) for name in _SAME]
+
+
+def _place(table: str) -> str:
+    try:
+        return canonical_uri(table)
+    except TableNameUnresolved:
+        return table

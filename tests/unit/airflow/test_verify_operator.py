@@ -11,7 +11,7 @@ import pytest
 from airflow_delta_cdc.assets import delta_asset
 from airflow_delta_cdc.operators import DeltaVerifyOperator
 from airflow_delta_cdc.operators.verify import published
-from delta_cdc.errors import InvalidConfiguration, JobFailed, VerificationFailed
+from delta_cdc.errors import InvalidConfiguration, JobFailed, TableNotFound, VerificationFailed
 from delta_cdc.reconcile import Mirror
 from delta_cdc.spec import JobResult
 from delta_cdc.verify.checks import CHECKS, finding, ok
@@ -160,3 +160,33 @@ def test_an_xcom_holds_what_fits() -> None:
     assert (rest["check"], rest["status"], rest["detail"]) == ("all", "ok", "11 ok, 0 skipped.")
     assert len(published([sound] * 100)) == 100
     assert 0 < len(published([broken] * 1_000)) < 1_000
+
+
+def test_a_table_that_cannot_be_found_stops_no_other(
+    tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flow = {"source": tables.source.uri, "keys": ["id"]}
+    written = {
+        "p": {**flow, "target": tables.target.uri},
+        "named": {**flow, "target": "main.sales.new"},
+        "unset": {**flow, "target": "${NOWHERE_TO_BE_FOUND}/t"},
+    }
+    (tmp_path / "flows.yaml").write_text(json.dumps({"pipelines": written}))
+
+    def located(operator: Any, context: Any, names: list[str]) -> list[str]:
+        if "main.sales.new" in names:
+            raise TableNotFound("The catalog has no Delta table main.sales.new.", remedy="check it.")
+        return names
+
+    monkeypatch.setattr("airflow_delta_cdc.names.all_located", located)
+    given = {"config": "flows.yaml", "file": str(tmp_path / "dag.py"), "checks": "seal"}
+    error, ti = verify(**given)
+    assert isinstance(error, VerificationFailed)
+    assert "main.sales.new" in error.message
+    assert [(row["pipeline"], row["status"]) for row in ti.pushed["return_value"]] == [
+        ("named", "finding"),
+        ("p", "ok"),
+    ]
+    error, _ = verify(**given, tables=["unset", "p"], on_finding="report")
+    assert isinstance(error, InvalidConfiguration)
+    assert "unset" in error.message

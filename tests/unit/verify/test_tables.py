@@ -12,7 +12,7 @@ from delta_cdc.config import load
 from delta_cdc.errors import CorruptLog, InvalidConfiguration
 from delta_cdc.verify.checks import finding, ok, skipped
 from delta_cdc.verify.flow import Verification
-from delta_cdc.verify.tables import chosen, requests_of
+from delta_cdc.verify.tables import chosen, paired, request_of
 from delta_cdc.verify.text import text_of
 from tests.support.tables import Tables
 
@@ -34,12 +34,12 @@ def table(name: str, scd: int, **more: Any) -> dict[str, Any]:
 
 
 def currents(*tables: dict[str, Any]) -> list[str | None]:
-    return [one.current for one in requests_of(tables, wanted=("seal",))]
+    return [one.current for one in paired([request_of(one, wanted=("seal",)) for one in tables])]
 
 
 def test_a_history_finds_the_current_rows_of_the_same_source() -> None:
     assert currents(table("a", 1), table("b", 2)) == [None, "/lake/a"]
-    (_, history) = requests_of([table("a", 1), table("b", 2)], wanted=("seal",))
+    (_, history) = paired([request_of(table(*one), wanted=("seal",)) for one in (("a", 1), ("b", 2))])
     assert history.current_pipeline == "a"
     assert currents(table("b", 2), table("a", 1), table("c", 1, source="/lake/other")) == [
         "/lake/a",
@@ -59,9 +59,8 @@ def test_a_history_finds_the_current_rows_of_the_same_source() -> None:
 
 def test_a_table_by_way_of_a_log_is_compared_with_the_log() -> None:
     ingested = {"pipeline": "a", "source": "/in", "log": "/lake/log", "keys": ["id"], "on_tie": "quarantine"}
-    with_target, alone = requests_of(
-        [{**ingested, "target": "/lake/a"}, {**ingested, "pipeline": "b"}], wanted=("seal",)
-    )
+    with_target = request_of({**ingested, "target": "/lake/a"}, wanted=("seal",))
+    alone = request_of({**ingested, "pipeline": "b"}, wanted=("seal",))
     assert (with_target.source, with_target.target) == ("/lake/log", "/lake/a")
     assert with_target.options is not None
     assert (with_target.options.source_kind, with_target.options.on_tie) == ("change_log", "quarantine")
@@ -70,7 +69,14 @@ def test_a_table_by_way_of_a_log_is_compared_with_the_log() -> None:
 
 def test_bad_arguments_name_their_pipeline() -> None:
     with pytest.raises(InvalidConfiguration, match="Pipeline a: "):
-        requests_of([table("a", 3)], wanted=("seal",))
+        request_of(table("a", 3), wanted=("seal",))
+
+
+def test_catalog_names_are_looked_up_later() -> None:
+    named = {"source": "main.sales.orders", "target": "main.sales.history"}
+    request = request_of(table("a", 2, **named), wanted=("seal",))
+    assert (request.source, request.target) == (named["source"], named["target"])
+    assert currents(table("a", 2, **named), table("b", 1, source="main.sales.orders")) == ["/lake/b", None]
 
 
 CONFIGURATION = """
