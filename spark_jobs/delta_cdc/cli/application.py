@@ -103,6 +103,7 @@ class Application:
 
         uris = [uri for part in bundle.parts for uri in _locations(part)]
         storage = spark_storage(self._told.get("storage_options"), uris)
+        # An identity of S3's is told to the JVM that starts here by its environment alone.
         os.environ.update(storage.environment)
         confs: dict[str, Any] = {**storage.confs, **storage.credentials}
         if storage.google_key is not None:
@@ -120,5 +121,7 @@ def _locations(job: Any) -> Iterator[str]:
         value = getattr(job, field.name)
         if is_dataclass(value):
             yield from _locations(value)
+        elif field.name == "then" and value is not None:
+            yield value["target"]
         elif isinstance(value, str) and field.name.endswith("uri") and not value.startswith("kafka:"):
             yield value

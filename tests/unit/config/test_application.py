@@ -1,0 +1,118 @@
+"""What the one application of a configuration's tables is told."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from delta_cdc import job
+from delta_cdc.cli import application
+from delta_cdc.config import load
+from delta_cdc.errors import InvalidConfiguration
+from delta_cdc.spec import ApplyOptions, ApplySpec, BundleSpec, IngestOptions, IngestSpec, JobResult, Step
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ACCOUNT = "abfss://lake@account.dfs.core.windows.net"
+STEP = Step(
+    kind="ingest",
+    starting_version=0,
+    ending_version=0,
+    seal_number=1,
+    applied_from=-1,
+    source_commit_hash="",
+    source_columns=(),
+)
+
+
+def apply(source: str, target: str) -> ApplySpec:
+    return ApplySpec("p", "r", source, "id", target, ApplyOptions(keys=("id",)), ())
+
+
+def ingest(source: str, kind: Any, target: str) -> IngestSpec:
+    options = IngestOptions(source_kind=kind)
+    return IngestSpec("p", "r", source, "/l", "/i", "/q", options, STEP, then={"target": target})
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """What sessions were started with, and jobs run with."""
+    seen: list[dict[str, Any]] = []
+
+    @contextmanager
+    def session(name: str, **extra: Any) -> Iterator[str]:
+        seen.append({"name": name, **extra})
+        yield "spark"
+
+    def run(spark: str, bundle: BundleSpec, **options: Any) -> JobResult:
+        seen.append({"spark": spark, "parts": len(bundle.parts), **options})
+        return JobResult("committed")
+
+    monkeypatch.setattr(application, "session", session)
+    monkeypatch.setattr(job, "run", run)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+        monkeypatch.setenv(name, "before")
+    return seen
+
+
+def test_nothing_to_run_starts_nothing(started: list[dict[str, Any]]) -> None:
+    with application.Application({}):
+        pass
+    assert started == []
+
+
+def test_one_session_for_all_rounds(started: list[dict[str, Any]]) -> None:
+    """Store, confs and Kafka's options; the user's own confs win."""
+    options = {"aws_access_key_id": "k", "aws_secret_access_key": "s", "aws_endpoint_url": "http://host:9"}
+    endpoint = "spark.hadoop.fs.s3a.endpoint"
+    told = {
+        "storage_options": options,
+        "kafka_options": {"a": "b"},
+        "conf": {endpoint: "mine", "spark.x": "1"},
+    }
+    with application.Application(told) as running:
+        running.execute(
+            BundleSpec("r", (apply("s3://a/s", "s3://a/t"), ingest("kafka://b:9/t", "kafka", "/t")))
+        )
+        running.execute(BundleSpec("r", (apply("s3://a/s", "s3://a/t"),)))
+    session, first, second = started
+    assert session["kafka"] is True
+    assert (session[endpoint], session["spark.x"]) == ("mine", "1")
+    assert session["spark.hadoop.fs.s3a.secret.key"] == "s"
+    assert first == {"spark": "spark", "parts": 2, "storage_options": options, "kafka_options": {"a": "b"}}
+    assert second["parts"] == 1
+
+
+def test_every_account_that_a_job_names_is_told(started: list[dict[str, Any]]) -> None:
+    told = {"storage_options": {"azure_storage_account_key": "secret"}}
+    with application.Application(told) as running:
+        running.execute(BundleSpec("r", (ingest("/files", "files", f"{ACCOUNT}/t"),)))
+    assert started[0]["spark.hadoop.fs.azure.account.key.account.dfs.core.windows.net"] == "secret"
+    assert "kafka" not in started[0]
+
+
+def test_a_key_in_a_file_is_gone_afterwards(started: list[dict[str, Any]]) -> None:
+    told = {"storage_options": {"google_service_account_key": '{"type": "service_account"}'}}
+    with application.Application(told) as running:
+        running.execute(BundleSpec("r", (apply("gs://a/s", "gs://a/t"),)))
+        (file,) = (Path(v) for v in map(str, started[0].values()) if v.endswith("google-key.json"))
+        assert file.read_text() == '{"type": "service_account"}'
+    assert not file.exists()
+
+
+def test_groups_that_disagree() -> None:
+    entry = {"source": "/s", "keys": ["id"]}
+    options = {"aws_region": "one"}
+    pipelines = {
+        "a": {**entry, "target": "/a", "storage_options": options},
+        "b": {**entry, "target": "/b", "storage_options": options},
+        "c": {**entry, "target": "/c"},
+    }
+    groups = load({"pipelines": pipelines}).groups
+    assert application.told_of(groups[:2])["storage_options"] == options
+    with pytest.raises(InvalidConfiguration, match="The groups a, b, c have different storage_options"):
+        application.told_of(groups)
