@@ -11,6 +11,7 @@ from airflow_delta_cdc.mirror import kept
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from airflow_delta_cdc.operators.pins import TaskPins
 from delta_cdc import arguments
+from delta_cdc.errors import InvalidConfiguration
 from delta_cdc.tables import is_ingested
 
 if TYPE_CHECKING:
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
 
 #: In these, a table with a change log takes what its source has; in all others only its log is read.
 INGESTING = ("incremental", "dry_run")
+
+
+#: In the place of a table's arguments: why their templates could not be filled in.
+UNRENDERED = "unrendered"
 
 
 class GroupOperator(DeltaCdcOperator):
@@ -78,6 +83,19 @@ def takes_source(table: Mapping[str, Any]) -> bool:
 def has_target(table: Mapping[str, Any]) -> bool:
     """Return whether something is applied, and not only ingested."""
     return arguments.is_given(table.get("target")) or not is_ingested(table)
+
+
+def refuse_unrendered(table: Mapping[str, Any]) -> None:
+    """Refuse a table whose templates could not be filled in.
+
+    :raises InvalidConfiguration: says why
+    """
+    if UNRENDERED in table:
+        raise InvalidConfiguration(
+            f"The templates of {table['pipeline']} cannot be filled in: {table[UNRENDERED]}.",
+            remedy="mend them, or what they ask for; then clear the run from its look task on, because "
+            "templates are filled in there.",
+        )
 
 
 def is_dry(table: Mapping[str, Any]) -> bool:
@@ -164,6 +182,11 @@ class WorkPins:
             for key, value in found.items()
             if value is not None
         }
+
+    def leave(self) -> None:
+        """Delete from the store what this try has put there; it has been handed on."""
+        for key in self._touched:
+            self._store.delete(self._named(key))
 
     def _named(self, key: str) -> str:
         return f"{self._stamp}:{key}"

@@ -31,7 +31,7 @@ class RunBundleOperator(GroupOperator):
 
     :param work: output of ``look`` (a template field, so that it arrives here; its values are not templates)
     :param parallel: how many tables are worked on at the same moment
-    :raises JobFailed: the application died before all tables were through
+    :raises TablesFailed: the application died before all tables were through
     """
 
     template_fields = ("work", *GroupOperator.template_fields)
@@ -78,13 +78,13 @@ class RunBundleOperator(GroupOperator):
             | _told(outcome, item, by_name[outcome.pipeline], stamp, len(outcomes))
             for outcome, (_, item) in zip(outcomes, work, strict=True)
         }
-        died = [
-            outcome for outcome in outcomes if outcome.unanswered and isinstance(outcome.error, JobFailed)
-        ]
-        if died:
-            # A task that fails pushes nothing by itself, and those that are through count all the same.
-            context["ti"].xcom_push(key="return_value", value=answer)
-            tables.raise_failures(died, len(outcomes))
+        # Before anything is forgotten; and a task that fails pushes nothing by itself.
+        context["ti"].xcom_push(key="return_value", value=answer)
+        died = [one for one in outcomes if one.unanswered and isinstance(one.error, JobFailed)]
+        # A retry of this very task needs its pins; all others find them in what it has pushed.
+        tables.raise_failures(died, len(outcomes))
+        for pin in pins:
+            pin.leave()
         return answer
 
     def _piece(self, item: Item, piece: Piece, pins: WorkPins) -> Piece | None:

@@ -67,21 +67,27 @@ class CutOperator(GroupOperator):
         :param found: what was seen of it
         :param done: what was published of it; None where it was not worked on
         """
-        if done is not None and done.get("target_table", done.get("log_table")) is not None:
-            is_target = done.get("target_table") is not None
-            names = ("target_table", "target_version") if is_target else ("log_table", "log_version")
-            target, version = (done[name] for name in names)
-            return {"target": target, "target_version": version, "version": done.get("version")}
-        if found["status"] != "left out":
-            known = found["target_version"] is not None
-            return {name: found[name] for name in ("target", "target_version", "version")} if known else None
         from delta_cdc.flow import versions_of
 
+        if done is not None and "target_table" not in done:
+            # Of a log there is nothing but its version.
+            log = done.get("log_table")
+            return _entry(log, done["log_version"], None) if log else None
+        if done is None and found["status"] != "left out":
+            return _entry(found["target"], found["target_version"], found["version"])
+        # Read now, both from one state of the target: somebody else may have sealed on top of ours.
+        target = found["target"] if done is None else done["target_table"]
         try:
-            now = versions_of(pipeline, found["target"], self.options_of_storage())
+            now = versions_of(pipeline, target, self.options_of_storage())
         except DeltaCdcError as error:
+            if done is not None:
+                raise
             self.log.warning("%s is left out: %s", pipeline, error)
             return None
-        if now is None:
-            return None
-        return {"target": found["target"], "target_version": now[0], "version": now[1]}
+        return _entry(target, *now) if now is not None else None
+
+
+def _entry(target: str | None, target_version: int | None, version: int | None) -> dict[str, Any] | None:
+    if target_version is None:
+        return None
+    return {"target": target, "target_version": target_version, "version": version}

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_delta_cdc import tables
 from airflow_delta_cdc.form import asked
-from airflow_delta_cdc.groups.base import INGESTING, GroupOperator, Item, has_target, mode_of, takes_source
+from airflow_delta_cdc.groups.base import (
+    INGESTING,
+    UNRENDERED,
+    GroupOperator,
+    Item,
+    has_target,
+    mode_of,
+    refuse_unrendered,
+    takes_source,
+)
+from delta_cdc import arguments
 from delta_cdc.errors import DeltaCdcError, TableNotFound
 from delta_cdc.grid import grid
 from delta_cdc.tables import is_ingested
@@ -64,10 +75,22 @@ class LookOperator(GroupOperator):
         self.fingerprint = fingerprint
 
     def render_template(self, content: Any, *rest: Any, **how: Any) -> Any:
-        """Fill in a template; what is none is not compiled, which would take longer than the look."""
+        """Fill in a template; what is none is not compiled, which would take longer than the look.
+
+        A table whose templates cannot be filled in stops no other.
+        """
+        if content is self.tables:
+            return [self._rendered(table, *rest, **how) for table in content]
         if isinstance(content, str) and "{" not in content:
             return content
         return super().render_template(content, *rest, **how)
+
+    def _rendered(self, table: Mapping[str, Any], *rest: Any, **how: Any) -> Any:
+        try:
+            return super().render_template(table, *rest, **how)
+        except Exception as error:
+            self.log.exception("The templates of %s cannot be filled in", table["pipeline"])
+            return {"pipeline": table["pipeline"], UNRENDERED: f"{type(error).__name__}: {error}"}
 
     def execute(self, context: Context) -> list[dict[str, Any]]:  # type: ignore[override]
         """Plan every table that the run is about."""
@@ -118,11 +141,11 @@ class LookOperator(GroupOperator):
         def build(given: Sequence[dict[str, Any]]) -> list[Piece]:
             return tables.pieces(self, context, given, ingest=_reads_source, connections=connections)
 
-        try:
-            return list(build(some))
-        except DeltaCdcError:
-            # One by one: a table that is wrong stops no other.
-            return [_tried(build, table) for table in some]
+        if not any(UNRENDERED in table for table in some):
+            with contextlib.suppress(DeltaCdcError):
+                return list(build(some))
+        # One by one: a table that is wrong stops no other.
+        return [_tried(build, table) for table in some]
 
     def _item(self, table: dict[str, Any], found: Looked, piece: Piece | DeltaCdcError, stamp: str) -> Item:
         located = {} if isinstance(piece, DeltaCdcError) else _located(table, piece)
@@ -174,7 +197,7 @@ def _no_part(table: Mapping[str, Any], *, chosen: bool) -> str:
     mode = mode_of(table)
     if not takes_source(table) and not has_target(table):
         return f"has no target, so mode {mode} is not about it"
-    if not chosen and mode in _BY_KEY and table.get("insert_only") and not is_ingested(table):
+    if not chosen and mode in _BY_KEY and arguments.flag("insert_only", table.get("insert_only")):
         return f"is insert_only, and has no keys that mode {mode} could be about"
     return ""
 
@@ -183,6 +206,7 @@ def _tried(
     build: Callable[[Sequence[dict[str, Any]]], list[Piece]], table: dict[str, Any]
 ) -> Piece | DeltaCdcError:
     try:
+        refuse_unrendered(table)
         return build([table])[0]
     except DeltaCdcError as error:
         return error

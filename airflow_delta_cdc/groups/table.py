@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_delta_cdc import tables
 from airflow_delta_cdc.assets import pipeline_alias
-from airflow_delta_cdc.groups.base import GroupOperator, Item, WorkPins, is_dry, pieces_of
+from airflow_delta_cdc.groups.base import (
+    GroupOperator,
+    Item,
+    WorkPins,
+    is_dry,
+    pieces_of,
+    refuse_unrendered,
+)
 from delta_cdc.errors import ConfigurationChanged, DeltaCdcError
 
 if TYPE_CHECKING:
@@ -78,6 +85,7 @@ class ApplyTableOperator(GroupOperator):
         """Find the proof, or plan and run; publish."""
         self._refuse_other_configuration()
         item = self._item()
+        refuse_unrendered(item.table)
         self.log.info("%s: %s", item.pipeline, item.found)
         published = self._is_published(context)
         of_bundle = {} if published else self._of_bundle(context)

@@ -198,9 +198,11 @@ def test_tables_that_a_mode_is_not_about_stop_no_other(lake: list[dict[str, Any]
         "keys": ["id"],
         "adapter_options": {"sequence_by": "n"},
     }
-    work, summary = look(*lake, appended, logged, mode="reload")
+    both = {**logged, "pipeline": "both", "keys": [], "insert_only": True}
+    work, summary = look(*lake, appended, logged, both, mode="reload")
     assert [item["pipeline"] for item in work] == ["quiet", "busy"]
-    assert (summary["appended"]["status"], summary["logged"]["status"]) == ("left out", "nothing")
+    told = [summary[name]["status"] for name in ("appended", "logged", "both")]
+    assert told == ["left out", "nothing", "left out"]
     for name, error in (("appended", InvalidConfiguration), ("logged", TableNotFound)):
         with pytest.raises(error):
             look(*lake, appended, logged, mode="reload", tables=[name])
@@ -215,6 +217,17 @@ def test_templates_are_compiled_only_where_there_are_any() -> None:
     )
     rendered.render_template_fields(cast("Any", {"run_id": "r"}))
     assert rendered.tables == [{"pipeline": "a", "where": "x = '{{ run_id }}'", "keys": ["id"]}]
+
+
+def test_a_table_whose_templates_fail_stops_no_other(lake: list[dict[str, Any]]) -> None:
+    broken = {**lake[0], "pipeline": "broken", "where": "x = {{ 1 / 0 }}"}
+    made = LookOperator(task_id="look", tables=[broken, lake[1]], group=["broken", "busy"], fingerprint=PRINT)
+    given = context()
+    made.render_template_fields(given)
+    work = made.execute(given)
+    assert [(one["pipeline"], one["failed"]) for one in work] == [("broken", True), ("busy", False)]
+    with pytest.raises(InvalidConfiguration, match="templates of broken cannot be filled in: ZeroDivision"):
+        task(work[0]).execute(context())
 
 
 # -- run_bundle -----------------------------------------------------------------------------------
@@ -271,7 +284,8 @@ def test_what_the_application_did_is_told_of_each(monkeypatch: pytest.MonkeyPatc
     assert told["a"] == {"look": "s1", "status": "applied", "pins": {"pin:a:t": {"fingerprints": ["a"]}}}
     assert told["b"]["status"] == "failed"
     assert told["b"]["error"] == wrong.to_dict()
-    assert set(given["task_state_store"].kept) == {"s1:pin:a:t", "s1:pin:b:t"}, "they are of this look"
+    assert given["task_state_store"].kept == {}, "the answer carries them"
+    assert given["ti"].pushed["return_value"] == told
 
 
 def test_without_work_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -293,6 +307,8 @@ def test_an_application_that_died_fails_its_task_and_still_tells(monkeypatch: py
         bundle([item("a"), item("b")], given)
     pushed = given["ti"].pushed["return_value"]
     assert (pushed["a"]["status"], pushed["b"]["status"]) == ("applied", "unfinished")
+    kept = {"s1:pin:a:t", "s1:pin:b:t"}
+    assert set(given["task_state_store"].kept) == kept, "for its own retry, and of this look"
 
 
 def test_a_table_that_fails_without_a_name_is_no_death(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -524,23 +540,27 @@ def test_the_versions_of_all_tables(lake: list[dict[str, Any]], tmp_path: Path) 
     summary["never"] = {"status": "left out", "target": str(tmp_path / "never")}
     # It could not be looked at, and was healed since.
     summary["healed"] = {"status": "failed", "target": None, "target_version": None, "version": None}
+    grow(tmp_path, "healed", 1)
+    fill(table(tmp_path, "healed"))
+    summary["logged"] = summary["dry"] = summary["healed"]
     tasks = [
-        {**applied("busy").to_dict(), "target_table": "/busy"},
+        {**applied("busy").to_dict(), "target_table": lake[1]["target"]},
         None,
-        {**applied("healed", applied=False).to_dict(), "target_table": "/healed"},
-        ingested("healed_log").to_dict(),
+        {**applied("healed", applied=False).to_dict(), "target_table": str(tmp_path / "healed")},
+        ingested("logged").to_dict(),
+        {**applied("dry", applied=False).to_dict(), "target_table": str(tmp_path / "dry")},
     ]
-    summary["healed_log"] = summary["healed"]
     given = context(ti=Ti(**{"look.tables": summary, "apply.return_value": tasks}))
     found = cut(given)
+    # As they are now, whatever each published: others may have gone on since.
     assert {name: (one["target_version"], one["version"]) for name, one in found.items()} == {
         "quiet": (0, 0),
-        "busy": (2, 4),
+        "busy": (0, 0),
         "third": (0, 0),
-        "healed": (2, 4),
-        "healed_log": (4, None),
+        "healed": (0, 0),
+        "logged": (4, None),
     }
-    assert found["busy"]["target"] == "/busy"
+    assert found["healed"]["target"] == str(tmp_path / "healed")
     assert list(found) == sorted(found)
     (event,) = given["outlet_events"][group_alias("g")].asset_alias_events
     assert event.extra == {"group": "g", "tables": found}
@@ -549,7 +569,7 @@ def test_the_versions_of_all_tables(lake: list[dict[str, Any]], tmp_path: Path) 
 def test_one_table_alone_counts_as_well(lake: list[dict[str, Any]]) -> None:
     """Airflow gives the value of a mapped task bare, where there is one."""
     _, summary = look(lake[0])
-    alone = applied("quiet").to_dict()
+    alone = {**applied("quiet").to_dict(), "target_table": lake[0]["target"]}
     given = context(ti=Ti(**{"look.tables": summary, "apply.return_value": alone}))
     cut(given)
     assert len(given["outlet_events"][group_alias("g")].asset_alias_events) == 1
@@ -557,7 +577,7 @@ def test_one_table_alone_counts_as_well(lake: list[dict[str, Any]]) -> None:
 
 def test_a_run_that_applied_nothing_tells_nobody(lake: list[dict[str, Any]]) -> None:
     _, summary = look(lake[0])
-    idle = applied("quiet", applied=False).to_dict()
+    idle = {**applied("quiet", applied=False).to_dict(), "target_table": lake[0]["target"]}
     for pulled in (None, [], [idle, None], idle):
         given = context(ti=Ti(**{"look.tables": summary, "apply.return_value": pulled}))
         assert list(cut(given)) == ["quiet"]
