@@ -281,9 +281,13 @@ def test_a_range_named_again_and_a_dry_run(server: Server, places: Places) -> No
 def test_each_mode_of_one_operator(server: Server, places: Places, spark: SparkSession) -> None:
     target = places.table("orders_backfilled")
     filled(server, target)
-    _, done = run(server, _ONE, {})
-    assert (done["applied"], done["version"]) == (True, 4), "the form of this DAG has mode backfill at first"
+    noon = _FIRST_DAY + timedelta(days=5)
+    _, done = run(server, _ONE, {"mode": "backfill", "ending_timestamp": noon.isoformat()})
+    assert (done["applied"], done["version"]) == (True, 5)
     _, done = run(server, _ONE, {"mode": "incremental"})
+    assert (done["applied"], done["version"]) == (True, _NEWEST)
+    # As it stands, the form of this DAG has mode backfill, and there is nothing left.
+    _, done = run(server, _ONE, {})
     assert (done["applied"], done["version"]) == (False, _NEWEST)
     assert current(target) == [(1, 600), (2, 20), (3, 30)]
     right = everything(target)
