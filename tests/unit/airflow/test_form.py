@@ -234,6 +234,7 @@ def test_a_run_of_a_backfill_by_dates_has_its_interval() -> None:
     wanted = {"mode": "interval", "starting_timestamp": _JUNE, "ending_timestamp": _JULY}
     assert run == Run("interval", ("orders",), wanted, (_JUNE, _JULY))
     assert run.explicit
+    assert asked(by_date(params=values(run_params(mode="backfill")))).mode == "interval"
     assert asked(by_date(dag_run=SimpleNamespace(run_type="scheduled"))) == Run()
 
 
