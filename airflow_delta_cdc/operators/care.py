@@ -66,22 +66,40 @@ class DeltaTableCareOperator(DeltaCdcOperator):
         from delta_cdc.grid import grid
         from delta_cdc.maintain import flow
 
-        names, consumers = self._names(), self._consumers(context)
-        wanted = [*names, *(name for one in consumers for name in (one.source, one.target) if name)]
-        at = dict(zip(wanted, all_located(self, context, wanted), strict=True))
-        found = [
-            replace(one, source=at[one.source] if one.source else None, target=at[one.target])
-            for one in consumers
-        ]
-        works = [self._planned(context, name, at[name], found) for name in names]
+        names = self._names()
+        at = dict(zip(names, all_located(self, context, names), strict=True))
+        consumers = self._located(context, self._consumers(context))
+        works = [self._planned(context, name, at[name], consumers) for name in names]
+        _refuse_strangers(works, consumers)
         if any(work.spec is not None for work in works):
-            works = flow.run(works, execute=partial(self.run_job, context), run_id=context["run_id"])
-            self.forget_job(context)
+            try:
+                works = flow.run(works, execute=partial(self.run_job, context), run_id=context["run_id"])
+            finally:
+                self.forget_job(context)
             works = [self._finished(work) for work in works]
         rows = [work.row for work in works]
         self.log.info("%s\n%s", type(self).__name__, grid(rows))
         flow.raise_failed(works)
         return rows
+
+    def _located(self, context: Context, consumers: Sequence[Consumer]) -> list[Consumer]:
+        """Return consumers by the locations of their tables; of one that has none the error stands in it."""
+        from airflow_delta_cdc.names import all_located
+
+        def found(name: str) -> str | DeltaCdcError:
+            try:
+                return all_located(self, context, [expand(name)])[0]
+            except DeltaCdcError as error:
+                return error
+
+        wanted = list(dict.fromkeys(name for one in consumers for name in (one.source, one.target) if name))
+        try:
+            places = all_located(self, context, [expand(name) for name in wanted])
+            at: dict[str, str | DeltaCdcError] = dict(zip(wanted, places, strict=True))
+        except DeltaCdcError:
+            # One that is not there, or a variable that is not set, is no matter to the others.
+            at = {name: found(name) for name in wanted}
+        return [_at(one, at) for one in consumers]
 
     def _names(self) -> list[str]:
         given = arguments.is_given
@@ -122,6 +140,31 @@ class DeltaTableCareOperator(DeltaCdcOperator):
         return work
 
 
+def _at(consumer: Consumer, places: Mapping[str, str | DeltaCdcError]) -> Consumer:
+    target = places[consumer.target]
+    if isinstance(target, DeltaCdcError):
+        consumer = replace(consumer, unknown=target)
+    else:
+        consumer = replace(consumer, target=target)
+    source = places[consumer.source] if consumer.source else None
+    return consumer if isinstance(source, DeltaCdcError) else replace(consumer, source=source)
+
+
+def _refuse_strangers(works: Sequence[Work], consumers: Sequence[Consumer]) -> None:
+    """Refuse a consumer that was named for this task, and reads none of its tables."""
+    if any(work.error is not None for work in works):
+        # Who counts for that table is not known; it fails anyway.
+        return
+    counting = {one for work in works for one in work.consumers}
+    strangers = [one for one in consumers if one.expected and one not in counting]
+    if strangers:
+        told = ", ".join(f"{one.pipeline} ({one.target})" for one in strangers)
+        raise InvalidConfiguration(
+            f"Named as a consumer, and reading none of the tables: {told}.",
+            remedy="correct its target, or leave it out.",
+        )
+
+
 class DeltaConsumedTableOperator(DeltaTableCareOperator):
     """Base of the operators that delete what nobody needs: they have to know who reads the tables.
 
@@ -155,14 +198,10 @@ class DeltaConsumedTableOperator(DeltaTableCareOperator):
         self.dry_run = dry_run  # type: ignore[method-assign, assignment]
 
     def _consumers(self, context: Context) -> list[Consumer]:
-        from airflow_delta_cdc.files import beside_dag
-        from delta_cdc.config import load
+        from airflow_delta_cdc.files import configuration
         from delta_cdc.maintain.consumers import consumers_of
 
         found = list(consumers_of(self.consumers))
         if arguments.is_given(self.config):
-            found += load(beside_dag(context, str(self.config))).consumers()
-        return [
-            replace(one, source=expand(one.source) if one.source else None, target=expand(one.target))
-            for one in dict.fromkeys(found)
-        ]
+            found += configuration(self, context, str(self.config)).consumers()
+        return list(dict.fromkeys(found))

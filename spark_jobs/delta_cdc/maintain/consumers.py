@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc import gates
 from delta_cdc.checks import check_pipeline
-from delta_cdc.errors import DeltaCdcError, InvalidConfiguration, VersionsExpired
+from delta_cdc.errors import ConsumerUnreadable, DeltaCdcError, InvalidConfiguration, VersionsExpired
 from delta_cdc.maintain import marks
 from delta_cdc.plan import staging
 from delta_cdc.reconcile import reconcile_async
@@ -31,11 +31,15 @@ class Consumer:
     :param source: path or URI of what it reads; None takes what the seal in its target names
     :param target: path or URI of where its watermark stands: its target, or the staging table of a sink of
         one's own
+    :param expected: it has run: without a watermark its target is not the right one
+    :param unknown: why its tables cannot be told from their names
     """
 
     pipeline: str
     source: str | None
     target: str
+    expected: bool = False
+    unknown: DeltaCdcError | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
@@ -65,7 +69,7 @@ class Held:
 
 def consumers_of(given: object) -> tuple[Consumer, ...]:
     """Read consumers as the operators take them: mappings of ``pipeline``, ``target`` and, if need be,
-    ``source``.
+    ``source``. Who names one knows that it is there.
 
     :raises InvalidConfiguration: for anything else
     """
@@ -82,7 +86,7 @@ def _consumer(entry: Any) -> Consumer:
     if not all(isinstance(value, str) and value.strip() for value in entry.values() if value is not None):
         raise _unreadable(entry)
     check_pipeline(entry["pipeline"])
-    return Consumer(entry["pipeline"], entry.get("source"), entry["target"])
+    return Consumer(entry["pipeline"], entry.get("source"), entry["target"], expected=True)
 
 
 def _unreadable(given: object) -> InvalidConfiguration:
@@ -112,7 +116,8 @@ async def held_async(
 ) -> list[Held]:
     """Compare the watermarks that consumers have sealed with a table.
 
-    :param consumers: those of other tables are left out
+    :param consumers: those of other tables are left out. A location can be spelt in several ways, so the id
+        of the table that a seal names counts, too
     :return: one entry per consumer, in order. One whose watermark cannot be told is among them
     :raises DeltaCdcError: the table's own log cannot be read
     """
@@ -128,17 +133,20 @@ async def held_async(
 async def _looked(
     log: DeltaLog, state: TableState, consumer: Consumer, options: dict[str, str] | None
 ) -> Held | None:
-    from delta_cdc.log.store import canonical_uri
     from delta_cdc.log.table import DeltaLog
 
+    named = _names(consumer.source, log)
     try:
-        if consumer.source is not None and canonical_uri(consumer.source) != log.uri:
-            return None
+        if consumer.unknown is not None:
+            raise consumer.unknown
         seal = await _sealed(DeltaLog(consumer.target, options), consumer.pipeline)
-        if seal is None:
-            return Held(consumer, note="nothing is proved yet: its first run loads what is there then")
-        if consumer.source is None and canonical_uri(seal.source_uri) != log.uri:
-            return None
+    except DeltaCdcError as error:
+        return None if named is False else Held(consumer, refused=error)
+    if seal is None:
+        return None if named is False else _unproved(consumer)
+    if not (named or _names(seal.source_uri, log) or seal.source_table_id == state.table_id):
+        return None
+    try:
         identity = await gates.check_identity(log, state, seal)
     except DeltaCdcError as error:
         return Held(consumer, refused=error)
@@ -150,6 +158,30 @@ async def _looked(
     if found is None:
         return Held(consumer, seal.watermark, seal=seal, note=note)
     return Held(consumer, seal.watermark, found.version, found.timestamp, seal, note=note)
+
+
+def _names(source: str | None, log: DeltaLog) -> bool | None:
+    """Tell whether a location is that of a table; None where it is none, or not known."""
+    from delta_cdc.log.store import canonical_uri
+
+    if source is None:
+        return None
+    try:
+        return canonical_uri(source) == log.uri
+    except DeltaCdcError:
+        return None
+
+
+def _unproved(consumer: Consumer) -> Held:
+    if not consumer.expected:
+        return Held(consumer, note="nothing is proved yet: its first run loads what is there then")
+    return Held(
+        consumer,
+        refused=ConsumerUnreadable(
+            f"No run of {consumer.pipeline} has sealed anything in {consumer.target}.",
+            remedy="correct target; or leave the consumer out until it has run once.",
+        ),
+    )
 
 
 async def _sealed(target: DeltaLog, pipeline: str) -> Seal | None:

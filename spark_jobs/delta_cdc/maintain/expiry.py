@@ -92,8 +92,10 @@ async def plan_expiry(request: ExpireRequest) -> Expiry:
     now = state.configuration.get(LATENESS_HORIZON)
     wanted = _wanted(request, log.uri, held)
     due = await _due(log, state, held, now)
-    if not readers:
-        due = _Due(waits="no consumer has applied anything yet")
+    unproved = [one.consumer.pipeline for one in held if one.seal is None]
+    if unproved or not readers:
+        # Its first run takes the events that are there then, and which of them it needs nobody can tell yet.
+        due = _Due(waits=f"waits until {', '.join(unproved) or 'a consumer'} has run once")
     if due.waits:
         # The next horizon waits, too: else a consumer that is always a little behind would never be past one.
         wanted = None

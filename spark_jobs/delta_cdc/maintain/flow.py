@@ -11,6 +11,7 @@ from delta_cdc.spec import BundleSpec
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from delta_cdc.maintain.consumers import Consumer
     from delta_cdc.spec import CareSpec, JobResult, Spec
 
 
@@ -22,12 +23,14 @@ class Work:
     :param spec: what is to be done; None where nothing is
     :param found: for people; ``table`` is among it
     :param error: why it was not done
+    :param consumers: those that count for this table
     """
 
     table: str
     spec: CareSpec | None = None
     found: dict[str, Any] = field(default_factory=dict)
     error: DeltaCdcError | None = None
+    consumers: tuple[Consumer, ...] = ()
 
     @property
     def row(self) -> dict[str, Any]:
@@ -53,7 +56,8 @@ def run(works: Sequence[Work], *, execute: Callable[[Spec], JobResult], run_id: 
         return list(works)
     specs = tuple(work.spec for work in todo if work.spec is not None)
     result = execute(specs[0] if len(specs) == 1 else BundleSpec(run_id=run_id, parts=specs))
-    parts = result.parts or (result,)
+    # An application that fails before its parts says so once, for all of them.
+    parts = result.parts or (result,) * len(specs)
     done = {work.table: _ended(work, part) for work, part in zip(todo, parts, strict=True)}
     return [done.get(work.table, work) for work in works]
 

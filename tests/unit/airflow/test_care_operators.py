@@ -25,7 +25,7 @@ from delta_cdc.errors import (
 )
 from delta_cdc.properties import LATENESS_HORIZON
 from delta_cdc.spec import ApplyOptions, BundleSpec, ExpireSpec, JobResult, OptimizeSpec, VacuumSpec
-from tests.support.logs import LogTable
+from tests.support.logs import LogTable, seal
 from tests.support.tables import Tables
 
 if TYPE_CHECKING:
@@ -174,10 +174,55 @@ def test_consumers_by_a_configuration(tables: Tables, spark: Spark, monkeypatch:
     )
     tables.source.append(at=1_000)
     operator = DeltaVacuumOperator(task_id="t", table=tables.source.uri, config="pipelines.yaml")
-    dag = SimpleNamespace(fileloc=str(folder / "dag.py"))
+    dag = SimpleNamespace(fileloc=str(folder / "dag.py"), get_template_env=lambda **_: None)
     with pytest.raises(VacuumWouldLose, match=r"p \(.*version 6"):
         operator.execute(context(dag=dag))
     assert spark.specs == []
+
+
+def test_who_is_named_has_to_be_the_one(tables: Tables, spark: Spark, tmp_path: Path) -> None:
+    def run(*consumers: dict[str, str]) -> None:
+        DeltaVacuumOperator(task_id="t", table=tables.source.uri, consumers=consumers).execute(context())
+
+    with pytest.raises(VacuumWouldLose, match="No run of p has sealed anything"):
+        run({"pipeline": "p", "target": str(tmp_path / "tarjet")})
+    other = LogTable(tmp_path / "other", table_id="other").create()
+    elsewhere = LogTable(tmp_path / "elsewhere")
+    elsewhere.write_seal(seal(1, 0, source=other))
+    with pytest.raises(InvalidConfiguration, match=r"reading none of the tables: p \("):
+        run({"pipeline": "p", "target": elsewhere.uri})
+    assert spark.specs == []
+    # The same table by another name.
+    link = tmp_path / "link"
+    link.symlink_to(tables.source.uri)
+    run({"pipeline": "p", "target": tables.target.uri, "source": str(link)})
+    assert len(spark.specs) == 1
+
+
+def test_a_consumer_without_a_place_is_named_and_stops_nobody_else(
+    tables: Tables, spark: Spark, tmp_path: Path
+) -> None:
+    named = {"pipeline": "q", "target": "${NOWHERE}/t"}
+    operator = DeltaVacuumOperator(
+        task_id="t", table=tables.source.uri, consumers=[*consumers(tables), named]
+    )
+    with pytest.raises(VacuumWouldLose, match=r"how far q .*NOWHERE"):
+        operator.execute(context())
+    operator.consumers = [*consumers(tables), {**named, "source": str(tmp_path / "else")}]
+    with pytest.raises(InvalidConfiguration, match=r"reading none of the tables: q"):
+        operator.execute(context())
+    assert spark.specs == []
+
+
+def test_an_application_that_does_not_start(tables: Tables, spark: Spark, tmp_path: Path) -> None:
+    more = LogTable(tmp_path / "more").create()
+    more.append()
+    more.append()
+    why = TableNotFound("There is no session.", remedy="make one.")
+    spark.run = lambda spec: JobResult("failed", error=why.to_dict())  # type: ignore[method-assign]
+    operator = DeltaOptimizeOperator(task_id="t", tables=[tables.source.uri, more.uri])
+    with pytest.raises(TableNotFound, match="no session"):
+        operator.execute(context())
 
 
 # -- expiry ---------------------------------------------------------------------------------------

@@ -119,8 +119,23 @@ def test_staging_of_a_target_is_refused(tables: Tables) -> None:
 
 
 def test_names_that_nobody_resolved(tables: Tables) -> None:
-    (found,) = held(tables.source.uri, [Consumer("p", "sales.orders", tables.target.uri)])
+    (found,) = held(tables.source.uri, [Consumer("p", None, "sales.orders")])
     assert isinstance(found.refused, TableNameUnresolved)
+    # The seal tells whose source it is.
+    tables.sealed(2)
+    (found,) = held(tables.source.uri, [Consumer("p", "sales.orders", tables.target.uri)])
+    assert (found.refused, found.unread) == (None, 3)
+
+
+def test_the_same_table_by_another_name(tables: Tables, tmp_path: Path) -> None:
+    tables.sealed(2)
+    link = tmp_path / "link"
+    link.symlink_to(tables.source.uri)
+    for source in (str(link), None):
+        (found,) = held(str(link), [Consumer("p", source, tables.target.uri)])
+        assert found.unread == 3
+        (found,) = held(tables.source.uri, [Consumer("p", source, tables.target.uri)])
+        assert found.unread == 3
 
 
 def test_the_table_itself(tmp_path: Path) -> None:
@@ -131,8 +146,9 @@ def test_the_table_itself(tmp_path: Path) -> None:
 def test_consumers_as_they_are_given() -> None:
     assert consumers_of(None) == consumers_of([]) == consumers_of("") == ()
     given = [{"pipeline": "a", "target": "/t"}, Consumer("b", "/s", "/u")]
-    assert consumers_of(given) == (Consumer("a", None, "/t"), Consumer("b", "/s", "/u"))
-    assert consumers_of([{"pipeline": "a", "target": "/t", "source": "/s"}]) == (Consumer("a", "/s", "/t"),)
+    assert consumers_of(given) == (Consumer("a", None, "/t", expected=True), Consumer("b", "/s", "/u"))
+    named = [{"pipeline": "a", "target": "/t", "source": "/s"}]
+    assert consumers_of(named) == (Consumer("a", "/s", "/t", expected=True),)
 
 
 @pytest.mark.parametrize(

@@ -196,8 +196,14 @@ def test_the_slowest_consumer_counts(tables: Tables, tmp_path: Path) -> None:
 
 
 def test_what_is_refused(tables: Tables, tmp_path: Path) -> None:
-    assert plan(tables, horizon="30").found["note"] == "no consumer has applied anything yet"
+    assert plan(tables, horizon="30").found["note"] == "waits until p has run once"
     built(tables, 5)
+    never = Consumer("n", tables.source.uri, str(tmp_path / "never"))
+    horizon(tables, "30")
+    waiting = plan(tables, never, horizon="35")
+    assert (waiting.spec, waiting.found["note"]) == (None, "waits until n has run once")
+    with pytest.raises(ConsumerUnreadable, match="No run of n has sealed anything"):
+        plan(tables, replace(never, expected=True))
     for asked, text in (
         ({"horizon": "3", "keep": "1 day"}, "both given"),
         ({"keep": "interval -1 days"}, "keep is"),

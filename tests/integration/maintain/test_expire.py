@@ -1,0 +1,389 @@
+"""Expiry of change logs: it changes no row of any target, whatever comes at or after the horizon."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from delta_cdc import apply_changes, expire_events, job, phases
+from delta_cdc.errors import (
+    ConsumerUnreadable,
+    InvalidConfiguration,
+    LateBeyondHorizon,
+    VersionsExpired,
+)
+from delta_cdc.log import run_sync
+from delta_cdc.maintain import expire
+from delta_cdc.maintain.consumers import Consumer
+from delta_cdc.maintain.expiry import ExpireRequest, plan_expiry
+from delta_cdc.spec import ApplyOptions, ExpireSpec, Reader
+from tests.integration.apply.test_events_laws import CONFIGURATIONS, _bag
+from tests.support import event_model as model
+from tests.support.engine import metadata, newest, newest_seal
+from tests.support.event_flow import LogFlow
+from tests.support.event_streams import KEYS, SPAN, Batch, World, append, create_log, drawn_world
+from tests.support.random_logs import seeds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pyspark.sql import SparkSession
+
+    Table = Callable[[str], str]
+
+HORIZON, EXPIRED = "delta_cdc.latenessHorizon", "delta_cdc.expiredBelow"
+TRACKED = "TBLPROPERTIES ('delta.enableRowTracking' = 'true', 'delta.enableDeletionVectors' = 'true')"
+
+
+# -- the law --------------------------------------------------------------------------------------
+#: Batches by which an event may be late.
+LATENESS = 2
+
+
+def delivered(world: World) -> list[Batch]:
+    """Cut a world into batches, in which events come in their window's batch, or up to two later."""
+    batches: list[Batch] = [[] for _ in range(world.windows + LATENESS)]
+    draw = random.Random(f"{world.seed} late")
+    for history, events in world.histories.items():
+        for posted in events:
+            late = 0 if history == 0 else draw.choice([0, 0, 1, LATENESS])
+            batches[posted.window + late].append((history, posted))
+    for posted in world.truncates:
+        batches[posted.window + draw.randint(0, LATENESS)].append((None, posted))
+    return batches
+
+
+def check(
+    spark: SparkSession, tmp_table: Table, names: Sequence[str], seed: int, count: int, *, tracked: bool
+) -> None:
+    """Apply a log to several targets while it is expired, and compare every history with the model."""
+    configurations = {name: CONFIGURATIONS[name] for name in names}
+    world = drawn_world(seed, configurations[names[0]].flavour, range(count))
+    log = tmp_table("log")
+    create_log(spark, log)
+    if tracked:
+        spark.sql(f"ALTER TABLE delta.`{log}` SET TBLPROPERTIES ('delta.enableRowTracking' = 'true')")
+    flows = {
+        name: LogFlow(spark, log, tmp_table(f"target {at}"), one.all_arguments, pipeline=f"p{at}")
+        for at, (name, one) in enumerate(configurations.items())
+    }
+    consumers = [Consumer(flow.pipeline, log, flow.target) for flow in flows.values()]
+    deleted = 0
+    batches = delivered(world)
+    for number, batch in enumerate(batches):
+        append(spark, log, [posted.row(history) for history, posted in batch])
+        if number % 2 == 0 and number + 1 < len(batches):
+            continue
+        for flow in flows.values():
+            flow.apply()
+        # What comes later is of the window before at the earliest.
+        horizon = min(max(0, number - 1) * SPAN, world.windows * SPAN - 1)
+        done = expire_events(spark, log, consumers=consumers, horizon=str(horizon))
+        deleted += done.get("deleted", 0)
+    assert deleted > count / 2, "hardly anything was deleted, so little is shown"
+    for name, flow in flows.items():
+        found: dict[int, list[dict[str, Any]]] = defaultdict(list)
+        for row in flow.rows():
+            found[row["history"]].append(row)
+        one = configurations[name]
+        for history in world.histories:
+            wanted = _bag(one.expected(world, history), one.columns)
+            assert _bag(found[history], one.columns) == wanted, (
+                name,
+                seed,
+                history,
+                world.histories[history],
+            )
+            if one.scd_type == 2:
+                assert not model.faults(found[history], KEYS, start=one.start, end=one.end)
+
+
+@pytest.mark.parametrize(
+    ("names", "tracked"),
+    [
+        (["truncates", "type 1 soft, truncates, ignore null"], True),
+        (["columns to update", "type 1 ignore null"], False),
+    ],
+    ids=["truncates", "ties"],
+)
+def test_an_expired_log_gives_the_rows_of_the_whole_one(
+    spark: SparkSession, tmp_table: Table, names: list[str], tracked: bool
+) -> None:
+    for seed in seeds(1, first=2):
+        check(spark, tmp_table, names, seed, 150, tracked=tracked)
+
+
+MANY = [
+    ["type 1", "type 1 soft", "type 2", "tracks some", "the sequence lands"],
+    ["last by", "type 1 soft, ignore null except", "ignore null, tracks some", "columns to update"],
+    ["type 1 quarantine, ignore null", "quarantine, columns to update", "quarantine"],
+    ["truncates", "type 1 truncates", "type 1 soft, truncates, ignore null"],
+]
+
+
+@pytest.mark.parametrize("names", MANY, ids=["plain", "tied", "invalid", "truncated"])
+@pytest.mark.parametrize("seed", seeds(2))
+def test_an_expired_log_over_many_histories(
+    spark: SparkSession, tmp_table: Table, names: list[str], seed: int
+) -> None:
+    check(spark, tmp_table, names, seed, 800, tracked=seed % 2 == 0)
+
+
+# -- which events stay ------------------------------------------------------------------------------
+EVENT = "k int, a string, b string, op string, s long"
+PUT: list[tuple[Any, ...]] = [
+    *[(1, "x", "x", "U", 1), (1, None, None, "D", 2), (1, "x", "x", "U", 4)],
+    *[(1, "y", None, "U", 6), (1, None, "y", "U", 8), (1, "z", None, "U", 12)],
+    *[(2, "x", "x", "U", 3), (2, None, None, "D", 5)],
+    # Two that differ: what becomes of them is not told by the log.
+    *[(3, "x", "x", "U", 2), (3, "y", None, "U", 3), (3, "z", None, "U", 3)],
+    *[(4, "x", "x", "U", 6), (4, "y", None, "U", 9), (4, "x", "x", "U", 10)],
+    *[(5, "x", "x", "U", 4), (5, "test", None, "U", 8)],
+    *[(6, "x", None, "U", 1), (6, "x", None, "U", 1), (6, None, "x", "U", 2), (6, None, "x", "U", 2)],
+    *[(None, "no key", None, "U", 1), (7, "no sequence", None, "U", None)],
+    *[(None, None, None, "T", 3), (None, None, None, "T", 7)],
+]
+BASE = ApplyOptions(
+    keys=("k",),
+    source_kind="change_log",
+    sequence_by="s",
+    apply_as_deletes="op = 'D'",
+    except_column_list=("op", "s"),
+)
+
+
+def options(**more: Any) -> ApplyOptions:
+    from dataclasses import replace
+
+    return replace(BASE, **more)
+
+
+PARTIAL = {"ignore_null_updates": True}
+SOFT = {"delete_mode": "soft"}
+CUT = {"apply_as_truncates": "op = 'T'"}
+#: How the log is read -> key -> sequences that stay; of the keys that are not named all do.
+STAYS: list[tuple[list[ApplyOptions], dict[int | None, list[int]]]] = [
+    ([options()], {1: [8, 12], 2: [5], 4: [9, 10], 5: [8], 6: [2, 2]}),
+    ([options(stored_as_scd_type=2)], {1: [8, 12], 2: [5], 4: [9, 10], 5: [8], 6: [2, 2]}),
+    ([options(**SOFT)], {1: [8, 12], 2: [3, 5], 4: [9, 10], 5: [8], 6: [2, 2]}),
+    ([options(**PARTIAL)], {1: [2, 6, 8, 12], 2: [5], 5: [4, 8]}),
+    ([options(**PARTIAL, **SOFT)], {1: [2, 6, 8, 12], 2: [3, 5], 5: [4, 8]}),
+    ([options(**PARTIAL, **CUT)], {1: [2, 8, 12], 2: [5], 4: [9, 10], 5: [8], None: [1, 7], 6: [1, 1, 2, 2]}),
+    ([options(where="a IS NULL OR a <> 'test'")], {1: [8, 12], 2: [5], 4: [9, 10], 5: [4], 6: [2, 2]}),
+    ([options(), options(**PARTIAL)], {1: [2, 6, 8, 12], 2: [5], 5: [4, 8]}),
+]
+
+
+def test_which_events_stay(spark: SparkSession, tmp_table: Table) -> None:
+    from pyspark.sql import functions as F
+
+    log = tmp_table("log")
+    spark.createDataFrame(PUT, EVENT).coalesce(1).write.format("delta").save(log)
+    rows = spark.read.format("delta").load(log)
+    named = rows.select("k", "s", expire._text(F.struct(*rows.columns)).alias(expire.ROW))
+    for read, stays in STAYS:
+        readers = tuple(Reader(f"p{at}", one) for at, one in enumerate(read))
+        spec = ExpireSpec("r", log, metadata(log)["id"], readers, below="10", since=0)
+        gone = expire.expired(spark, spec, is_tracked=False)
+        found: dict[Any, list[Any]] = defaultdict(list)
+        for k, s in named.join(gone, expire.ROW, "left_anti").select("k", "s").collect():
+            found[k].append(s)
+        whole: dict[Any, list[Any]] = defaultdict(list)
+        for k, *_, s in PUT:
+            whole[k].append(s)
+        expected = {k: sorted(stays.get(k, s), key=str) for k, s in whole.items()}
+        assert {k: sorted(s, key=str) for k, s in found.items()} == expected, readers
+
+
+# -- one log, step by step ----------------------------------------------------------------------------
+LOG: dict[str, Any] = {
+    "source_kind": "change_log",
+    "keys": ["k"],
+    "sequence_by": "s",
+    "apply_as_deletes": "op = 'D'",
+    "except_column_list": ["op", "s"],
+    "stored_as_scd_type": 2,
+}
+
+
+def put(spark: SparkSession, log: str, *rows: tuple[Any, ...]) -> None:
+    made = spark.createDataFrame([(k, v, None, op, s) for k, v, op, s in rows], EVENT).coalesce(1)
+    made.write.format("delta").mode("append").save(log)
+
+
+def held(spark: SparkSession, table: str) -> list[tuple[Any, ...]]:
+    rows = spark.read.format("delta").load(table).select("k", "a", "__START_AT", "__END_AT").collect()
+    return sorted(map(tuple, rows), key=str)
+
+
+def sequences(spark: SparkSession, log: str) -> list[int]:
+    return sorted(row["s"] for row in spark.read.format("delta").load(log).collect())
+
+
+def properties(log: str) -> dict[str, str]:
+    found: dict[str, str] = metadata(log)["configuration"]
+    return {name: found[name] for name in (HORIZON, EXPIRED) if name in found}
+
+
+class Died(Exception):
+    """The driver is gone."""
+
+
+def dying(at: str) -> Callable[[], None]:
+    def hook(point: str) -> None:
+        if point == at:
+            raise Died(at)
+
+    return phases.install(hook)
+
+
+def test_waits_dies_races_and_goes_on(spark: SparkSession, tmp_table: Table) -> None:
+    """One log and two consumers, of which one lags; the driver dies between the two commits of an expiry."""
+    log, target, other = tmp_table("log"), tmp_table("target"), tmp_table("other")
+    spark.sql(f"CREATE TABLE delta.`{log}` ({EVENT}) USING delta {TRACKED}")
+    put(spark, log, (1, "a", "U", 10), (1, "b", "U", 20), (1, "c", "U", 40), (2, "a", "U", 10))
+    consumers = [Consumer("p", None, target), Consumer("q", log, other)]
+
+    def apply(pipeline: str = "p", **more: Any) -> None:
+        apply_changes(spark, log, target if pipeline == "p" else other, pipeline=pipeline, **{**LOG, **more})
+
+    def go(**more: Any) -> dict[str, Any]:
+        return expire_events(spark, log, consumers=consumers, **more)
+
+    none = go(horizon="30")
+    assert (none["status"], none["note"]) == ("nothing", "waits until p, q has run once")
+    apply()
+    assert go(horizon="30")["note"] == "waits until q has run once"
+    apply("q")
+    with pytest.raises(InvalidConfiguration, match=r"'x' of .* is no bigint"):
+        go(horizon="x")
+    with pytest.raises(InvalidConfiguration, match="lies above 40"):
+        go(horizon="41")
+    with pytest.raises(InvalidConfiguration, match="bigint, which is no time"):
+        go(keep="interval 1 day")
+    with pytest.raises(InvalidConfiguration, match="No consumer"):
+        expire_events(spark, log, consumers=[], horizon="30")
+    assert properties(log) == {}
+    assert go(horizon="30", dry_run=True)["horizon"] == "30"
+    assert properties(log) == {}
+    assert go(horizon="30")["horizon"] == "30"
+    set_in = newest(log)
+    assert properties(log) == {HORIZON: "30"}
+    assert len(sequences(spark, log)) == 4, "nothing is deleted behind a horizon that was only just set"
+
+    # An event before the horizon was set would hold it up; this one came after.
+    put(spark, log, (1, "d", "U", 50))
+    counted = go(dry_run=True)
+    assert counted["deleted"] == 1
+    request = ExpireRequest(table=log, consumers=consumers, horizon="35")
+    stale = run_sync(plan_expiry(request)).spec
+    remove = dying("expired")
+    try:
+        with pytest.raises(Exception, match="expired"):
+            go(horizon="40")
+    finally:
+        remove()
+    assert sequences(spark, log) == [10, 20, 40, 50]
+    assert properties(log) == {HORIZON: "30"}
+    again = go(horizon="40")
+    assert (again["deleted"], again["horizon"]) == (0, "40")
+    assert properties(log) == {HORIZON: "40", EXPIRED: "30"}
+    # A run that was planned at the same moment: it deletes nothing more, and lowers nothing.
+    assert stale is not None
+    assert job.run(spark, stale).status == "committed"
+    assert properties(log) == {HORIZON: "40", EXPIRED: "30"}
+    assert sequences(spark, log) == [10, 20, 40, 50]
+
+    waiting = go(horizon="45")
+    assert waiting["status"] == "nothing"
+    assert "waits until p (watermark" in waiting["note"]
+    assert properties(log) == {HORIZON: "40", EXPIRED: "30"}
+    apply()
+    assert "waits until q (watermark" in go()["note"]
+    # Late, and before the horizon that q has not got yet: lawful for nobody any more.
+    put(spark, log, (2, "late", "U", 39))
+    with pytest.raises(LateBeyondHorizon):
+        apply()
+    apply(on_late="discard")
+    apply("q", on_late="discard")
+    expected = [(1, "a", 10, 20), (1, "b", 20, 40), (1, "c", 40, 50), (1, "d", 50, None), (2, "a", 10, None)]
+    assert held(spark, target) == held(spark, other) == expected
+    assert go()["deleted"] == 0, "the one of key 2 that was late is no reason to delete the one before"
+    assert sequences(spark, log) == [10, 20, 39, 40, 50]
+    put(spark, log, (1, "e", "U", 45), (2, "b", "U", 40))
+    apply(on_late="discard")
+    expected[2:] = [
+        (1, "c", 40, 45),
+        (1, "d", 50, None),
+        (1, "e", 45, 50),
+        (2, "a", 10, 40),
+        (2, "b", 40, None),
+    ]
+    assert held(spark, target) == expected
+    assert set_in < newest(log)
+    spark.sql(f"RESTORE delta.`{other}` TO VERSION AS OF 0")
+    spark.sql(f"TRUNCATE TABLE delta.`{other}`")
+    with pytest.raises(ConsumerUnreadable, match="q of"):
+        go()
+
+
+def test_a_target_that_was_restored_behind_a_deletion(spark: SparkSession, tmp_table: Table) -> None:
+    """It gets its rows from the log as it was, or an error with a name: never rows with a hole."""
+    log, target = tmp_table("log"), tmp_table("target")
+    spark.sql(f"CREATE TABLE delta.`{log}` ({EVENT}) USING delta {TRACKED}")
+    asked = {"pipeline": "p", **LOG}
+    put(spark, log, (1, "a", "U", 10), (2, "a", "U", 40))
+    apply_changes(spark, log, target, **asked)
+    first = newest(target)
+    # In order for key 1, late for the log: cut again from the log.
+    put(spark, log, (1, "b", "U", 20), (1, "c", "U", 25), (2, "b", "U", 41))
+    apply_changes(spark, log, target, **asked)
+    consumers = [{"pipeline": "p", "target": target}]
+    expire_events(spark, log, consumers=consumers, horizon="30")
+    assert expire_events(spark, log, consumers=consumers)["deleted"] == 2
+    put(spark, log, (1, "d", "U", 35))
+    apply_changes(spark, log, target, **asked)
+    right = held(spark, target)
+    assert [row for row in right if row[0] == 1] == [
+        (1, "a", 10, 20),
+        (1, "b", 20, 25),
+        (1, "c", 25, 35),
+        (1, "d", 35, None),
+    ]
+    spark.sql(f"RESTORE delta.`{target}` TO VERSION AS OF {first}")
+    with pytest.raises(VersionsExpired, match="would leave a hole"):
+        apply_changes(spark, log, target, mode="reload", **asked)
+    apply_changes(spark, log, target, **asked)
+    assert held(spark, target) == right
+    seal = newest_seal(target)
+    assert seal is not None
+    assert seal.horizons[-1][1] == "30"
+
+    # And where the log cannot be read as it was, the error says so.
+    spark.sql(f"RESTORE delta.`{target}` TO VERSION AS OF {first}")
+    kept = {"delta.deletedFileRetentionDuration": "interval 0 hours"}
+    listed = ", ".join(f"'{name}' = '{value}'" for name, value in kept.items())
+    spark.sql(f"ALTER TABLE delta.`{log}` SET TBLPROPERTIES ({listed})")
+    with pytest.raises(VersionsExpired):
+        apply_changes(spark, log, target, **asked)
+
+
+def test_a_sequence_of_times_and_a_consumer_of_rows(spark: SparkSession, tmp_table: Table) -> None:
+    log, target, copy = tmp_table("log"), tmp_table("target"), tmp_table("copy")
+    spark.sql(f"CREATE TABLE delta.`{log}` (k int, v string, op string, s timestamp) USING delta {TRACKED}")
+    spark.sql(
+        f"INSERT INTO delta.`{log}` VALUES (1, 'a', 'U', '2026-01-01 00:00:00.5'), "
+        "(1, 'b', 'U', '2026-01-02 00:00:00'), (1, 'c', 'U', '2026-01-09 00:00:00.25')"
+    )
+    apply_changes(spark, log, target, pipeline="p", **LOG)
+    consumers = [{"pipeline": "p", "source": log, "target": target}]
+    done = expire_events(spark, log, consumers=consumers, keep="interval 2 days")
+    assert done["horizon"] == "2026-01-07 00:00:00.25"
+    assert expire_events(spark, log, consumers=consumers, keep="interval 2 days")["deleted"] == 1
+    assert expire_events(spark, log, consumers=consumers, keep="interval 2 days")["status"] == "nothing"
+    apply_changes(spark, log, copy, pipeline="c", insert_only=True)
+    with pytest.raises(InvalidConfiguration, match="reads the rows"):
+        expire_events(spark, log, consumers=[*consumers, {"pipeline": "c", "target": copy}], keep="1 day")

@@ -1,0 +1,171 @@
+"""OPTIMIZE and VACUUM of tables that pipelines fill and read: nobody loses anything, and files really go."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from delta_cdc import apply_changes, job
+from delta_cdc.errors import VacuumWouldLose
+from delta_cdc.log import run_sync
+from delta_cdc.maintain.consumers import Consumer
+from delta_cdc.maintain.optimizing import OptimizeRequest, plan_optimize
+from delta_cdc.maintain.vacuuming import VacuumRequest, deleted, plan_vacuum
+from tests.support.engine import metadata, newest, newest_seal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+    Table = Callable[[str], str]
+
+FEED = "'delta.enableChangeDataFeed' = 'true'"
+RETENTION = "delta.deletedFileRetentionDuration"
+
+
+def optimized(spark: SparkSession, table: str, **asked: Any) -> dict[str, Any]:
+    """Plan, and run what there is to do."""
+    planned = run_sync(plan_optimize(OptimizeRequest(table=table, **asked)))
+    if planned.spec is None:
+        return planned.found
+    result = job.run(spark, planned.spec)
+    assert result.error is None, result.message
+    return {**planned.found, **result.tables[0]}
+
+
+def rows(spark: SparkSession, table: str) -> list[tuple[Any, ...]]:
+    return sorted(map(tuple, spark.read.format("delta").load(table).collect()), key=str)
+
+
+def test_targets_are_laid_out_and_pipelines_go_on(spark: SparkSession, tmp_table: Table) -> None:
+    source, partitioned, clustered = (tmp_table(name) for name in ("source", "partitioned", "clustered"))
+    spark.sql(
+        f"CREATE TABLE delta.`{source}` (k INT, part STRING, v STRING) USING delta TBLPROPERTIES ({FEED})"
+    )
+    spark.sql(f"INSERT INTO delta.`{source}` SELECT id, IF(id % 2 = 0, 'a', 'b'), 'x' FROM range(20)")
+    one: dict[str, Any] = {"keys": ["k", "part"], "partition_by": ["part"], "pipeline": "one"}
+    two: dict[str, Any] = {"keys": ["k"], "stored_as_scd_type": 2, "pipeline": "two"}
+
+    def change(text: str) -> None:
+        spark.sql(f"UPDATE delta.`{source}` SET v = '{text}' WHERE k % 5 = 0")
+        spark.sql(f"DELETE FROM delta.`{source}` WHERE k = {len(text)}")
+        apply_changes(spark, source, partitioned, **one)
+        apply_changes(spark, source, clustered, **two)
+
+    change("y")
+    change("yy")
+    before = rows(spark, partitioned), rows(spark, clustered)
+    seals = newest_seal(partitioned), newest_seal(clustered)
+    partly = {"where": "part = 'a'"}
+    done = optimized(spark, partitioned, **partly)
+    assert done["files_removed"] > done["files_added"] == 1
+    assert optimized(spark, partitioned, **partly)["note"].startswith("no file has come since")
+    assert optimized(spark, partitioned, zorder_by=("k",), where="part = 'b'")["files_added"] == 1
+    assert optimized(spark, partitioned, zorder_by=("k",), where="part = 'b'")["files_added"] == 0
+    assert optimized(spark, clustered)["files_removed"] > 1
+    assert optimized(spark, clustered)["note"].startswith("no file has come since")
+    spark.sql(f"DELETE FROM delta.`{source}` WHERE k = 7")
+    assert optimized(spark, source, purge=True)["files_added"] == 0, "its rows are not masked, but rewritten"
+    assert (rows(spark, partitioned), rows(spark, clustered)) == before
+    assert (newest_seal(partitioned), newest_seal(clustered)) == seals
+
+    change("yyy")
+    masked = run_sync(plan_optimize(OptimizeRequest(table=clustered, purge=True)))
+    assert masked.spec is not None
+    assert job.run(spark, masked.spec).tables[0]["files_added"] > 0
+    assert optimized(spark, clustered, purge=True)["note"] == "no row is masked"
+    version = newest(clustered)
+    change("yyyy")
+    assert newest(clustered) > version
+    expected = rows(spark, source)
+    assert rows(spark, partitioned) == sorted(expected, key=str)
+    opened = spark.read.format("delta").load(clustered).where("__END_AT IS NULL").select("k", "part", "v")
+    assert sorted(map(tuple, opened.collect()), key=str) == expected
+    bad = run_sync(plan_optimize(OptimizeRequest(table=clustered, where="k = 1"))).spec
+    assert bad is not None
+    failed = job.run(spark, bad)
+    assert failed.error is not None
+    assert failed.error["class"] == "InvalidConfiguration"
+
+
+def age(table: str, version: int, hours: float) -> None:
+    """Let a commit, and the files that it wrote, be older; also when it removed others."""
+    moment = time.time() - hours * 3600
+    commit = Path(table) / "_delta_log" / f"{version:020d}.json"
+    lines = []
+    for line in commit.read_text().splitlines():
+        action = json.loads(line)
+        if "remove" in action:
+            action["remove"]["deletionTimestamp"] = int(moment * 1000)
+        if "commitInfo" in action:
+            action["commitInfo"]["timestamp"] = int(moment * 1000)
+        for kind in ("add", "cdc"):
+            if kind in action:
+                os.utime(Path(table) / action[kind]["path"], (moment, moment))
+        lines.append(json.dumps(action))
+    commit.write_text("\n".join(lines) + "\n")
+    (commit.parent / f".{commit.name}.crc").unlink(missing_ok=True)
+    (commit.parent / f"{version:020d}.crc").unlink(missing_ok=True)
+    os.utime(commit, (moment, moment))
+
+
+def data_files(table: str) -> set[str]:
+    return {str(file.relative_to(table)) for file in Path(table).rglob("*.parquet")}
+
+
+def test_vacuum_and_its_consumers(spark: SparkSession, tmp_table: Table) -> None:
+    source, target, other = tmp_table("source"), tmp_table("target"), tmp_table("other")
+    kept = f"'{RETENTION}' = 'interval 24 hours'"
+    spark.sql(f"CREATE TABLE delta.`{source}` (k INT, v STRING) USING delta TBLPROPERTIES ({FEED}, {kept})")
+    spark.sql(f"INSERT INTO delta.`{source}` SELECT id, 'x' FROM range(4)")
+    apply_changes(spark, source, target, pipeline="lags", keys=["k"])
+    spark.sql(f"UPDATE delta.`{source}` SET v = 'y' WHERE k < 2")
+    spark.sql(f"UPDATE delta.`{source}` SET v = 'z' WHERE k < 1")
+    apply_changes(spark, source, other, pipeline="runs", keys=["k"])
+    for version, hours in ((0, 80), (1, 75), (2, 50), (3, 30)):
+        age(source, version, hours)
+    consumers = (
+        Consumer("lags", source, target),
+        Consumer("runs", source, other),
+        Consumer("new", source, tmp_table("new")),
+    )
+    whole = data_files(source)
+
+    def plan(**asked: Any) -> Any:
+        return run_sync(plan_vacuum(VacuumRequest(table=source, consumers=consumers, **asked)))
+
+    with pytest.raises(VacuumWouldLose) as refused:
+        plan()
+    assert "lags (" in refused.value.message
+    assert "has not read version 2" in refused.value.message
+    assert "runs" not in refused.value.message
+    assert data_files(source) == whole
+
+    extended = plan(extend_retention=True)
+    assert extended.spec.properties == {RETENTION: "interval 6 days"}
+    assert "new: nothing is proved yet" in extended.found["note"]
+    assert job.run(spark, extended.spec).error is None
+    assert metadata(source)["configuration"][RETENTION] == "interval 6 days"
+    assert data_files(source) == whole
+    apply_changes(spark, source, target, pipeline="lags", keys=["k"])
+    assert rows(spark, target) == rows(spark, source) == [(0, "z"), (1, "y"), (2, "x"), (3, "x")]
+    assert plan().spec is None, "all is kept for six days, and nothing is older"
+
+    # Without anybody who lags, files go: those that were removed, and change files.
+    spark.sql(f"ALTER TABLE delta.`{source}` SET TBLPROPERTIES ({kept})")
+    shown = plan(dry_run=True)
+    named = job.run(spark, shown.spec)
+    assert (named.status, data_files(source)) == ("planned", whole)
+    free = plan()
+    assert job.run(spark, free.spec).error is None
+    gone = whole - data_files(source)
+    assert {name.split("/")[0] for name in gone} >= {"_change_data"}
+    assert run_sync(deleted(source, free.version))["files"] == len(gone) > 2
+    assert rows(spark, source) == [(0, "z"), (1, "y"), (2, "x"), (3, "x")]
+    assert plan().spec is None

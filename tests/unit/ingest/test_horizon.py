@@ -1,0 +1,25 @@
+"""A lateness horizon that maintenance moves while a batch is planned: what is late is judged anew."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from delta_cdc.apply.commit import Seen
+from delta_cdc.ingest.engine import _other_horizon
+from delta_cdc.properties import LATENESS_HORIZON
+from tests.unit.airflow.test_operator_storage import ingest_spec
+
+
+def seen(**properties: str) -> Seen:
+    return Seen("id", 3, datetime(2026, 1, 1, tzinfo=UTC), is_laid_out=False, properties=properties)
+
+
+def test_a_horizon_that_moved_since_planning() -> None:
+    spec = ingest_spec()
+    assert _other_horizon(spec, seen()) is None
+    assert "is 30 now, planned with None" in str(_other_horizon(spec, seen(**{LATENESS_HORIZON: "30"})))
+    planned = replace(spec, horizon="30")
+    assert _other_horizon(planned, seen(**{LATENESS_HORIZON: "30"})) is None
+    assert "is 40 now" in str(_other_horizon(planned, seen(**{LATENESS_HORIZON: "40"})))
+    assert "is None now" in str(_other_horizon(planned, seen()))
