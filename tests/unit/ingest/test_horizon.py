@@ -16,7 +16,7 @@ def seen(**properties: str) -> Seen:
 
 
 def test_a_horizon_that_moved_since_planning() -> None:
-    spec = ingest_spec()
+    spec = ingest_spec("/landing", "/log")
     assert _other_horizon(spec, seen()) is None
     assert "is 30 now, planned with None" in str(_other_horizon(spec, seen(**{LATENESS_HORIZON: "30"})))
     planned = replace(spec, horizon="30")
