@@ -1,4 +1,4 @@
-"""The example of maintenance, run for three nights: tables stay right while their logs and files are tidied."""
+"""The example of maintenance, night after night: tables stay right while logs and files are tidied."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 
-def test_three_nights(airflow: Airflow, tmp_path: Path) -> None:
+def test_four_nights(airflow: Airflow, tmp_path: Path) -> None:
     file = example(airflow, "table_care", tmp_path)
     log, target = tmp_path / "readings", tmp_path / "readings_by_day"
     came: dict[tuple[int, object], tuple[object, float]] = {}
