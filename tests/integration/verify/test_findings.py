@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from delta_cdc.cli import main
 from tests.integration.verify.targets import FEED, LOG, Targets, do, findings, put
 
 if TYPE_CHECKING:
@@ -87,8 +88,11 @@ def test_every_planted_defect_is_found(spark: SparkSession, made: Targets) -> No
     assert alone["overlaps"].count == 2
 
 
-def test_the_remedies_put_it_right(spark: SparkSession, made: Targets) -> None:
+def test_the_remedies_put_it_right(
+    spark: SparkSession, made: Targets, capsys: pytest.CaptureFixture[str]
+) -> None:
     names = ("log_history", "log_soft", "history")
+    pair = f"history={made.target('history')}"
     made.run(*names)
     do(
         spark,
@@ -101,10 +105,15 @@ def test_the_remedies_put_it_right(spark: SparkSession, made: Targets) -> None:
         {"equals_source"},
         {"one_open_row"},
     ]
+    assert main(["verify", pair, "--checks", "one_open_row,overlaps"]) == 1
+    said = capsys.readouterr().out
+    assert "1 WRONG" in said
+    assert "history, one_open_row: 1 key(s) have more than one open row. (k = 4) Remedy: RESTORE" in said
     made.run("log_history", mode="repair", repair_keys="k = 4")
     made.run("log_soft", mode="reload")
     do(spark, f"RESTORE TABLE delta.`{made.target('history')}` TO VERSION AS OF 1")
     assert [findings(checks) for checks in made.checks(*names).values()] == [{}, {}, {}]
+    assert main(["verify", pair]) == 0
 
 
 def test_a_writer_at_the_same_moment_is_not_seen(spark: SparkSession, made: Targets) -> None:
