@@ -70,7 +70,6 @@ class DeltaTableCareOperator(DeltaCdcOperator):
         at = dict(zip(names, all_located(self, context, names), strict=True))
         consumers = self._located(context, self._consumers(context))
         works = [self._planned(context, name, at[name], consumers) for name in names]
-        _refuse_strangers(works, consumers)
         if any(work.spec is not None for work in works):
             try:
                 works = flow.run(works, execute=partial(self.run_job, context), run_id=context["run_id"])
@@ -148,21 +147,6 @@ def _at(consumer: Consumer, places: Mapping[str, str | DeltaCdcError]) -> Consum
         consumer = replace(consumer, target=target)
     source = places[consumer.source] if consumer.source else None
     return consumer if isinstance(source, DeltaCdcError) else replace(consumer, source=source)
-
-
-def _refuse_strangers(works: Sequence[Work], consumers: Sequence[Consumer]) -> None:
-    """Refuse a consumer that was named for this task, and reads none of its tables."""
-    if any(work.error is not None for work in works):
-        # Who counts for that table is not known; it fails anyway.
-        return
-    counting = {one for work in works for one in work.consumers}
-    strangers = [one for one in consumers if one.expected and one not in counting]
-    if strangers:
-        told = ", ".join(f"{one.pipeline} ({one.target})" for one in strangers)
-        raise InvalidConfiguration(
-            f"Named as a consumer, and reading none of the tables: {told}.",
-            remedy="correct its target, or leave it out.",
-        )
 
 
 class DeltaConsumedTableOperator(DeltaTableCareOperator):

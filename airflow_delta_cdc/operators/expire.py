@@ -103,5 +103,4 @@ class DeltaExpireEventsOperator(DeltaConsumedTableOperator):
             storage_options=self.options_of_storage(),
         )
         planned = run_sync(plan_expiry(request))
-        counting = tuple(one.consumer for one in planned.held)
-        return Work(table, planned.spec, planned.found, consumers=counting)
+        return Work(table, planned.spec, planned.found)

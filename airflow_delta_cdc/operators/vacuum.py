@@ -104,8 +104,7 @@ class DeltaVacuumOperator(DeltaConsumedTableOperator):
             storage_options=self.options_of_storage(),
         )
         planned = run_sync(plan_vacuum(request))
-        counting = tuple(one.consumer for one in planned.held)
-        return Work(table, planned.spec, {**planned.found, "version": planned.version}, consumers=counting)
+        return Work(table, planned.spec, {**planned.found, "version": planned.version})
 
     def finished(self, work: Work) -> Work:
         """Read from the log what was deleted."""

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from delta_cdc import gates
 from delta_cdc.checks import check_pipeline
-from delta_cdc.errors import ConsumerUnreadable, DeltaCdcError, InvalidConfiguration, VersionsExpired
+from delta_cdc.errors import (
+    ConsumerUnreadable,
+    DeltaCdcError,
+    InvalidConfiguration,
+    NotADeltaTable,
+    TableNotFound,
+    VersionsExpired,
+)
 from delta_cdc.maintain import marks
 from delta_cdc.plan import staging
 from delta_cdc.reconcile import reconcile_async
@@ -141,9 +148,11 @@ async def _looked(
             raise consumer.unknown
         seal = await _sealed(DeltaLog(consumer.target, options), consumer.pipeline)
     except DeltaCdcError as error:
-        return None if named is False else Held(consumer, refused=error)
+        is_other = named is False and await _is_other(consumer, state, options)
+        return None if is_other else Held(consumer, refused=error)
     if seal is None:
-        return None if named is False else _unproved(consumer)
+        is_other = named is False and await _is_other(consumer, state, options)
+        return None if is_other else _unproved(consumer)
     if not (named or _names(seal.source_uri, log) or seal.source_table_id == state.table_id):
         return None
     try:
@@ -170,6 +179,19 @@ def _names(source: str | None, log: DeltaLog) -> bool | None:
         return canonical_uri(source) == log.uri
     except DeltaCdcError:
         return None
+
+
+async def _is_other(consumer: Consumer, state: TableState, options: dict[str, str] | None) -> bool:
+    """Tell whether another table lies where a consumer reads, or none: no seal of it says so."""
+    from delta_cdc.log.table import DeltaLog
+
+    assert consumer.source is not None
+    try:
+        return (await DeltaLog(consumer.source, options).snapshot()).table_id != state.table_id
+    except (TableNotFound, NotADeltaTable):
+        return True
+    except DeltaCdcError:
+        return False
 
 
 def _unproved(consumer: Consumer) -> Held:

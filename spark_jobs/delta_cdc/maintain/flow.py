@@ -11,7 +11,6 @@ from delta_cdc.spec import BundleSpec
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from delta_cdc.maintain.consumers import Consumer
     from delta_cdc.spec import CareSpec, JobResult, Spec
 
 
@@ -23,14 +22,12 @@ class Work:
     :param spec: what is to be done; None where nothing is
     :param found: for people; ``table`` is among it
     :param error: why it was not done
-    :param consumers: those that count for this table
     """
 
     table: str
     spec: CareSpec | None = None
     found: dict[str, Any] = field(default_factory=dict)
     error: DeltaCdcError | None = None
-    consumers: tuple[Consumer, ...] = ()
 
     @property
     def row(self) -> dict[str, Any]:
