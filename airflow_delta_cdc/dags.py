@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from airflow_delta_cdc.groups.look import LookOperator
 from airflow_delta_cdc.groups.table import ApplyTableOperator
 from airflow_delta_cdc.retry import DELTA_CDC_RETRY_POLICY
 from airflow_delta_cdc.tables import source_of
+from delta_cdc.config import Group
 from delta_cdc.errors import DeltaCdcError, InvalidConfiguration
 from delta_cdc.tables import is_ingested
 
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Asset
 
-    from delta_cdc.config import Group, Table
+    from delta_cdc.config import Table
 
 #: What is said of tasks, and of the application that some of them start.
 _OF_TASKS = ("owner", "pool", "queue", "retries")
@@ -49,6 +51,8 @@ _OF_APPLICATIONS = (
     "storage_options",
     "kafka_options",
 )
+#: Of these, what decides which tables are meant.
+_OF_THE_WORK = ("spark_conn_id", "delta_conn_id", "kafka_conn_id", "storage_options", "kafka_options")
 _PARALLEL = 8
 _BACKFILL = "__backfill"
 #: Airflow schedules nothing without a start. It is the same wherever the file is parsed.
@@ -114,6 +118,12 @@ class _Maker:
     @property
     def names(self) -> list[str]:
         return [table.pipeline for table in self.group.tables]
+
+    @cached_property
+    def _work(self) -> str:
+        """Return what identifies the work: another schedule or another text is no reason to refuse it."""
+        settings = {name: self.group.settings.get(name) for name in _OF_THE_WORK}
+        return Group(self.group.name, settings, self.group.tables).fingerprint
 
     @property
     def _place(self) -> str:
@@ -210,7 +220,7 @@ class _Maker:
             task_id=f"look{suffix}",
             tables=given,
             group=self.names,
-            fingerprint=self.group.fingerprint,
+            fingerprint=self._work,
             inlets=inlets,
             **self._of_applications(),
         )
@@ -225,7 +235,7 @@ class _Maker:
             )
         apply = ApplyTableOperator.partial(
             task_id=f"apply{suffix}",
-            configuration=self.group.fingerprint,
+            configuration=self._work,
             bundle=bundle.task_id if bundle is not None else None,
             trigger_rule="all_done",
             map_index_template="{{ task.pipeline }}",

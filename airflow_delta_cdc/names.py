@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from airflow.providers.common.compat.sdk import Asset
 
 from airflow_delta_cdc.assets import delta_asset
-from delta_cdc.errors import NotADeltaTable, TableNameUnresolved, TableNotFound
+from delta_cdc.errors import DeltaCdcError, NotADeltaTable, TableNameUnresolved, TableNotFound
 from delta_cdc.jars import cache_home
 from delta_cdc.spec import ResolveSpec
 
@@ -48,7 +48,13 @@ def located(operator: DeltaCdcOperator, context: Context, table: str) -> str:
     return all_located(operator, context, [table])[0]
 
 
-def all_located(operator: DeltaCdcOperator, context: Context, tables: Sequence[str]) -> list[str]:
+def all_located(
+    operator: DeltaCdcOperator,
+    context: Context,
+    tables: Sequence[str],
+    *,
+    unknown: dict[str, DeltaCdcError] | None = None,
+) -> list[str]:
     """Return the locations of tables, in order. A path or URI comes back as it is, without any work.
 
     A name is looked up in the cache. What is found there counts only if the table at that location still has
@@ -57,16 +63,25 @@ def all_located(operator: DeltaCdcOperator, context: Context, tables: Sequence[s
 
     :param operator: whose Spark is asked
     :param tables: paths, URIs or names of one to three parts
+    :param unknown: names that were asked for in vain, with their errors: they are not asked for again, and
+        those of this call are added
     :raises TableNotFound: for a name that the catalog does not know
     :raises NotADeltaTable: for a view, or a table of another format
     """
     cache = _Cache(context, operator.inlets, operator.log)
     names = [name for name in dict.fromkeys(table.strip() for table in tables) if _is_name(name)]
     found = {name: _known(operator, cache, name) for name in names}
-    unknown = [name for name, location in found.items() if location is None]
-    for entry in _asked(operator, context, unknown) if unknown else ():
-        cache.set(entry)
-        found[entry.name] = entry.location
+    errors = {} if unknown is None else unknown
+    wanted = [name for name, location in found.items() if location is None and name not in errors]
+    for name, answer in _asked(operator, context, wanted).items() if wanted else ():
+        if isinstance(answer, DeltaCdcError):
+            errors[name] = answer
+            continue
+        cache.set(answer)
+        found[name] = answer.location
+    for name, location in found.items():
+        if location is None:
+            raise errors[name]
     return [found.get(table.strip()) or table for table in tables]
 
 
@@ -120,8 +135,10 @@ def _known(operator: DeltaCdcOperator, cache: _Cache, name: str) -> str | None:
     return None
 
 
-def _asked(operator: DeltaCdcOperator, context: Context, names: Sequence[str]) -> list[Location]:
-    """Look names up by one Spark application."""
+def _asked(
+    operator: DeltaCdcOperator, context: Context, names: Sequence[str]
+) -> dict[str, Location | DeltaCdcError]:
+    """Look names up by one Spark application; a name that is none has its error."""
     from airflow_delta_cdc.operators.base import raise_if_failed
     from delta_cdc.log import canonical_uri
 
@@ -129,15 +146,19 @@ def _asked(operator: DeltaCdcOperator, context: Context, names: Sequence[str]) -
     result = operator.run_job(context, ResolveSpec(run_id=context["run_id"], tables=tuple(names)))
     operator.forget_job(context)
     raise_if_failed(result)
-    return [
-        Location(
-            name=row["table"],
+    found: dict[str, Location | DeltaCdcError] = {}
+    for row in result.tables:
+        name = row["table"]
+        if "error" in row:
+            found[name] = DeltaCdcError.from_dict(row["error"])
+            continue
+        found[name] = Location(
+            name=name,
             location=canonical_uri(row["location"]),
             table_id=row["table_id"],
             spark_conn_id=operator.spark_conn_id or "",
         )
-        for row in result.tables
-    ]
+    return found
 
 
 class _Cache:

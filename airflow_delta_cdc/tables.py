@@ -91,6 +91,7 @@ def pieces(
     ingest: Callable[[Mapping[str, Any]], bool] = engine.is_ingested,
     named: bool = True,
     connections: Connections | None = None,
+    unknown: dict[str, DeltaCdcError] | None = None,
 ) -> list[Piece]:
     """Return the work that tables ask for, with locations in the place of catalog names.
 
@@ -99,6 +100,7 @@ def pieces(
     :param ingest: tells whether a table's source is looked at, or only its log
     :param named: say in an error which table it is of
     :param connections: what :func:`connections_of` gave; None asks
+    :param unknown: see :func:`airflow_delta_cdc.names.all_located`
     :raises InvalidConfiguration: for arguments that are none
     :raises TableNotFound: for a catalog name that is none
     """
@@ -124,11 +126,16 @@ def pieces(
             apply=apply,
             mirror=partial(kept, context, operator.inlets, source_of(given), given["pipeline"]),
         )
-        for given, (batch, apply) in zip(tables, _located(operator, context, found), strict=True)
+        for given, (batch, apply) in zip(tables, _located(operator, context, found, unknown), strict=True)
     ]
 
 
-def _located(operator: DeltaCdcOperator, context: Context, found: Sequence[Requests]) -> list[Requests]:
+def _located(
+    operator: DeltaCdcOperator,
+    context: Context,
+    found: Sequence[Requests],
+    unknown: dict[str, DeltaCdcError] | None,
+) -> list[Requests]:
     """Return the requests with locations in the place of catalog names."""
     from airflow_delta_cdc.names import all_located
 
@@ -136,7 +143,7 @@ def _located(operator: DeltaCdcOperator, context: Context, found: Sequence[Reque
     for batch, apply in found:
         wanted += [batch.log] if batch is not None else []
         wanted += [apply.source, apply.target] if apply is not None else []
-    locations = dict(zip(wanted, all_located(operator, context, wanted), strict=True))
+    locations = dict(zip(wanted, all_located(operator, context, wanted, unknown=unknown), strict=True))
     return [
         (
             replace(batch, log=locations[batch.log]) if batch is not None else None,

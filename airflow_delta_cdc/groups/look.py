@@ -137,9 +137,13 @@ class LookOperator(GroupOperator):
     def _pieces(self, context: Context, some: Sequence[dict[str, Any]]) -> list[Piece | DeltaCdcError]:
         """Return the work of each table, or why it cannot be told."""
         connections = tables.connections_of(self)
+        # Names are asked for once, all together, whichever of them are none.
+        unknown: dict[str, DeltaCdcError] = {}
 
         def build(given: Sequence[dict[str, Any]]) -> list[Piece]:
-            return tables.pieces(self, context, given, ingest=_reads_source, connections=connections)
+            return tables.pieces(
+                self, context, given, ingest=_reads_source, connections=connections, unknown=unknown
+            )
 
         if not any(UNRENDERED in table for table in some):
             with contextlib.suppress(DeltaCdcError):

@@ -22,22 +22,28 @@ _NO_DELTA = ("EXPECT_TABLE_NOT_VIEW", "NOT_A_DELTA", "MISSING_DELTA", "DELTA_TAB
 #: The same for nothing at all. A catalog that is not configured is taken for a part of a namespace.
 _ABSENT = ("NOT_FOUND", "MISSING_DELTA", "DOES_NOT_EXIST", "REQUIRES_SINGLE_PART_NAMESPACE")
 
+_REMEDY = (
+    "correct the name, and see that the application runs with the confs of that catalog; a table that is not "
+    "there yet is named by its path, or made with CREATE TABLE first."
+)
+
 
 def run(spark: SparkSession, spec: ResolveSpec) -> JobResult:
     """Look every name of a spec up. Nothing is written.
 
-    :return: per name ``{table, table_id, location}``
-    :raises TableNotFound: naming the table
-    :raises NotADeltaTable: for a view, or a table of another format
+    :return: per name ``{table, table_id, location}``; of several, one that is none has ``{table, error}``
+    :raises TableNotFound: naming the table, where it is the only one
+    :raises NotADeltaTable: likewise, for a view, or a table of another format
     """
     found = []
     for name in spec.tables:
-        row = delta_detail(
-            spark,
-            name,
-            remedy="correct the name, and see that the application runs with the confs of that catalog; a "
-            "table that is not there yet is named by its path, or made with CREATE TABLE first.",
-        )
+        try:
+            row = delta_detail(spark, name, remedy=_REMEDY)
+        except (TableNotFound, NotADeltaTable) as error:
+            if len(spec.tables) == 1:
+                raise
+            found.append({"table": name, "error": error.to_dict()})
+            continue
         log.info("%s lies at %s", name, row["location"])
         found.append({"table": name, "table_id": row["id"], "location": row["location"]})
     return JobResult(status="committed", tables=tuple(found))

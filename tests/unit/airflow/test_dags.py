@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -133,8 +134,8 @@ def test_what_is_said_of_dag_tasks_and_application() -> None:
     assert dag.description == "sales"
     assert dag.doc_md is not None
     assert dag.doc_md.startswith("# Sales\n\nMade from `a mapping`, group `sales`: 2 tables.")
-    assert dag.task_dict["look"].fingerprint in dag.doc_md
-    assert not any(dag.task_dict["look"].fingerprint[:6] in tag for tag in dag.tags)
+    (fingerprint,) = re.findall(r"Configuration `([0-9a-f]{64})`", dag.doc_md)
+    assert not any(fingerprint[:6] in tag for tag in dag.tags)
     for task in dag.tasks:
         assert (task.owner, task.retries, task.pool, task.queue) == ("me", 2, "small", "q")
         assert (task.retry_delay, task.execution_timeout) == (timedelta(minutes=5), timedelta(seconds=60))
@@ -192,6 +193,12 @@ def test_the_same_every_time() -> None:
     assert first == second
     other = build_dags(sales(orders={**ORDERS, "keys": ["key"]}))["sales"]
     assert other.task_dict["look"].fingerprint != build_dags(sales())["sales"].task_dict["look"].fingerprint
+    # What changes no work refuses none that was found before it.
+    told = build_dags(sales(settings={"doc_md": "new", "schedule": "@daily", "retries": 3}))["sales"]
+    assert told.task_dict["look"].fingerprint == build_dags(sales())["sales"].task_dict["look"].fingerprint
+    assert told.task_dict["apply"].partial_kwargs["configuration"] == told.task_dict["look"].fingerprint
+    connected = build_dags(sales(settings={"delta_conn_id": "other"}))["sales"]
+    assert connected.task_dict["look"].fingerprint != told.task_dict["look"].fingerprint
 
 
 def test_the_asset_of_a_group() -> None:

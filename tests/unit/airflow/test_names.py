@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 
 from airflow_delta_cdc.names import all_located, cached_location, located
 from airflow_delta_cdc.operators import DeltaApplyChangesOperator, DeltaReadChangesOperator
-from delta_cdc.errors import NotADeltaTable, TableNotFound
+from delta_cdc.errors import DeltaCdcError, NotADeltaTable, TableNotFound
 from delta_cdc.spec import JobResult, ResolveSpec
 from tests.unit.airflow.tables import append
 
@@ -52,21 +52,17 @@ class Catalog:
 
     def run_job(self, _: Any, spec: ResolveSpec) -> JobResult:
         self.asked.append(spec.tables)
-        for name in spec.tables:
-            if name not in self.tables:
-                error = TableNotFound(f"{name} does not exist.", remedy="correct the name.")
-                return JobResult(status="failed", error=error.to_dict())
-        return JobResult(
-            status="committed",
-            tables=tuple(
-                {
-                    "table": name,
-                    "location": self.tables[name].as_uri(),
-                    "table_id": str(DeltaTable(str(self.tables[name])).metadata().id),
-                }
-                for name in spec.tables
-            ),
-        )
+        rows = tuple(map(self._row, spec.tables))
+        if len(rows) == 1 and "error" in rows[0]:
+            return JobResult(status="failed", error=rows[0]["error"])
+        return JobResult(status="committed", tables=rows)
+
+    def _row(self, name: str) -> dict[str, Any]:
+        if name not in self.tables:
+            error = TableNotFound(f"{name} does not exist.", remedy="correct the name.")
+            return {"table": name, "error": error.to_dict()}
+        table_id = str(DeltaTable(str(self.tables[name])).metadata().id)
+        return {"table": name, "location": self.tables[name].as_uri(), "table_id": table_id}
 
 
 class World:
@@ -164,12 +160,20 @@ def test_another_spark_may_have_another_catalog(world: World) -> None:
     assert len(world.catalog.asked) == 2
 
 
-def test_an_unknown_name_is_an_error_and_nothing_is_kept(world: World) -> None:
+def test_an_unknown_name_is_an_error_and_the_others_are_kept(world: World) -> None:
     del world.catalog.tables[TARGET]
+    unknown: dict[str, DeltaCdcError] = {}
+    task = world.task()
     with pytest.raises(TableNotFound, match=TARGET):
-        world.ask(world.task(), SOURCE, TARGET)
-    assert world.supervisor.kept == {}
-    assert not world.home.exists()
+        all_located(task, world.context(task), [SOURCE, TARGET], unknown=unknown)
+    assert set(unknown) == {TARGET}
+    assert world.ask(world.task(), SOURCE) == [str(world.source)]
+    with pytest.raises(TableNotFound, match=TARGET):
+        all_located(task, world.context(task), [TARGET], unknown=unknown)
+    assert world.catalog.asked == [(SOURCE, TARGET)], "once, for all"
+    with pytest.raises(TableNotFound, match=TARGET):
+        world.ask(world.task(), TARGET)
+    assert len(world.catalog.asked) == 2, "by the next task again"
 
 
 # -- without an asset -----------------------------------------------------------------------------
