@@ -225,26 +225,35 @@ class DeltaVerifyOperator(DeltaCdcOperator):
     def _each_located(
         self, context: Context, requests: list[VerifyRequest]
     ) -> list[VerifyRequest | DeltaCdcError]:
-        """Locate all requests together; where that fails, each for itself."""
+        """Locate all requests together; where that fails, each for itself. No name is asked for twice."""
+        unknown: dict[str, DeltaCdcError] = {}
         try:
-            return [*self._located(context, requests)]
+            return [*self._located(context, requests, unknown)]
         except DeltaCdcError:
             found: list[VerifyRequest | DeltaCdcError] = []
             for request in requests:
                 try:
-                    found += self._located(context, [request])
+                    found += self._located(context, [request], unknown)
                 except DeltaCdcError as error:
                     found.append(error)
             return found
 
-    def _located(self, context: Context, requests: list[VerifyRequest]) -> list[VerifyRequest]:
-        """Return requests with locations in the place of catalog names."""
+    def _located(
+        self,
+        context: Context,
+        requests: list[VerifyRequest],
+        unknown: dict[str, DeltaCdcError] | None = None,
+    ) -> list[VerifyRequest]:
+        """Return requests with locations in the place of catalog names.
+
+        :param unknown: see :func:`airflow_delta_cdc.names.all_located`
+        """
         from airflow_delta_cdc.names import all_located
 
         names = [
             name for one in requests for name in (one.target, one.source, one.current) if name is not None
         ]
-        found = dict(zip(names, all_located(self, context, names), strict=True))
+        found = dict(zip(names, all_located(self, context, names, unknown=unknown), strict=True))
         return [
             replace(
                 one,

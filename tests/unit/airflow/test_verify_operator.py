@@ -173,16 +173,22 @@ def test_a_table_that_cannot_be_found_stops_no_other(
     }
     (tmp_path / "flows.yaml").write_text(json.dumps({"pipelines": written}))
 
-    def located(operator: Any, context: Any, names: list[str]) -> list[str]:
-        if "main.sales.new" in names:
-            raise TableNotFound("The catalog has no Delta table main.sales.new.", remedy="check it.")
-        return names
+    asked: list[list[str]] = []
+
+    def located(operator: Any, context: Any, names: list[str], *, unknown: dict[str, Any]) -> list[str]:
+        if "main.sales.new" not in names:
+            return names
+        if "main.sales.new" not in unknown:
+            asked.append(names)
+            unknown["main.sales.new"] = TableNotFound("There is no main.sales.new.", remedy="check it.")
+        raise unknown["main.sales.new"]
 
     monkeypatch.setattr("airflow_delta_cdc.names.all_located", located)
     given = {"config": "flows.yaml", "file": str(tmp_path / "dag.py"), "checks": "seal"}
     error, ti = verify(**given)
     assert isinstance(error, VerificationFailed)
     assert "main.sales.new" in error.message
+    assert len(asked) == 1
     assert [(row["pipeline"], row["status"]) for row in ti.pushed["return_value"]] == [
         ("named", "finding"),
         ("p", "ok"),
