@@ -178,7 +178,7 @@ def test_parts_side_by_side(spark: SparkSession, tmp_path: Path) -> None:
         folder = flow.folder / "log" / "_delta_log"
         (commit,) = [text for text in _commits(folder) if '"txn"' in text]
         assert [f"side {other}" in commit for other in range(3)] == [other == at for other in range(3)]
-        assert [row["name"] for row in flow.events()] == [f"of {at}"]
+        assert [name for *_, name, _ in flow.events()] == [f"of {at}"]
     leaked = [
         name for name in dict(spark.conf.getAll) if "txn" in name.lower() or "usermetadata" in name.lower()
     ]
