@@ -78,7 +78,9 @@ def test_sources_and_modes_have_their_rows(page: str, prose: str) -> None:
     kinds = [code for row in _table(page, "the source is") for code in _codes(row[1])]
     assert kinds == list(get_args(SourceKind))
     modes = [_codes(row[0])[0] for row in _table(page, "`mode`")]
-    assert list(dict.fromkeys(modes)) == [mode for mode in MODES if mode not in ("incremental", "backfill", "interval")]
+    assert list(dict.fromkeys(modes)) == [
+        mode for mode in MODES if mode not in ("incremental", "backfill", "interval")
+    ]
     assert DELETED_COLUMN in _codes(prose)
 
 
