@@ -2,9 +2,9 @@
 
 Of a group of small tables, some have changed. "group" is what a group's DAG does: a look at all tables
 without Spark, then one ``spark-submit`` that works on several tables at a time. "each" is the ordinary way:
-a ``spark-submit`` for each table that has changed, ``--at-once`` of them at a time; it is told which ones have
-changed, and looks at no others. Planning, proving and the applications' start are in both, and both run the
-same engine with the same confs.
+a ``spark-submit`` for each table that has changed, ``--at-once`` of them at a time; it is told which ones
+have changed, and looks at no others. Planning, proving and the applications' start are in both, and both run
+the same engine with the same confs.
 
 Both start from equal tables, get the same changes in each round, and must end with the same rows in every
 table. They take turns, in a new order each round.

@@ -38,6 +38,12 @@ def check(table: Table, places: dict[str, Place], place: Place, findings: Findin
     :param place: where the pipeline stands
     """
     given = dict(table.arguments)
+    kind, of_logs = given.get("source_kind"), "change_feed" if given.get("insert_only") else "change_log"
+    if "log" in given and kind not in (None, of_logs):
+        # The engine's own sentence would be about arguments that nobody wrote.
+        message = f"The pipeline {table.pipeline}: source_kind is {kind!r}, and log is given."
+        findings.add(places.get("source_kind", place), message, "leave it out: what a log holds are events.")
+        return
     if any(is_template(value) for name, value in given.items() if name not in _free(given)):
         return
     asked = ""

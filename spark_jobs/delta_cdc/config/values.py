@@ -118,6 +118,8 @@ def _date(value: Any) -> str:
 
 
 def _schedule(value: Any) -> str:
+    if isinstance(value, dict) and not value.get("assets"):
+        return "name at least one table, as {assets: [<table>, …]}; or null for no schedule."
     if not isinstance(value, str) or value == ON_CHANGE or value in _PRESETS:
         return ""
     if value.startswith("@") or re.fullmatch(r"[A-Za-z_\-]+", value):

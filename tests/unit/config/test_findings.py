@@ -287,6 +287,11 @@ VALUES = {
         "put it in quotes: '{{ … }}'.",
     ),
     "a preset": (f"schedule: {MARK}'@houry'", "is '@houry'", "did you mean '@hourly'?"),
+    "a schedule by no table": (
+        f"schedule: {MARK}{{assets: []}}",
+        "is {'assets': []}",
+        "name at least one table",
+    ),
     "a schedule by changes": (f"schedule: {MARK}on-change", "is 'on-change'", "did you mean 'on_change'?"),
     "a schedule by tables": (
         f"schedule: {{{MARK}asset: [/t]}}",
@@ -298,6 +303,16 @@ VALUES = {
 }
 
 COMBINATIONS = {
+    "a log is no snapshot": (
+        f"p: {{{LOG}, keys: id, {MARK}source_kind: snapshot}}",
+        "source_kind is 'snapshot', and log is given.",
+        "leave it out: what a log holds are events.",
+    ),
+    "a log is no feed": (
+        f"p: {{{LOG}, keys: id, {MARK}source_kind: change_feed}}",
+        "source_kind is 'change_feed', and log is given.",
+        "leave it out",
+    ),
     "one name twice": (
         f"p: {{{MARK}source: main.sales.orders, target: main.sales.orders, keys: id}}",
         "source and target are the same table",
