@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,11 +21,20 @@ from delta_cdc.maintain import expire
 from delta_cdc.maintain.consumers import Consumer
 from delta_cdc.maintain.expiry import ExpireRequest, plan_expiry
 from delta_cdc.spec import ApplyOptions, ExpireSpec, Reader
-from tests.integration.apply.test_events_laws import CONFIGURATIONS, _bag
+from tests.integration.apply.test_events_laws import CONFIGURATIONS, RULES, Configuration, _bag
 from tests.support import event_model as model
 from tests.support.engine import metadata, newest, newest_seal
 from tests.support.event_flow import LogFlow
-from tests.support.event_streams import KEYS, SPAN, Batch, World, append, create_log, drawn_world
+from tests.support.event_streams import (
+    KEYS,
+    SPAN,
+    TRUNCATED,
+    Batch,
+    World,
+    append,
+    create_log,
+    drawn_world,
+)
 from tests.support.random_logs import seeds
 
 if TYPE_CHECKING:
@@ -39,6 +49,14 @@ TRACKED = "TBLPROPERTIES ('delta.enableRowTracking' = 'true', 'delta.enableDelet
 
 
 # -- the law --------------------------------------------------------------------------------------
+PARTLY = {"ignore_null_updates": True}
+#: Beside those of the law itself, in which a truncate and events with some of the columns never meet so.
+OWN = {
+    f"type {scd_type}, truncates, ignore null": Configuration(
+        TRUNCATED, scd_type, dict(PARTLY), replace(RULES, ignore_null_updates=True)
+    )
+    for scd_type in (1, 2)
+}
 #: Batches by which an event may be late.
 LATENESS = 2
 
@@ -60,7 +78,7 @@ def check(
     spark: SparkSession, tmp_table: Table, names: Sequence[str], seed: int, count: int, *, tracked: bool
 ) -> None:
     """Apply a log to several targets while it is expired, and compare every history with the model."""
-    configurations = {name: CONFIGURATIONS[name] for name in names}
+    configurations = {name: (CONFIGURATIONS | OWN)[name] for name in names}
     world = drawn_world(seed, configurations[names[0]].flavour, range(count))
     log = tmp_table("log")
     create_log(spark, log)
@@ -104,7 +122,7 @@ def check(
 @pytest.mark.parametrize(
     ("names", "tracked"),
     [
-        (["truncates", "type 1 soft, truncates, ignore null"], True),
+        (["type 2, truncates, ignore null", "type 1, truncates, ignore null"], True),
         (["columns to update", "type 1 ignore null"], False),
     ],
     ids=["truncates", "ties"],
@@ -120,7 +138,7 @@ MANY = [
     ["type 1", "type 1 soft", "type 2", "tracks some", "the sequence lands"],
     ["last by", "type 1 soft, ignore null except", "ignore null, tracks some", "columns to update"],
     ["type 1 quarantine, ignore null", "quarantine, columns to update", "quarantine"],
-    ["truncates", "type 1 truncates", "type 1 soft, truncates, ignore null"],
+    ["truncates", "type 1 truncates", *OWN],
 ]
 
 
@@ -156,8 +174,6 @@ BASE = ApplyOptions(
 
 
 def options(**more: Any) -> ApplyOptions:
-    from dataclasses import replace
-
     return replace(BASE, **more)
 
 
