@@ -221,16 +221,21 @@ def _iso(milliseconds: int) -> str:
 
 
 async def status_of_all(
-    pairs: list[tuple[str, str]], storage_options: Sequence[dict[str, str] | None] = ()
+    pairs: list[tuple[str, str]],
+    storage_options: Sequence[dict[str, str] | None] = (),
+    sources: Sequence[str | None] = (),
 ) -> list[Status | Exception]:
     """Return the status, or the error, of several (pipeline, target) pairs, in their order.
 
     :param storage_options: of each pair; none are given where it is empty
+    :param sources: of each pair, where they are known; None takes the one that the seal names
     """
-    options = storage_options or [None] * len(pairs)
+    nothing = [None] * len(pairs)
     looks = [
-        status_async(pipeline, target, storage_options=of_it)
-        for (pipeline, target), of_it in zip(pairs, options, strict=True)
+        status_async(pipeline, target, source=source, storage_options=of_it)
+        for (pipeline, target), of_it, source in zip(
+            pairs, storage_options or nothing, sources or nothing, strict=True
+        )
     ]
     found = await asyncio.gather(*looks, return_exceptions=True)
     return [entry if isinstance(entry, Status | Exception) else _reraised(entry) for entry in found]

@@ -39,8 +39,10 @@ def _status(arguments: argparse.Namespace) -> int:
     from delta_cdc.status import Status, status_of_all
 
     asked = [entry for text in arguments.pairs for entry in _asked(text)]
-    pairs = [pair for pair, _ in asked]
-    found = run_sync(status_of_all(pairs, [options for _, options in asked]))
+    pairs = [pair for pair, _, _ in asked]
+    found = run_sync(
+        status_of_all(pairs, [options for _, options, _ in asked], [source for _, _, source in asked])
+    )
     named = []
     for entry in found:
         if not isinstance(entry, Status | DeltaCdcError):
@@ -54,17 +56,24 @@ def _status(arguments: argparse.Namespace) -> int:
     return 1 if any(isinstance(entry, DeltaCdcError) or entry.findings for entry in named) else 0
 
 
-def _asked(text: str) -> list[tuple[tuple[str, str], dict[str, str] | None]]:
-    """Return the pipelines that an argument names, each with a table whose log tells how far it is, and with
-    the options of its store. What is ingested and applied has two of them.
+def _asked(text: str) -> list[tuple[tuple[str, str], dict[str, str] | None, str | None]]:
+    """Return the pipelines that an argument names, each with a table whose log tells how far it is, with the
+    options of its store, and with its source where that is a table. What is ingested and applied has two of
+    them.
     """
     path = Path(text)
-    if not path.is_dir() and path.suffix not in (".yaml", ".yml"):
-        return [(pipeline_and_table(text), None)]
+    # An empty text would be the working directory.
+    if not text.strip() or (not path.is_dir() and path.suffix not in (".yaml", ".yml")):
+        return [(pipeline_and_table(text), None, None)]
     from delta_cdc.variables import expand
 
     return [
-        ((table.pipeline, expand(table.arguments[name])), group.settings.get("storage_options"))
+        (
+            (table.pipeline, expand(table.arguments[name])),
+            group.settings.get("storage_options"),
+            # Before the first run nothing but the file knows it; a log is not there then either.
+            None if "log" in table.arguments else expand(table.arguments["source"]),
+        )
         for group, tables in tables_of(text)
         for table in tables
         for name in ("log", "target")

@@ -72,15 +72,18 @@ def test_status_of_all_pipelines_of_a_file(
     target = tables.target.uri.replace(str(tmp_path), "${LAKE}")
     entries = {
         "p": {"source": tables.source.uri, "target": target, "keys": ["id"]},
+        "new": {"source": tables.source.uri, "target": "${LAKE}/new", "keys": ["id"]},
         "q": {"source": "/files", "log": "${LAKE}/log", "target": "${LAKE}/none", "insert_only": True},
     }
     path.write_text(json.dumps({"pipelines": entries}))
     assert main(["status", str(path), "--json"]) == 1
     told = json.loads(capsys.readouterr().out)
-    assert [entry["pipeline"] for entry in told] == ["p", "q", "q"]
-    assert told[0]["committed"] == 2
+    assert [entry["pipeline"] for entry in told] == ["new", "p", "q", "q"]
+    # Without a seal, the file says what it will be loaded from.
+    assert told[0]["source"] == tables.source.uri
+    assert told[1]["committed"] == 2
     # What is ingested and applied has a log and a target.
-    assert [entry.get("target") for entry in told[1:]] == [f"{tmp_path}/log", f"{tmp_path}/none"]
+    assert [entry.get("target") for entry in told[2:]] == [f"{tmp_path}/log", f"{tmp_path}/none"]
     assert main(["status", str(broken)]) == 2
     assert "3 findings in the configuration" in capsys.readouterr().err
 
