@@ -53,7 +53,12 @@ def test_locations_and_ids(sales: SparkSession) -> None:
 )
 def test_what_is_no_delta_table_is_named(sales: SparkSession, name: str, error: type[Exception]) -> None:
     with pytest.raises(error, match=name):
-        run(sales, ResolveSpec(run_id="r", tables=("names_sales.orders", name)))
+        run(sales, ResolveSpec(run_id="r", tables=(name,)))
+    # Among others, it costs nobody else the answer.
+    found, none = run(sales, ResolveSpec(run_id="r", tables=("names_sales.orders", name))).tables
+    assert found.keys() == {"table", "table_id", "location"}
+    assert none["table"] == name
+    assert none["error"]["class"] == error.__name__
 
 
 def test_an_unknown_name_says_how_a_target_is_named(sales: SparkSession) -> None:
