@@ -11,6 +11,8 @@ from airflow.providers.common.compat.sdk import (
     task_decorator_factory,
 )
 
+from airflow_delta_cdc.applications.exchange import private_directory
+from airflow_delta_cdc.applications.slices import slices_for
 from airflow_delta_cdc.arguments import expand
 from airflow_delta_cdc.operators.pins import TaskPins
 from airflow_delta_cdc.operators.read import DeltaReadChangesOperator
@@ -87,11 +89,11 @@ class _DeltaChangesDecoratedOperator(DecoratedOperator, DeltaReadChangesOperator
     def execute(self, context: Context) -> Any:
         """Stage or find the batch, call the function, commit; return what the function returned."""
         pins = TaskPins(context)
-        with self._private_directory() as directory:
-            session = WorkerSession(self, directory)
+        with private_directory() as directory:
+            session = WorkerSession(self, directory.path)
             try:
-                returned = self._processed(context, session, directory, pins)
-                self._keep_log = False
+                returned = self._processed(context, session, directory.path, pins)
+                directory.keep_log = False
             finally:
                 session.stop()
         return self._handle_output(returned)
@@ -102,7 +104,8 @@ class _DeltaChangesDecoratedOperator(DecoratedOperator, DeltaReadChangesOperator
         def run(spec: Spec) -> JobResult:
             from delta_cdc import job
 
-            with self.slices_for(spec, session.master, directory) as ready:
+            options = self.options_of_storage()
+            with slices_for(spec, session.master, directory, options=options, log=self.log) as ready:
                 return job.run(session.get(locations_of(spec)), ready)
 
         batch = self.staged(context, run, pins)

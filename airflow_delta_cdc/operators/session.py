@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook
 
+from airflow_delta_cdc.applications.submitted import hands_over_jars
 from airflow_delta_cdc.operators.base import DEFAULT_NAME
 from airflow_delta_cdc.operators.storage import write_private
 from delta_cdc.errors import DeployModeUnsupported, InvalidConfiguration
@@ -188,7 +189,7 @@ class WorkerSession:
 
     def _jars(self) -> dict[str, str]:
         """Return where the session gets Delta from; what the operator was given wins."""
-        if self._operator.packages or self._operator.jars or not self._operator._hands_over_jars():
+        if self._operator.packages or self._operator.jars or not hands_over_jars():
             return {}
         from delta_cdc.jars import delta_jars
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from airflow_delta_cdc.operators.base import _delete_folder, _read_text
+from airflow_delta_cdc.applications.exchange import delete_folder, read_text
 from delta_cdc import __main__ as application
 from delta_cdc import spec as specs
 from delta_cdc.errors import KeyNotUnique
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def _read(uri: str) -> JobResult | None:
-    text = _read_text(uri, is_local=False)
+    text = read_text(uri, is_local=False)
     return JobResult.from_json(text) if text is not None else None
 
 
@@ -33,7 +33,7 @@ def test_the_worker_reads_what_the_driver_wrote(spark: SparkSession, tmp_path: P
     assert _read(uri) == first
     application.write_result(spark, uri, second)
     assert _read(uri) == second
-    _delete_folder(uri)
+    delete_folder(uri)
     assert _read(uri) is None
     application.write_result(spark, uri, first)
     assert _read(uri) == first

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
+from airflow_delta_cdc.applications.submitted import FINGERPRINT_KEY, SubmittedApplication
 from airflow_delta_cdc.operators import DeltaApplyChangesOperator, DeltaEnableChangeDataFeedOperator
-from airflow_delta_cdc.operators.base import FINGERPRINT_KEY, DeltaCdcOperator, raise_if_failed
+from airflow_delta_cdc.operators.base import DeltaCdcOperator, raise_if_failed
 from delta_cdc import spec as specs
 from delta_cdc.errors import (
     DeltaCdcError,
@@ -204,7 +205,7 @@ def test_kubernetes_cluster_gets_everything_from_the_store(
     monkeypatch.setenv("AIRFLOW__DELTA_CDC__RESULTS_URI", tmp_path.as_uri())
     text = specs.to_json(SPEC)
     hook: Any = Hook()
-    exchange = operator()._prepare(hook, tmp_path, spec_text=text)
+    exchange = SubmittedApplication(operator())._prepare(hook, tmp_path, spec_text=text)
     folder = f"{tmp_path.as_uri()}/{specs.sha256(text)}"
     assert exchange.application == f"{folder}/delta_cdc_job.py"
     assert exchange.engine.startswith(f"{folder}/delta_cdc-")

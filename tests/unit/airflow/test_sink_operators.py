@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowSkipException
 from airflow.sdk import DAG, task
 
+from airflow_delta_cdc.applications.slices import slices_for, with_slices
 from airflow_delta_cdc.decorators.changes import delta_changes_task
 from airflow_delta_cdc.operators import DeltaCommitWatermarkOperator, DeltaReadChangesOperator
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
@@ -486,11 +488,10 @@ def test_slices_lie_where_spark_finds_them(
 
     monkeypatch.setenv("AIRFLOW__DELTA_CDC__RESULTS_URI", results)
     monkeypatch.setattr("delta_cdc.log.slices.prepared", prepared)
-    operator = DeltaCdcOperator(task_id="any")
     spec = spec_with("row_tracking")
-    operator.with_slices(spec, master, tmp_path)
+    with_slices(spec, master, tmp_path, options=None)
     assert written == [root.format(tmp=tmp_path, fingerprint=fingerprint(spec))]
-    operator.with_slices(spec_with("change_files"), master, tmp_path)
+    with_slices(spec_with("change_files"), master, tmp_path, options=None)
     assert len(written) == 2, "read by its files, the feed costs fewer scans"
 
 
@@ -499,8 +500,7 @@ def test_each_part_of_a_bundle_has_slices_of_its_own(monkeypatch: pytest.MonkeyP
     tables = Tables.made_in(tmp_path)
     part = replace(spec_with("added_files"), source_uri=tables.source.uri)
     bundle = BundleSpec("r", (part, replace(part, pipeline="q"), ingest_spec("/landing", "/lake/log")))
-    operator = DeltaCdcOperator(task_id="any")
-    ready = operator.with_slices(bundle, "local[2]", tmp_path)
+    ready = with_slices(bundle, "local[2]", tmp_path, options=None)
     assert isinstance(ready, BundleSpec)
     folders = [part.slices_uri for part in ready.parts if isinstance(part, ApplySpec)]
     assert folders == [str(tmp_path / "slices" / str(number)) for number in (0, 1)]
@@ -509,10 +509,13 @@ def test_each_part_of_a_bundle_has_slices_of_its_own(monkeypatch: pytest.MonkeyP
     results = tmp_path / "results"
     results.mkdir()
     monkeypatch.setenv("AIRFLOW__DELTA_CDC__RESULTS_URI", results.as_uri())
-    with operator.slices_for(bundle, "yarn", tmp_path):
+    with slices_for(bundle, "yarn", tmp_path, options=None, log=logging.getLogger()):
         assert list(results.rglob("*.json"))
     assert list(results.iterdir()) == []
-    assert operator.with_slices(BundleSpec("r", bundle.parts[2:]), "yarn", tmp_path).parts == bundle.parts[2:]  # type: ignore[union-attr]
+    assert (
+        with_slices(BundleSpec("r", bundle.parts[2:]), "yarn", tmp_path, options=None).parts
+        == bundle.parts[2:]
+    )  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("dies", [False, True])
@@ -526,10 +529,12 @@ def test_slices_go_with_their_job(
     (results / "others").mkdir(parents=True)
     monkeypatch.setenv("AIRFLOW__DELTA_CDC__RESULTS_URI", results.as_uri())
     spec = replace(spec_with("added_files"), source_uri=tables.source.uri)
-    operator = DeltaCdcOperator(task_id="any")
-    monkeypatch.setattr(DeltaCdcOperator, "log", records)
+    log: Any = records
     error = RuntimeError("the cluster is away")
-    with contextlib.suppress(RuntimeError), operator.slices_for(spec, "yarn", tmp_path) as ready:
+    with (
+        contextlib.suppress(RuntimeError),
+        slices_for(spec, "yarn", tmp_path, options=None, log=log) as ready,
+    ):
         assert isinstance(ready, ApplySpec)
         assert ready == prepared(spec, ready.slices_uri)
         assert list(results.rglob("*.json"))
@@ -541,18 +546,17 @@ def test_slices_go_with_their_job(
         raise error
 
     monkeypatch.setattr("delta_cdc.log.slices.forget", fails)
-    with operator.slices_for(spec, "yarn", tmp_path):
+    with slices_for(spec, "yarn", tmp_path, options=None, log=log):
         pass
     (said,) = records.at("warning")
     assert said.endswith("could not be deleted: the cluster is away")
 
 
 def test_a_cluster_needs_a_place_for_slices(tmp_path: Path) -> None:
-    operator = DeltaCdcOperator(task_id="any")
     with pytest.raises(InvalidConfiguration, match=r"row_tracking on yarn") as refused:
-        operator.with_slices(spec_with("row_tracking"), "yarn", tmp_path)
+        with_slices(spec_with("row_tracking"), "yarn", tmp_path, options=None)
     assert "results_uri" in refused.value.remedy
-    assert operator.with_slices(spec_with("change_files"), "yarn", tmp_path) == spec_with("change_files")
+    assert with_slices(spec_with("change_files"), "yarn", tmp_path, options=None) == spec_with("change_files")
 
 
 def test_whether_there_is_a_place_for_slices(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:

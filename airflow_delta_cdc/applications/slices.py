@@ -1,0 +1,111 @@
+"""Where the small logs lie through which a job reads files: the run's own directory, or the shared folder."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from airflow_delta_cdc.applications.exchange import needed_results_uri, results_uri
+from delta_cdc.spec import ApplySpec, BundleSpec, IngestSpec, ReadSpec, fingerprint, sha256
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from airflow.sdk.types import Logger
+
+    from delta_cdc.spec import Spec, Step
+
+_LOCAL = "local"
+
+
+@contextlib.contextmanager
+def slices_for(
+    spec: Spec, master: str, directory: Path, *, options: dict[str, str] | None, log: Logger
+) -> Iterator[Spec]:
+    """Give the spec as :func:`with_slices` does, and delete slices on a store once the job has ended.
+
+    :param log: told where they could not be deleted
+    """
+    try:
+        yield with_slices(spec, master, directory, options=options)
+    finally:
+        if not is_here(master) and results_uri():
+            _forget(spec, options, log)
+
+
+def with_slices(spec: Spec, master: str, directory: Path, *, options: dict[str, str] | None) -> Spec:
+    """Write the small logs through which Spark reads files, where a spec reads a table by its files.
+
+    :param master: of the Spark that will read them
+    :param directory: the run's private directory, which goes away with all that is in it
+    :param options: of the object store
+    :raises InvalidConfiguration: files can only be read this way, the cluster cannot see this machine, and
+        nothing else is configured
+    """
+    from delta_cdc.log.slices import prepared
+
+    if not isinstance(spec, ApplySpec | ReadSpec | BundleSpec):
+        return spec
+    root = _root(spec, master, directory)
+    if isinstance(spec, BundleSpec):
+        parts = (
+            # A slice is named by its versions, and two parts may read the same ones of two tables.
+            prepared(part, root and f"{root}/{number}", options) if isinstance(part, ApplySpec) else part
+            for number, part in enumerate(spec.parts)
+        )
+        return replace(spec, parts=tuple(parts))
+    if isinstance(spec, ReadSpec):
+        return prepared(spec, root, options)
+    return prepared(spec, root, options)
+
+
+def is_here(master: str) -> bool:
+    """Tell whether a Spark of this master runs in this machine alone, and sees its files."""
+    return master.startswith(_LOCAL)
+
+
+def _root(spec: Spec, master: str, directory: Path) -> str:
+    if is_here(master):
+        return str(directory / "slices")
+    segments = [segment for step in _readable(spec) for segment in step.segments]
+    needed = [segment for segment in segments if segment.needs_slice]
+    if not needed and not (segments and results_uri()):
+        return ""
+    reason = f"The changes are read on {master}, by a list of their files"
+    if needed:
+        reason = f"The changes are read by {needed[0].capture} on {master}, by a list of their files"
+    return _shared(spec, needed_results_uri(reason))
+
+
+def _forget(spec: Spec, options: dict[str, str] | None, log: Logger) -> None:
+    if not any(step.segments for step in _readable(spec)):
+        return
+    from delta_cdc.log.slices import forget
+
+    # All that lies there is slices.
+    root = _shared(spec, results_uri()).removesuffix("/slices")
+    try:
+        forget(root, options)
+    except Exception as error:  # noqa: BLE001 - what the job did stands, whatever is left lying about
+        log.warning("The lists of files in %s could not be deleted: %s", root, error)
+
+
+def _readable(spec: Spec) -> list[Step]:
+    """Return the steps whose changes may be read through slices.
+
+    Not those of an apply that follows an ingest: what it reads is not there yet, so its driver writes them.
+    """
+    parts = spec.parts if isinstance(spec, BundleSpec) else (spec,)
+    return [step for part in parts if isinstance(part, ApplySpec | ReadSpec) for step in part.steps]
+
+
+def _shared(spec: Spec, folder: str) -> str:
+    from delta_cdc.storage import hadoop_uri
+
+    # Named after the work, not the attempt.
+    parts = spec.parts if isinstance(spec, BundleSpec) else (spec,)
+    names = [fingerprint(part) for part in parts if isinstance(part, ApplySpec | IngestSpec | ReadSpec)]
+    name = sha256("".join(names)) if isinstance(spec, BundleSpec) else names[0]
+    return hadoop_uri(f"{folder}/{name}/slices")

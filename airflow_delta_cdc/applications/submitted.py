@@ -1,0 +1,282 @@
+"""An application of its own, started by ``spark-submit``: in the worker, deploy mode client, or cluster."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.common.compat.openlineage.utils.spark import (
+    inject_parent_job_information_into_spark_properties,
+    inject_transport_information_into_spark_properties,
+)
+from airflow.providers.common.compat.sdk import conf
+
+from airflow_delta_cdc.applications.exchange import (
+    SECTION,
+    Exchange,
+    delete_folder,
+    needed_results_uri,
+    private_directory,
+    put_object,
+    read_text,
+)
+from airflow_delta_cdc.applications.slices import slices_for
+from delta_cdc.errors import InvalidConfiguration, JobFailed
+from delta_cdc.spec import JobResult, sha256, to_json
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from airflow.sdk import Context
+
+    from airflow_delta_cdc.applications.exchange import RunDirectory
+    from airflow_delta_cdc.hooks.submit import DeltaCdcSubmitHook
+    from airflow_delta_cdc.operators.base import DeltaCdcOperator
+    from delta_cdc.spec import Spec
+
+#: The file given to ``spark-submit``. Not the package's ``__main__.py``: given as application, that would
+#: make its own folder ``sys.path[0]``.
+JOB_FILE = "delta_cdc_job.py"
+_JOB = "import sys\n\nfrom delta_cdc.__main__ import main\n\nsys.exit(main())\n"
+
+#: Which spec the stored application id belongs to.
+FINGERPRINT_KEY = "spark_job_fingerprint"
+
+_CLASS_PATH = "spark.driver.extraClassPath"
+_UTC = {"spark.sql.session.timeZone": "UTC"}
+
+
+class SubmittedApplication:
+    """Runs specs by ``spark-submit``, and brings back what the driver says.
+
+    :param operator: whose connection, arguments, JARs and confs count, and who is asked for a running
+        application of an earlier try (``durable``)
+    """
+
+    def __init__(self, operator: DeltaCdcOperator) -> None:
+        self._operator = operator
+        self._hook: DeltaCdcSubmitHook | None = None
+        self._exchange: Exchange | None = None
+        self._killed = False
+
+    @property
+    def master(self) -> str:
+        """Return the master URL."""
+        return (self._hook or self._operator._get_hook()).master
+
+    @property
+    def file(self) -> str:
+        """Return the application file of the run."""
+        assert self._exchange is not None
+        return self._exchange.application
+
+    def run(self, context: Context, spec: Spec) -> JobResult:
+        """Run one spec in one application; see :class:`~airflow_delta_cdc.applications.Application`."""
+        operator = self._operator
+        with private_directory() as directory:
+            # The base class looks for the hook there when it finds an application again.
+            hook = self._hook = operator._hook = operator._get_hook(directory.log)
+            options = operator.options_of_storage()
+            with slices_for(spec, hook.master, directory.path, options=options, log=operator.log) as ready:
+                self._tell(hook, context, ready, directory, options)
+                self._start(context, hook, sha256(to_json(ready)))
+                result = self._read_result(hook)
+            directory.keep_log = _is_unnamed_failure(result)
+            if directory.keep_log:
+                operator.log.error("The whole log of Spark is in %s", directory.log)
+            return result
+
+    def kill(self) -> None:
+        """Stop the application; with nothing started there is nothing to stop, nor to look up."""
+        self._killed = True
+        if self._hook is not None:
+            self._hook.on_kill()
+
+    def drop_older_result(self) -> None:
+        """Delete what an earlier attempt at the same spec left where a driver of a cluster will write."""
+        assert self._exchange is not None
+        delete_folder(self._exchange.result)
+
+    # -- starting -------------------------------------------------------------------------------
+    def _tell(
+        self,
+        hook: DeltaCdcSubmitHook,
+        context: Context,
+        spec: Spec,
+        directory: RunDirectory,
+        options: Mapping[str, str] | None,
+    ) -> None:
+        """Tell the hook all there is to know of a run: files, confs, storage, Kafka, lineage."""
+        from airflow_delta_cdc.operators.storage import reads_kafka, tell_planner, tell_storage
+
+        operator, text = self._operator, to_json(spec)
+        self._exchange = self._prepare(hook, directory.path, spec_text=text)
+        self._fill_in(hook, self._exchange, sha256(text), directory.path, kafka=reads_kafka(spec))
+        tell_storage(
+            hook,
+            options,
+            spec=spec,
+            directory=directory.path,
+            log=operator.log,
+            kafka=operator.options_of_kafka(),
+        )
+        tell_planner(hook, options, spec=spec, directory=directory.path)
+        hook._conf = self._with_lineage(hook._conf, context)
+
+    def _start(self, context: Context, hook: DeltaCdcSubmitHook, fingerprint: str) -> None:
+        operator = self._operator
+        if self._killed:
+            raise JobFailed(
+                "The task was killed before its Spark application started.",
+                remedy="clear the task to run it again.",
+            )
+        operator.log.info("Starting Spark on %s", hook.master)
+        if self._is_durable(hook):
+            self._forget_other_job(context, fingerprint)
+            operator.execute_resumable(context)
+            return
+        if hook.is_cluster:
+            # A file of the worker's own cannot be older: its directory is made for this run.
+            self.drop_older_result()
+        try:
+            hook.submit(self.file)
+        except JobFailed:
+            # The engine ends with an error code when it reports a named error: that is what to show.
+            if self._result_text(hook) is None:
+                raise
+
+    def _is_durable(self, hook: DeltaCdcSubmitHook) -> bool:
+        if not hook.is_cluster:
+            return False
+        if self._operator.durable and not hook.is_tracked:
+            self._operator.log.warning(
+                "The connection %r has no tracking of applications, so a retry submits again instead of "
+                "finding the running one (that is safe: only one of two can commit).",
+                self._operator.spark_conn_id,
+            )
+        return bool(self._operator.durable and hook.is_tracked)
+
+    def _forget_other_job(self, context: Context, fingerprint: str) -> None:
+        """Drop a stored application id that belongs to another spec."""
+        store = context["task_state_store"]
+        if store.get(FINGERPRINT_KEY) != fingerprint:
+            self._operator.forget_job(context)
+            store.set(FINGERPRINT_KEY, fingerprint)
+
+    # -- files ----------------------------------------------------------------------------------
+    def _prepare(self, hook: DeltaCdcSubmitHook, directory: Path, *, spec_text: str) -> Exchange:
+        from airflow_delta_cdc.operators.storage import write_private
+        from delta_cdc.session import engine_zip
+        from delta_cdc.storage import hadoop_uri
+
+        engine = engine_zip()
+        application = write_private(directory / JOB_FILE, _JOB)
+        spec = write_private(directory / f"spec-{sha256(spec_text)[:16]}.json", spec_text)
+        if not hook.is_cluster:
+            return Exchange(str(application), str(engine), str(spec), str(directory / "result.json"))
+        reason = f"The connection {self._operator.spark_conn_id!r} runs applications in deploy mode cluster"
+        folder = f"{needed_results_uri(reason)}/{sha256(spec_text)}"
+        result = f"{folder}/result"
+        if not hook.is_kubernetes:
+            return Exchange(str(application), str(engine), spec.name, result, files=str(spec))
+        for path in (engine, application, spec):
+            put_object(f"{folder}/{path.name}", path.read_bytes())
+        remote = hadoop_uri(folder)
+        return Exchange(
+            f"{remote}/{application.name}",
+            f"{remote}/{engine.name}",
+            spec.name,
+            result,
+            files=f"{remote}/{spec.name}",
+        )
+
+    def _result_text(self, hook: DeltaCdcSubmitHook) -> str | None:
+        assert self._exchange is not None
+        return read_text(self._exchange.result, is_local=not hook.is_cluster)
+
+    def _read_result(self, hook: DeltaCdcSubmitHook) -> JobResult:
+        assert self._exchange is not None
+        text = self._result_text(hook)
+        if text is None:
+            raise JobFailed(
+                f"The Spark application on {hook.master} ended without leaving a result at "
+                f"{self._exchange.result}.",
+                remedy="see the application's own log; a retry is safe, whatever it had written.",
+            )
+        return JobResult.from_json(text)
+
+    # -- confs ----------------------------------------------------------------------------------
+    def _fill_in(
+        self,
+        hook: DeltaCdcSubmitHook,
+        exchange: Exchange,
+        spec_sha256: str,
+        directory: Path,
+        *,
+        kafka: bool = False,
+    ) -> None:
+        """Tell the hook the engine, the JARs and confs, and the arguments of this run.
+
+        :param kafka: the job reads topics
+        """
+        from delta_cdc.session import delta_confs, embedded_confs
+        from delta_cdc.storage import hadoop_uri
+
+        operator, embedded = self._operator, not self._operator.spark_conn_id
+        confs = _embedded(embedded_confs(kafka=kafka), directory) if embedded else {**delta_confs(), **_UTC}
+        class_path = confs.pop(_CLASS_PATH, None)
+        hook._conf = {**confs, **hook._conf}
+        hook._py_files = ",".join(filter(None, (exchange.engine, operator.py_files)))
+        hook._files = ",".join(filter(None, (exchange.files, operator.files))) or None
+        hook._application_args = [
+            "--spec",
+            exchange.spec,
+            "--sha256",
+            spec_sha256,
+            "--result",
+            hadoop_uri(exchange.result),
+        ]
+        if operator.jars or operator.packages:
+            return
+        if embedded:
+            # The driver is all there is: no copies, as --jars would make. As an option, because one that
+            # the user gives would otherwise hide the conf of the same meaning.
+            hook._driver_class_path = os.pathsep.join(filter(None, (class_path, operator.driver_class_path)))
+        elif hands_over_jars():
+            from delta_cdc.jars import delta_jars, kafka_jars
+
+            hook._jars = ",".join(map(str, (*delta_jars(), *(kafka_jars() if kafka else ()))))
+
+    def _with_lineage(self, confs: dict[str, Any], context: Context) -> dict[str, Any]:
+        """Add OpenLineage's confs where Airflow's configuration asks for them, as the base class does."""
+        if self._operator._openlineage_inject_parent_job_info:
+            confs = inject_parent_job_information_into_spark_properties(confs, context)
+        if self._operator._openlineage_inject_transport_info:
+            confs = inject_transport_information_into_spark_properties(confs, context)
+        return confs
+
+
+def _embedded(confs: dict[str, str], directory: Path) -> dict[str, str]:
+    # The hook names the master, and a warehouse in the run's own folder goes away with it.
+    named = {name: value for name, value in confs.items() if name != "spark.master"}
+    return {**named, "spark.sql.warehouse.dir": str(directory / "warehouse")}
+
+
+def hands_over_jars() -> bool:
+    """Return whether a cluster is given Delta's JARs, as Airflow's configuration says.
+
+    :raises InvalidConfiguration: it says something else
+    """
+    choice = (conf.get(SECTION, "delta_jars", fallback="auto") or "auto").strip().lower()
+    if choice not in ("auto", "provided"):
+        raise InvalidConfiguration(
+            f"[{SECTION}] delta_jars is {choice!r}.", remedy="set it to 'auto' or 'provided'."
+        )
+    return choice == "auto"
+
+
+def _is_unnamed_failure(result: JobResult) -> bool:
+    inner = (*result.parts, *((result.then,) if result.then is not None else ()))
+    unnamed = (result.error or {}).get("class") in (None, JobFailed.__name__)
+    return (result.status == "failed" and unnamed) or any(_is_unnamed_failure(part) for part in inner)
