@@ -1,6 +1,6 @@
 #!/bin/sh
-# Make this checkout ready to work in: .venv with the pinned dependencies, and the JARs of Delta and of Spark's
-# connector to Kafka. Needs Python, Java and nothing else. A second run only checks that nothing has changed.
+# Make this checkout ready to work in: .venv with the pinned dependencies, and the JARs of Delta, of Spark's
+# connector to Kafka and of Hadoop's file system for S3. Needs Python, Java and nothing else. A second run only checks that nothing has changed.
 set -eu
 cd "$(dirname "$0")/.."
 root=$(pwd)
@@ -77,10 +77,10 @@ fi
 import sys
 
 from delta_cdc.errors import EnvironmentNotReady
-from delta_cdc.jars import DELTA_JARS, KAFKA_JARS
+from delta_cdc.jars import DELTA_JARS, KAFKA_JARS, S3_JARS
 
 try:
-    for wanted in (DELTA_JARS, KAFKA_JARS):
+    for wanted in (DELTA_JARS, KAFKA_JARS, S3_JARS):
         if not wanted.is_resolved():
             print(f"setup: resolving the {wanted.title}", flush=True)
         wanted.jars()

@@ -25,7 +25,7 @@ from delta_cdc.errors import InvalidConfiguration, JobFailed
 from delta_cdc.spec import JobResult, sha256, to_json
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from airflow.sdk import Context
@@ -108,11 +108,13 @@ class SubmittedApplication:
         options: Mapping[str, str] | None,
     ) -> None:
         """Tell the hook all there is to know of a run: files, confs, storage, Kafka, lineage."""
-        from airflow_delta_cdc.operators.storage import reads_kafka, tell_planner, tell_storage
+        from airflow_delta_cdc.operators.storage import places_of, reads_kafka, tell_planner, tell_storage
 
         operator, text = self._operator, to_json(spec)
         self._exchange = self._prepare(hook, directory.path, spec_text=text)
-        self._fill_in(hook, self._exchange, sha256(text), directory.path, kafka=reads_kafka(spec))
+        places = [*places_of(spec, options), self._exchange.result]
+        kafka = reads_kafka(spec)
+        self._fill_in(hook, self._exchange, sha256(text), directory.path, kafka=kafka, places=places)
         tell_storage(
             hook,
             options,
@@ -215,16 +217,20 @@ class SubmittedApplication:
         directory: Path,
         *,
         kafka: bool = False,
+        places: Sequence[str] = (),
     ) -> None:
         """Tell the hook the engine, the JARs and confs, and the arguments of this run.
 
         :param kafka: the job reads topics
+        :param places: what the driver reads and writes
         """
         from delta_cdc.session import delta_confs, embedded_confs
         from delta_cdc.storage import hadoop_uri
 
         operator, embedded = self._operator, not self._operator.spark_conn_id
-        confs = _embedded(embedded_confs(kafka=kafka), directory) if embedded else {**delta_confs(), **_UTC}
+        confs = {**delta_confs(), **_UTC}
+        if embedded:
+            confs = _embedded(embedded_confs(kafka=kafka, locations=places), directory)
         class_path = confs.pop(_CLASS_PATH, None)
         hook._conf = {**confs, **hook._conf}
         hook._py_files = ",".join(filter(None, (exchange.engine, operator.py_files)))
@@ -244,9 +250,9 @@ class SubmittedApplication:
             # the user gives would otherwise hide the conf of the same meaning.
             hook._driver_class_path = os.pathsep.join(filter(None, (class_path, operator.driver_class_path)))
         elif hands_over_jars():
-            from delta_cdc.jars import delta_jars, kafka_jars
+            from delta_cdc.jars import needed
 
-            hook._jars = ",".join(map(str, (*delta_jars(), *(kafka_jars() if kafka else ()))))
+            hook._jars = ",".join(map(str, needed(places, kafka=kafka)))
 
     def _with_lineage(self, confs: dict[str, Any], context: Context) -> dict[str, Any]:
         """Add OpenLineage's confs where Airflow's configuration asks for them, as the base class does."""

@@ -16,7 +16,7 @@ from delta_cdc.spec import (
     ReadSpec,
     VerifySpec,
 )
-from delta_cdc.storage import google_key_confs, properties_text, spark_storage
+from delta_cdc.storage import canonical_option, google_key_confs, properties_text, spark_storage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -156,6 +156,15 @@ def locations_of(spec: Spec) -> list[str]:
         current = [spec.current.uri] if spec.current is not None else []
         return [spec.target_uri, *([spec.source.source_uri] if spec.source is not None else []), *current]
     return list(spec.tables) if isinstance(spec, EnableSpec) else []
+
+
+def places_of(spec: Spec, options: Mapping[str, str] | None) -> list[str]:
+    """Return what a driver has to reach: the locations of a job, and the store that some options are for.
+
+    The latter because a job may know its tables by the catalog's names only.
+    """
+    named = [canonical_option(name) for name in options or {}]
+    return [*locations_of(spec), *(["s3://"] if any(name.startswith("aws_") for name in named) else [])]
 
 
 def write_private(path: Path, text: str) -> Path:

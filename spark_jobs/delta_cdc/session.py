@@ -19,6 +19,8 @@ from delta_cdc.errors import EnvironmentNotReady
 from delta_cdc.jars import HOME_VARIABLE, cache_home, class_path
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pyspark.sql import SparkSession
 
 __all__ = [
@@ -43,7 +45,11 @@ def delta_confs() -> dict[str, str]:
 
 
 def embedded_confs(
-    cores: int | None = None, *, quick_start: bool = False, kafka: bool = False
+    cores: int | None = None,
+    *,
+    quick_start: bool = False,
+    kafka: bool = False,
+    locations: Iterable[str] = (),
 ) -> dict[str, str]:
     """Return the confs of a driver that is its own cluster, on this machine, with Delta on its class path.
 
@@ -53,6 +59,7 @@ def embedded_confs(
     :param quick_start: let the JVM start in half the CPU time and compute more slowly once warm: right for
         small tables, wrong for long jobs
     :param kafka: put the connector to Kafka on the class path as well
+    :param locations: of the tables and files: what Spark needs for S3 is put there where one lies on it
     :raises EnvironmentNotReady: if Java is missing or too old, or the JARs cannot be resolved
     """
     require_java()
@@ -65,7 +72,7 @@ def embedded_confs(
         **delta_confs(),
         "spark.master": f"local[{threads}]",
         # Not spark.jars: a class path that the JVM knows from the start loads faster.
-        "spark.driver.extraClassPath": class_path(kafka=kafka),
+        "spark.driver.extraClassPath": class_path(locations, kafka=kafka),
         "spark.driver.extraJavaOptions": " ".join(java_options),
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
@@ -93,6 +100,7 @@ def embedded_session(
     cores: int | None = None,
     quick_start: bool = False,
     kafka: bool = False,
+    locations: Iterable[str] = (),
     **extra: str,
 ) -> SparkSession:
     """Start (or return, if this process has one) a local Spark session that understands Delta.
@@ -103,10 +111,11 @@ def embedded_session(
     :param cores: see :func:`embedded_confs`
     :param quick_start: see :func:`embedded_confs`
     :param kafka: see :func:`embedded_confs`
+    :param locations: see :func:`embedded_confs`
     :param extra: more confs, or other values for those of :func:`embedded_confs`
     :raises EnvironmentNotReady: see :func:`embedded_confs`
     """
-    confs = {**embedded_confs(cores, quick_start=quick_start, kafka=kafka), **extra}
+    confs = {**embedded_confs(cores, quick_start=quick_start, kafka=kafka, locations=locations), **extra}
     os.environ.update(child_environment())
     from pyspark.sql import SparkSession
 

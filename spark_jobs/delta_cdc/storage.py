@@ -132,6 +132,11 @@ def hadoop_uri(uri: str) -> str:
     return f"{_HADOOP_S3}://{rest}" if separator and scheme.lower() in _ALSO_S3 else uri
 
 
+def is_s3(uri: str) -> bool:
+    """Return whether a location is on S3, or what speaks its language."""
+    return uri.partition(":")[0].lower() in (_HADOOP_S3, *_ALSO_S3)
+
+
 def spark_storage(storage_options: Mapping[str, str] | None, uris: Iterable[str] = ()) -> SparkStorage:
     """Translate storage options into what Spark needs.
 

@@ -54,6 +54,19 @@ def test_the_connector_to_kafka_is_resolved_only_where_it_is_needed(home: Path) 
     assert len(added) == 4
 
 
+def test_the_jars_of_s3_are_resolved_only_where_a_location_is_there(home: Path) -> None:
+    fill(home)
+    elsewhere = ["/local", "gs://bucket/t", "abfss://c@a.dfs.core.windows.net/t", "/s3:/t"]
+    assert jars.needed(elsewhere) == jars.delta_jars()
+    for uri in ("s3://lake/t", "s3a://lake/t", "S3N://lake/t"):
+        with pytest.raises(EnvironmentNotReady, match="Java is missing"):
+            jars.needed(["/local", uri])
+    folder = fill(home, jars.S3_JARS)
+    added = jars.needed(["/local", "s3://lake/t"])[len(jars.delta_jars()) :]
+    assert added == tuple(folder / name for name in sorted(jars.S3_JARS.hashes))
+    assert jars.class_path(["s3a://lake/t"]).count(os.pathsep) == 7 + len(added) - 1
+
+
 @pytest.mark.parametrize("damage", ["missing", "short", "manifest", "foreign"])
 def test_a_damaged_cache_is_not_trusted(home: Path, damage: str) -> None:
     folder = fill(home)

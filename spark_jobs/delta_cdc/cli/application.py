@@ -112,7 +112,8 @@ class Application:
             key.write_text(storage.google_key, encoding="utf-8")
             confs |= google_key_confs(str(key))
         kafka = any(isinstance(p, IngestSpec) and p.options.source_kind == "kafka" for p in bundle.parts)
-        return {**confs, **(self._told.get("conf") or {}), **({"kafka": True} if kafka else {})}
+        given = {**confs, **(self._told.get("conf") or {})}
+        return {**given, "locations": uris, **({"kafka": True} if kafka else {})}
 
 
 def _locations(job: Any) -> Iterator[str]:

@@ -14,12 +14,13 @@ def add(commands: Any) -> None:
         "jars", help="print the Delta JARs that Spark needs; resolves them once through Spark's own Ivy"
     )
     jars.add_argument("--kafka", action="store_true", help="the JARs of Spark's connector to Kafka as well")
+    jars.add_argument("--s3", action="store_true", help="the JARs of Hadoop's file system for S3 as well")
     jars.set_defaults(run=_jars)
 
 
 def _jars(arguments: argparse.Namespace) -> int:
-    from delta_cdc.jars import delta_jars, kafka_jars
+    from delta_cdc.jars import needed
 
-    for jar in (*delta_jars(), *(kafka_jars() if arguments.kafka else ())):
+    for jar in needed(["s3:"] if arguments.s3 else [], kafka=arguments.kafka):
         print(jar)
     return 0

@@ -24,9 +24,11 @@ from delta_cdc.errors import (
     SparkConnectionNotFound,
 )
 from delta_cdc.spec import EnableSpec, JobResult
-from delta_cdc.storage import hadoop_uri
+from delta_cdc.storage import hadoop_uri, is_s3
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from tests.unit.airflow.conftest import Connect, StandIn
 
 SPEC = EnableSpec(run_id="run", tables=("/data/t",), properties={"delta.enableChangeDataFeed": "true"})
@@ -36,11 +38,16 @@ COMMITTED = """echo '{"status": "committed", "counts": {"inserted": 3}}' > "$res
 @pytest.fixture(autouse=True)
 def small_world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """No JARs are resolved, and temporary directories can be looked into."""
-    both = {False: "/jars/delta.jar", True: "/jars/delta.jar:/jars/kafka.jar"}
-    monkeypatch.setattr("delta_cdc.session.class_path", lambda kafka=False: both[kafka])
+
+    def class_path(locations: Iterable[str] = (), *, kafka: bool = False) -> str:
+        names = ["delta", *(["kafka"] if kafka else []), *(["s3"] if any(map(is_s3, locations)) else [])]
+        return ":".join(f"/jars/{name}.jar" for name in names)
+
+    monkeypatch.setattr("delta_cdc.session.class_path", class_path)
     monkeypatch.setattr("delta_cdc.session.require_java", lambda: 17)
     monkeypatch.setattr("delta_cdc.jars.delta_jars", lambda: (Path("/jars/a.jar"), Path("/jars/b.jar")))
     monkeypatch.setattr("delta_cdc.jars.kafka_jars", lambda: (Path("/jars/k.jar"),))
+    monkeypatch.setattr("delta_cdc.jars.s3_jars", lambda: (Path("/jars/s.jar"),))
     temporary = tmp_path / "tmp"
     temporary.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(temporary))

@@ -280,6 +280,23 @@ def test_kafkas_jars_on_a_cluster(
     assert stand_in.option("--jars") == jars
 
 
+@pytest.mark.parametrize("how", ["a location", "a connection"])
+def test_the_jars_of_s3_go_where_a_job_reaches_it(
+    stand_in: StandIn, connect: Connect, monkeypatch: pytest.MonkeyPatch, lake: str, how: str
+) -> None:
+    stand_in.does(COMMITTED)
+    told = {"delta_conn_id": lake} if how == "a connection" else {}
+    spec = specs.EnableSpec("r", ("/t" if told else "s3://lake/t",), {"a": "b"})
+    ran(operator(**told), spec)
+    assert stand_in.option("--driver-class-path") == ["/jars/delta.jar:/jars/s3.jar"]
+    on_cluster = connect(host="spark://master:7077")
+    ran(operator(spark_conn_id=on_cluster, **told), spec)
+    assert stand_in.option("--jars") == ["/jars/a.jar,/jars/b.jar,/jars/s.jar"]
+    monkeypatch.setenv("AIRFLOW__DELTA_CDC__DELTA_JARS", "provided")
+    ran(operator(spark_conn_id=on_cluster, **told), spec)
+    assert stand_in.option("--jars") == []
+
+
 def test_yarn_gets_kafkas_options_by_the_private_properties(
     stand_in: StandIn, connect: Connect, lake: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
