@@ -10,7 +10,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 JOBS ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --cov --cov-report=term
 
-CODE := airflow_delta_cdc spark_jobs tests tools demo dags docs benchmarks
+CODE := airflow_delta_cdc spark_jobs tests tools demo dags docker docs benchmarks
 PRESENT = $(wildcard $(CODE))
 
 .PHONY: help setup demo demo-postgres up test test-full mutants lint types format bench wheel wheel-check constraints clean
