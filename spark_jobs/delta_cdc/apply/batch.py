@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 #: What a MERGE raises (``raise_error``) for a key that turns out to belong to two rows; the key follows.
 DUPLICATE_MARK = "delta_cdc:KeyNotUnique:"
 
+#: What Spark says when an executor died with rows in it that were kept in a local checkpoint.
+LOST_ROWS = "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"
+
 
 #: Of a batch's totals: how many rows the target gets from it. None at all: no row of the target is met.
 CHANGES = "changes"
