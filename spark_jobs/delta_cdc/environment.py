@@ -14,6 +14,7 @@ import subprocess
 import sys
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from delta_cdc.errors import EnvironmentNotReady
 
@@ -81,6 +82,39 @@ def java_binary() -> Path:
     if found is None:
         raise EnvironmentNotReady("Java is missing: no JAVA_HOME, no java on PATH.", remedy=_JAVA_REMEDY)
     return Path(found)
+
+
+def java_identity(home: Path | None = None) -> list[Any]:
+    """Return what tells a Java from every other one, without starting it.
+
+    Its folder, what it says of itself, and size and time (in whole seconds) of the files that a class-data
+    archive is bound to.
+
+    :param home: its folder; None is that of the Java that Spark would use
+    :raises EnvironmentNotReady: if there is none
+    """
+    home = home or java_binary().resolve().parent.parent
+    release = _text(home / "release")
+    files = [*(home / "lib" / name for name in _JAVA_FILES), home / "bin" / "java"]
+    return [str(home), release, *([file.name, *_size_and_time(file)] for file in files)]
+
+
+_JAVA_FILES = ("server/libjvm.so", "server/libjvm.dylib", "server/classes.jsa", "modules")
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _size_and_time(path: Path) -> tuple[int, int]:
+    try:
+        found = path.stat()
+    except OSError:
+        return (-1, -1)
+    return (found.st_size, int(found.st_mtime))
 
 
 def require_java() -> int:

@@ -8,12 +8,14 @@ from __future__ import annotations
 import atexit
 import hashlib
 import os
+import re
 import shutil
 import tempfile
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from delta_cdc.archive import ClassDataArchive, quoted
 from delta_cdc.environment import child_environment, require_java, spark_home, submit_binary
 from delta_cdc.errors import EnvironmentNotReady
 from delta_cdc.jars import HOME_VARIABLE, cache_home, class_path
@@ -33,7 +35,12 @@ __all__ = [
     "submit_binary",
 ]
 
+CLASS_PATH = "spark.driver.extraClassPath"
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+
 _PACKAGE = Path(__file__).resolve().parent
+#: Where a JVM, or Spark's launcher, finds options beside those it is given.
+_OPTION_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
 
 
 def delta_confs() -> dict[str, str]:
@@ -50,6 +57,8 @@ def embedded_confs(
     quick_start: bool = False,
     kafka: bool = False,
     locations: Iterable[str] = (),
+    java_options: str = "",
+    archive: bool = True,
 ) -> dict[str, str]:
     """Return the confs of a driver that is its own cluster, on this machine, with Delta on its class path.
 
@@ -57,23 +66,28 @@ def embedded_confs(
 
     :param cores: threads of the local master; None means all CPUs this process may use
     :param quick_start: let the JVM start in half the CPU time and compute more slowly once warm: right for
-        small tables, wrong for long jobs
+        small work (:mod:`delta_cdc.small`), wrong for long jobs
     :param kafka: put the connector to Kafka on the class path as well
     :param locations: of the tables and files: what Spark needs for S3 is put there where one lies on it
+    :param java_options: more options for the JVM, as ``spark.driver.extraJavaOptions`` holds them. They win
+        over ours, a garbage collector among them
+    :param archive: start from the class-data archive of this class path, if there is one
+        (:mod:`delta_cdc.archive`)
     :raises EnvironmentNotReady: if Java is missing or too old, or the JARs cannot be resolved
     """
     require_java()
     threads = cores or _usable_cpus()
-    java_options = [f"-Dlog4j2.configurationFile={(_PACKAGE / 'log4j2.properties').as_uri()}"]
-    if quick_start:
-        # With one compiler only, the JVM reserves a code cache that a longer job fills; then it interprets.
-        java_options += ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m"]
+    jars = class_path(locations, kafka=kafka)
+    options = _java_options(java_options, quick_start=quick_start)
+    if archive:
+        options += ClassDataArchive(jars).options()
     return {
         **delta_confs(),
         "spark.master": f"local[{threads}]",
         # Not spark.jars: a class path that the JVM knows from the start loads faster.
-        "spark.driver.extraClassPath": class_path(locations, kafka=kafka),
-        "spark.driver.extraJavaOptions": " ".join(java_options),
+        CLASS_PATH: jars,
+        # Of two options that say the same the last one counts, and that is the user's.
+        JAVA_OPTIONS: " ".join([*map(quoted, options), *filter(None, [java_options])]),
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.ui.enabled": "false",
@@ -86,6 +100,18 @@ def embedded_confs(
             Path(tempfile.gettempdir()) / f"delta-cdc-warehouse-{os.urandom(8).hex()}"
         ),
     }
+
+
+def _java_options(theirs: str, *, quick_start: bool) -> list[str]:
+    found = [f"-Dlog4j2.configurationFile={(_PACKAGE / 'log4j2.properties').as_uri()}"]
+    if quick_start:
+        # With one compiler only, the JVM reserves a code cache that a longer job fills; then it interprets.
+        found += ["-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m"]
+    said = " ".join([theirs, *(os.environ.get(name, "") for name in _OPTION_VARIABLES)])
+    if not re.search(r"-XX:\+Use\w+GC\b", said):
+        # A JVM that is told two collectors does not start.
+        found.append("-XX:+UseSerialGC" if quick_start else "-XX:+UseParallelGC")
+    return found
 
 
 def _usable_cpus() -> int:
@@ -115,7 +141,16 @@ def embedded_session(
     :param extra: more confs, or other values for those of :func:`embedded_confs`
     :raises EnvironmentNotReady: see :func:`embedded_confs`
     """
-    confs = {**embedded_confs(cores, quick_start=quick_start, kafka=kafka, locations=locations), **extra}
+    java_options = extra.pop(JAVA_OPTIONS, "")
+    ours = embedded_confs(
+        cores,
+        quick_start=quick_start,
+        kafka=kafka,
+        locations=locations,
+        java_options=java_options,
+        archive=CLASS_PATH not in extra,
+    )
+    confs = {**ours, **extra}
     os.environ.update(child_environment())
     from pyspark.sql import SparkSession
 

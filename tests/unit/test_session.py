@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import zipfile
@@ -81,3 +82,30 @@ def test_importing_the_session_module_imports_no_pyspark() -> None:
         [sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("quick_start", "theirs", "variables", "collectors"),
+    [
+        (False, "", {}, ["-XX:+UseParallelGC"]),
+        (True, "", {}, ["-XX:+UseSerialGC"]),
+        (True, "-Xss4m -XX:+UseZGC", {}, ["-XX:+UseZGC"]),
+        (False, "", {"JAVA_TOOL_OPTIONS": "-XX:+UseG1GC"}, []),
+        (True, "", {"SPARK_SUBMIT_OPTS": "-XX:+UseShenandoahGC"}, []),
+    ],
+)
+def test_what_the_user_tells_the_jvm_wins(
+    monkeypatch: pytest.MonkeyPatch,
+    quick_start: bool,
+    theirs: str,
+    variables: dict[str, str],
+    collectors: list[str],
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    confs = session.embedded_confs(quick_start=quick_start, java_options=theirs)
+    told = confs["spark.driver.extraJavaOptions"]
+    # A JVM that is told two collectors does not start.
+    assert re.findall(r"-XX:\+Use\w+GC", told) == collectors
+    assert told.endswith(theirs)
+    assert ("TieredStopAtLevel=1" in told) == quick_start

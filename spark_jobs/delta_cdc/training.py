@@ -1,0 +1,134 @@
+"""The small workload whose classes a class-data archive holds: tables made, changed, read and merged.
+
+:func:`make_archive` runs it in a Spark application of its own; it needs no Airflow.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from delta_cdc.archive import ClassDataArchive, Standing
+from delta_cdc.environment import child_environment, submit_binary
+from delta_cdc.errors import JobFailed
+from delta_cdc.jars import class_path
+from delta_cdc.session import CLASS_PATH, embedded_confs
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import SparkSession
+
+_ROWS = 1_000
+_LIMIT_SECONDS = 900.0
+#: Any location on S3 brings the JARs for S3.
+_ON_S3 = "s3://bucket/table"
+_PROGRAM = "import sys\n\nfrom delta_cdc.training import main\n\nmain(sys.argv[1])\n"
+
+
+def make_archive(*, kafka: bool = False, s3: bool = False, again: bool = False) -> Standing:
+    """Make the class-data archive of embedded drivers, unless there is one.
+
+    Takes half a minute, and some 200 MB in the cache folder.
+
+    :param kafka: for applications that read from Kafka
+    :param s3: for applications with tables on S3
+    :param again: make it anew if there is one
+    :return: how it stands with it now
+    :raises EnvironmentNotReady: if Java or Spark is missing, or the JARs cannot be resolved
+    :raises JobFailed: the workload failed
+    """
+    locations = [_ON_S3] if s3 else []
+    archive = ClassDataArchive(class_path(locations, kafka=kafka))
+    if again:
+        archive.forget()
+    with archive.training(insist=True) as training:
+        if training is not None:
+            confs = embedded_confs(
+                quick_start=True,
+                kafka=kafka,
+                locations=locations,
+                java_options=training.java_options,
+                archive=False,
+            )
+            _run(confs)
+            training.succeeded()
+    standing = archive.standing()
+    refused = archive.refusal
+    return standing if standing.state != "missing" or not refused else Standing("missing", refused)
+
+
+def _run(confs: Mapping[str, str]) -> None:
+    """Run the workload by ``spark-submit``, until the JVM has ended."""
+    with tempfile.TemporaryDirectory(prefix="delta-cdc-training-") as made:
+        folder = Path(made)
+        program = folder / "train.py"
+        program.write_text(_PROGRAM, encoding="utf-8")
+        told = {**confs, "spark.sql.warehouse.dir": str(folder / "warehouse")}
+        jars = told.pop(CLASS_PATH)
+        package = str(Path(__file__).resolve().parent.parent)
+        paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
+        done = subprocess.run(
+            [
+                str(submit_binary()),
+                *(part for name, value in told.items() for part in ("--conf", f"{name}={value}")),
+                *("--driver-class-path", jars, str(program), str(folder)),
+            ],
+            env={**os.environ, **child_environment(), "PYTHONPATH": os.pathsep.join(paths)},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_LIMIT_SECONDS,
+            check=False,
+        )
+    if done.returncode != 0:
+        said = (done.stdout + done.stderr).strip().splitlines()[-5:]
+        raise JobFailed(
+            f"{sys.executable}: the workload for the class-data archive ended with exit code "
+            f"{done.returncode}: {' / '.join(said)}",
+            remedy="see whether delta-cdc changes works on a table of yours; without the archive all works "
+            "as before, and starts take longer.",
+        )
+
+
+def main(folder: str) -> None:
+    """Run the workload in the Spark application of this process.
+
+    :param folder: an empty one
+    """
+    from pyspark.sql import SparkSession
+
+    spark = SparkSession.builder.getOrCreate()
+    try:
+        _work(spark, f"{folder}/source", [f"{folder}/type-{kind}" for kind in (1, 2)])
+    finally:
+        spark.stop()
+
+
+def _work(spark: SparkSession, source: str, targets: list[str]) -> None:
+    from delta_cdc.api import apply_changes
+    from delta_cdc.sql import table
+
+    rows = spark.range(_ROWS).selectExpr("id", "cast(id as string) AS name", "id * 1.5D AS amount")
+    at = table(source)
+    spark.sql(
+        f"CREATE TABLE {at} (id BIGINT, name STRING, amount DOUBLE) USING delta "
+        "TBLPROPERTIES (delta.enableChangeDataFeed = true)"
+    )
+    rows.write.format("delta").mode("append").save(source)
+    for round_ in range(2):
+        for kind, target in enumerate(targets, start=1):
+            apply_changes(spark, source, target, pipeline="training", keys=["id"], stored_as_scd_type=kind)
+        if round_:
+            continue
+        changed = rows.where(f"id % 7 = 0 OR id > {_ROWS - 10}").selectExpr("id + 5 AS id", "name", "amount")
+        changed.createOrReplaceTempView("changed")
+        spark.sql(
+            f"MERGE INTO {at} t USING changed s ON t.id = s.id "
+            "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+        )
+        spark.sql(f"DELETE FROM {at} WHERE id % 97 = 0")

@@ -1,0 +1,286 @@
+"""When a class-data archive is used, made, made anew and deleted. No JVM: a file of ours is the archive."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from delta_cdc import archive, environment
+from delta_cdc.archive import MOST_ARCHIVES, MOST_TRIES, UNUSED_FOR, VARIABLE, ClassDataArchive
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+@dataclass
+class Place:
+    """A Java, a Spark, a Delta and a cache folder that are only files."""
+
+    root: Path
+
+    @property
+    def java(self) -> Path:
+        return self.root / "java"
+
+    @property
+    def jar(self) -> Path:
+        return self.root / "spark" / "jars" / "spark.jar"
+
+    @property
+    def delta(self) -> Path:
+        return self.root / "delta.jar"
+
+    @property
+    def folder(self) -> Path:
+        return self.root / "home" / "archives"
+
+    def archive(self, *more: str) -> ClassDataArchive:
+        return ClassDataArchive(os.pathsep.join([str(self.delta), *more]))
+
+    def make(self, *more: str, content: bytes = b"classes" * 20_000) -> ClassDataArchive:
+        made = self.archive(*more)
+        with made.training(insist=True) as training:
+            assert training is not None, made.refusal
+            training.draft.write_bytes(content)
+            training.succeeded()
+        return made
+
+    def files(self) -> set[str]:
+        return {path.suffix for path in self.folder.iterdir()} if self.folder.is_dir() else set()
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    found = Place(tmp_path)
+    for path in (found.java / "lib" / "server" / "libjvm.so", found.java / "release", found.jar, found.delta):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(path.name)
+    monkeypatch.setenv("DELTA_CDC_HOME", str(tmp_path / "home"))
+    for name in (VARIABLE, "SPARK_CONF_DIR", *archive._MORE_CLASS_PATH):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(environment, "java_binary", lambda: found.java / "bin" / "java")
+    monkeypatch.setattr(archive, "spark_home", lambda: tmp_path / "spark")
+    monkeypatch.setattr(ClassDataArchive, "_fits", lambda self, draft: draft.read_bytes() != b"bad")
+    return found
+
+
+def test_an_archive_is_made_once_and_used_then(place: Place) -> None:
+    first = place.archive()
+    assert (first.standing().state, first.options()) == ("missing", [])
+    with first.training() as training:
+        assert training is not None
+        assert f"-XX:ArchiveClassesAtExit={training.draft}" in training.java_options
+        training.draft.write_bytes(b"classes")
+        training.succeeded()
+    again = place.archive()
+    assert again.standing().state == "ready"
+    assert f"-XX:SharedArchiveFile={again.path}" in again.options()
+    with again.training() as training:
+        assert training is None
+    assert place.files() == {".jsa", ".json", ".lock"}
+    assert again.path.read_bytes() == b"classes"
+
+
+def _older(path: Path) -> None:
+    os.utime(path, (1, 1))
+
+
+#: What becomes another one, and how.
+STALE: dict[str, Callable[[Place], object]] = {
+    "a JAR of Spark's is touched": lambda place: _older(place.jar),
+    "one is longer": lambda place: (place.jar.write_text("longer"), _older(place.jar)),
+    "one more": lambda place: place.jar.with_name("more.jar").touch(),
+    "a JAR of Delta's is touched": lambda place: _older(place.delta),
+    "Java's library is touched": lambda place: _older(place.java / "lib" / "server" / "libjvm.so"),
+    "Java calls itself something else": lambda place: (place.java / "release").write_text("17.0.99"),
+}
+
+
+@pytest.mark.parametrize("change", STALE.values(), ids=STALE.keys())
+def test_what_does_not_fit_any_more_is_made_anew_and_the_old_one_goes(
+    place: Place, change: Callable[[Place], object]
+) -> None:
+    old = place.make()
+    change(place)
+    new = place.archive()
+    assert (new.standing().state, new.options()) == ("missing", [])
+    place.make()
+    assert new.standing().state == "ready"
+    assert [path.name for path in place.folder.glob("*.jsa")] == [new.path.name] != [old.path.name]
+
+
+def test_each_class_path_has_its_own(place: Place) -> None:
+    names = {place.make(*more).path.name for more in ((), ("kafka.jar",), ("s3.jar",), ("s3.jar", "x.jar"))}
+    assert len(names) == 4
+    assert {path.name for path in place.folder.glob("*.jsa")} == names
+
+
+def _flip(path: Path) -> None:
+    found = path.stat()
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    os.utime(path, (found.st_atime, found.st_mtime))
+
+
+#: Java maps such files without looking, and dies of them.
+DAMAGED: dict[str, Callable[[Path], object]] = {
+    "cut off": lambda path: os.truncate(path, 100),
+    "one bit, at the same time": _flip,
+    "gone": lambda path: path.unlink(),
+    "no manifest": lambda path: path.with_suffix(".json").unlink(),
+    "no JSON": lambda path: path.with_suffix(".json").write_text("{"),
+    "other JSON": lambda path: path.with_suffix(".json").write_text("[]"),
+    "empty JSON": lambda path: path.with_suffix(".json").write_text("{}"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGED.values(), ids=DAMAGED.keys())
+def test_a_damaged_archive_is_not_used_and_made_anew(place: Place, damage: Callable[[Path], object]) -> None:
+    made = place.make()
+    damage(made.path)
+    assert (made.standing().state, made.options()) == ("damaged", [])
+    place.make()
+    assert made.standing().state == "ready"
+    assert made.path.read_bytes() == b"classes" * 20_000
+
+
+def test_after_a_crash_it_is_forgotten(place: Place) -> None:
+    made = place.make()
+    made.forget()
+    assert made.standing().state == "missing"
+    assert place.files() == {".lock"}
+
+
+def _without_word(training: archive.Training) -> None:
+    training.draft.write_bytes(b"classes")
+
+
+def _without_file(training: archive.Training) -> None:
+    training.succeeded()
+
+
+def _unfit(training: archive.Training) -> None:
+    training.draft.write_bytes(b"bad")
+    training.succeeded()
+
+
+def _raising(training: archive.Training) -> None:
+    training.draft.write_bytes(b"classes")
+    training.succeeded()
+    raise RuntimeError("the job failed")
+
+
+@pytest.mark.parametrize("end", [_without_word, _without_file, _unfit, _raising])
+def test_an_end_that_is_not_good_leaves_nothing_and_is_not_repeated_for_ever(
+    place: Place, end: Callable[[archive.Training], None]
+) -> None:
+    for _ in range(MOST_TRIES):
+        try:
+            with place.archive().training() as training:
+                assert training is not None
+                end(training)
+        except RuntimeError:
+            assert end is _raising
+        assert place.archive().standing().state == "missing"
+        assert place.files() == {".lock"}
+    last = place.archive()
+    with last.training() as training:
+        assert training is None
+    assert str(MOST_TRIES) in last.refusal
+    lock = next(place.folder.glob("*.lock"))
+    os.utime(lock, (time.time() - archive.TRY_AGAIN_AFTER - 1,) * 2)
+    with last.training() as training:
+        assert training is not None
+
+
+def test_only_one_process_makes_it_at_a_time(place: Place) -> None:
+    with place.archive().training() as first:
+        assert first is not None
+        other = place.archive()
+        with other.training() as second:
+            assert second is None
+        assert "Another process" in other.refusal
+        assert other.standing().state == "missing"
+
+
+def test_the_environment_turns_it_off(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = place.make()
+    monkeypatch.setenv(VARIABLE, "off")
+    assert (made.standing().state, made.options()) == ("off", [])
+    made.path.unlink()
+    with made.training(insist=True) as training:
+        assert training is None
+    assert VARIABLE in made.refusal
+
+
+@pytest.mark.parametrize("variable", ["SPARK_CONF_DIR", "HADOOP_CONF_DIR", "SPARK_DIST_CLASSPATH"])
+def test_a_folder_with_files_on_the_class_path_is_told_and_not_tried(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    conf = tmp_path / "conf"
+    conf.mkdir()
+    monkeypatch.setenv(variable, str(conf))
+    assert place.archive().standing().state == "missing"
+    (conf / "site.xml").touch()
+    found = place.archive()
+    assert found.standing().state == "impossible"
+    assert str(conf) in found.standing().reason
+    with found.training(insist=True) as training:
+        assert training is None
+
+
+def test_a_folder_that_cannot_be_used_and_a_full_disk_are_no_errors(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.folder.parent.mkdir()
+    place.folder.touch()
+    found = place.archive()
+    with found.training() as training:
+        assert training is None
+    assert "cannot be used" in found.refusal
+    place.folder.unlink()
+    monkeypatch.setattr(archive, "ROOM", 1 << 62)
+    with found.training() as training:
+        assert training is None
+    assert "left" in found.refusal
+
+
+def test_what_nobody_uses_is_deleted_and_what_is_used_is_not(place: Place) -> None:
+    long_ago = time.time() - UNUSED_FOR - 10
+    unused, used = place.make("unused.jar"), place.make("used.jar")
+    for made in (unused, used):
+        os.utime(made.path.with_suffix(".json"), (long_ago, long_ago))
+    assert used.options()
+    (place.folder / ".left-1-00.draft").touch()
+    os.utime(place.folder / ".left-1-00.draft", (long_ago, long_ago))
+    newest = place.make()
+    assert {path.name for path in place.folder.glob("*.jsa")} == {used.path.name, newest.path.name}
+    assert place.files() == {".jsa", ".json", ".lock"}
+
+
+def test_the_oldest_go_when_there_are_too_many(place: Place) -> None:
+    made: list[Any] = []
+    for at in range(MOST_ARCHIVES + 2):
+        made.append(place.make(f"{at}.jar").path)
+        changed = time.time() - 1_000 + at
+        os.utime(made[-1].with_suffix(".json"), (changed, changed))
+    assert set(place.folder.glob("*.jsa")) == set(made[-MOST_ARCHIVES:])
+
+
+def test_the_manifest_says_what_it_was_made_of(place: Place) -> None:
+    made = place.make()
+    written = json.loads(made.path.with_suffix(".json").read_text())
+    assert written["inputs"]["class_path"] == str(place.delta)
+    assert written["file"][0] == made.path.stat().st_size
+
+
+def test_an_option_with_a_space_reaches_the_jvm_in_one_piece() -> None:
+    assert archive.quoted("-XX:SharedArchiveFile=/a/b.jsa") == "-XX:SharedArchiveFile=/a/b.jsa"
+    assert archive.quoted('-Da=/a b/"c"\\d') == '"-Da=/a b/\\"c\\"\\\\d"'
