@@ -245,7 +245,8 @@ class DeltaCdcSubmitHook(SparkSubmitHook):
 
     def _sorted_lines(self, lines: Iterable[str], log: Any) -> Iterator[str]:
         """Show our lines, write every line to the file, and remember the telling ones."""
-        target = self._log_file.open("a", encoding="utf-8") if self._log_file else None
+        # Line by line: of an application that hangs, the last line is what somebody looks for.
+        target = self._log_file.open("a", buffering=1, encoding="utf-8") if self._log_file else None
         try:
             for raw in lines:
                 line = raw.rstrip("\r\n")
