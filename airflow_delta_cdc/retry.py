@@ -9,15 +9,18 @@ from airflow.sdk import ExceptionRetryPolicy, RetryAction, RetryRule
 from delta_cdc.errors import (
     ConcurrentModification,
     DeltaCdcError,
+    ExecutorLost,
     JobFailed,
     OutcomeUnknown,
+    SparkServerLost,
+    SparkServerUnreachable,
     StoreUnavailable,
     TablesFailed,
 )
 
 #: For ``retry_policy=`` of a task: a lost race or an unknown outcome is tried again soon, an application that
-#: died or a store that does not answer after a while, and a named error that needs somebody's hand fails at
-#: once. Needs ``retries`` >= 1.
+#: died, and a server or a store that does not answer, after a while, and a named error that needs somebody's
+#: hand fails at once. Needs ``retries`` >= 1.
 DELTA_CDC_RETRY_POLICY = ExceptionRetryPolicy(
     rules=[
         RetryRule(
@@ -27,10 +30,10 @@ DELTA_CDC_RETRY_POLICY = ExceptionRetryPolicy(
             reason="another writer was faster, or the outcome is not known yet",
         ),
         RetryRule(
-            exception=[JobFailed, StoreUnavailable],
+            exception=[JobFailed, ExecutorLost, SparkServerLost, SparkServerUnreachable, StoreUnavailable],
             action=RetryAction.RETRY,
             retry_delay=timedelta(minutes=1),
-            reason="the Spark application died, or the object store did not answer",
+            reason="the Spark application died, or a server or the object store did not answer",
         ),
         RetryRule(
             exception=TablesFailed,

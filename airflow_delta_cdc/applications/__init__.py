@@ -35,10 +35,16 @@ class Application(Protocol):
 
 
 def application_for(operator: DeltaCdcOperator) -> Application:
-    """Return the way to run the specs of an operator.
+    """Return the way to run the specs of an operator: the type of its Spark connection decides.
 
     :param operator: whose connection counts
     """
+    from airflow_delta_cdc.hooks.connect import is_connect
+
+    if is_connect(operator.spark_conn_id):
+        from airflow_delta_cdc.applications.connect import ConnectApplication
+
+        return ConnectApplication(operator)
     from airflow_delta_cdc.applications.submitted import SubmittedApplication
 
     return SubmittedApplication(operator)

@@ -279,6 +279,24 @@ class JobFailed(DeltaCdcError):
     retryable = True
 
 
+class SparkServerUnreachable(DeltaCdcError):
+    """The Spark Connect server does not answer; nothing was started."""
+
+    retryable = True
+
+
+class SparkServerLost(DeltaCdcError):
+    """The Spark Connect server, or the session on it, went away while the job ran."""
+
+    retryable = True
+
+
+class ExecutorLost(DeltaCdcError):
+    """An executor died with rows that the job had computed and still needed."""
+
+    retryable = True
+
+
 class ConcurrentModification(DeltaCdcError):
     """Another writer kept winning the race for the target."""
 

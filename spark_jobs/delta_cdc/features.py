@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from delta_cdc.apply.commit import private_session
 from delta_cdc.changes.feed import METADATA_COLUMNS
 from delta_cdc.errors import InvalidConfiguration, NotADeltaTable, ReservedColumnName, TableNotFound
 from delta_cdc.names import delta_detail
 from delta_cdc.properties import feed_on
+from delta_cdc.sessions import private_session
 from delta_cdc.spec import JobResult
 from delta_cdc.sql import quote, string, table
 
@@ -30,7 +30,11 @@ def run(spark: SparkSession, spec: EnableSpec) -> JobResult:
     :raises NotADeltaTable: for a view, or a table of another format
     :raises ReservedColumnName: for a table whose columns have the change feed's names
     """
-    session = private_session(spark)
+    with private_session(spark) as session:
+        return _enabled(session, spec)
+
+
+def _enabled(session: SparkSession, spec: EnableSpec) -> JobResult:
     names = spec.tables or _tables_of(session, str(spec.schema))
     details = {name: _detail(session, name) for name in names}
     if feed_on(spec.properties):

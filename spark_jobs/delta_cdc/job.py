@@ -11,21 +11,25 @@ from typing import TYPE_CHECKING
 
 from delta_cdc import phases
 from delta_cdc.apply import engine
-from delta_cdc.apply.batch import DUPLICATE_MARK
+from delta_cdc.apply.batch import DUPLICATE_MARK, LOST_ROWS
 from delta_cdc.apply.commit import first_line
 from delta_cdc.changes.queries import named_in_plan
 from delta_cdc.errors import (
     ChangeFeedDisabled,
     DeltaCdcError,
+    EnvironmentNotReady,
+    ExecutorLost,
     InvalidExpression,
     JobFailed,
     KeyNotUnique,
     NotADeltaTable,
     SchemaChangeInRange,
+    SparkServerLost,
     TableNotFound,
     TargetSchemaClash,
     VersionsExpired,
 )
+from delta_cdc.sessions import is_lost
 from delta_cdc.spec import (
     ApplySpec,
     BundleSpec,
@@ -61,6 +65,16 @@ _KNOWN: tuple[tuple[tuple[str, ...], type[DeltaCdcError], str], ...] = (
         ("DELTA_CHANGE_DATA_FEED_INCOMPATIBLE", "DELTA_BLOCK_COLUMN_MAPPING_AND_CDC"),
         SchemaChangeInRange,
         "apply up to the version before the change (ending_version), then build the target anew after it.",
+    ),
+    (
+        ("DATA_SOURCE_NOT_FOUND] Failed to find the data source: delta", "Cannot find catalog plugin class"),
+        EnvironmentNotReady,
+        "put Delta's JARs on the class path of Spark's driver: delta-cdc jars lists them.",
+    ),
+    (
+        (LOST_ROWS,),
+        ExecutorLost,
+        "retry; where it happens again, see why executors die: memory, or machines that are taken away.",
     ),
     (
         ("DELTA_MISSING_CHANGE_DATA",),
@@ -156,7 +170,7 @@ def _run_parts(
 ) -> JobResult:
     """Run the parts of a bundle, several at a time; what becomes of one is no matter to the others.
 
-    Each has a session of its own (:func:`delta_cdc.apply.commit.private_session`), so that neither seals nor
+    Each has a session of its own (:func:`delta_cdc.sessions.private_session`), so that neither seals nor
     confs of one are seen by another.
 
     :return: ``committed``: all were run; how each of them ended is in its own result
@@ -251,6 +265,13 @@ def named(error: Exception, place: str) -> DeltaCdcError:
     """
     if isinstance(error, DeltaCdcError):
         return error
+    if is_lost(error):
+        return SparkServerLost(
+            f"{place}: the connection to the Spark Connect server was lost, or its session is gone "
+            f"({type(error).__name__}: {_short(error)}).",
+            remedy="retry: what was committed before, the next try finds in the table's log, and goes on "
+            "from there. Why the server went away stands in its own log.",
+        )
     raised = named_in_plan(error)
     if raised is not None:
         return raised
@@ -270,3 +291,9 @@ def named(error: Exception, place: str) -> DeltaCdcError:
         f"{place}: {type(error).__name__}: {first_line(error)}",
         remedy="look at the Spark log named above for the whole story; a retry repeats the same range.",
     )
+
+
+def _short(error: Exception) -> str:
+    """Return what an error of gRPC says, which has it in a line of its own."""
+    details = [line for line in str(error).splitlines() if "details = " in line]
+    return details[0].strip().removeprefix("details = ") if details else first_line(error)

@@ -9,6 +9,7 @@ import uuid
 from typing import TYPE_CHECKING
 
 from delta_cdc.log.slices import no_folder
+from delta_cdc.sessions import is_connect
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -44,6 +45,6 @@ def folder_for(spark: SparkSession, segments: Collection[Segment], scratch: str 
 
 def is_local(spark: SparkSession) -> bool:
     """Tell whether driver and executors are in this very process's machine; a Connect server may not be."""
-    if type(spark).__module__.startswith("pyspark.sql.connect"):
+    if is_connect(spark):
         return False
     return str(spark.conf.get("spark.master", "")).startswith("local")

@@ -7,7 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from delta_cdc import phases
-from delta_cdc.apply.commit import commit, look, private_session, refuse_unsafe_log_store
+from delta_cdc.apply.commit import commit, look, refuse_unsafe_log_store
+from delta_cdc.sessions import private_session
 from delta_cdc.spec import JobResult, step_fingerprint
 from delta_cdc.watermark import Seal, SealStep
 
@@ -70,10 +71,14 @@ def commit_watermark(
 
 def run(spark: SparkSession, spec: CommitSpec) -> JobResult:
     """Seal a staging table: an empty commit that says how far its sink has come."""
+    refuse_unsafe_log_store(spark, spec.staging_uri, single_driver=spec.single_driver)
+    with private_session(spark) as session:
+        return _sealed(session, spec)
+
+
+def _sealed(session: SparkSession, spec: CommitSpec) -> JobResult:
     from delta_cdc.staging import nothing_added
 
-    refuse_unsafe_log_store(spark, spec.staging_uri, single_driver=spec.single_driver)
-    session = private_session(spark)
     step = spec.step
     phases.reached("planned")
     seen = look(session, spec.staging_uri)

@@ -14,11 +14,11 @@ from delta_cdc.apply.commit import (
     first_line,
     look,
     overtaken,
-    private_session,
     refuse_unsafe_log_store,
 )
 from delta_cdc.changes import feed, queries
 from delta_cdc.changes import rows as change
+from delta_cdc.sessions import private_session
 from delta_cdc.spec import JobResult, step_fingerprint
 from delta_cdc.sql import quote
 from delta_cdc.watermark import PlannedOn, Seal, SealStep
@@ -49,9 +49,13 @@ def run(spark: SparkSession, spec: ReadSpec) -> JobResult:
     """
     feed.refuse_forbidden_confs(spark)
     refuse_unsafe_log_store(spark, spec.staging_uri, single_driver=spec.single_driver)
-    session = private_session(spark)
-    # A commit of the writer's own between two milestones would look like somebody else's.
-    session.conf.set(_AUTO_COMPACT, "false")
+    with private_session(spark) as session:
+        # A commit of the writer's own between two milestones would look like somebody else's.
+        session.conf.set(_AUTO_COMPACT, "false")
+        return _run_steps(session, spec)
+
+
+def _run_steps(session: SparkSession, spec: ReadSpec) -> JobResult:
     counts: dict[str, int] = {}
     first = spec.steps[0]
     if spec.continues and first.planned_on is not None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc import job
+from delta_cdc.sessions import private_session
 from delta_cdc.spec import ApplyOptions, ApplySpec, JobResult, ReadSpec, Segment, Staging, Step
 from delta_cdc.watermark import PlannedOn, Seal
 
@@ -203,3 +204,9 @@ def history_of(
 def staged(staging: str, kind: str = "changes") -> Staging:
     """Return the newest batch of a staging table."""
     return Staging(uri=staging, version=newest(staging), kind=kind)  # type: ignore[arg-type]
+
+
+def session_like(spark: SparkSession) -> SparkSession:
+    """Return a session as the engine makes it for a job. (A classic one outlives its ``with``.)"""
+    with private_session(spark) as session:
+        return session

@@ -1,4 +1,4 @@
-"""One sealed commit: the private session, the last look at the target, the seal's confs, the outcome."""
+"""One sealed commit: the last look at the target, the seal's confs, the outcome."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from delta_cdc import phases
 from delta_cdc.errors import UnsafeLogStore
 from delta_cdc.history import is_restore, replaces_all_rows
+from delta_cdc.sessions import LAST_COMMIT
 from delta_cdc.sql import table
 from delta_cdc.watermark import PlannedOn, Seal, app_id
 
@@ -24,16 +25,6 @@ if TYPE_CHECKING:
 _TXN_APP = "spark.databricks.delta.write.txnAppId"
 _TXN_VERSION = "spark.databricks.delta.write.txnVersion"
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
-_LAST_COMMIT = "spark.databricks.delta.lastCommitVersionInSession"
-_SESSION_CONFS = {
-    "spark.sql.session.timeZone": "UTC",
-    # ${env:…} in a key, a column name or a path is text, nothing to fill in.
-    "spark.sql.variable.substitute": "false",
-    # Every value that depends on another doubles what Spark infers: dozens of columns would take it minutes.
-    "spark.sql.constraintPropagation.enabled": "false",
-    # The batch is checkpointed before the MERGE; Delta would write it out a second time.
-    "spark.databricks.delta.merge.materializeSource": "none",
-}
 
 #: ``commitInfo.userMetadata`` above this is refused: history readers load it for every version.
 MAX_SEAL_BYTES = 64 * 1024
@@ -87,25 +78,6 @@ class Outcome:
     status: JobStatus
     message: str = ""
     version: int | None = None
-
-
-def private_session(spark: SparkSession) -> SparkSession:
-    """Return a session of our own with ``spark``'s runtime confs and UTC as its time zone.
-
-    The seal's confs would leak into every other commit of a shared session (auto-compaction, ALTER).
-    ``newSession`` forgets runtime confs in classic mode, so they are copied.
-    """
-    if hasattr(spark, "newSession") and not spark.__class__.__module__.startswith("pyspark.sql.connect"):
-        session = spark.newSession()
-        known = dict(session.conf.getAll)
-        for key, value in dict(spark.conf.getAll).items():
-            if key != _LAST_COMMIT and known.get(key) != value and session.conf.isModifiable(key):
-                session.conf.set(key, value)
-    else:
-        session = spark.cloneSession()  # type: ignore[attr-defined]  # only the Connect session has it
-    for key, value in _SESSION_CONFS.items():
-        session.conf.set(key, value)
-    return session
 
 
 @contextmanager
@@ -230,7 +202,7 @@ def attempt(session: SparkSession, seal: Seal, write: Callable[[], object]) -> O
     Delta skips a write with a known transaction without saying so; whether a commit was made shows in the
     version that the session committed last, which is unset before.
     """
-    session.conf.unset(_LAST_COMMIT)
+    session.conf.unset(LAST_COMMIT)
     try:
         with sealed(session, seal):
             write()
@@ -238,7 +210,7 @@ def attempt(session: SparkSession, seal: Seal, write: Callable[[], object]) -> O
         if is_conflict(error):
             return Outcome("conflict", message=first_line(error))
         raise
-    version = session.conf.get(_LAST_COMMIT, None)
+    version = session.conf.get(LAST_COMMIT, None)
     if version is None:
         return Outcome("skipped", message=f"a seal >= {seal.number} of pipeline {seal.pipeline} exists")
     return Outcome("committed", version=int(version))

@@ -17,11 +17,11 @@ from delta_cdc.apply.commit import (
     look,
     looking,
     overtaken,
-    private_session,
     refuse_unsafe_log_store,
 )
 from delta_cdc.apply.work import Work
 from delta_cdc.changes import feed
+from delta_cdc.sessions import private_session
 from delta_cdc.spec import JobResult, step_fingerprint
 from delta_cdc.sql import table
 from delta_cdc.watermark import PlannedOn, Seal, SealStep
@@ -37,6 +37,9 @@ log = logging.getLogger(__name__)
 
 #: Behind an older one there is nothing left that it could keep out.
 _KEPT_HORIZONS = 50
+
+#: How often a step is computed where machines of the cluster keep dying.
+_ATTEMPTS = 3
 
 
 @dataclass(frozen=True)
@@ -56,9 +59,11 @@ def run(spark: SparkSession, spec: ApplySpec) -> JobResult:
     """
     feed.refuse_forbidden_confs(spark)
     refuse_unsafe_log_store(spark, spec.target_uri, single_driver=spec.single_driver)
-    session = private_session(spark)
-    if spec.dry_run:
-        return _dry_run(session, spec)
+    with private_session(spark) as session:
+        return _dry_run(session, spec) if spec.dry_run else _run_steps(session, spec)
+
+
+def _run_steps(session: SparkSession, spec: ApplySpec) -> JobResult:
     counts: dict[str, int] = {}
     previous: _Done | None = None
     for at, step in enumerate(spec.steps):
@@ -70,7 +75,7 @@ def run(spark: SparkSession, spec: ApplySpec) -> JobResult:
             if isinstance(followed, str):
                 return JobResult("stale", counts=counts, message=followed)
             step = followed
-        previous = _run_step(session, spec, step)
+        previous = _run_step_again(session, spec, step)
         if previous.outcome.status != "committed":
             return JobResult(previous.outcome.status, counts=counts, message=previous.outcome.message)
         done = previous.work.counts
@@ -125,6 +130,26 @@ def _following(session: SparkSession, spec: ApplySpec, step: Step, previous: _Do
         known_horizons=previous.step.horizons,
         loaded_version=_loaded(previous.step),
     )
+
+
+def _run_step_again(session: SparkSession, spec: ApplySpec, step: Step) -> _Done:
+    """Run a step, and once more as often as an executor dies with rows in it that the step had computed.
+
+    Those rows are kept without what they were made of (local checkpoints), so Spark itself can't.
+    """
+    for attempt in range(1, _ATTEMPTS):
+        try:
+            return _run_step(session, spec, step)
+        except Exception as error:
+            if b.LOST_ROWS not in str(error):
+                raise
+            log.warning(
+                "an executor was lost with rows of %s; computing them again (attempt %s of %s)",
+                _told(spec, step),
+                attempt + 1,
+                _ATTEMPTS,
+            )
+    return _run_step(session, spec, step)
 
 
 def _run_step(session: SparkSession, spec: ApplySpec, step: Step) -> _Done:

@@ -98,7 +98,7 @@ def write_step(spec: ApplySpec, step: Step, target_rows: DataFrame, shape: Shape
         writer = writer.options(**layout.properties(shape, options))
     elif step.planned_on is None:
         # One commit with data, properties and seal; left-over files of a crash do not disturb this form.
-        writer = writer.mode("errorifexists").options(**layout.properties(shape, options))
+        writer = writer.mode("error").options(**layout.properties(shape, options))
     else:
         writer = writer.mode("append").option("mergeSchema", "true")
     most = None if step.is_empty else _rows_per_file(target_rows, spec, step)

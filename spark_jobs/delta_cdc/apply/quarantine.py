@@ -155,7 +155,7 @@ def _writer(
 ) -> DataFrameWriter:
     writer = rows.write.format("delta")
     if not exists:
-        return writer.mode("errorifexists").options(**_PROPERTIES)
+        return writer.mode("error").options(**_PROPERTIES)
     _check_columns(session, spec.quarantine_uri)
     replaced = f"pipeline = {string(spec.pipeline)} AND {_same_seal(step)}"
     return writer.mode("overwrite").option("replaceWhere", replaced)

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from delta_cdc.errors import ForbiddenConf, SchemaChangeInRange, VersionsExpired, WrongReader
+from delta_cdc.sessions import SCHEMA_AS_OF, is_connect
 from delta_cdc.sql import PLAN_PREFIX, quote, table
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def refuse_forbidden_confs(session: SparkSession) -> None:
 #: With the first, Delta takes ``versionAsOf`` beside ``readChangeFeed`` as "the schema as of"; with the
 #: second also on tables with column mapping, which otherwise have that of ``endingVersion``.
 _SCHEMA_AS_OF = (
-    {"spark.databricks.delta.changeDataFeed.allowTimeTravelOptionsForSchema": "true"},
+    {SCHEMA_AS_OF: "true"},
     {"spark.databricks.delta.changeDataFeed.defaultSchemaModeForColumnMappingTable": "legacy"},
 )
 #: The confs belong to the user's session, so two threads of it must not restore each other's.
@@ -85,7 +86,8 @@ def change_rows(
         spares Delta another snapshot
     :return: ``columns`` + ``_change_type`` (string), ``_commit_version`` (long), ``_commit_timestamp``
     :raises WrongReader: where the reader ignored ``readChangeFeed`` and returned the table itself
-    :raises SchemaChangeInRange: over Spark Connect, where the schema cannot be chosen and is another one now
+    :raises SchemaChangeInRange: in a user's own session of Spark Connect, where the schema cannot be chosen,
+        and is another one now
     """
     reader = (
         session.read.format("delta")
@@ -93,10 +95,15 @@ def change_rows(
         .option("startingVersion", starting_version)
         .option("endingVersion", ending_version)
     )
-    connect = type(session).__module__.startswith("pyspark.sql.connect")
-    rows = reader.load(source) if connect else _loaded(session, reader, source, at, schema)
-    refuse_without_metadata(rows, source)
-    if connect:
+    if not is_connect(session):
+        rows = _loaded(session, reader, source, at, schema)
+        refuse_without_metadata(rows, source)
+    elif session.conf.get(SCHEMA_AS_OF, "false") == "true":
+        rows = reader.option("versionAsOf", at).load(source)
+        refuse_without_metadata(rows, source)
+    else:
+        rows = reader.load(source)
+        refuse_without_metadata(rows, source)
         _refuse_other_schema(session, rows, source, columns, at)
     return rows.select(*[quote(name) for name in (*columns, *METADATA_COLUMNS)])
 
@@ -166,7 +173,10 @@ def _conf(session: SparkSession, confs: Mapping[str, str]) -> Iterator[None]:
 def _refuse_other_schema(
     session: SparkSession, rows: DataFrame, source: str, columns: Sequence[str], at: int
 ) -> None:
-    """Over Connect a plan is analysed with every use, so no conf can be set around that."""
+    """Over Connect a plan is analysed with every use, so no conf can be set around that.
+
+    A session of ours has it set for good (:mod:`delta_cdc.sessions`); of a user's it is not ours to set.
+    """
     then = {field.name: field.dataType for field in snapshot_rows(session, source, at, columns).schema}
     now = {field.name: field.dataType for field in rows.schema}
     other = [name for name in columns if now.get(name) != then[name]]

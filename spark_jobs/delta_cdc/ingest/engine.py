@@ -25,7 +25,6 @@ from delta_cdc.apply.commit import (
     first_line,
     looking,
     overtaken,
-    private_session,
     refuse_unsafe_log_store,
 )
 from delta_cdc.apply.rows import Shape
@@ -34,6 +33,7 @@ from delta_cdc.errors import SourceUnreadable
 from delta_cdc.ingest import adapters, again, columnar, events, ingested, lines, records, rejects
 from delta_cdc.ingest.shape import SEQUENCE
 from delta_cdc.properties import LATENESS_HORIZON
+from delta_cdc.sessions import private_session
 from delta_cdc.spec import ApplyOptions, JobResult, step_fingerprint
 from delta_cdc.sql import quote, table
 from delta_cdc.watermark import Seal, SealStep
@@ -87,7 +87,11 @@ def run(spark: SparkSession, spec: IngestSpec, kafka_options: Mapping[str, str] 
     feed.refuse_forbidden_confs(spark)
     for uri in (spec.log_uri, spec.ingested_uri, spec.quarantine_uri):
         refuse_unsafe_log_store(spark, uri, single_driver=spec.single_driver)
-    session = private_session(spark)
+    with private_session(spark) as session:
+        return _ingested(session, spec, kafka_options)
+
+
+def _ingested(session: SparkSession, spec: IngestSpec, kafka_options: Mapping[str, str] | None) -> JobResult:
     log.info("ingesting %s", told(spec))
     planned_on = spec.step.planned_on
     seen: Seen | None = None
@@ -339,7 +343,7 @@ def _append(found: _Found, shape: Shape, options: ApplyOptions) -> Callable[[], 
     writer, uri = found.batch.events.write.format("delta"), found.spec.log_uri
     if found.have is None:
         # One commit with events, properties and seal; left-over files of a crash do not disturb this form.
-        writer = writer.mode("errorifexists").options(**layout.properties(shape, options))
+        writer = writer.mode("error").options(**layout.properties(shape, options))
     else:
         writer = writer.mode("append").option("mergeSchema", "true")
     return lambda: writer.save(uri)

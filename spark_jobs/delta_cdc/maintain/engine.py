@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from delta_cdc.apply.commit import first_line, is_conflict, private_session, refuse_unsafe_log_store
+from delta_cdc.apply.commit import first_line, is_conflict, refuse_unsafe_log_store
 from delta_cdc.errors import ConcurrentModification
 from delta_cdc.maintain import expire, optimize, vacuum
+from delta_cdc.sessions import private_session
 from delta_cdc.spec import ExpireSpec, OptimizeSpec
 
 if TYPE_CHECKING:
@@ -23,11 +24,11 @@ def run(spark: SparkSession, spec: CareSpec) -> JobResult:
     :raises DeltaCdcError: see the modules
     """
     refuse_unsafe_log_store(spark, spec.table_uri, single_driver=spec.single_driver)
-    session = private_session(spark)
     try:
-        if isinstance(spec, OptimizeSpec):
-            return optimize.run(session, spec)
-        return expire.run(session, spec) if isinstance(spec, ExpireSpec) else vacuum.run(session, spec)
+        with private_session(spark) as session:
+            if isinstance(spec, OptimizeSpec):
+                return optimize.run(session, spec)
+            return expire.run(session, spec) if isinstance(spec, ExpireSpec) else vacuum.run(session, spec)
     except Exception as error:
         if not is_conflict(error):
             raise

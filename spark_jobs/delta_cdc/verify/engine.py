@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from delta_cdc.apply.commit import private_session
 from delta_cdc.changes import feed
 from delta_cdc.errors import (
     DeltaCdcError,
@@ -16,6 +15,7 @@ from delta_cdc.errors import (
     TiedEvents,
     VersionsExpired,
 )
+from delta_cdc.sessions import private_session
 from delta_cdc.spec import JobResult
 from delta_cdc.verify import current, rows, source
 from delta_cdc.verify.checks import CURRENT_EQUALS_HISTORY, EQUALS_SOURCE, OF_ROWS, finding, skipped
@@ -42,9 +42,13 @@ def run(spark: SparkSession, spec: VerifySpec) -> JobResult:
     :raises DeltaCdcError: the target cannot be read, or something failed that says nothing about it
     """
     feed.refuse_forbidden_confs(spark)
-    session = private_session(spark)
-    # Tables are named with their version (rows.address).
-    session.conf.set(_BY_NAME, "true")
+    with private_session(spark) as session:
+        # Tables are named with their version (rows.address).
+        session.conf.set(_BY_NAME, "true")
+        return _checked(session, spec)
+
+
+def _checked(session: SparkSession, spec: VerifySpec) -> JobResult:
     log.info("looking at version %s of %s", spec.target_version, spec.target_uri)
     of_rows = [name for name in spec.checks if name in OF_ROWS]
     made: list[Check] = []

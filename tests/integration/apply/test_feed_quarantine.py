@@ -9,10 +9,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from delta_cdc.apply import load, quarantine, rows
-from delta_cdc.apply.commit import private_session
 from delta_cdc.spec import ApplyOptions, ApplySpec, Step
 from delta_cdc.watermark import Seal, SealStep
-from tests.support.engine import Flow, metadata, newest, newest_seal, seal_of, table_rows, versions
+from tests.support.engine import (
+    Flow,
+    metadata,
+    newest,
+    newest_seal,
+    seal_of,
+    session_like,
+    table_rows,
+    versions,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -112,7 +120,7 @@ def test_what_has_no_key(spark: SparkSession, tmp_path: Path, source: str) -> No
 def test_what_is_valid_is_not_looked_at_twice(spark: SparkSession, tmp_path: Path, source: str) -> None:
     flow = Flow(spark, source, str(tmp_path / "valid"), replace(TYPE_1, where="id IS NOT NULL"))
     step = flow.step("load", 0, 0)
-    work = load.load(private_session(spark), flow.spec(step), step)
+    work = load.load(session_like(spark), flow.spec(step), step)
     assert (work.quarantined, work.counts) == (None, {"rows": 5})
 
 
@@ -171,7 +179,7 @@ def seal_for(spec: ApplySpec, step: Step) -> Seal:
 def test_keys_come_back_as_they_were_and_events_stay_readable(spark: SparkSession, tmp_path: Path) -> None:
     from pyspark.sql import functions as F
 
-    session, spec, step = private_session(spark), spec_of(tmp_path), step_of(1, 2, 5)
+    session, spec, step = session_like(spark), spec_of(tmp_path), step_of(1, 2, 5)
     frame = session.sql(f"SELECT {ONE_KEY}, NULL AS nothing, float('-inf') AS f FROM range(2)")
     frame = frame.selectExpr(*[f"CAST({k} AS {kind}) AS {k}" for k, kind in KEYS.items()], "nothing", "f")
     lost = frame.withColumn("s", F.lit(None).cast("string"))
@@ -236,7 +244,7 @@ def test_one_seal_one_set_of_rows(
     """Tries that died before the target's commit leave rows that the next try of their seal replaces."""
     from pyspark.sql import functions as F
 
-    session, ours = private_session(spark), spec_of(tmp_path)
+    session, ours = session_like(spark), spec_of(tmp_path)
     uri = ours.quarantine_uri
 
     def write(spec: ApplySpec, start: int, end: int, seal: int, number: int) -> str | None:
@@ -296,7 +304,7 @@ def test_a_table_that_is_no_quarantine(spark: SparkSession, tmp_path: Path) -> N
 
     from delta_cdc.errors import TableNotFound, TargetSchemaClash
 
-    session, spec, step = private_session(spark), spec_of(tmp_path), step_of(1, 2, 5)
+    session, spec, step = session_like(spark), spec_of(tmp_path), step_of(1, 2, 5)
     frame = session.sql("SELECT 1 AS id")
     with pytest.raises(TableNotFound, match="t__quarantine"):
         quarantine.keys_of(session, spec.quarantine_uri, "flow", shape_of(frame))

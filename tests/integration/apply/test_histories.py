@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from delta_cdc.apply import from_feed
-from delta_cdc.apply.commit import private_session
 from delta_cdc.spec import ApplyOptions
 from tests.support import oracle
-from tests.support.engine import Flow, commit_info, newest
+from tests.support.engine import Flow, commit_info, newest, session_like
 from tests.support.histories import COLUMNS, KEYS, SCRIPTS, Histories, drawn, played, write
 
 if TYPE_CHECKING:
@@ -172,7 +171,7 @@ class World:
         """Return what a dry run says of the range up to ``end``; it writes nothing."""
         step = flow.step("apply", self.cuts(flow.pipeline)[0] + 1, end)
         before = newest(flow.target)
-        session = private_session(self.spark)
+        session = session_like(self.spark)
         work = from_feed.merge(session, flow.spec(step), step)
         assert work.merge is not None
         counts = work.merge.counted(session)

@@ -10,11 +10,10 @@ from urllib.parse import unquote
 import pytest
 
 from delta_cdc.apply import batch, from_feed, layout
-from delta_cdc.apply.commit import private_session
 from delta_cdc.apply.merge import Merge
 from delta_cdc.errors import InvalidConfiguration
 from delta_cdc.spec import ApplyOptions
-from tests.support.engine import Flow, actions, commit_info, newest, picked
+from tests.support.engine import Flow, actions, commit_info, newest, picked, session_like
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -150,7 +149,7 @@ def test_the_source_is_read_once(
 
     monkeypatch.setattr(batch, "materialise", seen)
     step = flow.step("apply", 1, 2)
-    work = from_feed.merge(private_session(spark), flow.spec(step), step)
+    work = from_feed.merge(session_like(spark), flow.spec(step), step)
     assert work.merge is not None
     assert [scans(rows) for rows in planned] == [1]
     assert scans(work.merge.source) == 0

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+    from pyspark.sql.conf import RuntimeConfig
 
 CONFS = (
     "spark.databricks.delta.changeDataFeed.allowTimeTravelOptionsForSchema",
@@ -127,6 +128,10 @@ class _Remote:
     @property
     def read(self) -> DataFrameReader:
         return self._spark.read
+
+    @property
+    def conf(self) -> RuntimeConfig:
+        return self._spark.conf
 
 
 def test_a_remote_session_cannot_choose_the_schema(spark: SparkSession, tables: dict[str, str]) -> None:

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from delta_cdc.apply.commit import private_session
 from delta_cdc.errors import DeltaCdcError, InvalidConfiguration, SourceUnreadable
 from delta_cdc.ingest import records
 from delta_cdc.ingest.shape import POSITION, PRESENT, RAW, RECORD, UNDECODED
 from delta_cdc.spec import IngestOptions, IngestSpec, SourceFile, Step
+from tests.support.engine import session_like
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,7 +58,7 @@ def spec_of(files: list[Path], form: str, **options: Any) -> IngestSpec:
 def read(
     spark: SparkSession, files: list[Path], form: str, *, needs_rows: bool = False, **options: Any
 ) -> list[Any]:
-    session = private_session(spark)
+    session = session_like(spark)
     # Several parts of one file, so that its lines come from several tasks.
     session.conf.set("spark.sql.files.maxPartitionBytes", "2000")
     session.conf.set("spark.sql.files.openCostInBytes", "1")
@@ -215,6 +215,6 @@ def test_refused(spark: SparkSession, tmp_path: Path, form: str, options: dict[s
     path.write_text("1,2\n")
     spec = spec_of([path] if form != "parquet" else [], form, format_options=options)
     with pytest.raises(InvalidConfiguration) as caught:
-        records.read(private_session(spark), spec, needs_rows=False)
+        records.read(session_like(spark), spec, needs_rows=False)
     assert isinstance(caught.value, DeltaCdcError)
     assert said in str(caught.value)

@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 from delta_cdc import VersionRange, errors
-from delta_cdc.apply.commit import private_session
+from tests.support.engine import session_like
 from tests.support.holding import hooked, once
 from tests.support.world import Source, expected, held, listing, seals
 
@@ -31,7 +31,7 @@ DAYS = 86_400
 
 def vacuum(spark: SparkSession, table: str) -> None:
     """Delete everything that the newest version does not need, the change files among it."""
-    session = private_session(spark)
+    session = session_like(spark)
     session.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
     session.sql(f"VACUUM delta.`{table}` RETAIN 0 HOURS").collect()
 

@@ -1,0 +1,142 @@
+"""Jobs over Spark Connect: from the worker's own process, in a server that runs already."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow_delta_cdc.applications.slices import slices_for
+from airflow_delta_cdc.hooks.connect import DeltaCdcConnectHook
+from airflow_delta_cdc.hooks.submit import KILL_GRACE
+from airflow_delta_cdc.operators.storage import reads_kafka
+from delta_cdc.errors import InvalidConfiguration, JobFailed
+from delta_cdc.sessions import end
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+    from pyspark.sql import SparkSession
+
+    from airflow_delta_cdc.operators.base import DeltaCdcOperator
+    from delta_cdc.spec import JobResult, Spec
+
+_UTC = {"spark.sql.session.timeZone": "UTC"}
+
+#: Arguments of :class:`SparkSubmitOperator` for an application of one's own, which there is not.
+_FOR_APPLICATIONS = (
+    "archives",
+    "deploy_mode",
+    "driver_class_path",
+    "driver_memory",
+    "env_vars",
+    "exclude_packages",
+    "executor_cores",
+    "executor_memory",
+    "files",
+    "jars",
+    "keytab",
+    "num_executors",
+    "packages",
+    "post_submit_commands",
+    "principal",
+    "properties_file",
+    "proxy_user",
+    "py_files",
+    "repositories",
+    "spark_binary",
+    "total_executor_cores",
+    "use_krb5ccache",
+    "yarn_queue",
+)
+
+
+def given(operator: DeltaCdcOperator, name: str) -> Any:
+    """Return what an operator was given for an argument of :class:`SparkSubmitOperator`."""
+    # The base class keeps some arguments under their names, others with an underscore.
+    return getattr(operator, name, None) or getattr(operator, f"_{name}", None)
+
+
+def refuse_arguments(operator: DeltaCdcOperator) -> None:
+    """Refuse arguments that a server which runs already cannot honour.
+
+    :raises InvalidConfiguration: names those that are set
+    """
+    found = [name for name in _FOR_APPLICATIONS if given(operator, name)]
+    if found:
+        raise InvalidConfiguration(
+            f"{', '.join(found)} given, and the connection {operator.spark_conn_id!r} names a server of "
+            "Spark Connect, which runs already.",
+            remedy="leave them out, and configure the server.",
+        )
+
+
+def session_confs(operator: DeltaCdcOperator) -> dict[str, Any]:
+    """Return the confs of an operator's session."""
+    return {**_UTC, **(operator.conf or {})}
+
+
+class ConnectApplication:
+    """Runs specs over Spark Connect.
+
+    The engine runs here, statements in the server. There is no application to find again after this worker
+    died: the target's log tells what was committed.
+
+    :param operator: whose connection and confs count
+    """
+
+    def __init__(self, operator: DeltaCdcOperator) -> None:
+        self._operator = operator
+        self._hook = DeltaCdcConnectHook(str(operator.spark_conn_id))
+        self._spark: SparkSession | None = None
+        self._killed = False
+
+    @property
+    def master(self) -> str:
+        """Return the server's address."""
+        return self._hook.server
+
+    def run(self, context: Context, spec: Spec) -> JobResult:
+        """Run one spec in a session of its own; see :class:`~airflow_delta_cdc.applications.Application`."""
+        from delta_cdc import job
+
+        operator, master = self._operator, self.master
+        refuse_arguments(operator)
+        options = operator.options_of_storage()
+        kafka = operator.options_of_kafka() if reads_kafka(spec) else None
+        if options:
+            operator.log.info(
+                "The connection for storage counts for reading logs; Spark on %s has an identity of its own.",
+                master,
+            )
+        with slices_for(spec, master, Path(), options=options, log=operator.log) as ready:
+            self._stop_if_killed()
+            operator.log.info("Running on %s", master)
+            with self._hook.session(session_confs(operator)) as spark:
+                self._spark = spark
+                try:
+                    self._stop_if_killed()
+                    result = job.run(spark, ready, storage_options=options, kafka_options=kafka)
+                    self._stop_if_killed()
+                finally:
+                    self._spark = None
+        return result
+
+    def kill(self) -> None:
+        """Interrupt what the job is running on the server, and let the job start nothing more there."""
+        self._killed = True
+        spark = self._spark
+        if spark is None:
+            return
+        # In a thread: the server may not answer, and a signal handler must come to its end.
+        killer = threading.Thread(target=end, args=(spark,), daemon=True)
+        killer.start()
+        killer.join(KILL_GRACE)
+        if killer.is_alive():
+            self._operator.log.warning("The server did not confirm the kill within %s s.", KILL_GRACE)
+
+    def _stop_if_killed(self) -> None:
+        if self._killed:
+            raise JobFailed(
+                "The task was killed; its job on Spark Connect was interrupted.",
+                remedy="clear the task to run it again: what was committed before, it finds.",
+            )

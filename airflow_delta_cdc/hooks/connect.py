@@ -1,0 +1,242 @@
+"""The hook for a Spark Connect server: sessions of our own on it, and named errors where there are none."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
+from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook
+
+from delta_cdc.errors import (
+    DeltaCdcError,
+    EnvironmentNotReady,
+    InvalidConfiguration,
+    SparkServerUnreachable,
+)
+from delta_cdc.sessions import close, is_lost
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pyspark.sql import SparkSession
+
+#: Seconds for which a server that does not answer is asked again, before it is given up. A server that was
+#: started anew does not know our sessions, so waiting helps against a broken network only.
+PATIENCE = 30.0
+
+#: The port of a connection that names none.
+DEFAULT_PORT = 15002
+
+_MODE = "SPARK_CONNECT_MODE_ENABLED"
+_EXTENSIONS, _DELTA = "spark.sql.extensions", "DeltaSparkSessionExtension"
+_CATALOG, _DELTA_CATALOG = "spark.sql.catalog.spark_catalog", "DeltaCatalog"
+
+
+def is_connect(conn_id: str | None) -> bool:
+    """Tell whether a connection names a Spark Connect server. One that doesn't exist names none."""
+    if not conn_id:
+        return False
+    try:
+        return bool(BaseHook.get_connection(conn_id).conn_type == SparkConnectHook.conn_type)
+    except AirflowNotFoundException:
+        # The submit hook says so by name.
+        return False
+
+
+class DeltaCdcConnectHook(SparkConnectHook):
+    """Open sessions on the Spark Connect server of a connection.
+
+    The token is handed to the client alone: it is in no URL, no conf, and no message.
+
+    :param conn_id: connection of type ``spark_connect``
+    """
+
+    def __init__(self, conn_id: str) -> None:
+        super().__init__(conn_id)
+
+    @property
+    def server(self) -> str:
+        """Return the server's address, ``sc://host:port``.
+
+        :raises InvalidConfiguration: the connection names none
+        """
+        return f"sc://{self._address()}"
+
+    @contextmanager
+    def session(self, confs: Mapping[str, Any]) -> Iterator[SparkSession]:
+        """Give a session of our own, checked for version and Delta; the server forgets it afterwards.
+
+        :param confs: set on the session
+        :raises SparkServerUnreachable: the server does not answer
+        :raises EnvironmentNotReady: it is of another Spark release, or does not know Delta
+        :raises InvalidConfiguration: the connection or a conf cannot be used
+        """
+        with connect_mode():
+            spark = self.open(confs)
+            try:
+                yield spark
+            finally:
+                close(spark)
+
+    def open(self, confs: Mapping[str, Any]) -> SparkSession:
+        """Open a session, as :meth:`session` does; to be closed by :func:`delta_cdc.sessions.close`."""
+        spark = self._connected()
+        try:
+            self._check(spark)
+            self._set(spark, confs)
+        except BaseException:
+            close(spark)
+            raise
+        return spark
+
+    # -- the connection -------------------------------------------------------------------------
+    def _address(self) -> str:
+        try:
+            # The provider says how host and port are written; its URL has the token behind them.
+            address = urlsplit(self.get_connection_url()).netloc
+            has_port = urlsplit(f"//{address}").port is not None
+        except (AttributeError, ValueError):
+            address, has_port = "", False
+        if not address or "@" in address:
+            raise InvalidConfiguration(
+                f"The connection {self._conn_id!r} names no server of Spark Connect.",
+                remedy="give it a host, with or without sc://, and a port.",
+            ) from None
+        return address if has_port else f"{address}:{DEFAULT_PORT}"
+
+    def _connected(self) -> SparkSession:
+        try:
+            from pyspark.sql.connect.client.core import DefaultChannelBuilder
+            from pyspark.sql.connect.session import SparkSession
+        except ImportError as error:
+            raise EnvironmentNotReady(
+                f"The client of Spark Connect cannot be imported: {error}.",
+                remedy="install pyspark-client, with pandas, pyarrow and grpcio, on the worker.",
+            ) from error
+        builder = DefaultChannelBuilder(self.server)
+        connection = self.get_connection(self._conn_id)
+        parameters = {
+            self.PARAM_USER_ID: connection.login,
+            self.PARAM_TOKEN: connection.password,
+            self.PARAM_USE_SSL: connection.extra_dejson.get(self.PARAM_USE_SSL),
+        }
+        for name, value in parameters.items():
+            if value not in (None, ""):
+                # Not by the URL: there, some characters of a token would end it.
+                builder.set(name, str(value))
+        spark = SparkSession.builder.channelBuilder(builder).create()
+        spark.client.set_retry_policies([_patience(PATIENCE)])
+        return spark  # type: ignore[return-value]  # the Connect class has the same methods
+
+    # -- what is checked ------------------------------------------------------------------------
+    def _check(self, spark: SparkSession) -> None:
+        from pyspark import __version__ as ours
+
+        try:
+            theirs = spark.version
+            extensions, catalog = spark.conf.get(_EXTENSIONS, ""), spark.conf.get(_CATALOG, "")
+        except Exception as error:  # noqa: BLE001 - the client's own text may hold the token
+            raise self._named(error) from None
+        if _release(theirs) != _release(ours):
+            raise EnvironmentNotReady(
+                f"The Spark Connect server {self.server} runs Spark {theirs}, and this worker has pyspark "
+                f"{ours}.",
+                remedy="install the same release (major and minor version) on both.",
+            )
+        if _DELTA not in (extensions or "") or _DELTA_CATALOG not in (catalog or ""):
+            raise EnvironmentNotReady(
+                f"The Spark Connect server {self.server} was started without Delta.",
+                remedy="start it with Delta's JARs on its driver's class path (delta-cdc jars lists them), "
+                f"and with {_EXTENSIONS} and {_CATALOG} as docs/connections.md says.",
+            )
+
+    def _set(self, spark: SparkSession, confs: Mapping[str, Any]) -> None:
+        for name, value in confs.items():
+            try:
+                spark.conf.set(name, str(value))
+            except Exception as error:  # noqa: BLE001 - see above
+                if is_lost(error):
+                    raise self._named(error) from None
+                raise InvalidConfiguration(
+                    f"The conf {name} cannot be set in a session on {self.server}: {_line(error)}",
+                    remedy="leave it out of conf, and give it to the server when that is started.",
+                ) from None
+
+    def _named(self, error: Exception) -> DeltaCdcError:
+        name = getattr(getattr(error, "getGrpcStatusCode", lambda: None)(), "name", "")
+        if name in ("UNAUTHENTICATED", "PERMISSION_DENIED"):
+            return InvalidConfiguration(
+                f"The Spark Connect server {self.server} refuses the connection {self._conn_id!r} ({name}).",
+                remedy="give the connection the server's token as its password.",
+            )
+        return SparkServerUnreachable(
+            f"The Spark Connect server {self.server} does not answer ({name or _line(error)}).",
+            remedy="see that it runs, that this worker reaches it, and that the connection says use_ssl "
+            "where it speaks TLS. Nothing was started; a retry is safe.",
+        )
+
+
+def _release(version: str) -> tuple[str, ...]:
+    return tuple(version.split(".")[:2])
+
+
+def _line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def _patience(seconds: float) -> Any:
+    """Return a retry policy that gives a server up after some seconds; of PySpark's own it is ten minutes.
+
+    Once given up, the next calls (the cleaning up) fail at once.
+    """
+    from pyspark.sql.connect.client.retries import DefaultPolicy
+
+    class Patience(DefaultPolicy):
+        """Counts from the first of several failures in a row."""
+
+        def __init__(self) -> None:
+            super().__init__(max_retries=None, max_backoff=2000)
+            self._since = self._last = float("-inf")
+
+        def can_retry(self, e: BaseException) -> bool:
+            if not super().can_retry(e):
+                return False
+            code = getattr(e, "code", None)
+            if code is None or code().name != "UNAVAILABLE":
+                return True
+            now = time.monotonic()
+            if now - self._last > seconds + 10:
+                self._since = now
+            self._last = now
+            return now - self._since < seconds
+
+    return Patience()
+
+
+_modes = 0
+_counting = threading.Lock()
+
+
+@contextmanager
+def connect_mode() -> Iterator[None]:
+    """Let PySpark's functions make expressions for Spark Connect; several threads may be inside.
+
+    PySpark decides by an environment variable. It is put back, because a local Spark in the same process
+    needs the other kind.
+    """
+    global _modes
+    with _counting:
+        _modes += 1
+        given = os.environ.setdefault(_MODE, "1")
+    try:
+        yield
+    finally:
+        with _counting:
+            _modes -= 1
+            if _modes == 0 and given:
+                os.environ.pop(_MODE, None)

@@ -1,0 +1,124 @@
+"""A real Spark Connect server with Delta, in a process group of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from delta_cdc.environment import child_environment, submit_binary
+from delta_cdc.session import embedded_confs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
+#: Seconds for a server to come up on a machine that has other things to do.
+_PATIENCE = 120.0
+
+
+@dataclass
+class ConnectServer:
+    """One server; after :meth:`kill`, :meth:`start` brings up another one at the same address."""
+
+    folder: Path
+    port: int
+    confs: dict[str, str]
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"sc://localhost:{self.port}"
+
+    @property
+    def log(self) -> str:
+        """Return what the servers have written so far."""
+        return (self.folder / "server.log").read_text(errors="replace")
+
+    def start(self) -> None:
+        """Start the server and wait until its port is open."""
+        with (self.folder / "server.log").open("ab") as log:
+            before = log.tell()
+            self.process = subprocess.Popen(
+                self._command(),
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, **child_environment(), "SPARK_NO_DAEMONIZE": "1"},
+                start_new_session=True,
+                cwd=self.folder,
+            )
+        self._wait(before)
+
+    def _command(self) -> list[str]:
+        given = [argument for name, value in self.confs.items() for argument in ("--conf", f"{name}={value}")]
+        return [str(submit_binary()), "--class", _CLASS, *given, "spark-internal"]
+
+    def _wait(self, before: int) -> None:
+        assert self.process is not None
+        deadline = time.monotonic() + _PATIENCE
+        while time.monotonic() < deadline:
+            if self.process.poll() is not None:
+                raise AssertionError(f"the server ended: {self.log[before:][-3000:]}")
+            try:
+                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+            except OSError:
+                # Nothing to wait on but the port: the process says nothing when it is ready.
+                try:
+                    self.process.wait(0.1)
+                except subprocess.TimeoutExpired:
+                    continue
+            else:
+                return
+        raise AssertionError(f"the server did not come up: {self.log[before:][-3000:]}")
+
+    def kill(self) -> None:
+        """Kill the server as a machine that loses power would."""
+        if self.process is None:
+            return
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        self.process = None
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def connect_server(folder: Path, *, delta: bool = True, **confs: str) -> Iterator[ConnectServer]:
+    """Start a server of two threads, and end it afterwards.
+
+    :param folder: for its log and its warehouse
+    :param delta: whether it knows Delta
+    :param confs: more confs, with two underscores for a point
+    """
+    port = free_port()
+    ours = embedded_confs(2, quick_start=True)
+    if not delta:
+        ours = {name: value for name, value in ours.items() if "extensions" not in name}
+    given = {
+        **ours,
+        "spark.driver.memory": "1g",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": str(port),
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        **{name.replace("__", "."): value for name, value in confs.items()},
+    }
+    server = ConnectServer(folder, port, given)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.kill()
