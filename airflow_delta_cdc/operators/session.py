@@ -7,9 +7,9 @@ import os
 import shlex
 from typing import TYPE_CHECKING, Any
 
-from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook
-
+from airflow_delta_cdc.applications.connect import given, refuse_arguments, session_confs
 from airflow_delta_cdc.applications.submitted import hands_over_jars
+from airflow_delta_cdc.hooks.connect import DeltaCdcConnectHook, is_connect
 from airflow_delta_cdc.operators.base import DEFAULT_NAME
 from airflow_delta_cdc.operators.storage import write_private
 from delta_cdc.errors import DeployModeUnsupported, InvalidConfiguration
@@ -66,7 +66,6 @@ _OF_CONNECTION = {
 }
 _CLASS_PATH = "spark.driver.extraClassPath"
 _SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
-_CONNECT = "spark_connect"
 
 
 def refuse_submit_arguments(arguments: Mapping[str, Any]) -> None:
@@ -99,6 +98,7 @@ class WorkerSession:
         self._directory = directory
         self._hook: DeltaCdcSubmitHook | None = None
         self._spark: SparkSession | None = None
+        self._stack = contextlib.ExitStack()
 
     @property
     def master(self) -> str:
@@ -107,7 +107,7 @@ class WorkerSession:
         :raises SparkConnectionNotFound: the named connection doesn't exist
         """
         remote = self._remote()
-        return remote if remote is not None else self._submit_hook().master
+        return remote.server if remote is not None else self._submit_hook().master
 
     def get(self, locations: Iterable[str]) -> SparkSession:
         """Return the session.
@@ -116,26 +116,22 @@ class WorkerSession:
         :raises DeployModeUnsupported: the connection starts drivers elsewhere
         """
         if self._spark is None:
-            self._spark = self._started(locations)
+            self._spark = self._started(list(locations))
         return self._spark
 
     def stop(self) -> None:
         """Stop the session, if it was started."""
-        if self._spark is not None:
-            self._spark.stop()
+        self._stack.close()
 
     # -- starting -------------------------------------------------------------------------------
-    def _started(self, locations: Iterable[str]) -> SparkSession:
+    def _started(self, locations: list[str]) -> SparkSession:
         remote = self._remote()
         name = self._operator.name
         if name == DEFAULT_NAME:
             name = f"{self._operator.dag_id}-{self._operator.task_id}"
         if remote is not None:
-            from pyspark.sql import SparkSession
-
-            self._refuse_for_server()
-            confs = {**_UTC, **(self._operator.conf or {})}
-            return _built(SparkSession.builder.remote(remote).appName(name), confs)
+            refuse_arguments(self._operator)
+            return self._stack.enter_context(remote.session(session_confs(self._operator)))
         hook = self._submit_hook()
         if hook.is_cluster:
             raise DeployModeUnsupported(
@@ -145,9 +141,16 @@ class WorkerSession:
             )
         confs, environment = self._storage(hook, locations)
         with _environment(environment):
-            return self._classic(hook, name, confs)
+            self._stack.callback(self._stop_own)
+            return self._classic(hook, name, confs, locations)
 
-    def _classic(self, hook: DeltaCdcSubmitHook, name: str, confs: Mapping[str, str]) -> SparkSession:
+    def _stop_own(self) -> None:
+        if self._spark is not None:
+            self._spark.stop()
+
+    def _classic(
+        self, hook: DeltaCdcSubmitHook, name: str, confs: Mapping[str, str], locations: list[str]
+    ) -> SparkSession:
         from delta_cdc.session import delta_confs, embedded_session
 
         asked = {**self._of_connection(hook), **self._of_operator()}
@@ -155,45 +158,32 @@ class WorkerSession:
         if not self._operator.spark_conn_id:
             # Delta is among the JARs of the user's own.
             ours = {_CLASS_PATH: ""} if self._operator.packages or self._operator.jars else {}
-            return embedded_session(name, **{**ours, **own})
+            return embedded_session(name, locations=locations, **{**ours, **own})
         from pyspark.sql import SparkSession
 
         from delta_cdc.environment import child_environment
 
         os.environ.update(child_environment())
-        given = {**self._jars(), **delta_confs(), **_UTC, **own}
-        return _built(SparkSession.builder.master(hook.master).appName(name), given)
+        everything = {**self._jars(locations), **delta_confs(), **_UTC, **own}
+        return _built(SparkSession.builder.master(hook.master).appName(name), everything)
 
     def _of_operator(self) -> dict[str, str]:
         """Return the confs that mean what the operator was given as arguments."""
-        found = {conf: self._given(name) for name, conf in _AS_CONFS.items()}
+        found = {conf: given(self._operator, name) for name, conf in _AS_CONFS.items()}
         return {conf: str(value) for conf, value in found.items() if value}
-
-    def _given(self, name: str) -> Any:
-        # The base class keeps some arguments under their names, others with an underscore.
-        return getattr(self._operator, name, None) or getattr(self._operator, f"_{name}", None)
 
     @staticmethod
     def _of_connection(hook: DeltaCdcSubmitHook) -> dict[str, str]:
         found = {conf: hook._connection.get(name) for name, conf in _OF_CONNECTION.items()}
         return {conf: str(value) for conf, value in found.items() if value}
 
-    def _refuse_for_server(self) -> None:
-        given = [name for name in _AS_CONFS if self._given(name)]
-        if given:
-            raise InvalidConfiguration(
-                f"{', '.join(given)} given, and the connection {self._operator.spark_conn_id!r} names a "
-                "server of Spark Connect, which runs already.",
-                remedy="leave them out, and configure the server.",
-            )
-
-    def _jars(self) -> dict[str, str]:
+    def _jars(self, locations: list[str]) -> dict[str, str]:
         """Return where the session gets Delta from; what the operator was given wins."""
         if self._operator.packages or self._operator.jars or not hands_over_jars():
             return {}
-        from delta_cdc.jars import delta_jars
+        from delta_cdc.jars import needed
 
-        return {"spark.jars": ",".join(str(path) for path in delta_jars())}
+        return {"spark.jars": ",".join(str(path) for path in needed(locations))}
 
     def _storage(
         self, hook: DeltaCdcSubmitHook, locations: Iterable[str]
@@ -218,19 +208,9 @@ class WorkerSession:
             self._hook = self._operator._get_hook()
         return self._hook
 
-    def _remote(self) -> str | None:
+    def _remote(self) -> DeltaCdcConnectHook | None:
         conn_id = self._operator.spark_conn_id
-        if not conn_id:
-            return None
-        try:
-            if BaseHook.get_connection(conn_id).conn_type != _CONNECT:
-                return None
-        except AirflowNotFoundException:
-            # The submit hook says so by name.
-            return None
-        from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
-
-        return str(SparkConnectHook(conn_id).get_connection_url())
+        return DeltaCdcConnectHook(conn_id) if conn_id and is_connect(conn_id) else None
 
 
 _UTC = {"spark.sql.session.timeZone": "UTC"}
