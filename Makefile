@@ -13,7 +13,7 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --cov --cov-report=
 CODE := airflow_delta_cdc spark_jobs tests tools demo dags docker docs benchmarks
 PRESENT = $(wildcard $(CODE))
 
-.PHONY: help setup demo demo-postgres up test test-full mutants lint types format bench wheel wheel-check constraints clean
+.PHONY: help setup demo demo-postgres up test test-full mutants lint types format bench wheel wheel-check docker-check constraints clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -58,12 +58,18 @@ bench: setup ## Run the benchmarks
 wheel: setup ## Build wheel and source distribution into dist/
 	@$(BIN)/python -m build --no-isolation --outdir dist .
 
+docker-check: setup ## Check docker/ without an engine: compose file, Dockerfile, install steps, commands
+	@$(BIN)/python -m tools.docker_check $(ARGS)
+
 wheel-check: setup ## Run the demo from the wheel, in an environment without the checkout
 	@tools/wheel_check.sh
 
-constraints: setup ## Pin the newest versions that pyproject.toml allows
+constraints: setup ## Pin the newest versions that pyproject.toml allows, for the image too
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --upgrade --generate-hashes \
 		--no-header --no-emit-index-url --group dev pyproject.toml --output-file constraints.txt
+	@$(BIN)/uv pip compile --quiet --python-version 3.12 --python-platform linux --generate-hashes --no-header \
+		--no-emit-index-url --constraint constraints.txt pyproject.toml docker/requirements.in \
+		--output-file docker/requirements.txt
 
 clean: ## Remove everything that is made, .venv included
 	rm -rf .venv .cache .demo .airflow dist build

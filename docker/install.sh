@@ -89,8 +89,8 @@ jars() {
 }
 
 archive() {
-    # A Java runtime without an archive of its own classes can't have one of ours on top.
-    "$venv/bin/delta-cdc" archive
+    # The sample tables are on the store: workers start with its JARs too.
+    "$venv/bin/delta-cdc" archive --s3
 }
 
 check() {
