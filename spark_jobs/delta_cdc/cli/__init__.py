@@ -13,14 +13,14 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from delta_cdc.cli import archive, changes, jars, lint, plan, replay, run, schema, status, verify
+from delta_cdc.cli import archive, changes, doctor, jars, lint, plan, replay, run, schema, status, verify
 from delta_cdc.errors import DeltaCdcError, InvalidConfiguration
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 #: In the order in which the help lists them.
-_COMMANDS = (run, status, plan, changes, replay, verify, lint, schema, jars, archive)
+_COMMANDS = (run, status, plan, changes, replay, verify, lint, schema, jars, archive, doctor)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,0 +1,91 @@
+"""What is wrong with an installation, and what to do about it: for whoever is called at three in the morning.
+
+Each check is bounded in time, says what it found, and, where something is wrong, one sentence that mends it.
+Nothing is left behind, and no secret is told. ``delta-cdc doctor`` is the command; Airflow's connections are
+looked up by ``airflow_delta_cdc.doctor``, which runs the same checks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from delta_cdc.doctor import machine, store
+from delta_cdc.doctor.application import Spark
+from delta_cdc.doctor.report import Check, Entry, Finding, Hider, examined, told
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["Check", "Entry", "Finding", "Hider", "Questions", "examined", "told"]
+
+#: Seconds for each check. Spark on a busy machine takes half of it to start.
+DEFAULT_TIMEOUT = 60.0
+
+
+@dataclass(frozen=True)
+class Questions:
+    """What is asked beyond the machine itself.
+
+    :param storage: URI or path of a folder for a round trip, and for the table of a MERGE
+    :param storage_options: of it, as delta-rs names them; None takes what the environment names
+    :param tables: paths or URIs of tables
+    :param masters: master URLs
+    :param remotes: URLs of Spark Connect servers, with their parameters
+    :param confs: confs of Spark, winning over ours
+    :param kafka: topics are to be read
+    :param s3: tables are on S3; also where one of the locations is
+    :param timeout: seconds for each check
+    """
+
+    storage: str | None = None
+    storage_options: Mapping[str, str] | None = field(default=None, repr=False)
+    tables: tuple[str, ...] = ()
+    masters: tuple[str, ...] = ()
+    remotes: tuple[str, ...] = ()
+    confs: Mapping[str, str] = field(default_factory=dict, repr=False)
+    kafka: bool = False
+    s3: bool = False
+    timeout: float = DEFAULT_TIMEOUT
+
+    @property
+    def hide(self) -> Hider:
+        """Return what takes the secrets out of all that is told."""
+        of_servers = {
+            name: value
+            for url in self.remotes
+            for name, _, value in (part.partition("=") for part in url.split(";")[1:])
+        }
+        return Hider.of(self.storage_options, self.confs, of_servers)
+
+    def checks(self) -> list[Check]:
+        """Return all checks, the cheap ones first."""
+        from delta_cdc.storage import is_s3
+
+        places = (*self.tables, *((self.storage,) if self.storage else ()))
+        found = machine.checks(
+            timeout=self.timeout, kafka=self.kafka, s3=self.s3 or any(is_s3(place) for place in places)
+        )
+        found += self.checks_of_storage()
+        for url in (*self.masters, *self.remotes):
+            found += self.checks_of_spark(url)
+        return found
+
+    def checks_of_storage(self) -> list[Check]:
+        """Return those of the storage and of the tables."""
+        found: list[Check] = []
+        if self.storage:
+            found += store.RoundTrip(self.storage, self.storage_options, self.timeout).checks()
+        for uri in self.tables:
+            found += store.table(uri, self.storage_options, self.confs, self.timeout)
+        return found
+
+    def checks_of_spark(self, url: str) -> list[Check]:
+        """Return those of a master, or of a Connect server."""
+        return Spark(
+            url,
+            folder=self.storage,
+            storage_options=self.storage_options,
+            confs=self.confs,
+            timeout=self.timeout,
+        ).checks()

@@ -1,0 +1,324 @@
+"""A Spark of somebody's own: is it there, is it of our version, does it know Delta, does a MERGE work."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+from delta_cdc.doctor import store
+from delta_cdc.doctor.machine import spark_version
+from delta_cdc.doctor.report import Check, Finding, failed, ok, skipped, warning
+from delta_cdc.environment import child_environment, spark_home, submit_binary
+from delta_cdc.storage import hadoop_uri, properties_text, spark_storage
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_CONNECT_PORT = 15002
+_PROBE = Path(__file__).with_name("probe.py")
+#: What the whole report says of the rows of :mod:`delta_cdc.doctor.probe`.
+_MERGED = 3
+_STOP_SECONDS = 3.0
+_SMALL = {"spark.sql.shuffle.partitions": "2", "spark.databricks.delta.snapshotPartitions": "2"}
+_DELTA_EXTENSION = "DeltaSparkSessionExtension"
+_TELLING = re.compile(
+    r"Exception|Error|ERROR|WARN .*(not accepted|refused|Failed)|Initial job has not accepted"
+)
+_NOISE = ("at ", "... ", "Traceback", "File ")
+
+
+class Spark:
+    """Looks at a master, or at a Connect server.
+
+    :param url: ``local[*]``, ``spark://…``, ``yarn``, ``k8s://…``, or ``sc://…`` for Spark Connect
+    :param folder: URI of a place for a table of its own; None makes a query do
+    :param storage_options: of that place
+    :param confs: of the user's own, winning over ours
+    :param timeout: seconds for each look
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        folder: str | None,
+        storage_options: Mapping[str, str] | None,
+        confs: Mapping[str, str],
+        timeout: float,
+    ) -> None:
+        self._url = url
+        self._options = storage_options
+        self._confs = dict(confs)
+        self._timeout = timeout
+        self._table = f"{folder.rstrip('/')}/{store.PREFIX}_table_{uuid4().hex}" if folder else None
+        self._is_there = False
+
+    @property
+    def _is_connect(self) -> bool:
+        return self._url.startswith("sc://")
+
+    def checks(self) -> list[Check]:
+        """Return the checks, in the order in which they have to be made."""
+        name = "connect" if self._is_connect else "master"
+        return [Check(f"{name}-address", self._address), Check(f"{name}-job", self._job)]
+
+    # -- is it there ----------------------------------------------------------------------------
+    def _address(self) -> Finding:
+        if self._url.startswith("local"):
+            self._is_there = True
+            return skipped(f"{self._url} is this machine")
+        if self._url.startswith("yarn"):
+            return self._yarn()
+        addresses = addresses_of(self._url)
+        if not addresses:
+            return failed(
+                f"{self._url} names no host and port",
+                "write local[*], spark://host:7077, k8s://https://host:6443, yarn or sc://host:15002.",
+            )
+        refused = [why for host, port in addresses if (why := _refused(host, port, self._timeout))]
+        if len(refused) == len(addresses):
+            return failed("; ".join(refused), "start the server, or correct host, port or firewall.")
+        self._is_there = True
+        if refused:
+            return warning("; ".join(refused), "see why one of several masters is away.")
+        return ok(", ".join(f"{host}:{port}" for host, port in addresses) + " can be reached")
+
+    def _yarn(self) -> Finding:
+        for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR"):
+            folder = os.environ.get(name)
+            if folder and (Path(folder) / "yarn-site.xml").is_file():
+                self._is_there = True
+                return ok(f"{name} is {folder}, which has a yarn-site.xml")
+        return failed(
+            "neither HADOOP_CONF_DIR nor YARN_CONF_DIR names a folder with a yarn-site.xml",
+            "set HADOOP_CONF_DIR on the worker to the configuration of the cluster.",
+        )
+
+    # -- does it work ---------------------------------------------------------------------------
+    def _job(self) -> Finding:
+        if not self._is_there:
+            return skipped("it cannot be reached")
+        if self._url.startswith("k8s:"):
+            return skipped("a job needs an image and rights of its own there: run a task with the connection")
+        directory = Path(tempfile.mkdtemp(prefix="delta-cdc-doctor-"))
+        try:
+            answer, log = self._run(directory)
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+        left = self._forget()
+        return self._judged(answer, log, left)
+
+    def _run(self, directory: Path) -> tuple[dict[str, Any], str]:
+        """Run the probe; return what it wrote last, and what Spark said that tells something."""
+        asked, answer, log = (directory / name for name in ("asked.json", "answer.json", "spark.log"))
+        table = hadoop_uri(self._table) if self._table else None
+        _write(asked, json.dumps({"remote": self._url if self._is_connect else None, "folder": table}))
+        probe = directory / "delta_cdc_probe.py"
+        shutil.copyfile(_PROBE, probe)
+        environment = dict(os.environ)
+        if self._is_connect:
+            # Without a JVM; a SPARK_HOME or a master of somebody else's must not meddle.
+            command = [sys.executable, str(probe)]
+            for name in ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "MASTER"):
+                environment.pop(name, None)
+        else:
+            command = [*self._submit(directory, environment), str(probe)]
+        with log.open("wb") as sink:
+            process = subprocess.Popen(
+                [*command, str(asked), str(answer)],
+                env=environment,
+                cwd=directory,
+                stdin=subprocess.DEVNULL,
+                stdout=sink,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            is_over = _ended(process, self._timeout)
+        told = json.loads(answer.read_text(encoding="utf-8")) if answer.is_file() else {"step": "start"}
+        return {**told, "is_over": is_over, "code": process.returncode}, _last_words(log)
+
+    def _submit(self, directory: Path, environment: dict[str, str]) -> list[str]:
+        """Return the command line; secrets go by the environment and a file that only this user can read."""
+        from delta_cdc import jars
+        from delta_cdc.session import delta_confs
+
+        storage = spark_storage(self._options, [self._table] if self._table else [])
+        needed = jars.needed([self._table] if self._table else [])
+        environment.update({**child_environment(), **storage.environment})
+        is_local = self._url.startswith("local")
+        confs = {
+            **delta_confs(),
+            **_SMALL,
+            **storage.confs,
+            **storage.public_credentials,
+            # One machine needs no copies, and no address that the world sees.
+            **(
+                {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+                if is_local
+                else {}
+            ),
+            **self._confs,
+        }
+        file = directory / "spark.properties"
+        _write(file, properties_text({**storage.secrets(beside_environment=True), **confs}))
+        where = ("--driver-class-path", os.pathsep) if is_local else ("--jars", ",")
+        given = self._confs.get("spark.jars") or self._confs.get("spark.jars.packages")
+        return [
+            str(submit_binary()),
+            *("--master", self._url, "--name", "delta-cdc doctor", "--properties-file", str(file)),
+            "--load-spark-defaults",
+            *(() if given else (where[0], where[1].join(map(str, needed)))),
+        ]
+
+    def _forget(self) -> str:
+        """Delete the table of the probe; return where it was left, if it was."""
+        if self._table is None:
+            return ""
+        try:
+            store.forget(self._table, self._options, self._timeout)
+        except Exception:  # noqa: BLE001 - said in the finding; the round trip tells the reason
+            return self._table
+        return ""
+
+    def _judged(self, answer: dict[str, Any], log: str, left: str) -> Finding:
+        more = f"; {log}" if log else ""
+        if not answer["is_over"]:
+            return failed(
+                f"{self._url}: no end within {self._timeout:g} s, at the step '{answer['step']}'{more}",
+                "see whether the cluster has free cores and memory, and whether it reaches this machine's "
+                "ports; a slow one is given more time with --timeout.",
+            )
+        if "error" in answer:
+            return failed(
+                f"{self._url}: the step '{answer['step']}' failed: {answer['error']}", _remedy(answer)
+            )
+        if answer["step"] != "done":
+            return failed(
+                f"{self._url}: the application ended with exit code {answer['code']}, at the step "
+                f"'{answer['step']}'{more}",
+                "run spark-submit by hand with this master to see the whole log.",
+            )
+        return self._compared(answer, left)
+
+    def _compared(self, answer: dict[str, Any], left: str) -> Finding:
+        ours = spark_version(spark_home()) or ""
+        text = f"{self._url}: Spark {answer['version']}"
+        if _minor(answer["version"]) != _minor(ours):
+            return failed(
+                f"{text}; this machine has {ours}", "run one version of Spark on both sides (major.minor)."
+            )
+        if self._is_connect and _DELTA_EXTENSION not in answer["extensions"]:
+            return failed(
+                f"{text}, without Delta's extension (spark.sql.extensions is {answer['extensions']!r})",
+                "start the server with Delta's JARs on its class path, and with its extension and catalog.",
+            )
+        if self._table is None:
+            return ok(f"{text}, a query ran (name a place with --storage to try a MERGE)")
+        if answer.get("merged") != _MERGED:
+            return failed(
+                f"{text}; after a MERGE {answer.get('merged')} of {_MERGED} rows were right",
+                "keep this Spark from writing tables until the reason is known.",
+            )
+        if left:
+            return warning(f"{text}, a MERGE ran; its table was left at {left}", "delete the folder by hand.")
+        return ok(f"{text}, a MERGE into a Delta table ran")
+
+
+def addresses_of(url: str) -> list[tuple[str, int]]:
+    """Return hosts and ports that a master's or a server's URL names."""
+    text = url.removeprefix("k8s://")
+    if "://" not in text:
+        text = f"https://{text}"
+    scheme, _, rest = text.partition("://")
+    authority = rest.partition("/")[0].partition(";")[0]
+    default = {"sc": _CONNECT_PORT, "spark": 7077, "http": 80, "https": 443}.get(scheme)
+    found = []
+    for one in authority.split(","):
+        try:
+            parts = urlsplit(f"//{one}")
+            host, port = parts.hostname, parts.port or default
+        except ValueError:
+            return []
+        if not host or port is None:
+            return []
+        found.append((host, port))
+    return found
+
+
+def _refused(host: str, port: int, timeout: float) -> str:
+    """Return why nobody answers there; empty where somebody does."""
+    try:
+        socket.create_connection((host, port), timeout=min(timeout, 10.0)).close()
+    except OSError as error:
+        return f"{host}:{port} cannot be reached ({error.strerror or error})"
+    return ""
+
+
+def _ended(process: subprocess.Popen[bytes], timeout: float) -> bool:
+    """Wait for a process, and end its whole group; return whether it had ended by itself."""
+    try:
+        process.wait(timeout)
+    except subprocess.TimeoutExpired:
+        _signal(process.pid, signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            # What follows does not ask.
+            process.wait(_STOP_SECONDS)
+        ended = False
+    else:
+        ended = True
+    _signal(process.pid, signal.SIGKILL)
+    process.wait()
+    return ended
+
+
+def _signal(group: int, number: signal.Signals) -> None:
+    try:
+        os.killpg(group, number)
+    except ProcessLookupError:
+        # The whole group is gone: that is what was wanted.
+        return
+
+
+def _last_words(log: Path) -> str:
+    lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines()]
+    telling = [line for line in lines if _TELLING.search(line) and not line.startswith(_NOISE)]
+    return f"Spark said: {telling[-1][:250]}" if telling else ""
+
+
+def _remedy(answer: Mapping[str, Any]) -> str:
+    error = str(answer["error"])
+    known: Sequence[tuple[str, str]] = (
+        ("UNAUTHENTICATED", "correct the token of the connection."),
+        ("DATA_SOURCE_NOT_FOUND", "put Delta's JARs on the class path: delta-cdc jars lists them."),
+        ("ClassNotFound", "put the missing JARs on the class path: delta-cdc jars lists ours."),
+        ("Permission", "give the user of Spark the right to write there."),
+        ("AccessDenied", "give the identity of Spark the right to write there."),
+    )
+    fitting = next((remedy for text, remedy in known if text in error), None)
+    if fitting:
+        return fitting
+    if answer["step"] == "merge":
+        return "see whether Spark's machines reach the storage, and with whose credentials."
+    return "see the log of the server or of the master for the whole story."
+
+
+def _minor(version: str) -> str:
+    return ".".join(version.split(".")[:2])
+
+
+def _write(path: Path, text: str) -> None:
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(text)

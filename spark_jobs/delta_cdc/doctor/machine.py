@@ -1,0 +1,274 @@
+"""What is on this machine: Python, Java, Spark, packages, JARs, folders. No JVM but ``java -version``."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from delta_cdc.doctor.report import Check, Finding, failed, ok, skipped, warning
+from delta_cdc.environment import MINIMUM_JAVA, java_binary, parse_java_version, spark_home
+from delta_cdc.errors import EnvironmentNotReady
+from delta_cdc.jars import (
+    DELTA_JARS,
+    DELTA_PACKAGE,
+    DELTA_VERSION,
+    HOME_VARIABLE,
+    KAFKA_JARS,
+    S3_JARS,
+    cache_home,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from delta_cdc.jars import JarSet
+
+MINIMUM_PYTHON = (3, 11)
+#: First releases of pandas that PySpark does not work with.
+_PANDAS_LIMIT = 3
+#: Package, its least release, the first one that is too new.
+_AIRFLOW = (
+    ("apache-airflow", (3, 3, 2), (4,)),
+    ("apache-airflow-providers-apache-spark", (6, 3, 4), (7,)),
+)
+#: Bytes below which a folder is called nearly full.
+_LITTLE_SPACE = 1 << 30
+_SPARK_OF_DELTA = re.search(r"delta-spark_([\d.]+)_", DELTA_PACKAGE)
+
+
+def checks(*, timeout: float, kafka: bool = False, s3: bool = False) -> list[Check]:
+    """Return the checks of this machine.
+
+    :param timeout: seconds that Java is given to tell its version
+    :param kafka: the JARs for Kafka are needed, not only looked at
+    :param s3: the same for S3
+    """
+    return [
+        Check("python", python),
+        Check("java", lambda: java(timeout)),
+        Check("spark", spark),
+        Check("pyspark", pyspark),
+        Check("pandas", pandas),
+        Check("airflow", airflow),
+        Check("cache-folder", cache_folder),
+        Check("temporary-folder", temporary_folder),
+        Check("delta-jars", lambda: jars(DELTA_JARS, is_needed=True)),
+        Check("kafka-jars", lambda: jars(KAFKA_JARS, is_needed=kafka)),
+        Check("s3-jars", lambda: jars(S3_JARS, is_needed=s3)),
+        Check("start-archive", archive),
+    ]
+
+
+# -- interpreters -------------------------------------------------------------------------------
+def python(found: Sequence[int] | None = None) -> Finding:
+    """Look at the interpreter; ``found`` is its version."""
+    found = tuple(found or sys.version_info[:3])
+    text = f"Python {'.'.join(map(str, found))}, {sys.executable}"
+    if found[:2] >= MINIMUM_PYTHON:
+        return ok(text)
+    least = ".".join(map(str, MINIMUM_PYTHON))
+    return failed(text, f"run the workers with Python {least} or newer.")
+
+
+def java(timeout: float) -> Finding:
+    """Look at the Java that Spark would start."""
+    binary = java_binary()
+    whence = "JAVA_HOME" if os.environ.get("JAVA_HOME") else "PATH"
+    remedy = f"install a Java runtime >= {MINIMUM_JAVA} and put it on PATH, or point JAVA_HOME to it."
+    try:
+        answer = subprocess.run(
+            [binary, "-version"], capture_output=True, text=True, errors="replace", timeout=timeout,
+            check=False, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return failed(f"{binary} -version gave no answer within {timeout:g} s", remedy)
+    except OSError as error:
+        return failed(f"{binary} does not run: {error.strerror}", remedy)
+    said = answer.stderr + answer.stdout
+    major, full = parse_java_version(said), re.search(r'version "([^"]+)"', said)
+    if major is None or full is None:
+        return failed(f"{binary} -version names no version (exit code {answer.returncode})", remedy)
+    text = f"Java {full.group(1)}, {binary} (found by {whence})"
+    return ok(text) if major >= MINIMUM_JAVA else failed(f"{text}; Spark needs Java {MINIMUM_JAVA}", remedy)
+
+
+# -- packages -----------------------------------------------------------------------------------
+def spark() -> Finding:
+    """Look at the Spark distribution that pyspark brings, and whether Delta's JARs are for it."""
+    home = spark_home()
+    found = spark_version(home)
+    if found is None:
+        return failed(
+            f"{home} has no spark-core JAR", "install pyspark anew: its folder is damaged or incomplete."
+        )
+    text = f"Spark {found}, {home}"
+    wanted = _SPARK_OF_DELTA.group(1) if _SPARK_OF_DELTA else ""
+    if ".".join(found.split(".")[:2]) != wanted:
+        return failed(
+            f"{text}; the JARs of Delta {DELTA_VERSION} are for Spark {wanted}",
+            f"install pyspark {wanted}.0, the version that this provider pins.",
+        )
+    if not os.access(home / "bin" / "spark-submit", os.X_OK):
+        return failed(f"{home}/bin/spark-submit cannot be executed", "give the file its permission back.")
+    inherited = os.environ.get("SPARK_HOME")
+    if inherited and Path(inherited).resolve() != home:
+        return warning(
+            f"{text}; SPARK_HOME names {inherited}, which is not used",
+            "unset SPARK_HOME, so that nobody takes the other Spark for the one that runs.",
+        )
+    return ok(text)
+
+
+def spark_version(home: Path) -> str | None:
+    """Return the version of the JVM side of a Spark distribution; None where it has none."""
+    names = (
+        re.match(r"spark-core_[\d.]+-(.+)\.jar$", jar.name) for jar in (home / "jars").glob("spark-core_*")
+    )
+    return next((name.group(1) for name in names if name), None)
+
+
+def pyspark() -> Finding:
+    """Compare pyspark, pyspark-client, which is installed over it, the code that lies there, and its JARs."""
+    home = spark_home()
+    packages = {name: _installed(name) for name in ("pyspark", "pyspark-client")}
+    code = re.search(r"__version__[^\"']*[\"']([^\"']+)", _text(home / "version.py"))
+    told = {
+        **{name: found for name, found in packages.items() if found},
+        **({"code": code.group(1)} if code else {}),
+        **({"JARs": jvm} if (jvm := spark_version(home)) else {}),
+    }
+    text = ", ".join(f"{name} {found}" for name, found in told.items())
+    if len(set(told.values())) > 1:
+        return failed(
+            f"{text} share {home}, and are not of one version",
+            "install pyspark and pyspark-client in one version, both anew (pip install --force-reinstall).",
+        )
+    return ok(text)
+
+
+def pandas() -> Finding:
+    """Look at pandas, which PySpark uses."""
+    found = _installed("pandas")
+    if found is None:
+        return failed("pandas is not installed", "install pandas >= 2.2, < 3.")
+    if _numbers(found)[:1] >= (_PANDAS_LIMIT,):
+        return failed(f"pandas {found}, which this PySpark does not support", "install pandas < 3.")
+    return ok(f"pandas {found}")
+
+
+def airflow() -> Finding:
+    """Look at Airflow and its Spark provider; the engine needs neither."""
+    found = {name: _installed(name) for name, _, _ in _AIRFLOW}
+    if not any(found.values()):
+        return skipped("Airflow is not installed, and the engine alone does not need it")
+    wrong = [
+        (name, least, limit)
+        for name, least, limit in _AIRFLOW
+        if not (installed := found[name]) or not least <= _numbers(installed) < limit
+    ]
+    text = ", ".join(f"{name} {installed or 'missing'}" for name, installed in found.items())
+    if not wrong:
+        return ok(text)
+    wanted = " and ".join(
+        f"{name} >= {'.'.join(map(str, least))}, < {limit[0]}" for name, least, limit in wrong
+    )
+    return failed(text, f"install {wanted}.")
+
+
+def _installed(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", text.partition("+")[0])[:3])
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        # What a file does not say, the comparison does without.
+        return ""
+
+
+# -- folders and JARs ---------------------------------------------------------------------------
+def cache_folder() -> Finding:
+    """Write into the folder of JARs, engine and archives."""
+    return _writable(cache_home(), f"make the folder writable, or name another one in {HOME_VARIABLE}.")
+
+
+def temporary_folder() -> Finding:
+    """Write into the folder where each run has a private one for its spec, result and log."""
+    try:
+        folder = Path(tempfile.gettempdir())
+    except OSError as error:
+        return failed(f"no temporary folder can be written: {error}", "set TMPDIR to a folder that can be.")
+    return _writable(folder, "make room or set TMPDIR to another folder.")
+
+
+def _writable(folder: Path, remedy: str) -> Finding:
+    missing = not folder.exists()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=".doctor-", dir=folder)
+        with os.fdopen(handle, "wb") as file:
+            file.write(b"x" * 4096)
+        Path(name).unlink()
+        free = shutil.disk_usage(folder).free
+    except OSError as error:
+        return failed(f"{folder} cannot be written: {error.strerror or error}", remedy)
+    text = f"{folder}{' (made now)' if missing else ''}, {free / (1 << 30):.1f} GiB free"
+    return ok(text) if free >= _LITTLE_SPACE else warning(text, remedy)
+
+
+def jars(wanted: JarSet, *, is_needed: bool) -> Finding:
+    """Compare the bytes of JARs in the cache with those that were published."""
+    if not wanted.path.is_dir() or not any(wanted.path.glob("*.jar")):
+        text = f"the {wanted.title} are not in {wanted.path} yet"
+        if not is_needed:
+            return skipped(text)
+        return warning(text, "run `delta-cdc jars` where Maven Central or your mirror can be reached.")
+    wrong = [name for name, sha256 in wanted.hashes.items() if _sha256(wanted.path / name) != sha256]
+    if wrong or not wanted.is_resolved():
+        return failed(
+            f"{', '.join(sorted(wrong)) or 'the manifest'} in {wanted.path} is missing or damaged",
+            f"delete {wanted.path} and run `delta-cdc jars` again.",
+        )
+    return ok(f"{len(wanted.hashes)} {wanted.title}, unharmed, {wanted.path}")
+
+
+def archive() -> Finding:
+    """Look at the class-data archive, which an embedded Spark starts faster with."""
+    if not DELTA_JARS.is_resolved():
+        return skipped("the Delta JARs, which it is made of, are not there yet")
+    from delta_cdc.archive import ClassDataArchive
+    from delta_cdc.jars import class_path
+
+    try:
+        standing = ClassDataArchive(class_path()).standing()
+    except EnvironmentNotReady as error:
+        # Said by the check of what is missing.
+        return skipped(error.message.rstrip("."))
+    found = standing.reason.rstrip(".")
+    if standing.state in ("damaged", "impossible"):
+        return warning(found, "Spark starts without it, a few seconds later: see `delta-cdc archive`.")
+    return ok(found) if standing.state == "ready" else skipped(found)
+
+
+def _sha256(file: Path) -> str:
+    try:
+        return hashlib.sha256(file.read_bytes()).hexdigest()
+    except OSError:
+        # Told as missing or damaged, which it is to whoever needs it.
+        return ""

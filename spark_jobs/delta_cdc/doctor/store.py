@@ -1,0 +1,222 @@
+"""A round trip to the storage, one permission at a time, and a table's log. No JVM."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from delta_cdc.doctor.report import Check, Finding, failed, ok, skipped, warning
+from delta_cdc.storage import is_s3
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+#: What is written lies under a name of its own, and is deleted again.
+PREFIX = "_delta_cdc_doctor"
+_CONTENT = b"written by delta-cdc doctor; may be deleted\n"
+_LOG_STORE = "spark.delta.logStore.{}.impl"
+_LOG_STORE_OF_ALL = "spark.delta.logStore.class"
+_ONE_DRIVER = "S3SingleDriverLogStore"
+
+_REMEDIES = {
+    "PermissionDeniedError": "give this identity the right to {verb} objects there, or correct the keys.",
+    "UnauthenticatedError": "correct the keys or the token: the store does not know who is asking.",
+    "NotFoundError": "create the bucket, or correct its name.",
+    "GenericError": "correct the endpoint, the region and the credentials, or open the network's way to it.",
+}
+
+
+def patient(storage_options: Mapping[str, str] | None, timeout: float) -> dict[str, str]:
+    """Return the options, and for what they don't say a client that gives up in time."""
+    told = {name.lower() for name in storage_options or {}}
+    bounds = {
+        "timeout": f"{max(1, int(timeout / 2))}s",
+        "connect_timeout": f"{max(1, min(5, int(timeout / 2)))}s",
+        "max_retries": "1",
+        "retry_timeout": f"{max(1, int(timeout))}s",
+    }
+    return {**(storage_options or {}), **{name: value for name, value in bounds.items() if name not in told}}
+
+
+class RoundTrip:
+    """Writes an object, meets it in every way that the provider needs, and deletes it.
+
+    :param uri: folder; need not exist on an object store
+    :param storage_options: as delta-rs and obstore name them; None takes the environment's
+    :param timeout: seconds for each request
+    """
+
+    def __init__(self, uri: str, storage_options: Mapping[str, str] | None, timeout: float) -> None:
+        self._uri = uri
+        self._options = patient(storage_options, timeout)
+        self._name = f"{PREFIX}/{uuid4().hex}"
+        self._place = ""
+        self._store: Any = None
+        self._is_written = False
+
+    def checks(self) -> list[Check]:
+        """Return the checks, in the order in which they have to be made."""
+        return [
+            Check("storage-put", lambda: self._asked("write", self._put)),
+            Check("storage-create", lambda: self._asked("write", self._create)),
+            Check("storage-list", lambda: self._asked("list", self._list)),
+            Check("storage-get", lambda: self._asked("read", self._get)),
+            Check("storage-delete", lambda: self._asked("delete", self._delete)),
+        ]
+
+    def _asked(self, verb: str, ask: Callable[[], Finding]) -> Finding:
+        from obstore.exceptions import BaseError
+
+        if self._store is None:
+            from delta_cdc.log.store import canonical_uri, open_store
+
+            self._place = canonical_uri(self._uri)
+            self._store = open_store(self._place, self._options if "://" in self._place else None)
+        if self._store is None:
+            return failed(f"{self._uri} is not there", "create the folder, or mount its file system.")
+        try:
+            return ask()
+        except (BaseError, OSError) as error:
+            return failed(f"{self._uri}: cannot {verb}: {_said(error)}", _remedy(error, verb))
+
+    def _put(self) -> Finding:
+        import obstore
+
+        obstore.put(self._store, self._name, _CONTENT)
+        self._is_written = True
+        return ok(f"an object was written under {self._uri.rstrip('/')}/{PREFIX}/")
+
+    def _create(self) -> Finding:
+        """Ask for what makes commits safe: a name that is taken must not be written once more."""
+        import obstore
+        from obstore.exceptions import AlreadyExistsError, NotSupportedError
+
+        if not self._is_written:
+            return skipped("nothing was written")
+        try:
+            obstore.put(self._store, self._name, _CONTENT, mode="create")
+        except (AlreadyExistsError, FileExistsError):
+            return ok("an object that is there was not written over (conditional put)")
+        except (NotSupportedError, NotImplementedError):
+            # Told below: to whoever commits, both are the same.
+            pass
+        return warning(
+            "the store knows no conditional put: of two writers of one commit both would succeed",
+            "let one driver alone write to each table, or use a store that honours If-None-Match.",
+        )
+
+    def _list(self) -> Finding:
+        import obstore
+
+        found = [item["path"] for batch in obstore.list(self._store, PREFIX) for item in batch]
+        if self._is_written and self._name not in found:
+            return failed(
+                f"{self._uri}: what was written a moment ago is not in the list of {len(found)}",
+                "use a store that lists what it holds: a log is read by its list of files.",
+            )
+        return ok(f"{self._uri.rstrip('/')}/{PREFIX}/ can be listed")
+
+    def _get(self) -> Finding:
+        import obstore
+
+        if not self._is_written:
+            return skipped("nothing was written")
+        content = bytes(obstore.get(self._store, self._name).bytes())
+        if content != _CONTENT:
+            return failed(
+                f"{self._uri}: {len(content)} other bytes came back",
+                "look for a proxy or a cache between this machine and the store.",
+            )
+        return ok(f"{len(content)} bytes were read back")
+
+    def _delete(self) -> Finding:
+        import obstore
+
+        if not self._is_written:
+            return skipped("nothing was written")
+        obstore.delete(self._store, self._name)
+        self._is_written = False
+        if "://" not in self._place:
+            # A file system keeps folders with nothing in them; another doctor may be at work in this one.
+            with contextlib.suppress(OSError):
+                (Path(self._place) / PREFIX).rmdir()
+        return ok("the object was deleted")
+
+
+def forget(uri: str, storage_options: Mapping[str, str] | None, timeout: float) -> None:
+    """Delete all that lies under a location; nothing there is fine."""
+    import obstore
+
+    from delta_cdc.log.store import canonical_uri, open_store
+
+    place = canonical_uri(uri)
+    if "://" not in place:
+        shutil.rmtree(place, ignore_errors=True)
+        return
+    store: Any = open_store(place, patient(storage_options, timeout))
+    paths = [item["path"] for batch in obstore.list(store) for item in batch]
+    if paths:
+        obstore.delete(store, paths)
+
+
+def table(
+    uri: str, storage_options: Mapping[str, str] | None, confs: Mapping[str, str], timeout: float
+) -> list[Check]:
+    """Return the checks of one table: its log can be read, and is safely written by Spark."""
+
+    def readable() -> Finding:
+        from delta_cdc.log.table import DeltaLog, run_sync
+
+        log = DeltaLog(uri, patient(storage_options, timeout) if "://" in uri else None)
+        newest = run_sync(log.newest_version())
+        state = run_sync(log.snapshot(newest))
+        return ok(f"{uri}: version {newest}, {state.num_files} files, by the log alone")
+
+    checks = [Check("table-log", readable)]
+    if is_s3(uri):
+        checks.append(Check("table-commits", lambda: commits(uri, confs)))
+    return checks
+
+
+def commits(uri: str, confs: Mapping[str, str]) -> Finding:
+    """Look at the class that Spark commits with: on S3, the one that it takes by itself is for one driver.
+
+    :param confs: of Spark
+    """
+    scheme = uri.partition(":")[0].lower()
+    names = {_LOG_STORE.format(scheme), _LOG_STORE.format("s3a"), _LOG_STORE_OF_ALL}
+    store = next((confs[name] for name in sorted(names) if confs.get(name)), _ONE_DRIVER)
+    if _ONE_DRIVER not in store:
+        return ok(f"Spark commits to {uri} with {store.rpartition('.')[2]}")
+    return warning(
+        f"Spark commits to {uri} with {_ONE_DRIVER}, so this provider refuses to write there unless it is "
+        "told that nobody else does",
+        f"set {_LOG_STORE.format('s3a')} to io.delta.storage.S3DynamoDBLogStore on every writer, or "
+        "single_driver=True where no second driver can ever write to this table.",
+    )
+
+
+def _said(error: Exception) -> str:
+    """Return the telling part of what a store answered: its code, or the first line."""
+    text = str(error)
+    code, message = re.search(r"<Code>([^<]+)</Code>", text), re.search(r"<Message>([^<]+)</Message>", text)
+    if code:
+        return f"{code.group(1)}{f': {message.group(1)}' if message else ''}"
+    line = text.strip().splitlines()[0] if text.strip() else type(error).__name__
+    return f"{type(error).__name__}: {line}"
+
+
+def _remedy(error: Exception, verb: str) -> str:
+    if isinstance(error, PermissionError):
+        return f"give the user {_user()} the right to {verb} there."
+    known = _REMEDIES.get(type(error).__name__, _REMEDIES["GenericError"])
+    return known.format(verb=verb)
+
+
+def _user() -> str:
+    return str(os.geteuid()) if hasattr(os, "geteuid") else "of this process"

@@ -1,0 +1,98 @@
+"""How findings are told: bounded in time, on a line, without a secret."""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+from typing import TYPE_CHECKING, NoReturn
+
+from delta_cdc.doctor import Questions, report
+from delta_cdc.doctor.report import Check, Hider, examined, failed, ok, skipped, told, warning
+from delta_cdc.errors import TableNotFound
+
+if TYPE_CHECKING:
+    import pytest
+
+    from delta_cdc.doctor.report import Finding
+
+
+def tell(*checks: Check, as_json: bool = False, hide: Hider | None = None) -> tuple[int, str]:
+    out = io.StringIO()
+    code = told(examined(checks, timeout=60, hide=hide or Hider()), out, as_json=as_json)
+    return code, out.getvalue()
+
+
+def test_exit_code_and_last_line() -> None:
+    well = Check("a", lambda: ok("fine"))
+    aside = Check("b", lambda: skipped("not asked"))
+    odd = Check("c", lambda: warning("odd", "look."))
+    ill = Check("d", lambda: failed("broken", "mend it."))
+    code, text = tell(well, aside, odd)
+    assert code == 0
+    assert text.splitlines() == [
+        "ok       a                fine",
+        "skipped  b                not asked",
+        "warning  c                odd Remedy: look.",
+        "0 failed, 1 warning, 1 ok, 1 skipped",
+    ]
+    code, text = tell(well, ill, odd, as_json=True)
+    found = json.loads(text)
+    assert code == 1
+    assert found["status"] == "failed"
+    assert found["counts"] == {"ok": 1, "warning": 1, "failed": 1, "skipped": 0}
+    assert [check["remedy"] for check in found["checks"]] == ["", "mend it.", "look."]
+    assert json.loads(tell(well, odd, as_json=True)[1])["status"] == "warning"
+
+
+def test_a_check_that_raises_is_a_finding() -> None:
+    def gone() -> NoReturn:
+        raise TableNotFound("Nothing is at /t.", remedy="correct the path.")
+
+    def odd() -> NoReturn:
+        raise ZeroDivisionError("so\nit\nwent")
+
+    code, text = tell(Check("table", gone), Check("other", odd))
+    first, second, last = text.splitlines()
+    assert code == 1
+    assert first == "failed   table            TableNotFound: Nothing is at /t. Remedy: correct the path."
+    assert "ZeroDivisionError: so it went" in second
+    assert last.startswith("2 failed")
+
+
+def test_a_check_that_hangs_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "GRACE", 0.0)
+    never = threading.Event()
+
+    def hang() -> Finding:
+        never.wait()
+        return ok("at last")
+
+    found = list(examined([Check("a", hang), Check("b", lambda: ok("fine"))], timeout=0.05, hide=Hider()))
+    never.set()
+    assert [entry.status for entry in found] == ["failed", "ok"]
+    assert "no answer within 0.05 s" in found[0].found
+    assert "--timeout" in found[0].remedy
+
+
+def test_secrets_are_hidden_wherever_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "of-the-environment")
+    asked = Questions(
+        storage_options={"aws_access_key_id": "AKIA1234", "account_key": "of-options=="},
+        remotes=("sc://host:1/;token=of-a-server;user_id=alice",),
+        confs={"spark.hadoop.fs.s3a.secret.key": "of-a-conf"},
+    )
+    said = (
+        "AKIA1234 alice of-the-environment of-options== of-a-server of-a-conf "
+        "http://me:pass@host/ ?sig=abc&x=1 ;token=other;"
+    )
+    assert asked.hide(said) == "AKIA1234 alice *** *** *** *** http://me:***@host/ ?sig=***&x=1 ;token=***;"
+    _, text = tell(Check("a", lambda: failed(said, said)), hide=asked.hide)
+    _, in_json = tell(Check("a", lambda: failed(said, said)), hide=asked.hide, as_json=True)
+    for secret in ("of-the-environment", "of-options==", "of-a-server", "of-a-conf", ":pass@", "sig=abc"):
+        assert secret not in text + in_json
+
+
+def test_a_long_story_becomes_a_line() -> None:
+    _, text = tell(Check("a", lambda: ok("x\n" * 1000)))
+    assert len(text.splitlines()[0]) < 450
