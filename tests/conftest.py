@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import warnings
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tests.support.kafka_broker import Broker
+    from tests.support.s3_gateway import Gateway
 
 LAYERS = ("unit", "integration", "system")
 _TESTS = Path(__file__).resolve().parent
@@ -56,7 +58,9 @@ def spark() -> Iterator[SparkSession]:
     # Delta keeps a snapshot of every table it met for an hour, and Spark the plans of a thousand queries: the
     # whole run has to fit.
     memory = {"spark.driver.memory": "3g", "spark.sql.ui.retainedExecutions": "20"}
-    session = embedded_session("tests", cores=2, quick_start=True, kafka=True, **interpreted, **memory)
+    session = embedded_session(
+        "tests", cores=2, quick_start=True, kafka=True, locations=["s3://lake"], **interpreted, **memory
+    )
     yield session
     session.stop()
 
@@ -77,6 +81,22 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         warnings.warn(f"NOT TESTED: Kafka: {missing}", stacklevel=1)
         pytest.skip(str(missing))
     with broker(tmp_path_factory.mktemp("kafka"), {USER: PASSWORD}) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    """Start an S3-compatible server, once per run, when the first test asks for it."""
+    from tests.support.s3_gateway import NoGatewayError, gateway
+
+    with ExitStack() as stack:
+        try:
+            running = stack.enter_context(gateway(tmp_path_factory.mktemp("s3")))
+        except NoGatewayError as missing:
+            if os.environ.get("CI"):
+                raise
+            warnings.warn(f"NOT TESTED: S3: {missing}", stacklevel=1)
+            pytest.skip(str(missing))
         yield running
 
 
