@@ -234,7 +234,7 @@ def test_poking_survives_a_store_that_does_not_answer(
 
 
 def test_a_name_that_an_operator_has_looked_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("DELTA_CDC_HOME", str(tmp_path / "cache"))
     append(tmp_path / "t", [1])
     context: Any = {"task_state_store": Store()}
     task = sensor("main.sales.orders", baseline_version=0)
