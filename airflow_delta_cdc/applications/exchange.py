@@ -129,6 +129,19 @@ def put_object(uri: str, data: bytes) -> None:
     obstore.put(store, name, data)
 
 
+def put_file_once(uri: str, file: Path) -> None:
+    """Write a file into the shared folder, unless it is there: for files whose names tell their content."""
+    import obstore
+
+    store, name = _open_folder(uri)
+    try:
+        is_there = obstore.head(store, name)["size"] == file.stat().st_size
+    except FileNotFoundError:
+        is_there = False
+    if not is_there:
+        obstore.put(store, name, file.read_bytes())
+
+
 def delete_folder(uri: str) -> None:
     """Delete a folder of the shared one with all that is in it; it may be missing."""
     import obstore
