@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.openlineage.utils.spark import (
@@ -11,6 +11,8 @@ from airflow.providers.common.compat.openlineage.utils.spark import (
 )
 from airflow.providers.common.compat.sdk import conf
 
+from airflow_delta_cdc.applications import pods
+from airflow_delta_cdc.applications.embedded import EmbeddedStart
 from airflow_delta_cdc.applications.exchange import (
     SECTION,
     Exchange,
@@ -26,6 +28,7 @@ from delta_cdc.spec import JobResult, sha256, to_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from airflow.sdk import Context
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from airflow_delta_cdc.applications.exchange import RunDirectory
     from airflow_delta_cdc.hooks.submit import DeltaCdcSubmitHook
     from airflow_delta_cdc.operators.base import DeltaCdcOperator
+    from delta_cdc.archive import Training
     from delta_cdc.spec import Spec
 
 #: The file given to ``spark-submit``. Not the package's ``__main__.py``: given as application, that would
@@ -43,7 +47,6 @@ _JOB = "import sys\n\nfrom delta_cdc.__main__ import main\n\nsys.exit(main())\n"
 #: Which spec the stored application id belongs to.
 FINGERPRINT_KEY = "spark_job_fingerprint"
 
-_CLASS_PATH = "spark.driver.extraClassPath"
 _UTC = {"spark.sql.session.timeZone": "UTC"}
 
 
@@ -58,6 +61,7 @@ class SubmittedApplication:
         self._operator = operator
         self._hook: DeltaCdcSubmitHook | None = None
         self._exchange: Exchange | None = None
+        self._embedded: EmbeddedStart | None = None
         self._killed = False
 
     @property
@@ -80,8 +84,11 @@ class SubmittedApplication:
             options = operator.options_of_storage()
             with slices_for(spec, hook.master, directory.path, options=options, log=operator.log) as ready:
                 self._tell(hook, context, ready, directory, options)
-                self._start(context, hook, sha256(to_json(ready)))
-                result = self._read_result(hook)
+                with self._training(hook) as training:
+                    self._start(context, hook, sha256(to_json(ready)))
+                    result = self._read_result(hook)
+                    if training is not None and result.status != "failed":
+                        training.succeeded()
             directory.keep_log = _is_unnamed_failure(result)
             if directory.keep_log:
                 operator.log.error("The whole log of Spark is in %s", directory.log)
@@ -114,6 +121,11 @@ class SubmittedApplication:
         self._exchange = self._prepare(hook, directory.path, spec_text=text)
         places = [*places_of(spec, options), self._exchange.result]
         kafka = reads_kafka(spec)
+        self._embedded = None
+        if not operator.spark_conn_id:
+            self._embedded = EmbeddedStart(
+                operator, spec, places=places, kafka=kafka, storage_options=options
+            )
         self._fill_in(hook, self._exchange, sha256(text), directory.path, kafka=kafka, places=places)
         tell_storage(
             hook,
@@ -146,7 +158,12 @@ class SubmittedApplication:
         except JobFailed:
             # The engine ends with an error code when it reports a named error: that is what to show.
             if self._result_text(hook) is None:
+                if self._embedded is not None:
+                    self._embedded.note_crash(hook)
                 raise
+
+    def _training(self, hook: DeltaCdcSubmitHook) -> AbstractContextManager[Training | None]:
+        return contextlib.nullcontext() if self._embedded is None else self._embedded.training(hook)
 
     def _is_durable(self, hook: DeltaCdcSubmitHook) -> bool:
         if not hook.is_cluster:
@@ -185,6 +202,7 @@ class SubmittedApplication:
         for path in (engine, application, spec):
             put_object(f"{folder}/{path.name}", path.read_bytes())
         remote = hadoop_uri(folder)
+        pods.let_submit_see(hook, remote)
         return Exchange(
             f"{remote}/{application.name}",
             f"{remote}/{engine.name}",
@@ -224,15 +242,14 @@ class SubmittedApplication:
         :param kafka: the job reads topics
         :param places: what the driver reads and writes
         """
-        from delta_cdc.session import delta_confs, embedded_confs
+        from delta_cdc.session import delta_confs
         from delta_cdc.storage import hadoop_uri
 
-        operator, embedded = self._operator, not self._operator.spark_conn_id
-        confs = {**delta_confs(), **_UTC}
-        if embedded:
-            confs = _embedded(embedded_confs(kafka=kafka, locations=places), directory)
-        class_path = confs.pop(_CLASS_PATH, None)
-        hook._conf = {**confs, **hook._conf}
+        operator = self._operator
+        if self._embedded is not None:
+            self._embedded.tell(hook, directory)
+        else:
+            hook._conf = {**delta_confs(), **_UTC, **hook._conf}
         hook._py_files = ",".join(filter(None, (exchange.engine, operator.py_files)))
         hook._files = ",".join(filter(None, (exchange.files, operator.files))) or None
         hook._application_args = [
@@ -243,16 +260,14 @@ class SubmittedApplication:
             "--result",
             hadoop_uri(exchange.result),
         ]
-        if operator.jars or operator.packages:
-            return
-        if embedded:
-            # The driver is all there is: no copies, as --jars would make. As an option, because one that
-            # the user gives would otherwise hide the conf of the same meaning.
-            hook._driver_class_path = os.pathsep.join(filter(None, (class_path, operator.driver_class_path)))
-        elif hands_over_jars():
+        given = operator.jars or operator.packages
+        if self._embedded is None and not given and hands_over_jars():
             from delta_cdc.jars import needed
 
-            hook._jars = ",".join(map(str, needed(places, kafka=kafka)))
+            jars = needed(places, kafka=kafka)
+            hook._jars = ",".join(
+                pods.visible(jars) if hook.is_cluster and hook.is_kubernetes else map(str, jars)
+            )
 
     def _with_lineage(self, confs: dict[str, Any], context: Context) -> dict[str, Any]:
         """Add OpenLineage's confs where Airflow's configuration asks for them, as the base class does."""
@@ -261,12 +276,6 @@ class SubmittedApplication:
         if self._operator._openlineage_inject_transport_info:
             confs = inject_transport_information_into_spark_properties(confs, context)
         return confs
-
-
-def _embedded(confs: dict[str, str], directory: Path) -> dict[str, str]:
-    # The hook names the master, and a warehouse in the run's own folder goes away with it.
-    named = {name: value for name, value in confs.items() if name != "spark.master"}
-    return {**named, "spark.sql.warehouse.dir": str(directory / "warehouse")}
 
 
 def hands_over_jars() -> bool:

@@ -57,6 +57,7 @@ def embedded_confs(
     quick_start: bool = False,
     kafka: bool = False,
     locations: Iterable[str] = (),
+    more_jars: str = "",
     java_options: str = "",
     archive: bool = True,
 ) -> dict[str, str]:
@@ -69,6 +70,7 @@ def embedded_confs(
         small work (:mod:`delta_cdc.small`), wrong for long jobs
     :param kafka: put the connector to Kafka on the class path as well
     :param locations: of the tables and files: what Spark needs for S3 is put there where one lies on it
+    :param more_jars: comes behind them, as a class path is written
     :param java_options: more options for the JVM, as ``spark.driver.extraJavaOptions`` holds them. They win
         over ours, a garbage collector among them
     :param archive: start from the class-data archive of this class path, if there is one
@@ -77,7 +79,7 @@ def embedded_confs(
     """
     require_java()
     threads = cores or _usable_cpus()
-    jars = class_path(locations, kafka=kafka)
+    jars = os.pathsep.join(filter(None, (class_path(locations, kafka=kafka), more_jars)))
     options = _java_options(java_options, quick_start=quick_start)
     if archive:
         options += ClassDataArchive(jars).options()

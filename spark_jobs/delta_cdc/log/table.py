@@ -386,6 +386,16 @@ class DeltaLog:
             )
         )
 
+    async def checksum_size(self, version: int) -> int | None:
+        """Return the bytes of all active files of a version; None where its writer left no word of it."""
+        content = await self._storage.read(f"_delta_log/{version:020d}.crc")
+        try:
+            size = json.loads(content)["tableSizeBytes"] if content is not None else None
+        except (ValueError, TypeError, KeyError):
+            # A checksum file is an extra; without it the log says all there is to say.
+            return None
+        return size if isinstance(size, int) else None
+
     async def described(self, version: int) -> tuple[Protocol, MetaData]:
         """Return protocol and metadata as of a version, as the log has them; raises as :meth:`snapshot`."""
         replay = await self._replay(version)

@@ -1,0 +1,154 @@
+"""How much a job reads and rewrites at most, told without a JVM: what an embedded driver is started for.
+
+A JVM that compiles with its quick compiler alone starts in half the CPU time, and computes three times as
+long once it is warm. That is right where starting is most of what there is to do (:func:`is_small`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from delta_cdc.errors import DeltaCdcError
+from delta_cdc.log.table import DeltaLog, run_sync
+from delta_cdc.spec import (
+    ApplySpec,
+    BundleSpec,
+    CommitSpec,
+    EnableSpec,
+    ExpireSpec,
+    IngestSpec,
+    OptimizeSpec,
+    ReadSpec,
+    ResolveSpec,
+    VacuumSpec,
+    VerifySpec,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Iterable, Mapping
+
+    from delta_cdc.spec import Spec, Step
+
+#: Bytes of Parquet, read and rewritten, up to which a job is small; measured by ``benchmarks/start.py``.
+SMALL = 64 << 20
+
+#: What a record of a topic is taken for, in bytes.
+_RECORD = 1_024
+#: Versions of a table whose commits are read in the place of a checksum.
+_YOUNG = 20
+#: Steps without rows.
+_ALONE = ("declare", "reseal", "adopt", "complete", "commit")
+
+
+def is_small(spec: Spec, storage_options: Mapping[str, str] | None = None) -> bool:
+    """Return whether starting is most of what a job costs; where its size is not known, it is not.
+
+    Costs one small read per table.
+
+    :param storage_options: of the object store, as delta-rs names them
+    """
+    options = dict(storage_options) if storage_options else None
+    try:
+        size = run_sync(work_size(spec, options))
+    except DeltaCdcError:
+        # Whatever is wrong with a table is for those to say who need it.
+        return False
+    return size is not None and size <= SMALL
+
+
+async def work_size(spec: Spec, storage_options: dict[str, str] | None = None) -> int | None:
+    """Return the bytes that a job reads and may rewrite, at most; None where they are not known.
+
+    :param storage_options: see :func:`is_small`
+    :raises DeltaCdcError: a table's log cannot be read
+    """
+    if isinstance(spec, EnableSpec | ResolveSpec | CommitSpec):
+        return 0
+    if isinstance(spec, BundleSpec):
+        return await _sum(work_size(part, storage_options) for part in spec.parts)
+    if isinstance(spec, ApplySpec | ReadSpec):
+        return await _of_steps(spec, storage_options)
+    if isinstance(spec, IngestSpec):
+        return await _of_batch(spec, storage_options)
+    if isinstance(spec, VerifySpec):
+        return await _of_comparison(spec, storage_options)
+    assert isinstance(spec, OptimizeSpec | VacuumSpec | ExpireSpec)
+    return await table_size(spec.table_uri, None, storage_options)
+
+
+async def table_size(
+    uri: str, version: int | None, storage_options: dict[str, str] | None = None
+) -> int | None:
+    """Return the bytes of a table's files as its log tells them in one read; None where it does not.
+
+    A writer such as Delta's own leaves the size beside the commit (``.crc``). Of a young table what was ever
+    added is told by its commits, and that is at least as much.
+
+    :param version: None is the newest
+    """
+    log = DeltaLog(uri, storage_options)
+    newest = await log.newest_version() if version is None else version
+    if newest < 0:
+        return 0
+    checksum = await log.checksum_size(newest)
+    if checksum is not None:
+        return checksum
+    if newest >= _YOUNG:
+        return None
+    commits = await log.commits(range(newest + 1))
+    return sum(commit.bytes_added for commit in commits)
+
+
+async def _of_steps(spec: ApplySpec | ReadSpec, options: dict[str, str] | None) -> int | None:
+    steps = [step for step in spec.steps if step.kind not in _ALONE]
+    read = await _sum(_read(spec, step, options) for step in steps)
+    if read is None or read > SMALL or isinstance(spec, ReadSpec):
+        return read
+    versions = [step.planned_on.version for step in steps if step.planned_on is not None]
+    if not versions:
+        return read
+    target = await table_size(spec.target_uri, versions[0], options)
+    # Each step may go through all of it.
+    return None if target is None else read + target * len(steps)
+
+
+async def _read(spec: ApplySpec | ReadSpec, step: Step, options: dict[str, str] | None) -> int | None:
+    if step.staging is not None:
+        return await table_size(step.staging.uri, step.staging.version, options)
+    if step.segments:
+        return sum(segment.size for segment in step.segments)
+    if step.is_empty:
+        return 0
+    return await table_size(spec.source_uri, step.ending_version, options)
+
+
+async def _of_batch(spec: IngestSpec, options: dict[str, str] | None) -> int | None:
+    if any(file.again for file in spec.files) or any(part.again for part in spec.offsets):
+        # What the log holds of them is looked up in it.
+        return None
+    size = sum(file.size for file in spec.files)
+    size += _RECORD * sum(part.ending_offset - part.starting_offset for part in spec.offsets)
+    if spec.then is None or size > SMALL:
+        return size
+    try:
+        target = await table_size(spec.then["target"], None, options)
+    except DeltaCdcError:
+        # There may be none yet; then all of the log is loaded.
+        target = await table_size(spec.log_uri, None, options)
+    return None if target is None else 2 * size + target
+
+
+async def _of_comparison(spec: VerifySpec, options: dict[str, str] | None) -> int | None:
+    tables = [table_size(spec.target_uri, spec.target_version, options)]
+    if spec.current is not None:
+        tables.append(table_size(spec.current.uri, spec.current.version, options))
+    if spec.source is not None:
+        tables.append(work_size(spec.source, options))
+    return await _sum(tables)
+
+
+async def _sum(parts: Iterable[Awaitable[int | None]]) -> int | None:
+    found = await asyncio.gather(*parts)
+    known = [size for size in found if size is not None]
+    return sum(known) if len(known) == len(found) else None

@@ -1,0 +1,140 @@
+"""How much a job reads and rewrites at most. Every file of these tables has 100 bytes, as their logs say."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from delta_cdc.log.table import run_sync
+from delta_cdc.plan import size
+from delta_cdc.spec import (
+    ApplyOptions,
+    ApplySpec,
+    BundleSpec,
+    EnableSpec,
+    IngestOptions,
+    IngestSpec,
+    OffsetRange,
+    OptimizeSpec,
+    OtherTable,
+    ResolveSpec,
+    SourceFile,
+    Step,
+    VacuumSpec,
+    VerifySpec,
+)
+
+if TYPE_CHECKING:
+    from tests.support.logs import LogTable
+    from tests.support.tables import Tables
+
+
+def _told(table: LogTable, size: object) -> None:
+    """Leave what Delta's writer leaves beside a commit."""
+    file = table.file(table.version).with_suffix(".crc")
+    file.write_text(size if isinstance(size, str) else json.dumps({"tableSizeBytes": size, "numFiles": 1}))
+
+
+def _load(tables: Tables) -> Any:
+    return tables.apply().spec
+
+
+def _apply(tables: Tables) -> Any:
+    tables.sealed(3)
+    return tables.apply().spec
+
+
+def _staged(tables: Tables) -> Any:
+    tables.sealed(3)
+    tables.staged(101, 4, 5)
+    return tables.apply(staging=tables.staging.uri).spec
+
+
+def _reload(tables: Tables) -> Any:
+    tables.sealed(3)
+    return tables.apply(mode="reload").spec
+
+
+def _reseal(tables: Tables) -> Any:
+    spec = _apply(tables)
+    return replace(spec, steps=(replace(spec.steps[0], kind="reseal", segments=()),))
+
+
+def _ingest(tables: Tables, **more: Any) -> IngestSpec:
+    step = Step("ingest", 1, 1, 1, 0, "", ())
+    files = (SourceFile("a", 30, 0), SourceFile("b", 12, 0))
+    made = IngestSpec("p", "r", "/in", tables.source.uri, "/i", "/q", IngestOptions(), step, files)
+    return replace(made, **more)
+
+
+def _verify(tables: Tables) -> VerifySpec:
+    tables.sealed(3)
+    other = OtherTable(tables.source.uri, 2, ApplyOptions())
+    return VerifySpec("p", "r", tables.target.uri, 0, ApplyOptions(), (), current=other)
+
+
+#: A job of tables whose source has five files, and the bytes of it.
+JOBS: dict[str, tuple[Any, int | None]] = {
+    "load: all of the source": (_load, 500),
+    "apply: the range, and the target": (_apply, 200 + 100),
+    "reload: all of the source, and the target": (_reload, 500 + 100),
+    "a batch that is staged, and the target": (_staged, 100 + 100),
+    "a seal alone": (_reseal, 0),
+    "two of them": (lambda t: BundleSpec("r", (_load(t), _ingest(t))), 542),
+    "files": (_ingest, 42),
+    "files, some of them again": (lambda t: _ingest(t, files=(SourceFile("a", 3, 0, again=True),)), None),
+    "records": (lambda t: _ingest(t, files=(), offsets=(OffsetRange("t", 0, 5, 8),)), 3 * 1024),
+    "records, some of them again": (lambda t: _ingest(t, offsets=(OffsetRange("t", 0, 5, 8, True),)), None),
+    "files, and an apply to a target": (
+        lambda t: (t.sealed(3), _ingest(t, then={"target": t.target.uri}))[1],
+        2 * 42 + 100,
+    ),
+    "files, and an apply to none yet": (lambda t: _ingest(t, then={"target": t.target.uri}), 2 * 42 + 500),
+    "two targets compared": (_verify, 100 + 200),
+    "maintenance": (lambda t: OptimizeSpec("r", t.source.uri), 500),
+    "features": (lambda t: EnableSpec("r", (t.source.uri,)), 0),
+    "names": (lambda t: ResolveSpec("r", ("a.b",)), 0),
+}
+
+
+@pytest.mark.parametrize(("job", "bytes_"), JOBS.values(), ids=JOBS.keys())
+def test_the_size_of_a_job(tables: Tables, job: Any, bytes_: int | None) -> None:
+    assert run_sync(size.work_size(job(tables))) == bytes_
+
+
+def test_each_step_may_go_through_the_whole_target(tables: Tables) -> None:
+    tables.sealed(3)
+    spec = tables.apply(milestone_versions=1).spec
+    assert isinstance(spec, ApplySpec)
+    assert len(spec.steps) == 2
+    assert run_sync(size.work_size(spec)) == 200 + 2 * 100
+
+
+@pytest.mark.parametrize(
+    ("told", "found"), [(7_000, 7_000), ("{", 500), ("{}", 500), ('{"tableSizeBytes": "9"}', 500)]
+)
+def test_a_checksum_file_is_believed_and_not_needed(tables: Tables, told: object, found: int) -> None:
+    _told(tables.source, told)
+    assert run_sync(size.table_size(tables.source.uri, None)) == found
+
+
+def test_of_an_old_table_without_one_nothing_is_known(tables: Tables) -> None:
+    while tables.source.version < size._YOUNG:
+        tables.source.append()
+    assert run_sync(size.table_size(tables.source.uri, None)) is None
+    assert run_sync(size.work_size(_load(tables))) is None
+    _told(tables.source, 7)
+    assert run_sync(size.work_size(_load(tables))) == 7
+
+
+def test_small_is_what_is_known_to_be(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+    load = _load(tables)
+    monkeypatch.setattr(size, "SMALL", 500)
+    assert size.is_small(load)
+    monkeypatch.setattr(size, "SMALL", 499)
+    assert not size.is_small(load)
+    assert not size.is_small(_ingest(tables, files=(SourceFile("a", 3, 0, again=True),)))
+    assert not size.is_small(VacuumSpec("r", f"{tables.source.uri}-gone"))
