@@ -13,7 +13,7 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --cov --cov-report=
 CODE := airflow_delta_cdc spark_jobs tests tools demo dags docker docs benchmarks
 PRESENT = $(wildcard $(CODE))
 
-.PHONY: help setup demo demo-postgres up test test-full mutants lint types format bench wheel wheel-check docker-check constraints clean
+.PHONY: help setup demo demo-postgres up test test-full mutants lint types format bench wheel wheel-check docker-check docker-rehearsal constraints clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,6 +60,9 @@ wheel: setup ## Build wheel and source distribution into dist/
 
 docker-check: setup ## Check docker/ without an engine: compose file, Dockerfile, install steps, commands
 	@$(BIN)/python -m tools.docker_check $(ARGS)
+
+docker-rehearsal: setup ## Run the compose file's services without an engine, and its DAGs; needs root on Linux
+	@$(BIN)/python -m tools.docker_rehearsal
 
 wheel-check: setup ## Run the demo from the wheel, in an environment without the checkout
 	@tools/wheel_check.sh

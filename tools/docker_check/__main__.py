@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import sys
 from functools import partial
 from pathlib import Path
@@ -64,6 +65,8 @@ def _build(project: Project, report: Report) -> None:
     home = Path(os.environ.get("DELTA_CDC_HOME") or project.root / ".cache" / "delta-cdc")
 
     def steps() -> Iterable[str]:
+        shutil.rmtree(plain.folder, ignore_errors=True)
+        plain.folder.mkdir(parents=True)
         plain.make(jars=home / "jars")
         return ()
 

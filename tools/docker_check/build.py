@@ -74,13 +74,11 @@ class PlainBuild:
         }
 
     def make(self, *, jars: Path | None = None) -> None:
-        """Run the stage ``runtime``, instruction by instruction.
+        """Run the stage ``runtime``, instruction by instruction, into a folder that has nothing in it.
 
         :param jars: folder of JARs that were resolved before; saves their download
         :raises StepFailed: an instruction failed
         """
-        shutil.rmtree(self.folder, ignore_errors=True)
-        self.folder.mkdir(parents=True)
         for one in self.project.instructions("runtime"):
             if one.name == "COPY" and "from" not in one.flags:
                 self._copy(one)
