@@ -73,6 +73,7 @@ def get_provider_info() -> dict[str, Any]:
                 ],
             }
         ],
+        "cli": ["airflow_delta_cdc.doctor.get_cli_commands"],
         "task-decorators": [
             {
                 "name": "delta_changes",

@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from delta_cdc.errors import InvalidConfiguration
 
@@ -24,10 +24,17 @@ def add(commands: Any) -> None:
     doctor.set_defaults(run=_run)
 
 
-def options(parser: argparse.ArgumentParser) -> None:
+class Declares(Protocol):
+    """Takes the declaration of an argument, as argparse does."""
+
+    def add_argument(self, *flags: str, **told: Any) -> Any:
+        """Take one."""
+
+
+def options(parser: Declares) -> None:
     """Declare what can be asked; the command of Airflow takes the same."""
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
-    parser.add_argument("--timeout", type=_seconds, metavar="SECONDS", help="for each check (default: 60)")
+    parser.add_argument("--timeout", type=_seconds, metavar="SECONDS", help="for each check (default: 120)")
     parser.add_argument(
         "--storage",
         metavar="URI",
@@ -49,7 +56,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--s3", action="store_true", help="the same for tables on S3")
 
 
-def _repeatable(parser: argparse.ArgumentParser, name: str, metavar: str, text: str) -> None:
+def _repeatable(parser: Declares, name: str, metavar: str, text: str) -> None:
     parser.add_argument(
         name,
         dest=f"{name.removeprefix('--')}s",

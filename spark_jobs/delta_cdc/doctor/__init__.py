@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Check", "Entry", "Finding", "Hider", "Questions", "examined", "told"]
 
-#: Seconds for each check. Spark on a busy machine takes half of it to start.
-DEFAULT_TIMEOUT = 60.0
+#: Seconds for each check. On a busy machine Spark takes a minute of it.
+DEFAULT_TIMEOUT = 120.0
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,14 @@ _PROBE = Path(__file__).with_name("probe.py")
 #: What the whole report says of the rows of :mod:`delta_cdc.doctor.probe`.
 _MERGED = 3
 _STOP_SECONDS = 3.0
-_SMALL = {"spark.sql.shuffle.partitions": "2", "spark.databricks.delta.snapshotPartitions": "2"}
+#: For three rows.
+_SMALL = {
+    "spark.ui.enabled": "false",
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.databricks.delta.snapshotPartitions": "2",
+}
 _DELTA_EXTENSION = "DeltaSparkSessionExtension"
 _TELLING = re.compile(
     r"Exception|Error|ERROR|WARN .*(not accepted|refused|Failed)|Initial job has not accepted"
@@ -145,9 +152,12 @@ class Spark:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-            is_over = _ended(process, self._timeout)
+            is_over = _ends(process, self._timeout)
+            # What it says when it is stopped is not what it waited for.
+            words = _last_words(log)
+            _stop(process)
         told = json.loads(answer.read_text(encoding="utf-8")) if answer.is_file() else {"step": "start"}
-        return {**told, "is_over": is_over, "code": process.returncode}, _last_words(log)
+        return {**told, "is_over": is_over, "code": process.returncode}, words
 
     def _submit(self, directory: Path, environment: dict[str, str]) -> list[str]:
         """Return the command line; secrets go by the environment and a file that only this user can read."""
@@ -266,21 +276,22 @@ def _refused(host: str, port: int, timeout: float) -> str:
     return ""
 
 
-def _ended(process: subprocess.Popen[bytes], timeout: float) -> bool:
-    """Wait for a process, and end its whole group; return whether it had ended by itself."""
-    try:
+def _ends(process: subprocess.Popen[bytes], timeout: float) -> bool:
+    """Return whether a process comes to its end in time."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(timeout)
-    except subprocess.TimeoutExpired:
+    return process.poll() is not None
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """Stop all that is left of a process and of those that it started."""
+    if process.poll() is None:
         _signal(process.pid, signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
             # What follows does not ask.
             process.wait(_STOP_SECONDS)
-        ended = False
-    else:
-        ended = True
     _signal(process.pid, signal.SIGKILL)
     process.wait()
-    return ended
 
 
 def _signal(group: int, number: signal.Signals) -> None:
