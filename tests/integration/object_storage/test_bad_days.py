@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from delta_cdc.flow import ApplyResult
-    from tests.integration.object_storage.conftest import Lake
     from tests.support.faulty_proxy import Request
+    from tests.support.lake import Lake
     from tests.support.world import Source
 
 #: How often a run is repeated, as a scheduler repeats a task.
