@@ -23,9 +23,22 @@ _LOG_STORE = "spark.delta.logStore.{}.impl"
 _LOG_STORE_OF_ALL = "spark.delta.logStore.class"
 _ONE_DRIVER = "S3SingleDriverLogStore"
 
+_KEYS = "correct the keys or the token: the store does not know who is asking, or does not believe it."
+#: By what S3's language calls an error.
+_OF_CODES = {
+    "NoSuchBucket": "create the bucket, or correct its name.",
+    "AccessDenied": "give this identity the right to {verb} objects there, or correct the keys.",
+    "SignatureDoesNotMatch": _KEYS,
+    "InvalidAccessKeyId": _KEYS,
+    "UserNotFound": _KEYS,
+    "ExpiredToken": _KEYS,
+    "InvalidToken": _KEYS,
+    "RequestTimeTooSkewed": "set this machine's clock right.",
+}
+#: By the class of obstore's error.
 _REMEDIES = {
     "PermissionDeniedError": "give this identity the right to {verb} objects there, or correct the keys.",
-    "UnauthenticatedError": "correct the keys or the token: the store does not know who is asking.",
+    "UnauthenticatedError": _KEYS,
     "NotFoundError": "create the bucket, or correct its name.",
     "GenericError": "correct the endpoint, the region and the credentials, or open the network's way to it.",
 }
@@ -212,10 +225,12 @@ def _said(error: Exception) -> str:
 
 
 def _remedy(error: Exception, verb: str) -> str:
-    if isinstance(error, PermissionError):
-        return f"give the user {_user()} the right to {verb} there."
-    known = _REMEDIES.get(type(error).__name__, _REMEDIES["GenericError"])
-    return known.format(verb=verb)
+    said = _said(error)
+    by_code = next((remedy for code, remedy in _OF_CODES.items() if code in said), None)
+    known = by_code or _REMEDIES.get(type(error).__name__)
+    if known is None and isinstance(error, OSError) and error.errno is not None:
+        return f"give the user {_user()} the right to {verb} there, or make room."
+    return (known or _REMEDIES["GenericError"]).format(verb=verb)
 
 
 def _user() -> str:
