@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow_delta_cdc.applications.slices import slices_for
+from airflow_delta_cdc.applications.slices import scratch_for, slices_for
 from airflow_delta_cdc.hooks.connect import DeltaCdcConnectHook
 from airflow_delta_cdc.hooks.submit import KILL_GRACE
 from airflow_delta_cdc.operators.storage import reads_kafka
@@ -108,14 +108,19 @@ class ConnectApplication:
                 "The connection for storage counts for reading logs; Spark on %s has an identity of its own.",
                 master,
             )
-        with slices_for(spec, master, Path(), options=options, log=operator.log) as ready:
+        with (
+            slices_for(spec, master, Path(), options=options, log=operator.log) as ready,
+            scratch_for(spec, options=options, log=operator.log) as scratch,
+        ):
             self._stop_if_killed()
             operator.log.info("Running on %s", master)
             with self._hook.session(session_confs(operator)) as spark:
                 self._spark = spark
                 try:
                     self._stop_if_killed()
-                    result = job.run(spark, ready, storage_options=options, kafka_options=kafka)
+                    result = job.run(
+                        spark, ready, storage_options=options, kafka_options=kafka, scratch=scratch
+                    )
                     self._stop_if_killed()
                 finally:
                     self._spark = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -61,6 +62,25 @@ def with_slices(spec: Spec, master: str, directory: Path, *, options: dict[str, 
     return prepared(spec, root, options)
 
 
+@contextlib.contextmanager
+def scratch_for(spec: Spec, *, options: dict[str, str] | None, log: Logger) -> Iterator[str | None]:
+    """Give a folder for the slices of what a job plans itself, an apply behind an ingest; deleted after.
+
+    :return: None where none is needed, or none is configured
+    """
+    parts = spec.parts if isinstance(spec, BundleSpec) else (spec,)
+    if not results_uri() or not any(isinstance(part, IngestSpec) and part.then for part in parts):
+        yield None
+        return
+    from delta_cdc.storage import hadoop_uri
+
+    root = hadoop_uri(f"{results_uri()}/{uuid.uuid4().hex}")
+    try:
+        yield f"{root}/slices"
+    finally:
+        _deleted(root, options, log)
+
+
 def is_here(master: str) -> bool:
     """Tell whether a Spark of this master runs in this machine alone, and sees its files."""
     return master.startswith(_LOCAL)
@@ -80,12 +100,14 @@ def _root(spec: Spec, master: str, directory: Path) -> str:
 
 
 def _forget(spec: Spec, options: dict[str, str] | None, log: Logger) -> None:
-    if not any(step.segments for step in _readable(spec)):
-        return
+    if any(step.segments for step in _readable(spec)):
+        # All that lies there is slices.
+        _deleted(_shared(spec, results_uri()).removesuffix("/slices"), options, log)
+
+
+def _deleted(root: str, options: dict[str, str] | None, log: Logger) -> None:
     from delta_cdc.log.slices import forget
 
-    # All that lies there is slices.
-    root = _shared(spec, results_uri()).removesuffix("/slices")
     try:
         forget(root, options)
     except Exception as error:  # noqa: BLE001 - what the job did stands, whatever is left lying about

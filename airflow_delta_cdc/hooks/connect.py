@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -118,6 +119,9 @@ class DeltaCdcConnectHook(SparkConnectHook):
                 f"The client of Spark Connect cannot be imported: {error}.",
                 remedy="install pyspark-client, with pandas, pyarrow and grpcio, on the worker.",
             ) from error
+        if "SPARK_CONNECT_LOG_LEVEL" not in os.environ:
+            # The client is silent by default; Airflow's logging wakes it, and it tells every error twice.
+            logging.getLogger("pyspark.sql.connect.logging").disabled = True
         builder = DefaultChannelBuilder(self.server)
         connection = self.get_connection(self._conn_id)
         parameters = {
@@ -174,6 +178,11 @@ class DeltaCdcConnectHook(SparkConnectHook):
                 f"The Spark Connect server {self.server} refuses the connection {self._conn_id!r} ({name}).",
                 remedy="give the connection the server's token as its password.",
             )
+        if not name and not is_lost(error):
+            return EnvironmentNotReady(
+                f"The client of Spark Connect fails: {type(error).__name__}: {_line(error)}",
+                remedy="see that pyspark, pandas, pyarrow and grpcio on the worker go together.",
+            )
         return SparkServerUnreachable(
             f"The Spark Connect server {self.server} does not answer ({name or _line(error)}).",
             remedy="see that it runs, that this worker reaches it, and that the connection says use_ssl "
@@ -192,33 +201,47 @@ def _line(error: Exception) -> str:
 def _patience(seconds: float) -> Any:
     """Return a retry policy that gives a server up after some seconds; of PySpark's own it is ten minutes.
 
-    Once given up, the next calls (the cleaning up) fail at once.
+    Counted for each request from its first failure. Once one was given up, the others of the session fail at
+    once: what is left is the cleaning up.
     """
-    from pyspark.sql.connect.client.retries import DefaultPolicy
+    from pyspark.sql.connect.client.retries import DefaultPolicy, RetryPolicyState
 
     class Patience(DefaultPolicy):
-        """Counts from the first of several failures in a row."""
+        """Shared by a session and its clones."""
+
+        gave_up = False
 
         def __init__(self) -> None:
             super().__init__(max_retries=None, max_backoff=2000)
-            self._since = self._last = float("-inf")
 
-        def can_retry(self, e: BaseException) -> bool:
-            if not super().can_retry(e):
+        def to_state(self) -> RetryPolicyState:
+            return Request(self)
+
+    class Request(RetryPolicyState):
+        """Of one request."""
+
+        def __init__(self, policy: Patience) -> None:
+            super().__init__(policy)
+            self._patience = policy
+            self._since: float | None = None
+
+        def can_retry(self, exception: BaseException) -> bool:
+            if not self._patience.can_retry(exception):
                 return False
-            code = getattr(e, "code", None)
+            code = getattr(exception, "code", None)
             if code is None or code().name != "UNAVAILABLE":
                 return True
             now = time.monotonic()
-            if now - self._last > seconds + 10:
-                self._since = now
-            self._last = now
-            return now - self._since < seconds
+            self._since = now if self._since is None else self._since
+            if now - self._since >= seconds:
+                self._patience.gave_up = True
+            return not self._patience.gave_up
 
     return Patience()
 
 
-_modes = 0
+_inside = 0
+_given: str | None = None
 _counting = threading.Lock()
 
 
@@ -229,14 +252,18 @@ def connect_mode() -> Iterator[None]:
     PySpark decides by an environment variable. It is put back, because a local Spark in the same process
     needs the other kind.
     """
-    global _modes
+    global _inside, _given
     with _counting:
-        _modes += 1
-        given = os.environ.setdefault(_MODE, "1")
+        if not _inside:
+            _given = os.environ.get(_MODE)
+            os.environ[_MODE] = "1"
+        _inside += 1
     try:
         yield
     finally:
         with _counting:
-            _modes -= 1
-            if _modes == 0 and given:
+            _inside -= 1
+            if not _inside and _given is None:
                 os.environ.pop(_MODE, None)
+            elif not _inside and _given is not None:
+                os.environ[_MODE] = _given

@@ -118,10 +118,12 @@ class Secrets:
     :param storage_options: of the object store, for what a job plans itself (:mod:`delta_cdc.ingest.then`);
         None takes what the environment names
     :param kafka_options: how to reach the brokers; None takes what the environment names
+    :param scratch: see :func:`delta_cdc.ingest.then.run`
     """
 
     storage_options: Mapping[str, str] | None = field(default=None, repr=False)
     kafka_options: Mapping[str, str] | None = field(default=None, repr=False)
+    scratch: str | None = None
 
 
 def run(
@@ -130,17 +132,19 @@ def run(
     *,
     storage_options: Mapping[str, str] | None = None,
     kafka_options: Mapping[str, str] | None = None,
+    scratch: str | None = None,
     part_done: Callable[[JobResult], object] | None = None,
 ) -> JobResult:
     """Run a spec.
 
     :param storage_options: see :class:`Secrets`
     :param kafka_options: see :class:`Secrets`
+    :param scratch: see :class:`Secrets`
     :param part_done: of a bundle: told after each part but the last one what there is of the
         result; the parts that are not done yet are ``unreached``
     :return: what the job says about itself; ``failed`` carries the named error
     """
-    secrets = Secrets(storage_options, kafka_options)
+    secrets = Secrets(storage_options, kafka_options, scratch)
     if isinstance(spec, BundleSpec):
         return _run_parts(spark, spec, secrets, part_done)
     return _run_one(spark, spec, secrets)
@@ -237,7 +241,7 @@ def _ingested(spark: SparkSession, spec: IngestSpec, secrets: Secrets) -> JobRes
         raise known from error
     if spec.then is None or result.status not in ("committed", "skipped"):
         return result
-    return replace(result, then=then.run(spark, spec.then, secrets.storage_options))
+    return replace(result, then=then.run(spark, spec.then, secrets.storage_options, secrets.scratch))
 
 
 def _place(spec: Job) -> str:

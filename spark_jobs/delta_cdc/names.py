@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.errors import NotADeltaTable, TableNotFound
+from delta_cdc.sessions import analysed
 from delta_cdc.spec import JobResult
 from delta_cdc.sql import table
 
@@ -91,7 +92,7 @@ def _something_is_at(session: SparkSession, name: str) -> bool:
     if "/" not in name:
         return True
     try:
-        session.read.format("binaryFile").load(name)
+        analysed(session.read.format("binaryFile").load(name))
     except AnalysisException:
         return False
     return True

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 log = logging.getLogger(__name__)
 
@@ -109,6 +109,15 @@ def _cloned(spark: Any) -> Iterator[SparkSession]:
         close(session)
 
 
+def analysed(frame: DataFrame) -> DataFrame:
+    """Return a DataFrame whose plan Spark has looked at, so that what is wrong with it is raised here.
+
+    A classic session looks when it is made; one of Spark Connect not before it is asked for something.
+    """
+    _ = frame.columns
+    return frame
+
+
 def close(session: Any) -> None:
     """Let a server of Spark Connect forget a session, and close the connection to it.
 
@@ -140,8 +149,9 @@ def is_lost(error: BaseException) -> bool:
 
     By text: the engine imports nothing of Spark Connect.
     """
-    code = getattr(error, "getGrpcStatusCode", None)
-    if code is not None and getattr(code(), "name", "") == "UNAVAILABLE":
+    # PySpark lets some errors of gRPC through as they are.
+    code = getattr(error, "getGrpcStatusCode", None) or getattr(error, "code", None)
+    if callable(code) and getattr(code(), "name", "") == "UNAVAILABLE":
         return True
     text = str(error)
-    return type(error).__module__.startswith("pyspark.") and any(part in text for part in _LOST)
+    return type(error).__module__.startswith(("pyspark.", "grpc")) and any(part in text for part in _LOST)

@@ -10,6 +10,7 @@ from delta_cdc.changes.feed import COMMIT_TIMESTAMP, COMMIT_VERSION, METADATA_CO
 from delta_cdc.changes.states import SEQUENCE
 from delta_cdc.errors import InvalidConfiguration, InvalidExpression, ReservedColumnName
 from delta_cdc.quiet import quietly
+from delta_cdc.sessions import analysed
 from delta_cdc.spec import DELETED_COLUMN
 from delta_cdc.sql import PLAN_PREFIX, quote
 
@@ -160,7 +161,7 @@ def sequence_columns(rows: DataFrame, options: ApplyOptions) -> set[str]:
                 continue
             try:
                 with quietly():
-                    rows.drop(name).selectExpr(text)
+                    analysed(rows.drop(name).selectExpr(text))
             except AnalysisException:
                 read.add(name.lower())
     return read

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from delta_cdc.changes.feed import METADATA_COLUMNS, ORDER, is_after, is_before
 from delta_cdc.errors import ColumnNotFound, InvalidExpression, ReservedColumnName
 from delta_cdc.quiet import quietly
+from delta_cdc.sessions import analysed
 from delta_cdc.sql import PLAN_PREFIX, quote
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def resolve(rows: DataFrame, argument: str, expressions: Sequence[str]) -> DataF
 
     try:
         with quietly():
-            return rows.selectExpr(*expressions)
+            return analysed(rows.selectExpr(*expressions))
     except (AnalysisException, ParseException) as error:
         reason = str(error).strip().splitlines()[0]
         raise InvalidExpression(

@@ -58,12 +58,17 @@ def rebuilt(data: Mapping[str, Any], storage_options: Mapping[str, str] | None =
 
 
 def run(
-    spark: SparkSession, data: Mapping[str, Any], storage_options: Mapping[str, str] | None = None
+    spark: SparkSession,
+    data: Mapping[str, Any],
+    storage_options: Mapping[str, str] | None = None,
+    scratch: str | None = None,
 ) -> JobResult:
     """Apply what a change log holds beyond its target's watermark.
 
     :param data: of :func:`described`
     :param storage_options: None takes those of the file that :data:`STORAGE_OPTIONS` names, if it is set
+    :param scratch: a folder for slices that this process and Spark's executors reach; None where Spark runs
+        on this machine alone
     :return: ``committed``; ``skipped`` where there was nothing to do; ``planned`` where it was not run,
         because this driver cannot read logs without Spark; ``failed`` with the named error. The ingest
         stands, whichever it is
@@ -79,20 +84,22 @@ def run(
 
         options = storage_options if storage_options is not None else _from_environment()
         request = rebuilt(data, options)
-        done = run_apply(request, execute=partial(_execute, spark, options), say=log.info)
+        done = run_apply(request, execute=partial(_execute, spark, options, scratch), say=log.info)
     except Exception as error:  # noqa: BLE001 - what was ingested stands; the result says the rest by name
         return job.failed(error, place)
     message = f"target version {done.target_version}"
     return JobResult("committed" if done.applied else "skipped", counts=dict(done.counts), message=message)
 
 
-def _execute(spark: SparkSession, storage_options: Mapping[str, str] | None, spec: ApplySpec) -> JobResult:
+def _execute(
+    spark: SparkSession, storage_options: Mapping[str, str] | None, scratch: str | None, spec: ApplySpec
+) -> JobResult:
     from delta_cdc import job
     from delta_cdc.log.slices import prepared
     from delta_cdc.scratch import folder_for
 
     segments = [segment for step in spec.steps for segment in step.segments]
-    folder = folder_for(spark, segments, None)
+    folder = folder_for(spark, segments, scratch)
     options = dict(storage_options) if storage_options else None
     return job.run(spark, prepared(spec, folder, options))
 
