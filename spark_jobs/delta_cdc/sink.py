@@ -7,7 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from delta_cdc import phases
-from delta_cdc.apply.commit import commit, look, refuse_unsafe_log_store
+from delta_cdc.apply.commit import commit, look
+from delta_cdc.log_stores import refuse_unsafe_log_store
 from delta_cdc.sessions import private_session
 from delta_cdc.spec import JobResult, step_fingerprint
 from delta_cdc.watermark import Seal, SealStep

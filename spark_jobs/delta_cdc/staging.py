@@ -14,10 +14,10 @@ from delta_cdc.apply.commit import (
     first_line,
     look,
     overtaken,
-    refuse_unsafe_log_store,
 )
 from delta_cdc.changes import feed, queries
 from delta_cdc.changes import rows as change
+from delta_cdc.log_stores import refuse_unsafe_log_store
 from delta_cdc.sessions import private_session
 from delta_cdc.spec import JobResult, step_fingerprint
 from delta_cdc.sql import quote

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from delta_cdc import phases
-from delta_cdc.errors import UnsafeLogStore
 from delta_cdc.history import is_restore, replaces_all_rows
 from delta_cdc.sessions import LAST_COMMIT
 from delta_cdc.sql import table
@@ -42,33 +41,6 @@ _CONFLICTS = (
     "DELTA_PROTOCOL_CHANGED",
     "DELTA_PATH_EXISTS",
 )
-
-
-_LOG_STORE = "spark.delta.logStore.{scheme}.impl"
-_LOG_STORE_OF_ALL = "spark.delta.logStore.class"
-#: Delta's own for S3: two drivers may both be told that they committed the same version.
-_ONE_DRIVER = "S3SingleDriverLogStore"
-_S3 = ("s3", "s3a", "s3n")
-
-
-def refuse_unsafe_log_store(spark: SparkSession, uri: str, *, single_driver: bool) -> None:
-    """Refuse to write to S3 with a log store that loses commits where two drivers write.
-
-    :param single_driver: the user vouches that there is only one
-    :raises UnsafeLogStore: names the conf
-    """
-    scheme = uri.split(":", 1)[0].lower()
-    if scheme not in _S3 or single_driver:
-        return
-    conf = _LOG_STORE.format(scheme=scheme)
-    store = spark.conf.get(conf, None) or spark.conf.get(_LOG_STORE_OF_ALL, None) or _ONE_DRIVER
-    if _ONE_DRIVER in store:
-        raise UnsafeLogStore(
-            f"Spark would commit to {uri} with {_ONE_DRIVER}: where two drivers write at once, the commit of "
-            "one is lost without an error.",
-            remedy=f"set {conf} to io.delta.storage.S3DynamoDBLogStore (artifact delta-storage-s3-dynamodb) "
-            "on every writer, or single_driver=True where no second driver can ever write to this table.",
-        )
 
 
 @dataclass(frozen=True)

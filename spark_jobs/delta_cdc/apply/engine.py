@@ -17,10 +17,10 @@ from delta_cdc.apply.commit import (
     look,
     looking,
     overtaken,
-    refuse_unsafe_log_store,
 )
 from delta_cdc.apply.work import Work
 from delta_cdc.changes import feed
+from delta_cdc.log_stores import refuse_unsafe_log_store
 from delta_cdc.sessions import private_session
 from delta_cdc.spec import JobResult, step_fingerprint
 from delta_cdc.sql import table

@@ -25,13 +25,13 @@ from delta_cdc.apply.commit import (
     first_line,
     looking,
     overtaken,
-    refuse_unsafe_log_store,
 )
 from delta_cdc.apply.rows import Shape
 from delta_cdc.changes import feed
 from delta_cdc.errors import SourceUnreadable
 from delta_cdc.ingest import adapters, again, columnar, events, ingested, lines, records, rejects
 from delta_cdc.ingest.shape import SEQUENCE
+from delta_cdc.log_stores import refuse_unsafe_log_store
 from delta_cdc.properties import LATENESS_HORIZON
 from delta_cdc.sessions import private_session
 from delta_cdc.spec import ApplyOptions, JobResult, step_fingerprint

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from delta_cdc.apply.commit import first_line, is_conflict, refuse_unsafe_log_store
+from delta_cdc.apply.commit import first_line, is_conflict
 from delta_cdc.errors import ConcurrentModification
+from delta_cdc.log_stores import refuse_unsafe_log_store
 from delta_cdc.maintain import expire, optimize, vacuum
 from delta_cdc.sessions import private_session
 from delta_cdc.spec import ExpireSpec, OptimizeSpec

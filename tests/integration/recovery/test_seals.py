@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from delta_cdc import VersionRange, errors
-from delta_cdc.apply.commit import refuse_unsafe_log_store
 from delta_cdc.flow import NoPins, run_apply
+from delta_cdc.log_stores import refuse_unsafe_log_store
 from delta_cdc.plan import ApplyRequest
 from delta_cdc.spec import ApplyOptions
 from tests.support.holding import hooked, once
@@ -313,16 +313,30 @@ def test_s3_needs_a_log_store_for_several_drivers(spark: SparkSession, scheme: s
     with pytest.raises(errors.UnsafeLogStore, match=conf):
         refuse_unsafe_log_store(spark, uri, single_driver=False)
     refuse_unsafe_log_store(spark, uri, single_driver=True)
-    refuse_unsafe_log_store(spark, "/local/table", single_driver=False)
-    refuse_unsafe_log_store(spark, "abfss://c@a.dfs.core.windows.net/t", single_driver=False)
+    for elsewhere in ("/local/table", "gs://b/t", "abfss://c@a.dfs.core.windows.net/t"):
+        refuse_unsafe_log_store(spark, elsewhere, single_driver=False)
     spark.conf.set(conf, "io.delta.storage.S3DynamoDBLogStore")
     try:
         refuse_unsafe_log_store(spark, uri, single_driver=False)
-        spark.conf.set(conf, "io.delta.storage.S3SingleDriverLogStore")
-        with pytest.raises(errors.UnsafeLogStore):
-            refuse_unsafe_log_store(spark, uri, single_driver=False)
+        # Delta's others are safe where they are at home, and on S3 none of them sends a condition.
+        for name in ("S3SingleDriverLogStore", "GCSLogStore", "HDFSLogStore", "AzureLogStore"):
+            spark.conf.set(conf, f"io.delta.storage.{name}")
+            with pytest.raises(errors.UnsafeLogStore, match=name):
+                refuse_unsafe_log_store(spark, uri, single_driver=False)
     finally:
         spark.conf.unset(conf)
+
+
+def test_one_driver_is_said_once(
+    spark: SparkSession, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("delta_cdc.log_stores._said", set())
+    for number in range(3):
+        refuse_unsafe_log_store(spark, f"s3a://bucket/{number}", single_driver=True)
+    refuse_unsafe_log_store(spark, "/local/table", single_driver=True)
+    said = [line for line in caplog.messages if "single_driver" in line]
+    assert len(said) == 1
+    assert "S3SingleDriverLogStore" in said[0]
 
 
 def test_dropped_and_made_again_by_hand(
