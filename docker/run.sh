@@ -59,6 +59,8 @@ case $role in
             --conf "spark.driver.extraClassPath=$jars" --conf "spark.executor.extraClassPath=$jars" \
             --conf spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension \
             --conf spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog \
+            --conf spark.sql.session.timeZone=UTC \
+            --conf spark.connect.session.manager.defaultSessionTimeout=10m \
             "$@" spark-internal
         ;;
     store)

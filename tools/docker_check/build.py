@@ -44,11 +44,13 @@ class PlainBuild:
 
     :param project: what to build
     :param folder: where; the image's ``/`` is this folder
+    :param python: the Python 3.12 that stands in for the base image's
     """
 
-    def __init__(self, project: Project, folder: Path) -> None:
+    def __init__(self, project: Project, folder: Path, *, python: str = sys.executable) -> None:
         self.project = project
         self.folder = folder
+        self.python = python
 
     def path(self, path: str) -> Path:
         """Return where a path of the image is."""
@@ -66,23 +68,24 @@ class PlainBuild:
         return {
             **kept,
             "PATH": executables(self.bin),
-            "PYTHON": sys.executable,
+            "PYTHON": self.python,
             "DELTA_CDC_ROOT": str(self.path("/opt/delta-cdc")),
             "DELTA_CDC_HOME": str(self.path("/opt/delta-cdc/cache")),
             "AIRFLOW_HOME": str(self.path("/opt/airflow")),
             "DELTA_CDC_UV_CACHE": str(self.project.root / ".cache" / "uv"),
         }
 
-    def make(self, *, jars: Path | None = None) -> None:
+    def make(self, *, jars: Path | None = None, only_copy: bool = False) -> None:
         """Run the stage ``runtime``, instruction by instruction, into a folder that has nothing in it.
 
         :param jars: folder of JARs that were resolved before; saves their download
+        :param only_copy: run no step, as what they made is there
         :raises StepFailed: an instruction failed
         """
         for one in self.project.instructions("runtime"):
             if one.name == "COPY" and "from" not in one.flags:
                 self._copy(one)
-            elif one.name == "RUN":
+            elif one.name == "RUN" and not only_copy:
                 if one.words[-1] == "jars" and jars is not None and jars.is_dir():
                     shutil.copytree(jars, self.path("/opt/delta-cdc/cache/jars"))
                 self._run(one)
