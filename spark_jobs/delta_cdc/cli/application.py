@@ -76,6 +76,7 @@ class Application:
         """Run a bundle."""
         from delta_cdc import job
         from delta_cdc.log.slices import prepared
+        from delta_cdc.plan.size import is_small
         from delta_cdc.quiet import quietly
 
         self._rounds += 1
@@ -88,7 +89,9 @@ class Application:
             for number, part in enumerate(bundle.parts)
         )
         if self._rounds == 1:
-            self._spark = self._open.enter_context(session("delta-cdc run", **self._confs(bundle)))
+            small = is_small(bundle, options)
+            confs = self._confs(bundle)
+            self._spark = self._open.enter_context(session("delta-cdc run", quick_start=small, **confs))
         with quietly():
             return job.run(
                 self._spark,

@@ -90,11 +90,14 @@ def tables_of(
 
 
 @contextmanager
-def session(name: str = "delta-cdc changes", **extra: Any) -> Iterator[SparkSession]:
+def session(
+    name: str = "delta-cdc changes", *, quick_start: bool = True, **extra: Any
+) -> Iterator[SparkSession]:
     """Start Spark in this process; use the one that runs here, if there is one.
 
     :param name: of the application
-    :param extra: more for :func:`delta_cdc.session.embedded_session`
+    :param quick_start: see :func:`delta_cdc.session.embedded_session`
+    :param extra: more for it
     """
     from pyspark.sql import SparkSession
 
@@ -110,7 +113,7 @@ def session(name: str = "delta-cdc changes", **extra: Any) -> Iterator[SparkSess
         # Readers of Parquet beside Spark have stopped to understand its older default.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     }
-    started = embedded_session(name, quick_start=True, **{**confs, **extra})
+    started = embedded_session(name, quick_start=quick_start, **{**confs, **extra})
     try:
         yield started
     finally:

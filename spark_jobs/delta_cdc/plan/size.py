@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from delta_cdc.errors import DeltaCdcError
+from delta_cdc.errors import DeltaCdcError, NotADeltaTable, TableNotFound
 from delta_cdc.log.table import DeltaLog, run_sync
 from delta_cdc.spec import (
     ApplySpec,
@@ -131,12 +131,18 @@ async def _of_batch(spec: IngestSpec, options: dict[str, str] | None) -> int | N
     size += _RECORD * sum(part.ending_offset - part.starting_offset for part in spec.offsets)
     if spec.then is None or size > SMALL:
         return size
+    # What is applied is all that the log holds beyond the watermark, not this batch alone.
+    log, target = await asyncio.gather(
+        _if_there(spec.log_uri, options), _if_there(spec.then["target"], options)
+    )
+    return None if log is None or target is None else 2 * size + log + target
+
+
+async def _if_there(uri: str, options: dict[str, str] | None) -> int | None:
     try:
-        target = await table_size(spec.then["target"], None, options)
-    except DeltaCdcError:
-        # There may be none yet; then all of the log is loaded.
-        target = await table_size(spec.log_uri, None, options)
-    return None if target is None else 2 * size + target
+        return await table_size(uri, None, options)
+    except (TableNotFound, NotADeltaTable):
+        return 0
 
 
 async def _of_comparison(spec: VerifySpec, options: dict[str, str] | None) -> int | None:

@@ -88,11 +88,14 @@ JOBS: dict[str, tuple[Any, int | None]] = {
     "files, some of them again": (lambda t: _ingest(t, files=(SourceFile("a", 3, 0, again=True),)), None),
     "records": (lambda t: _ingest(t, files=(), offsets=(OffsetRange("t", 0, 5, 8),)), 3 * 1024),
     "records, some of them again": (lambda t: _ingest(t, offsets=(OffsetRange("t", 0, 5, 8, True),)), None),
-    "files, and an apply to a target": (
+    "files, and an apply of all the log holds": (
         lambda t: (t.sealed(3), _ingest(t, then={"target": t.target.uri}))[1],
-        2 * 42 + 100,
+        2 * 42 + 500 + 100,
     ),
-    "files, and an apply to none yet": (lambda t: _ingest(t, then={"target": t.target.uri}), 2 * 42 + 500),
+    "files, and an apply to none yet": (
+        lambda t: _ingest(t, log_uri=t.staging.uri, then={"target": t.target.uri}),
+        2 * 42,
+    ),
     "two targets compared": (_verify, 100 + 200),
     "maintenance": (lambda t: OptimizeSpec("r", t.source.uri), 500),
     "features": (lambda t: EnableSpec("r", (t.source.uri,)), 0),
