@@ -18,7 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-COPIED = ("airflow_delta_cdc", "spark_jobs", "tests", "tools", "dags", "demo", "benchmarks", "pyproject.toml")
+COPIED = (
+    *("airflow_delta_cdc", "spark_jobs", "tests", "tools", "dags", "demo", "benchmarks", "docker"),
+    *("pyproject.toml", "constraints.txt", ".dockerignore", "README.md", "LICENSE"),
+)
 #: What pytest says when tests ran and some failed. Anything else (nothing collected, a broken import) would
 #: be a mutant that died of something else than its test.
 TESTS_FAILED = 1
