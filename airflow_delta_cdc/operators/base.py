@@ -36,8 +36,9 @@ class DeltaCdcOperator(SparkSubmitOperator):
     Everything :class:`SparkSubmitOperator` takes works here as well, but for ``application``,
     ``application_args``, ``java_class`` and ``conn_id``, which this class provides.
 
-    :param spark_conn_id: Spark connection; None runs Spark inside the worker, with master ``local[*]``.
-        A connection that doesn't exist is an error. (templated)
+    :param spark_conn_id: connection of type ``spark`` (an application is submitted) or ``spark_connect`` (a
+        server runs already); None runs Spark inside the worker, with master ``local[*]``. A connection that
+        doesn't exist is an error. (templated)
     :param delta_conn_id: connection of type ``delta``: what logs are read with, and what Spark is given for
         the same storage, its credentials never in confs or on the command line. None is the identity of the
         machine. (templated)
@@ -51,6 +52,8 @@ class DeltaCdcOperator(SparkSubmitOperator):
     :raises SparkConnectionNotFound: the named connection doesn't exist
     :raises DeltaConnectionNotFound: the same for ``delta_conn_id``
     :raises DeployModeUnsupported: the connection cannot run a Python application this way
+    :raises SparkServerUnreachable: the Spark Connect server does not answer
+    :raises SparkServerLost: it went away while the job ran
     :raises JobFailed: the application died without saying why
     """
 

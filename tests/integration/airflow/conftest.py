@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -99,7 +100,17 @@ class Airflow:
 @pytest.fixture(scope="session")
 def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
     """An Airflow that answers; its database is migrated once per test run."""
-    home = tmp_path_factory.mktemp("airflow")
+    with running(tmp_path_factory.mktemp("airflow")) as made:
+        yield made
+
+
+@contextmanager
+def running(home: Path, kind: type[Airflow] = Airflow, **connections: dict[str, Any]) -> Iterator[Airflow]:
+    """Start an Airflow with a database of its own.
+
+    :param home: an empty folder
+    :param connections: by their ids
+    """
     (home / "dags").mkdir()
     environment = {
         **os.environ,
@@ -109,6 +120,7 @@ def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home / 'airflow.db'}",
         "AIRFLOW_CONN_SPARK_LOCAL": json.dumps({"conn_type": "spark", "host": "local[2]"}),
         "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        **{f"AIRFLOW_CONN_{name.upper()}": json.dumps(said) for name, said in connections.items()},
     }
     log = home / "runner.log"
     with log.open("w") as sink:
@@ -127,7 +139,7 @@ def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
             stdout=subprocess.PIPE,
             stderr=sink,
         )
-    yield Airflow(home=home, process=process, log=log)
+    yield kind(home=home, process=process, log=log)
     assert process.stdin is not None
     process.stdin.close()
     process.wait(60)

@@ -4,14 +4,36 @@ from __future__ import annotations
 
 import re
 import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 from urllib.request import urlopen
 
+import pyarrow.parquet as pq
 import pytest
 
+from airflow_delta_cdc.hooks import connect
+from airflow_delta_cdc.hooks.connect import DeltaCdcConnectHook
+from delta_cdc import names, sessions
 from delta_cdc.api import apply_changes
+from delta_cdc.apply.rows import sequence_columns
+from delta_cdc.changes import feed, states
+from delta_cdc.errors import (
+    EnvironmentNotReady,
+    InvalidConfiguration,
+    InvalidExpression,
+    JobFailed,
+    SchemaChangeInRange,
+    SparkServerLost,
+    SparkServerUnreachable,
+    TableNotFound,
+)
+from delta_cdc.spec import ApplyOptions
 from tests.integration.cluster.test_standalone import PIPELINES, append, context, grow, operator, rows, state
-from tests.support.engine import actions, newest_seal, versions
+from tests.integration.connect.conftest import TOKEN
+from tests.support.connect_server import connect_server, free_port
+from tests.support.engine import actions, newest_seal, seal_of, versions
+from tests.support.holding import hooked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,26 +55,27 @@ def made(folder: Path, name: str = "source") -> Path:
     return folder / name
 
 
-def remote(connection: str, source: Path, target: Path, pipeline: str = "current", **more: Any) -> Any:
-    return operator(connection, "current", source, target, conf={}, **{"pipeline": pipeline, **more})
+def applying(connection: str, source: Path, target: Path, **more: Any) -> Any:
+    from airflow_delta_cdc.operators import DeltaApplyChangesOperator
+
+    given = {"task_id": "apply", "pipeline": "current", "keys": ["id"], **more}
+    return DeltaApplyChangesOperator(
+        source=str(source), target=str(target), spark_conn_id=connection, **given
+    )
 
 
 def held(table: Path) -> list[tuple[int, str]]:
-    """Return the rows of a type 1 target, without Spark."""
-    from deltalake import DeltaTable
-
-    found = DeltaTable(str(table)).to_pyarrow_table() if not _has_vectors(table) else None
-    assert found is not None, "the tables of these tests have no deletion vectors"
-    return sorted(zip(found["id"].to_pylist(), found["name"].to_pylist(), strict=True))
-
-
-def _has_vectors(table: Path) -> bool:
-    return any(
-        "deletionVector" in action["add"] and action["add"]["deletionVector"]
-        for version in versions(str(table))
-        for action in actions(str(table), version)
-        if "add" in action
-    )
+    """Return the rows of a target that no row was deleted from, without Spark."""
+    files: dict[str, bool] = {}
+    for version in versions(str(table)):
+        for action in actions(str(table), version):
+            if "add" in action:
+                assert "deletionVector" not in action["add"]
+                files[action["add"]["path"]] = True
+            elif "remove" in action:
+                del files[action["remove"]["path"]]
+    found = [row for file in files for row in pq.read_table(table / file).to_pylist()]
+    return sorted((row["id"], row["name"]) for row in found)
 
 
 def sessions_of(server: ConnectServer) -> int:
@@ -83,3 +106,216 @@ def test_a_target_is_the_same_as_embedded(
     assert versions(str(served)) == versions(str(embedded))
     assert not list((tmp_path / "results").rglob("*.json")), "the lists of files are deleted afterwards"
     assert sessions_of(server) == 0
+
+
+def test_what_is_wrong_is_raised_where_it_is_asked(connected: Connect, tmp_path: Path) -> None:
+    """A plan over Spark Connect is looked at late, and with every use."""
+    with DeltaCdcConnectHook(connected()).session({}) as spark:
+        frame = spark.sql("SELECT 1 AS id, 2 AS seq, 3 AS v")
+        options = ApplyOptions(keys=("id",), stored_as_scd_type=2, sequence_by="seq + 1", delete_sequence="v")
+        assert sequence_columns(frame, options) == {"seq", "v"}
+        with pytest.raises(InvalidExpression, match="select = "):
+            states.resolve(frame, "select", ["nowhere"])
+        with pytest.raises(TableNotFound, match="does not exist"):
+            names.delta_detail(spark, str(tmp_path / "missing"), remedy="")
+        table = str(tmp_path / "replaced")
+        feed_on = "TBLPROPERTIES (delta.enableChangeDataFeed = true)"
+        spark.sql(f"CREATE TABLE delta.`{table}` {feed_on} AS SELECT 1 AS id, 'old' AS v")
+        spark.sql(f"CREATE OR REPLACE TABLE delta.`{table}` {feed_on} AS SELECT 'new' AS id")
+        with pytest.raises(SchemaChangeInRange, match="id, v changed since"):
+            feed.change_rows(spark, table, 0, 0, ["id", "v"], at=0)
+        with sessions.private_session(spark) as ours:
+            (row,) = feed.change_rows(ours, table, 0, 0, ["id", "v"], at=0).collect()
+            assert (row["id"], row["v"], row["_change_type"]) == (1, "old", "insert")
+
+
+@pytest.mark.parametrize("seen", ["before_commit", "committed", "data", "log", "restarted"])
+def test_a_server_that_dies(
+    server: ConnectServer, connected: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: str
+) -> None:
+    """Between two statements, or in the one that commits, as soon as its files can be seen.
+
+    One that is back in time does not know the session, and nothing is run there without its seal.
+    """
+    monkeypatch.setattr(connect, "PATIENCE", 60.0 if seen == "restarted" else 0.5)
+    source, target, given = made(tmp_path), tmp_path / "target", context()
+    ended = threading.Event()
+
+    def die(point: str) -> None:
+        if point == seen:
+            server.kill()
+        elif (point, seen) == ("before_commit", "restarted"):
+            server.kill()
+            server.start()
+
+    def watch() -> None:
+        looked_for = "_delta_log/*0.json" if seen == "log" else "*.parquet"
+        while not ended.wait(0.005):
+            if list(target.glob(looked_for)):
+                server.kill()
+                return
+
+    with hooked(die), ThreadPoolExecutor(1) as pool:
+        watching = pool.submit(watch) if seen in ("data", "log") else None
+        try:
+            applying(connected(), source, target).execute(given)
+        except SparkServerLost:
+            assert seen != "committed", "all that was needed was there"
+        else:
+            assert seen not in ("before_commit", "restarted")
+        finally:
+            ended.set()
+        if watching is not None:
+            watching.result()
+    if seen in ("before_commit", "restarted"):
+        assert versions(str(target)) == []
+    server.kill()
+    server.start()
+    applying(connected(), source, target).execute(given)
+    assert held(target) == [(1, "a"), (2, "b"), (3, "c")]
+    sealed = [version for version in versions(str(target)) if seal_of(str(target), version) is not None]
+    assert sealed == [0], "exactly once"
+
+
+# -- the end of a task ------------------------------------------------------------------------------
+def test_a_killed_task_starts_nothing_more(server: ConnectServer, connected: Connect, tmp_path: Path) -> None:
+    source, target = made(tmp_path), tmp_path / "target"
+    task = applying(connected(), source, target)
+
+    def kill(point: str) -> None:
+        if point == "before_commit":
+            # As from a signal handler: in the very thread that runs the job.
+            task.on_kill()
+
+    with hooked(kill), pytest.raises(JobFailed, match="was killed"):
+        task.execute(context())
+    assert versions(str(target)) == []
+    assert sessions_of(server) == 0
+
+
+def test_what_runs_on_the_server_is_interrupted(server: ConnectServer, connected: Connect) -> None:
+    from pyspark.errors import PySparkException
+
+    hook, started = DeltaCdcConnectHook(connected()), threading.Event()
+    with hook.session({}) as spark, sessions.private_session(spark) as ours, ThreadPoolExecutor(1) as pool:
+        ours.registerProgressHandler(lambda **_: started.set())  # type: ignore[attr-defined]
+        running = pool.submit(lambda: ours.range(10**14).selectExpr("sum(id)").collect())
+        assert started.wait(60)
+        sessions.end(spark)
+        with pytest.raises(PySparkException, match=r"CANCELED|SESSION_CLOSED"):
+            running.result(60)
+        with pytest.raises(PySparkException, match="SESSION_CLOSED"):
+            ours.sql("SELECT 1").collect()
+    assert sessions_of(server) == 0
+
+
+# -- refused before anything is written -------------------------------------------------------------
+def test_what_a_server_cannot_do(
+    server: ConnectServer, connected: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connect, "PATIENCE", 0.2)
+    source, target, here = made(tmp_path), tmp_path / "target", connected()
+    refused: list[tuple[Any, type[Exception], str]] = [
+        (
+            applying(here, source, target, jars="/a.jar", driver_memory="2g"),
+            InvalidConfiguration,
+            "driver_memory, jars",
+        ),
+        (applying(here, source, target, deploy_mode="client"), InvalidConfiguration, "deploy_mode given"),
+        (
+            applying(here, source, target, conf={"spark.driver.memory": "1g"}),
+            InvalidConfiguration,
+            "spark.driver.memory cannot be set",
+        ),
+        (
+            applying(connected("other", password="wrong"), source, target),
+            InvalidConfiguration,
+            "refuses the connection 'other'",
+        ),
+        (
+            applying(connected("nobody", port=free_port()), source, target),
+            SparkServerUnreachable,
+            "does not answer",
+        ),
+    ]
+    for task, error, said in refused:
+        with pytest.raises(error, match=said) as caught:
+            task.execute(context())
+        assert TOKEN not in str(caught.value)
+    monkeypatch.setattr("pyspark.__version__", "4.1.9")
+    with pytest.raises(EnvironmentNotReady, match=r"runs Spark 4\.2.* has pyspark 4\.1\.9"):
+        applying(here, source, target).execute(context())
+    assert not target.exists()
+    assert sessions_of(server) == 0
+
+
+def test_a_server_without_delta(
+    connected: Connect, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    source, target = made(tmp_path), tmp_path / "target"
+    with connect_server(tmp_path_factory.mktemp("bare"), delta=False) as bare:
+        task = applying(connected("bare", port=bare.port, password=None), source, target)
+        with pytest.raises(EnvironmentNotReady, match="started without Delta"):
+            task.execute(context())
+    assert not target.exists()
+
+
+# -- others on the same server ----------------------------------------------------------------------
+def test_a_session_of_the_users_stays_as_it_was(connected: Connect, tmp_path: Path) -> None:
+    source, target = made(tmp_path), tmp_path / "target"
+    with DeltaCdcConnectHook(connected()).session({"spark.sql.session.timeZone": "Europe/Berlin"}) as spark:
+        before = dict(spark.conf.getAll)
+        result = apply_changes(spark, str(source), str(target), pipeline="current", keys=["id"])
+        append(source, [(4, "d")], feed=True)
+        apply_changes(spark, str(source), str(target), pipeline="current", keys=["id"])
+        assert result.applied
+        assert dict(spark.conf.getAll) == before
+        assert spark.catalog.listTables() == []
+    assert held(target) == [(1, "a"), (2, "b"), (3, "c"), (4, "d")]
+
+
+@pytest.mark.parametrize("number", [4, 50])
+def test_many_at_once(server: ConnectServer, connected: Connect, tmp_path: Path, number: int) -> None:
+    """Each has a session, confs and seals of its own; some race on one target."""
+    here, racers = connected(), max(2, number // 5)
+    sources = []
+    for at in range(number):
+        sources.append(tmp_path / f"source{at}")
+        append(sources[-1], [(at, f"of {at}"), (at + 1000, "both")], feed=True)
+    raced, zones = tmp_path / "raced", ("UTC", "Asia/Tokyo", "America/Lima")
+
+    def apply(at: int) -> Any:
+        # The first ones are at the same table.
+        source, target = (sources[0], raced) if at < racers else (sources[at], tmp_path / f"target{at}")
+        pipeline = "raced" if at < racers else f"flow{at}"
+        task = applying(
+            here,
+            source,
+            target,
+            pipeline=pipeline,
+            task_id=f"apply{at}",
+            conf={"spark.sql.session.timeZone": zones[at % 3]},
+        )
+        return task.execute({**context(), "run_id": f"run{at}"})
+
+    with ThreadPoolExecutor(number) as pool:
+        published = list(pool.map(apply, range(number)))
+    assert [one["pipeline"] for one in published[racers:]] == [f"flow{at}" for at in range(racers, number)]
+    assert sum(one["applied"] for one in published[:racers]) == 1
+    for at in range(racers - 1, number):
+        target = raced if at < racers else tmp_path / f"target{at}"
+        of = 0 if at < racers else at
+        assert held(target) == [(of, f"of {of}"), (of + 1000, "both")]
+        found = [seal_of(str(target), version) for version in versions(str(target))]
+        told = [(seal.pipeline, seal.step.run_id) for seal in found if seal is not None]
+        if at >= racers:
+            assert told == [(f"flow{at}", f"run{at}")]
+        else:
+            assert [pipeline for pipeline, _ in told] == ["raced"]
+    assert sessions_of(server) == 0
+    with DeltaCdcConnectHook(here).session({}) as spark:
+        assert [spark.conf.get(f"spark.databricks.delta.write.{name}", None) for name in SEAL_CONFS] == [
+            None,
+            None,
+        ]
+        assert spark.catalog.listTables() == []

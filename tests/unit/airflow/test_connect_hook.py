@@ -1,0 +1,136 @@
+"""The hook for Spark Connect, as far as no server is needed."""
+
+from __future__ import annotations
+
+import json
+import os
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from airflow_delta_cdc.applications import application_for
+from airflow_delta_cdc.applications.connect import ConnectApplication
+from airflow_delta_cdc.applications.submitted import SubmittedApplication
+from airflow_delta_cdc.hooks import connect as hooks
+from airflow_delta_cdc.hooks.connect import DeltaCdcConnectHook, connect_mode
+from airflow_delta_cdc.operators.base import DeltaCdcOperator
+from delta_cdc import job
+from delta_cdc.errors import EnvironmentNotReady, InvalidConfiguration, JobFailed, SparkServerLost
+from delta_cdc.sessions import is_lost
+
+if TYPE_CHECKING:
+    from tests.unit.airflow.conftest import Connect
+
+MODE = "SPARK_CONNECT_MODE_ENABLED"
+TOKEN = "se/cr;et=t%ok"
+
+
+def connection(monkeypatch: pytest.MonkeyPatch, **said: Any) -> str:
+    given = {"conn_type": "spark_connect", "password": TOKEN, **said}
+    monkeypatch.setenv("AIRFLOW_CONN_REMOTE", json.dumps(given))
+    return "remote"
+
+
+@pytest.mark.parametrize(
+    ("said", "server"),
+    [
+        ({"host": "spark", "port": 1}, "sc://spark:1"),
+        ({"host": "sc://spark"}, "sc://spark:15002"),
+        ({"host": "sc://spark:7/"}, None),
+        ({"host": "sc://spark/path"}, None),
+        ({"host": "somebody@spark"}, None),
+        ({}, None),
+    ],
+)
+def test_the_address_of_a_server(
+    monkeypatch: pytest.MonkeyPatch, said: dict[str, Any], server: str | None
+) -> None:
+    hook = DeltaCdcConnectHook(connection(monkeypatch, **said))
+    if server is not None:
+        assert hook.server == server
+        return
+    with pytest.raises(InvalidConfiguration, match="names no server") as refused:
+        _ = hook.server
+    assert TOKEN not in f"{refused.value!r}{refused.value.__context__!r}"
+
+
+def test_the_connection_says_how_a_job_is_run(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    def of(conn_id: str | None) -> Any:
+        return application_for(DeltaCdcOperator(task_id="any", spark_conn_id=conn_id))
+
+    assert isinstance(of(None), SubmittedApplication)
+    assert isinstance(of(connect(host="local[2]")), SubmittedApplication)
+    served = of(connection(monkeypatch, host="spark", port=1))
+    assert isinstance(served, ConnectApplication)
+    assert served.master == "sc://spark:1"
+    assert isinstance(of("absent"), SubmittedApplication), "which says by name that there is none"
+
+
+@pytest.mark.parametrize("given", [None, "0"])
+def test_the_mode_is_put_back_by_the_last_one(monkeypatch: pytest.MonkeyPatch, given: str | None) -> None:
+    monkeypatch.delenv(MODE, raising=False)
+    if given is not None:
+        monkeypatch.setenv(MODE, given)
+    first, second = connect_mode(), connect_mode()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert os.environ[MODE] == "1", "the second one is inside"
+    second.__exit__(None, None, None)
+    assert os.environ.get(MODE) == given
+
+
+class Rpc(Exception):
+    """An error of gRPC, as PySpark's client sees it."""
+
+    __module__ = "grpc._channel"
+
+    def __init__(self, name: str, text: str = "") -> None:
+        self.name = name
+        super().__init__(text)
+
+    def code(self) -> Any:
+        return SimpleNamespace(name=self.name)
+
+
+def test_what_says_that_a_server_is_lost() -> None:
+    assert is_lost(Rpc("UNAVAILABLE"))
+    assert is_lost(Rpc("INTERNAL", "[INVALID_HANDLE.SESSION_CHANGED] The handle is invalid."))
+    assert not is_lost(Rpc("INTERNAL", "[DIVIDE_BY_ZERO]"))
+    assert not is_lost(ValueError("INVALID_HANDLE.SESSION_CHANGED"))
+    named = job.named(Rpc("UNAVAILABLE", 'status\n\tdetails = "connection refused"\n>'), "a into b")
+    assert isinstance(named, SparkServerLost)
+    assert named.retryable
+    assert 'Rpc: "connection refused"' in named.message
+    assert isinstance(job.named(Rpc("INTERNAL", "boom"), "a into b"), JobFailed)
+    absent = RuntimeError("[DATA_SOURCE_NOT_FOUND] Failed to find the data source: delta. Make sure")
+    assert isinstance(job.named(absent, "a into b"), EnvironmentNotReady)
+
+
+def test_a_server_that_is_given_up_stays_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each request has its own time, but for those after the one that was given up."""
+    grpc = pytest.importorskip("grpc")
+
+    class Away(Rpc, grpc.RpcError):  # type: ignore[misc, name-defined]
+        def code(self) -> Any:
+            return getattr(grpc.StatusCode, self.name)
+
+        def trailing_metadata(self) -> None:
+            return None
+
+    clock = [0.0]
+    monkeypatch.setattr(hooks.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr("pyspark.sql.connect.client.retries.extract_retry_info", lambda error: None)
+    policy = hooks._patience(30.0)
+    for start in (0.0, 25.0, 50.0):
+        clock[0] = start
+        assert policy.to_state().can_retry(Away("UNAVAILABLE")), "each healed at its first retry"
+    request = policy.to_state()
+    assert request.can_retry(Away("UNAVAILABLE"))
+    assert not request.can_retry(Away("INVALID_ARGUMENT"))
+    clock[0] = 79.0
+    assert request.can_retry(Away("UNAVAILABLE"))
+    clock[0] = 80.0
+    assert not request.can_retry(Away("UNAVAILABLE"))
+    assert not policy.to_state().can_retry(Away("UNAVAILABLE"))
