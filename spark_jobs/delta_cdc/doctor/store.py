@@ -7,11 +7,13 @@ import os
 import re
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from delta_cdc.doctor.report import Check, Finding, failed, ok, skipped, warning
-from delta_cdc.storage import is_s3
+from delta_cdc.errors import UnsafeLogStore
+from delta_cdc.storage import hadoop_uri, is_s3
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -19,9 +21,6 @@ if TYPE_CHECKING:
 #: What is written lies under a name of its own, and is deleted again.
 PREFIX = "_delta_cdc_doctor"
 _CONTENT = b"written by delta-cdc doctor; may be deleted\n"
-_LOG_STORE = "spark.delta.logStore.{}.impl"
-_LOG_STORE_OF_ALL = "spark.delta.logStore.class"
-_ONE_DRIVER = "S3SingleDriverLogStore"
 
 _KEYS = "correct the keys or the token: the store does not know who is asking, or does not believe it."
 #: By what S3's language calls an error.
@@ -201,17 +200,14 @@ def commits(uri: str, confs: Mapping[str, str]) -> Finding:
 
     :param confs: of Spark
     """
-    scheme = uri.partition(":")[0].lower()
-    names = {_LOG_STORE.format(scheme), _LOG_STORE.format("s3a"), _LOG_STORE_OF_ALL}
-    store = next((confs[name] for name in sorted(names) if confs.get(name)), _ONE_DRIVER)
-    if _ONE_DRIVER not in store:
-        return ok(f"Spark commits to {uri} with {store.rpartition('.')[2]}")
-    return warning(
-        f"Spark commits to {uri} with {_ONE_DRIVER}, so this provider refuses to write there unless it is "
-        "told that nobody else does",
-        f"set {_LOG_STORE.format('s3a')} to io.delta.storage.S3DynamoDBLogStore on every writer, or "
-        "single_driver=True where no second driver can ever write to this table.",
-    )
+    from delta_cdc.log_stores import refuse_unsafe_log_store
+
+    told: Any = SimpleNamespace(conf=confs)
+    try:
+        refuse_unsafe_log_store(told, hadoop_uri(uri), single_driver=False)
+    except UnsafeLogStore as error:
+        return warning(error.message.rstrip("."), error.remedy)
+    return ok(f"the log store that Spark is told for {uri} keeps several drivers apart")
 
 
 def _said(error: Exception) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,12 +15,15 @@ from delta_cdc.jars import delta_jars
 from delta_cdc.spec import EnableSpec
 from tests.integration.cluster.test_standalone import context
 from tests.support.http_store import HttpStore
+from tests.support.kubernetes_api import kubernetes_api
 from tests.unit.airflow.conftest import StandIn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql import SparkSession
+
+    from tests.support.s3_gateway import Gateway
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
@@ -82,8 +86,6 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandIn:
 @pytest.fixture
 def command(stand_in: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
     """Return a function that runs an operator with a connection, and gives the command it would run."""
-    import json
-
     monkeypatch.setenv("AIRFLOW__DELTA_CDC__RESULTS_URI", (tmp_path / "results").as_uri())
 
     def made(host: str, operator: dict[str, Any] | None = None, **extra: Any) -> list[str]:
@@ -192,6 +194,52 @@ def test_kubernetes_in_cluster_mode(
     assert {stored.count(name) for name in kept if name.endswith(".jar")} == {1}
     # The process that looks has the classes to do so, beside whatever it had.
     assert "hadoop-aws" in stand_in.environment["SPARK_DIST_CLASSPATH"]
+
+
+def test_the_pod_that_spark_asks_for(s3: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The whole way, to the API: the real ``spark-submit``, the real store, and what would run in the pod."""
+    kubernetes(monkeypatch)
+    monkeypatch.setenv("AIRFLOW__DELTA_CDC__RESULTS_URI", s3.uri("pods"))
+    # The worker's own identity, for objects of its own.
+    for name, value in s3.options().items():
+        monkeypatch.setenv(name, value)
+    confs = {
+        "spark.kubernetes.container.image": "spark:4.2",
+        "spark.kubernetes.submission.waitAppCompletion": "false",
+        "spark.hadoop.fs.s3a.endpoint": s3.endpoint,
+        "spark.hadoop.fs.s3a.endpoint.region": "eu-west-1",
+        "spark.hadoop.fs.s3a.path.style.access": "true",
+    }
+    with kubernetes_api() as api:
+        connection = {"deploy-mode": "cluster", "namespace": "etl"}
+        monkeypatch.setenv(
+            "AIRFLOW_CONN_CLUSTER",
+            json.dumps({"conn_type": "spark", "host": api.master, "extra": connection}),
+        )
+        task = DeltaEnableChangeDataFeedOperator(
+            task_id="enable", table="/data/t", spark_conn_id="cluster", durable=False, conf=confs
+        )
+        with pytest.raises(JobFailed) as error:
+            task.run_job(context(), SPEC)
+    assert api.kept("Pod"), f"{error.value}\n{api.asked}"
+    (pod,) = api.kept("Pod")
+    assert any(asked.startswith("POST /api/v1/namespaces/etl/pods") for asked in api.asked)
+    (driver,) = pod["spec"]["containers"]
+    assert driver["image"] == "spark:4.2"
+    told = driver["args"]
+    assert told[0] == "driver"
+    application = told[told.index("org.apache.spark.deploy.PythonRunner") + 1]
+    assert application.startswith("s3a://lake/pods/")
+    spec = told[told.index("--spec") + 1]
+    assert told[told.index("--result") + 1].startswith("s3a://lake/pods/")
+    properties = json.dumps(api.kept("ConfigMap"))
+    assert f"/{spec}" in properties, "the spec is among the files that the driver finds by its name"
+    assert "delta-spark_4.2_2.13" in properties
+    # Nothing that the pod is told names a file of this machine, or knows a secret.
+    everything = json.dumps(api.objects)
+    assert str(Path.cwd()) not in everything
+    assert "file:" not in everything.replace("local:///", "")
+    assert s3.options()["AWS_SECRET_ACCESS_KEY"] not in everything
 
 
 def kubernetes(monkeypatch: pytest.MonkeyPatch) -> None:

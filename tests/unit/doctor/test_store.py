@@ -147,7 +147,8 @@ def test_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     [
         ({}, "warning"),
         ({"spark.delta.logStore.s3a.impl": "io.delta.storage.S3DynamoDBLogStore"}, "ok"),
-        ({"spark.delta.logStore.s3.impl": "io.delta.storage.S3DynamoDBLogStore"}, "ok"),
+        # Not the scheme by which Spark is told.
+        ({"spark.delta.logStore.s3.impl": "io.delta.storage.S3DynamoDBLogStore"}, "warning"),
         ({"spark.delta.logStore.class": "io.delta.storage.S3SingleDriverLogStore"}, "warning"),
     ],
 )
