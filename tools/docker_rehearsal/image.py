@@ -33,14 +33,22 @@ def base_environment() -> dict[str, str]:
     }
 
 
-def make_image(root: Path) -> int:
-    """Run the Dockerfile's steps; return the exit code."""
+def make_image(root: Path, *, again: bool = True) -> int:
+    """Run the Dockerfile's steps; return the exit code.
+
+    :param again: else take what the last rehearsal's steps made, if they ended well, and only copy files
+    """
     folder = kept(root)
-    shutil.rmtree(folder, ignore_errors=True)
+    done = folder / "image" / "done"
+    again = again or not done.exists()
+    if again:
+        shutil.rmtree(folder, ignore_errors=True)
+    for name in ("services", "volumes"):
+        shutil.rmtree(folder / name, ignore_errors=True)
     print("      the image: the Dockerfile's steps", flush=True)
     _run("mount", "-t", "tmpfs", "tmpfs", "/opt")
     for name in ("delta-cdc", "airflow"):
-        (folder / "image" / name).mkdir(parents=True)
+        (folder / "image" / name).mkdir(parents=True, exist_ok=True)
         _bind(folder / "image" / name, f"/opt/{name}")
     java = os.environ.get("JAVA_HOME") or Path(shutil.which("java") or "").resolve().parents[1]
     _bind(Path(java), _JAVA)
@@ -48,10 +56,11 @@ def make_image(root: Path) -> int:
     users = Path("/etc/passwd").read_text(encoding="utf-8")
     (folder / "passwd").write_text(f"{users}airflow:x:{USER[0]}:{USER[1]}::/tmp:/bin/sh\n", encoding="utf-8")
     _run("mount", "--bind", str(folder / "passwd"), "/etc/passwd")
-    os.environ.update(PYTHON=f"{_PYTHON}/bin/python3.12", JAVA_HOME=_JAVA)
+    os.environ["JAVA_HOME"] = _JAVA
     home = Path(os.environ.get("DELTA_CDC_HOME") or root / ".cache" / "delta-cdc")
     try:
-        PlainBuild(Project(root), Path("/")).make(jars=home / "jars")
+        build = PlainBuild(Project(root), Path("/"), python=f"{_PYTHON}/bin/python3.12")
+        build.make(jars=home / "jars", only_copy=not again)
     except StepFailed as error:
         print(error, file=sys.stderr)
         return 1
@@ -60,6 +69,7 @@ def make_image(root: Path) -> int:
     ).stdout.strip()
     shutil.copy2(gateway, "/opt/delta-cdc/bin/versitygw")
     _run("chown", "-R", f"{USER[0]}:{USER[1]}", "/opt/delta-cdc", "/opt/airflow")
+    done.touch()
     return 0
 
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 #: Seconds a service may take until it is healthy, and a DAG run until it has ended.
-START_LIMIT = 300.0
-RUN_LIMIT = 600.0
+START_LIMIT = 600.0
+RUN_LIMIT = 900.0
 _PAUSE = 1.0
 
 DAGS = ("shop_in_worker", "shop_on_cluster", "shop_over_connect")
