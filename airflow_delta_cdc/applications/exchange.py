@@ -16,7 +16,9 @@ from airflow.providers.common.compat.sdk import conf
 from delta_cdc.errors import InvalidConfiguration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
+
+    Options = Mapping[str, str] | None
 
 #: Of Airflow's configuration.
 SECTION = "delta_cdc"
@@ -101,17 +103,18 @@ def needed_results_uri(reason: str) -> str:
     return uri
 
 
-def read_text(uri: str, *, is_local: bool) -> str | None:
+def read_text(uri: str, *, is_local: bool, options: Options = None) -> str | None:
     """Return what a driver left as its result; None where there is nothing.
 
     :param is_local: ``uri`` is a file of this machine, not a folder that Spark wrote
+    :param options: of the tables' storage, which count where the folder is on the same kind of store
     """
     if is_local:
         path = Path(uri)
         return path.read_text(encoding="utf-8") if path.exists() else None
     import obstore
 
-    store = _open_existing(uri)
+    store = _open_existing(uri, options)
     if store is None:
         return None
     found = obstore.list_with_delimiter(store)["objects"]
@@ -121,19 +124,25 @@ def read_text(uri: str, *, is_local: bool) -> str | None:
     return text.strip() or None
 
 
-def put_object(uri: str, data: bytes) -> None:
-    """Write one object of the shared folder."""
+def put_object(uri: str, data: bytes, options: Options = None) -> None:
+    """Write one object of the shared folder.
+
+    :param options: see :func:`read_text`
+    """
     import obstore
 
-    store, name = _open_folder(uri)
+    store, name = _open_folder(uri, options)
     obstore.put(store, name, data)
 
 
-def put_file_once(uri: str, file: Path) -> None:
-    """Write a file into the shared folder, unless it is there: for files whose names tell their content."""
+def put_file_once(uri: str, file: Path, options: Options = None) -> None:
+    """Write a file into the shared folder, unless it is there: for files whose names tell their content.
+
+    :param options: see :func:`read_text`
+    """
     import obstore
 
-    store, name = _open_folder(uri)
+    store, name = _open_folder(uri, options)
     try:
         is_there = obstore.head(store, name)["size"] == file.stat().st_size
     except FileNotFoundError:
@@ -142,11 +151,14 @@ def put_file_once(uri: str, file: Path) -> None:
         obstore.put(store, name, file.read_bytes())
 
 
-def delete_folder(uri: str) -> None:
-    """Delete a folder of the shared one with all that is in it; it may be missing."""
+def delete_folder(uri: str, options: Options = None) -> None:
+    """Delete a folder of the shared one with all that is in it; it may be missing.
+
+    :param options: see :func:`read_text`
+    """
     import obstore
 
-    store = _open_existing(uri)
+    store = _open_existing(uri, options)
     if store is None:
         return
     paths = [item["path"] for batch in obstore.list(store) for item in batch]
@@ -154,21 +166,31 @@ def delete_folder(uri: str) -> None:
         obstore.delete(store, paths)
 
 
-def _open_existing(folder: str) -> Any:
+def _open_existing(folder: str, options: Options) -> Any:
     """Return the store rooted at a folder; None for a folder of a file system that is not there."""
-    from obstore.store import from_url
-
     # Not made here: the driver may be another user, who then could not write into it.
     if folder.startswith("file:") and not Path(url2pathname(urlsplit(folder).path)).is_dir():
         return None
-    return from_url(folder)
+    return _open(folder, options)
 
 
-def _open_folder(uri: str) -> tuple[Any, str]:
+def _open_folder(uri: str, options: Options) -> tuple[Any, str]:
     from obstore.store import from_url
 
     folder, _, name = uri.rpartition("/")
     if folder.startswith("file:"):
         # A file system shared by workers and cluster: unlike in an object store, folders have to be made.
         return from_url(folder, mkdir=True), name
-    return from_url(folder), name
+    return _open(folder, options), name
+
+
+def _open(folder: str, options: Options) -> Any:
+    from obstore.store import from_url
+
+    from delta_cdc.log.store import canonical_uri, open_store
+    from delta_cdc.storage import same_store
+
+    if not options or not same_store(folder, options):
+        # The identity of the machine.
+        return from_url(folder)
+    return open_store(canonical_uri(folder), dict(options))

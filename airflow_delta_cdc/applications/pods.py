@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from airflow_delta_cdc.applications.exchange import needed_results_uri, put_file_once
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from airflow_delta_cdc.hooks.submit import DeltaCdcSubmitHook
@@ -17,16 +17,17 @@ if TYPE_CHECKING:
 _CLASS_PATH = "SPARK_DIST_CLASSPATH"
 
 
-def visible(jars: Sequence[Path]) -> list[str]:
+def visible(jars: Sequence[Path], options: Mapping[str, str] | None = None) -> list[str]:
     """Put JARs where a pod can read them, once, and return their URIs.
 
+    :param options: of the tables' storage
     :raises InvalidConfiguration: there is no such place
     """
     from delta_cdc.storage import hadoop_uri
 
     uris = [f"{needed_results_uri('Pods get their JARs from a folder')}/jars/{jar.name}" for jar in jars]
     for uri, jar in zip(uris, jars, strict=True):
-        put_file_once(uri, jar)
+        put_file_once(uri, jar, options)
     return [hadoop_uri(uri) for uri in uris]
 
 

@@ -62,6 +62,8 @@ class SubmittedApplication:
         self._hook: DeltaCdcSubmitHook | None = None
         self._exchange: Exchange | None = None
         self._embedded: EmbeddedStart | None = None
+        #: Of the tables' storage.
+        self._options: dict[str, str] | None = None
         self._killed = False
 
     @property
@@ -81,7 +83,7 @@ class SubmittedApplication:
         with private_directory() as directory:
             # The base class looks for the hook there when it finds an application again.
             hook = self._hook = operator._hook = operator._get_hook(directory.log)
-            options = operator.options_of_storage()
+            options = self._options = operator.options_of_storage()
             with slices_for(spec, hook.master, directory.path, options=options, log=operator.log) as ready:
                 self._tell(hook, context, ready, directory, options)
                 with self._training(hook) as training:
@@ -103,7 +105,7 @@ class SubmittedApplication:
     def drop_older_result(self) -> None:
         """Delete what an earlier attempt at the same spec left where a driver of a cluster will write."""
         assert self._exchange is not None
-        delete_folder(self._exchange.result)
+        delete_folder(self._exchange.result, self._options)
 
     # -- starting -------------------------------------------------------------------------------
     def _tell(
@@ -200,7 +202,7 @@ class SubmittedApplication:
         if not hook.is_kubernetes:
             return Exchange(str(application), str(engine), spec.name, result, files=str(spec))
         for path in (engine, application, spec):
-            put_object(f"{folder}/{path.name}", path.read_bytes())
+            put_object(f"{folder}/{path.name}", path.read_bytes(), self._options)
         remote = hadoop_uri(folder)
         pods.let_submit_see(hook, remote)
         return Exchange(
@@ -213,7 +215,7 @@ class SubmittedApplication:
 
     def _result_text(self, hook: DeltaCdcSubmitHook) -> str | None:
         assert self._exchange is not None
-        return read_text(self._exchange.result, is_local=not hook.is_cluster)
+        return read_text(self._exchange.result, is_local=not hook.is_cluster, options=self._options)
 
     def _read_result(self, hook: DeltaCdcSubmitHook) -> JobResult:
         assert self._exchange is not None
@@ -266,7 +268,9 @@ class SubmittedApplication:
 
             jars = needed(places, kafka=kafka)
             hook._jars = ",".join(
-                pods.visible(jars) if hook.is_cluster and hook.is_kubernetes else map(str, jars)
+                pods.visible(jars, self._options)
+                if hook.is_cluster and hook.is_kubernetes
+                else map(str, jars)
             )
 
     def _with_lineage(self, confs: dict[str, Any], context: Context) -> dict[str, Any]:

@@ -79,6 +79,13 @@ _CANONICAL = {name: names[0] for names in _NAMES for name in names}
 _HADOOP_S3 = "s3a"
 _ALSO_S3 = ("s3", "s3n")
 
+#: How the names of a store's options begin, and the schemes of locations on it.
+_KINDS = {
+    "aws": (_HADOOP_S3, *_ALSO_S3),
+    "azure": ("abfs", "abfss", "az", "adl", "azure"),
+    "google": ("gs",),
+}
+
 
 @dataclass(frozen=True)
 class SparkStorage:
@@ -135,6 +142,12 @@ def hadoop_uri(uri: str) -> str:
 def is_s3(uri: str) -> bool:
     """Return whether a location is on S3, or what speaks its language."""
     return uri.partition(":")[0].lower() in (_HADOOP_S3, *_ALSO_S3)
+
+
+def same_store(uri: str, storage_options: Mapping[str, str]) -> bool:
+    """Return whether some options are for the kind of store that a location is on."""
+    kinds = {canonical_option(name).partition("_")[0] for name in storage_options} & set(_KINDS)
+    return any(uri.partition(":")[0].lower() in _KINDS[kind] for kind in kinds)
 
 
 def spark_storage(storage_options: Mapping[str, str] | None, uris: Iterable[str] = ()) -> SparkStorage:

@@ -28,6 +28,7 @@ Kind = Literal["slow_down", "lost_request", "lost_answer", "slow", "cut", "error
 KINDS: tuple[Kind, ...] = ("slow_down", "lost_request", "lost_answer", "slow", "cut", "error")
 
 _SLOW_SECONDS = 0.2
+_HOLD_SECONDS = 120
 _LIMIT = 64 * 1024
 _BODY = "<?xml version='1.0' encoding='UTF-8'?><Error><Code>{code}</Code><Message>{code}</Message></Error>"
 _ANSWERS = {"slow_down": ("503 Slow Down", "SlowDown"), "error": ("500 Internal Error", "InternalError")}
@@ -97,6 +98,27 @@ class Once:
             return None
 
 
+class Hold:
+    """Keeps the first request that is meant from going on, until it is released."""
+
+    def __init__(self, meant: Callable[[Request], bool]) -> None:
+        self._meant = meant
+        self._lock = threading.Lock()
+        #: Set when the request is there, and when it may go on.
+        self.reached, self.released = threading.Event(), threading.Event()
+        #: The request that was held.
+        self.held: Request | None = None
+
+    def __call__(self, request: Request) -> Kind | None:
+        with self._lock:
+            is_the_one = self.held is None and self._meant(request)
+            self.held = request if is_the_one else self.held
+        if is_the_one:
+            self.reached.set()
+            self.released.wait(_HOLD_SECONDS)
+        return None
+
+
 class FaultyProxy:
     """Stands before a server until it is left.
 
@@ -155,9 +177,9 @@ class FaultyProxy:
             client.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
         body = _body(reader, headers)
         request = _request(start, headers)
+        kind = self.faults(request)
         with self._lock:
             self.count += 1
-            kind = self.faults(request)
             if kind is not None:
                 self.struck.append((request, kind))
         if kind in ("slow_down", "lost_request"):
