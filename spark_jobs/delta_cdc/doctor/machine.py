@@ -39,6 +39,8 @@ _AIRFLOW = (
     ("apache-airflow", (3, 3, 2), (4,)),
     ("apache-airflow-providers-apache-spark", (6, 3, 4), (7,)),
 )
+#: Any location there.
+_ON_S3 = ("s3://bucket",)
 #: Bytes below which a folder is called nearly full.
 _LITTLE_SPACE = 1 << 30
 _SPARK_OF_DELTA = re.search(r"delta-spark_([\d.]+)_", DELTA_PACKAGE)
@@ -63,7 +65,7 @@ def checks(*, timeout: float, kafka: bool = False, s3: bool = False) -> list[Che
         Check("delta-jars", lambda: jars(DELTA_JARS, is_needed=True)),
         Check("kafka-jars", lambda: jars(KAFKA_JARS, is_needed=kafka)),
         Check("s3-jars", lambda: jars(S3_JARS, is_needed=s3)),
-        Check("start-archive", archive),
+        Check("start-archive", lambda: archive(kafka=kafka, s3=s3)),
     ]
 
 
@@ -248,15 +250,20 @@ def jars(wanted: JarSet, *, is_needed: bool) -> Finding:
     return ok(f"{len(wanted.hashes)} {wanted.title}, unharmed, {wanted.path}")
 
 
-def archive() -> Finding:
-    """Look at the class-data archive, which an embedded Spark starts faster with."""
-    if not DELTA_JARS.is_resolved():
-        return skipped("the Delta JARs, which it is made of, are not there yet")
+def archive(*, kafka: bool = False, s3: bool = False) -> Finding:
+    """Look at the class-data archive, which an embedded Spark starts faster with: one for each class path.
+
+    :param kafka: that of applications that read topics
+    :param s3: that of applications with tables on S3
+    """
+    needed = (DELTA_JARS, *((KAFKA_JARS,) if kafka else ()), *((S3_JARS,) if s3 else ()))
+    if not all(one.is_resolved() for one in needed):
+        return skipped("the JARs that it is made of are not there yet")
     from delta_cdc.archive import ClassDataArchive
     from delta_cdc.jars import class_path
 
     try:
-        standing = ClassDataArchive(class_path()).standing()
+        standing = ClassDataArchive(class_path(_ON_S3 if s3 else (), kafka=kafka)).standing()
     except EnvironmentNotReady as error:
         # Said by the check of what is missing.
         return skipped(error.message.rstrip("."))

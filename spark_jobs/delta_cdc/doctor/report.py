@@ -28,7 +28,7 @@ _LONGEST = 400
 _HIDDEN = "***"
 #: Shorter ones occur in every other line.
 _SHORTEST_SECRET = 6
-_SECRET_NAME = re.compile(r"secret|passw|token|sas_key|access_key$|account_key|master_key|account_key", re.I)
+_SECRET_NAME = re.compile(r"secret|passw|token|sas[._]key|access[._]key$|account[._]key|master[._]key", re.I)
 _PUBLIC_NAME = re.compile(r"(_file|_path|_uri|_id|_url)$", re.I)
 _IN_URLS = (
     # Parameters of Spark Connect, and signatures of Azure.

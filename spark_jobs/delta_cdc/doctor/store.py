@@ -160,20 +160,22 @@ class RoundTrip:
         return ok("the object was deleted")
 
 
-def forget(uri: str, storage_options: Mapping[str, str] | None, timeout: float) -> None:
-    """Delete all that lies under a location; nothing there is fine."""
+def forget(uri: str, storage_options: Mapping[str, str] | None, timeout: float) -> bool:
+    """Delete all that lies under a location; return whether there was anything."""
     import obstore
 
     from delta_cdc.log.store import canonical_uri, open_store
 
     place = canonical_uri(uri)
     if "://" not in place:
-        shutil.rmtree(place, ignore_errors=True)
-        return
+        is_there = Path(place).exists()
+        shutil.rmtree(place, ignore_errors=not is_there)
+        return is_there
     store: Any = open_store(place, patient(storage_options, timeout))
     paths = [item["path"] for batch in obstore.list(store) for item in batch]
     if paths:
         obstore.delete(store, paths)
+    return bool(paths)
 
 
 def table(

@@ -80,16 +80,29 @@ def test_secrets_are_hidden_wherever_they_are(monkeypatch: pytest.MonkeyPatch) -
     asked = Questions(
         storage_options={"aws_access_key_id": "AKIA1234", "account_key": "of-options=="},
         remotes=("sc://host:1/;token=of-a-server;user_id=alice",),
-        confs={"spark.hadoop.fs.s3a.secret.key": "of-a-conf"},
+        confs={
+            "spark.hadoop.fs.s3a.secret.key": "of-a-conf",
+            "spark.hadoop.fs.azure.account.key.a.dfs.core.windows.net": "of-azure",
+        },
     )
     said = (
-        "AKIA1234 alice of-the-environment of-options== of-a-server of-a-conf "
+        "AKIA1234 alice of-the-environment of-options== of-a-server of-a-conf of-azure "
         "http://me:pass@host/ ?sig=abc&x=1 ;token=other;"
     )
-    assert asked.hide(said) == "AKIA1234 alice *** *** *** *** http://me:***@host/ ?sig=***&x=1 ;token=***;"
+    assert (
+        asked.hide(said) == "AKIA1234 alice *** *** *** *** *** http://me:***@host/ ?sig=***&x=1 ;token=***;"
+    )
     _, text = tell(Check("a", lambda: failed(said, said)), hide=asked.hide)
     _, in_json = tell(Check("a", lambda: failed(said, said)), hide=asked.hide, as_json=True)
-    for secret in ("of-the-environment", "of-options==", "of-a-server", "of-a-conf", ":pass@", "sig=abc"):
+    for secret in (
+        "of-the-environment",
+        "of-options==",
+        "of-a-server",
+        "of-a-conf",
+        "of-azure",
+        ":pass@",
+        "sig=abc",
+    ):
         assert secret not in text + in_json
 
 
