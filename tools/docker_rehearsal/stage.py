@@ -21,7 +21,7 @@ START_LIMIT = 600.0
 RUN_LIMIT = 900.0
 _PAUSE = 1.0
 
-DAGS = ("shop_in_worker", "shop_on_cluster", "shop_over_connect")
+DAGS = ("shop_over_connect", "shop_in_worker", "shop_on_cluster")
 _PASSWORD = "rehearsed"
 _begin = time.monotonic()
 
