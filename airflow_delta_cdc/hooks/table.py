@@ -62,6 +62,8 @@ _SECRET_OPTIONS = (
     "account_key",
     "master_key",
     "service_account_key",
+    "customer_key",
+    "encryption_key",
     "password",
 )
 _NO_SECRETS = ("_file", "_path", "_uri", "_id")

@@ -17,6 +17,9 @@ _S3A = f"{_PREFIX}fs.s3a."
 _GS = f"{_PREFIX}fs.gs."
 _ABFS = f"{_PREFIX}fs.azure."
 _ABFS_OAUTH = "org.apache.hadoop.fs.azurebfs.oauth2."
+_AUTHORITY = "https://login.microsoftonline.com"
+#: For these, variables of the environment stand in.
+_IN_ENVIRONMENT = (f"{_S3A}access.key", f"{_S3A}secret.key", f"{_S3A}session.token")
 _SECRET_PARTS = (
     ".access.key",
     ".secret.key",
@@ -24,11 +27,13 @@ _SECRET_PARTS = (
     ".account.key.",
     ".client.secret.",
     ".fixed.token.",
+    ".encryption.key.",
 )
 
-#: Spark's own pattern, and what it leaves readable in the UI and the event log: keys of Azure accounts.
+#: Spark's own pattern, and what it leaves readable in the UI and the event log: keys of Azure accounts, and
+#: those that S3 encrypts with.
 _REDACTION = "spark.redaction.regex"
-_REDACTED = "(?i)secret|password|token|access[.]?key|account[.]key"
+_REDACTED = "(?i)secret|password|token|access[.]?key|account[.]key|encryption[.]key"
 
 #: Options that have several names: the first one stands for all.
 _NAMES = (
@@ -42,6 +47,11 @@ _NAMES = (
     ("aws_skip_signature", "skip_signature"),
     ("aws_role_arn", "role_arn"),
     ("aws_web_identity_token_file", "web_identity_token_file"),
+    ("aws_role_session_name", "role_session_name"),
+    ("aws_server_side_encryption", "server_side_encryption"),
+    ("aws_sse_kms_key_id", "sse_kms_key_id"),
+    ("aws_sse_customer_key_base64", "sse_customer_key_base64"),
+    ("aws_request_payer", "request_payer"),
     ("azure_storage_account_name", "account_name"),
     (
         "azure_storage_account_key",
@@ -63,6 +73,7 @@ _NAMES = (
         "authority_id",
     ),
     ("azure_federated_token_file", "federated_token_file"),
+    ("azure_storage_authority_host", "azure_authority_host", "authority_host"),
     (
         "google_service_account",
         "google_service_account_path",
@@ -71,6 +82,7 @@ _NAMES = (
     ),
     ("google_service_account_key", "service_account_key"),
     ("google_application_credentials", "application_credentials"),
+    ("google_skip_signature",),
     ("allow_http", "aws_allow_http", "azure_allow_http", "google_allow_http"),
 )
 _CANONICAL = {name: names[0] for names in _NAMES for name in names}
@@ -78,6 +90,14 @@ _CANONICAL = {name: names[0] for names in _NAMES for name in names}
 #: Scheme of Hadoop's file system for S3, and the schemes of the same store.
 _HADOOP_S3 = "s3a"
 _ALSO_S3 = ("s3", "s3n")
+_UNKNOWN_TO_SPARK = (".account.key.", ".encryption.key.")
+#: What S3 is asked to encrypt with: of obstore's words, those of S3A.
+_ENCRYPTION = {
+    "AES256": "SSE-S3",
+    "aws:kms": "SSE-KMS",
+    "aws:kms:dsse": "DSSE-KMS",
+    "sse-c": "SSE-C",
+}
 
 #: How the names of a store's options begin, and the schemes of locations on it.
 _KINDS = {
@@ -115,7 +135,7 @@ class SparkStorage:
         found = {
             name: value
             for name, value in self.credentials.items()
-            if is_secret(name) and not (beside_environment and name.startswith(_S3A))
+            if is_secret(name) and not (beside_environment and name in _IN_ENVIRONMENT)
         }
         if found and _REDACTION in self.credentials:
             # Also where the secrets are: spark-submit --verbose redacts each source of confs by itself.
@@ -160,10 +180,11 @@ def spark_storage(storage_options: Mapping[str, str] | None, uris: Iterable[str]
     google = options.get("google_service_account_key")
     credentials = {
         **_s3_credentials(options),
+        **_s3_encryption_key(options),
         **_azure_credentials(options, uris),
         **_gs_credentials(options),
     }
-    if any(".account.key." in name for name in credentials):
+    if any(part in f"{name}." for name in credentials for part in _UNKNOWN_TO_SPARK):
         credentials[_REDACTION] = _REDACTED
     return SparkStorage(
         confs=_s3_confs(options),
@@ -211,7 +232,19 @@ def _s3_confs(options: _Options) -> dict[str, str]:
             confs[f"{_S3A}connection.ssl.enabled"] = "false"
     if region:
         confs[f"{_S3A}endpoint.region"] = region
+    if options.get("aws_request_payer") == "requester" or options.flag("aws_request_payer"):
+        confs[f"{_S3A}requester.pays.enabled"] = "true"
+    algorithm = _ENCRYPTION.get(options.get("aws_server_side_encryption") or "")
+    if algorithm:
+        confs[f"{_S3A}encryption.algorithm"] = algorithm
     return confs
+
+
+def _s3_encryption_key(options: _Options) -> dict[str, str]:
+    """Return what S3 encrypts with: S3A has one conf for ids of keys, which are public, and for keys."""
+    key = options.get("aws_sse_customer_key_base64") or options.get("aws_sse_kms_key_id")
+    asked = options.get("aws_server_side_encryption") in _ENCRYPTION
+    return {f"{_S3A}encryption.key": key} if key and asked else {}
 
 
 def _s3_keys(options: _Options) -> tuple[str, str, str | None] | None:
@@ -262,7 +295,12 @@ def _s3_environment(options: _Options) -> dict[str, str]:
     identity = _s3_identity(options)
     if identity is None:
         return {}
-    return {"AWS_ROLE_ARN": identity[0], "AWS_WEB_IDENTITY_TOKEN_FILE": identity[1]}
+    name = options.get("aws_role_session_name")
+    return {
+        "AWS_ROLE_ARN": identity[0],
+        "AWS_WEB_IDENTITY_TOKEN_FILE": identity[1],
+        **({"AWS_ROLE_SESSION_NAME": name} if name else {}),
+    }
 
 
 # -- Azure ----------------------------------------------------------------------------------------
@@ -304,34 +342,43 @@ def _azure_oauth(options: _Options, host: str) -> dict[str, str]:
     tenant = options.get("azure_storage_tenant_id")
     secret = options.get("azure_storage_client_secret")
     file = options.get("azure_federated_token_file")
-    if not (client and tenant and (secret or file)):
+    authority = (options.get("azure_storage_authority_host") or _AUTHORITY).rstrip("/")
+    if not client:
         return {}
     confs = {
         f"{_ABFS}account.auth.type.{host}": "OAuth",
         f"{_ABFS}account.oauth2.client.id.{host}": client,
     }
-    if secret:
+    provider = f"{_ABFS}account.oauth.provider.type.{host}"
+    if tenant and secret:
         return {
             **confs,
-            f"{_ABFS}account.oauth.provider.type.{host}": f"{_ABFS_OAUTH}ClientCredsTokenProvider",
+            provider: f"{_ABFS_OAUTH}ClientCredsTokenProvider",
             f"{_ABFS}account.oauth2.client.secret.{host}": secret,
-            f"{_ABFS}account.oauth2.client.endpoint.{host}": (
-                f"https://login.microsoftonline.com/{tenant}/oauth2/token"
-            ),
+            f"{_ABFS}account.oauth2.client.endpoint.{host}": f"{authority}/{tenant}/oauth2/token",
         }
-    assert file is not None
-    return {
-        **confs,
-        f"{_ABFS}account.oauth.provider.type.{host}": f"{_ABFS_OAUTH}WorkloadIdentityTokenProvider",
-        f"{_ABFS}account.oauth2.msi.tenant.{host}": tenant,
-        f"{_ABFS}account.oauth2.token.file.{host}": file,
-    }
+    if tenant and file:
+        return {
+            **confs,
+            provider: f"{_ABFS_OAUTH}WorkloadIdentityTokenProvider",
+            f"{_ABFS}account.oauth2.msi.authority.{host}": f"{authority}/",
+            f"{_ABFS}account.oauth2.msi.tenant.{host}": tenant,
+            f"{_ABFS}account.oauth2.token.file.{host}": file,
+        }
+    if secret or file:
+        # Half of an identity is none.
+        return {}
+    # Alone, it names one of the identities that the machine has.
+    tenants = {f"{_ABFS}account.oauth2.msi.tenant.{host}": tenant} if tenant else {}
+    return {**confs, provider: f"{_ABFS_OAUTH}MsiTokenProvider", **tenants}
 
 
 # -- Google ---------------------------------------------------------------------------------------
 def _gs_credentials(options: _Options) -> dict[str, str]:
     path = options.get("google_service_account") or options.get("google_application_credentials")
-    return google_key_confs(path) if path else {}
+    if path:
+        return google_key_confs(path)
+    return {f"{_GS}auth.type": "UNAUTHENTICATED"} if options.flag("google_skip_signature") else {}
 
 
 def _escaped(text: str, *, key: bool = False) -> str:

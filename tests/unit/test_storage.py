@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 
-from delta_cdc.storage import SparkStorage, hadoop_uri, is_secret, properties_text, spark_storage
+from delta_cdc.storage import (
+    SparkStorage,
+    hadoop_uri,
+    is_secret,
+    properties_text,
+    same_store,
+    spark_storage,
+)
 
 S3A = "spark.hadoop.fs.s3a."
 AZURE = "spark.hadoop.fs.azure."
@@ -95,6 +102,64 @@ def test_a_public_bucket() -> None:
     assert provider == "org.apache.hadoop.fs.s3a.AnonymousAWSCredentialsProvider"
 
 
+@pytest.mark.parametrize(
+    ("options", "confs"),
+    [
+        ({"aws_server_side_encryption": "AES256"}, {"algorithm": "SSE-S3"}),
+        (
+            {"AWS_SERVER_SIDE_ENCRYPTION": "aws:kms", "AWS_SSE_KMS_KEY_ID": "arn:key"},
+            {"algorithm": "SSE-KMS", "key": "arn:key"},
+        ),
+        (
+            {"server_side_encryption": "aws:kms:dsse", "sse_kms_key_id": "k"},
+            {"algorithm": "DSSE-KMS", "key": "k"},
+        ),
+        (
+            {"server_side_encryption": "sse-c", "sse_customer_key_base64": "hid"},
+            {"algorithm": "SSE-C", "key": "hid"},
+        ),
+        # A key alone asks for nothing.
+        ({"sse_kms_key_id": "k"}, {}),
+    ],
+)
+def test_what_s3_encrypts_with(options: dict[str, str], confs: dict[str, str]) -> None:
+    storage = spark_storage({**KEYS, **options})
+    told = {**storage.confs, **storage.secrets(beside_environment=True)}
+    pattern = told.pop("spark.redaction.regex", None)
+    assert told == {f"{S3A}encryption.{name}": value for name, value in confs.items()}
+    assert f"{S3A}encryption.key" not in {**storage.confs, **storage.public_credentials}
+    assert ("key" in confs) == bool(pattern and re.search(pattern, f"{S3A}encryption.key"))
+
+
+@pytest.mark.parametrize("payer", ["requester", "true"])
+def test_a_bucket_whose_readers_pay(payer: str) -> None:
+    assert spark_storage({"AWS_REQUEST_PAYER": payer}).confs == {f"{S3A}requester.pays.enabled": "true"}
+    assert spark_storage({"AWS_REQUEST_PAYER": "false"}).confs == {}
+
+
+def test_the_session_of_a_web_identity_has_a_name() -> None:
+    storage = spark_storage({"role_arn": "arn", "web_identity_token_file": "/t", "role_session_name": "dag"})
+    assert storage.environment["AWS_ROLE_SESSION_NAME"] == "dag"
+
+
+@pytest.mark.parametrize(
+    ("uri", "options", "same"),
+    [
+        ("s3://b/t", {"AWS_REGION": "r"}, True),
+        ("s3a://b/t", {"access_key_id": "k", "timeout": "1s"}, True),
+        ("s3://b/t", {"account_name": "a"}, False),
+        ("s3://b/t", {"timeout": "1s"}, False),
+        ("abfss://c@a.dfs.core.windows.net/t", {"account_name": "a"}, True),
+        ("gs://b/t", {"service_account": "/key"}, True),
+        ("gs://b/t", {"AWS_REGION": "r"}, False),
+        ("file:///t", {"AWS_REGION": "r"}, False),
+        ("/t", {"AWS_REGION": "r"}, False),
+    ],
+)
+def test_options_are_for_one_kind_of_store(uri: str, options: dict[str, str], same: bool) -> None:
+    assert same_store(uri, options) == same
+
+
 # -- Azure ----------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("options", "uris"),
@@ -142,6 +207,35 @@ def test_a_federated_identity_of_azure_is_no_secret() -> None:
     storage = spark_storage(options)
     assert storage.secrets() == {}
     assert storage.credentials[f"{AZURE}account.oauth2.token.file.{HOST}"] == "/token"
+
+
+def test_another_authority_of_azure() -> None:
+    options = {
+        "account_name": "acc",
+        "client_id": "c",
+        "tenant_id": "t",
+        "authority_host": "https://login.x.cn/",
+    }
+    secret = spark_storage({**options, "client_secret": "hidden"}).public_credentials
+    assert secret[f"{AZURE}account.oauth2.client.endpoint.{HOST}"] == "https://login.x.cn/t/oauth2/token"
+    token = spark_storage({**options, "federated_token_file": "/t"}).public_credentials
+    assert token[f"{AZURE}account.oauth2.msi.authority.{HOST}"] == "https://login.x.cn/"
+
+
+def test_a_managed_identity_of_azure() -> None:
+    storage = spark_storage({"account_name": "acc", "client_id": "c"})
+    assert storage.credentials == {
+        f"{AZURE}account.auth.type.{HOST}": "OAuth",
+        f"{AZURE}account.oauth2.client.id.{HOST}": "c",
+        f"{AZURE}account.oauth.provider.type.{HOST}": (
+            "org.apache.hadoop.fs.azurebfs.oauth2.MsiTokenProvider"
+        ),
+    }
+
+
+@pytest.mark.parametrize("half", [{"client_secret": "hidden"}, {"federated_token_file": "/t"}])
+def test_a_client_of_azure_without_its_tenant_is_none(half: dict[str, str]) -> None:
+    assert spark_storage({"account_name": "acc", "client_id": "c", **half}).credentials == {}
 
 
 def test_a_sas_token_of_azure() -> None:
@@ -209,3 +303,8 @@ def _unescaped(found: re.Match[str]) -> str:
 def test_values_survive_a_properties_file(value: str) -> None:
     confs: dict[str, Any] = {"spark.a": value, "spark.b c": "1", "spark.d:e=f": "2"}
     assert _load(properties_text(confs)) == confs
+
+
+def test_a_public_bucket_of_google() -> None:
+    storage = spark_storage({"google_skip_signature": "true"})
+    assert storage.credentials == {"spark.hadoop.fs.gs.auth.type": "UNAUTHENTICATED"}

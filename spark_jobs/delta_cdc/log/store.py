@@ -113,6 +113,9 @@ def open_store(uri: str, storage_options: dict[str, str] | None = None) -> Objec
     given = {k.lower(): v for k, v in (storage_options or {}).items() if not _DELTA_RS_ONLY.match(k)}
     client = {_client_name(k): _client_value(v) for k, v in given.items() if _client_name(k) in _CLIENT}
     options = {k: v for k, v in given.items() if _client_name(k) not in _CLIENT}
+    if client:
+        # With client options given, obstore forgets those of the environment.
+        client = {**_client_of_environment(uri), **client}
     retries = {
         "max_retries": _whole("max_retries", options.pop("max_retries", _MAX_RETRIES)),
         "retry_timeout": _duration("retry_timeout", options.pop("retry_timeout", _RETRY_TIMEOUT)),
@@ -173,6 +176,17 @@ def _client_name(option: str) -> str:
 
 def _client_value(value: str) -> str | bool:
     return value.lower() == "true" if value.lower() in ("true", "false") else value
+
+
+def _client_of_environment(uri: str) -> dict[str, str | bool]:
+    """Return the options of the HTTP client that the machine's environment names for a store."""
+    cloud = {"s3": "aws_", "gs": "google_"}.get(uri.partition(":")[0], "azure_")
+    named = {name.lower(): value for name, value in os.environ.items()}
+    return {
+        name.removeprefix(cloud): _client_value(value)
+        for name, value in named.items()
+        if name.startswith(cloud) and name.removeprefix(cloud) in _CLIENT
+    }
 
 
 def _whole(name: str, value: str) -> int:

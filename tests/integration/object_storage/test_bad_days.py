@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from delta_cdc import apply_changes
+from delta_cdc.cli import main
 from delta_cdc.errors import DeltaCdcError
 from tests.support.faulty_proxy import KINDS, Once, Weather, no_fault
+from tests.support.s3_gateway import SECRET_KEY
 from tests.support.world import eventful, expected, held, ranges, seals
 
 if TYPE_CHECKING:
@@ -88,13 +90,27 @@ def test_an_answer_that_was_lost_is_asked_for(on_lake: SparkSession, lake: Lake,
     is_whole(on_lake, lake, source, 2)
 
 
-def test_a_stormy_apply(on_lake: SparkSession, lake: Lake, source: Source) -> None:
+def test_a_stormy_apply(
+    on_lake: SparkSession,
+    lake: Lake,
+    source: Source,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And afterwards the command line tells where it stands, with the identity of the machine."""
     lake.proxy.faults = Weather(7, 0.08)
     in_the_end(on_lake, lake, 1, ending_version=2)
     in_the_end(on_lake, lake, 1, ending_version=12)
     in_the_end(on_lake, lake, 1)
     assert lake.proxy.kinds_struck() >= set(KINDS)
     is_whole(on_lake, lake, source, 1)
+    for name, value in lake.options.items():
+        monkeypatch.setenv(name, value)
+    capsys.readouterr()
+    assert main(["status", f"flow={lake.uri('target')}"]) == 0
+    told = capsys.readouterr()
+    assert "30" in told.out
+    assert SECRET_KEY not in told.out + told.err
 
 
 @pytest.mark.parametrize("scd", [1, 2])

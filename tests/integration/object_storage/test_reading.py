@@ -145,6 +145,14 @@ def test_wrong_keys_are_said_without_them(lake: Lake) -> None:
     assert "wr0ng-and-hidden" not in str(caught.value)
 
 
+def test_one_option_does_not_drop_those_of_the_machine(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    append(lake, "orders", 1)
+    for name, value in lake.options.items():
+        monkeypatch.setenv(name, value)
+    for options in (None, {"timeout": "20s"}):
+        assert run_sync(DeltaLog(lake.uri("orders"), options).newest_version()) == 0
+
+
 def test_the_shared_folder_is_reached_by_the_tables_connection(lake: Lake, tmp_path: Path) -> None:
     folder = f"{lake.uri('results')}/job"
     exchange.put_object(f"{folder}/spec.json", b"{}", lake.options)

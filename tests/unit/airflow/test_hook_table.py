@@ -247,6 +247,11 @@ def test_parts_of_a_secret_are_secrets() -> None:
     assert {"a%2Fb%3D", "a/b=", key, key.replace("\n", "\\n"), json.dumps(KEY_FILE)} < set(found)
 
 
+def test_keys_that_a_store_encrypts_with_are_secrets() -> None:
+    keys = {"AWS_SSE_CUSTOMER_KEY_BASE64": "one", "azure_storage_encryption_key": "two"}
+    assert sorted(secrets({**keys, "AWS_SSE_KMS_KEY_ID": "arn"})) == ["one", "two"]
+
+
 def test_places_and_names_are_no_secrets() -> None:
     assert (
         secrets({"AWS_REGION": "r", "AZURE_FEDERATED_TOKEN_FILE": "/f", "AWS_ACCESS_KEY_ID": "AKIA1"}) == []
