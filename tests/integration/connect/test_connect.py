@@ -120,7 +120,7 @@ def test_what_is_wrong_is_raised_where_it_is_asked(connected: Connect, tmp_path:
         with pytest.raises(TableNotFound, match="does not exist"):
             names.delta_detail(spark, str(tmp_path / "missing"), remedy="")
         table = str(tmp_path / "replaced")
-        feed_on = "TBLPROPERTIES (delta.enableChangeDataFeed = true)"
+        feed_on = "USING delta TBLPROPERTIES (delta.enableChangeDataFeed = true)"
         spark.sql(f"CREATE TABLE delta.`{table}` {feed_on} AS SELECT 1 AS id, 'old' AS v")
         spark.sql(f"CREATE OR REPLACE TABLE delta.`{table}` {feed_on} AS SELECT 'new' AS id")
         with pytest.raises(SchemaChangeInRange, match="id, v changed since"):
