@@ -9,8 +9,10 @@ mounts of its own, as the user of the image, with nothing in its environment but
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -38,7 +40,12 @@ def main() -> int:
         print(f"docker-rehearsal: SKIPPED: {why}", file=sys.stderr)
         return 1 if os.environ.get("CI") else 0
     os.environ["PATH"] = path
-    return _again("--mount", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc", step=_MAKE_IMAGE)
+    # Told to end, it has to take along what it started.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    (ROOT / ".cache").mkdir(exist_ok=True)
+    with (ROOT / ".cache" / "docker-rehearsal.lock").open("w") as alone:
+        fcntl.flock(alone, fcntl.LOCK_EX)
+        return _again("--mount", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc", step=_MAKE_IMAGE)
 
 
 def _again(*namespaces: str, step: str) -> int:
