@@ -7,8 +7,9 @@ the order, size and time of every JAR, so each combination has its own, named by
 longer fits has another name, is made anew, and the old one is deleted.
 
 An archive must never be in the way. Whoever cannot use one starts as ever; a folder that cannot be written, a
-disk that is full or a Java that knows no archives mean that none is made. What Java does not check is
-checked here: it maps a damaged file without looking, and dies of it.
+disk that is full or a Java that knows no archives mean that none is made. Java maps a file without a look at
+its content, and dies of one that is cut off or hangs in one with damaged pages: so it is told to compare
+checksums, and a file of another size, time or sample than the one that was written is left alone.
 
 Standard library only.
 """
@@ -114,8 +115,8 @@ class ClassDataArchive:
         if self.standing().state != "ready":
             return []
         _note_use(self.path)
-        # A JVM that has other options than the one that wrote it may find that it cannot use it after all.
-        return [f"-XX:SharedArchiveFile={self.path}", "-Xshare:auto", _QUIET]
+        # Whatever is wrong with its content, the JVM has to see it: it would hang, or die, of a damaged page.
+        return [f"-XX:SharedArchiveFile={self.path}", "-XX:+VerifySharedSpaces", "-Xshare:auto", _QUIET]
 
     @contextlib.contextmanager
     def training(self, *, insist: bool = False) -> Iterator[Training | None]:
@@ -174,6 +175,8 @@ class ClassDataArchive:
             return
         try:
             written = json.dumps({"file": _signature(draft), "inputs": self._inputs})
+            with draft.open("rb") as file:
+                os.fsync(file.fileno())
             draft.replace(self.path)
             part = draft.with_suffix(".json")
             part.write_text(written, encoding="utf-8")

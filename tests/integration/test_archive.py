@@ -78,8 +78,16 @@ def test_it_is_made_once_and_made_anew_when_it_is_damaged(
     assert make_archive().state == "ready"
     assert archive.path.stat().st_ino == before.st_ino
     assert _rows() == (0, "rows 7")
-    # A JVM that maps such a file dies of it.
+    # Between two samples, and at the same time: only the JVM sees it, and would hang.
     archive.path.chmod(0o644)
+    pieces = archive.path.stat().st_size // 64
+    with archive.path.open("r+b") as file:
+        file.seek(30 * pieces + 100_000)
+        file.write(bytes(1 << 20))
+    os.utime(archive.path, (before.st_atime, before.st_mtime))
+    assert archive.standing().state == "ready"
+    assert _rows() == (0, "rows 7")
+    # A JVM that maps such a file dies of it.
     os.truncate(archive.path, 1_000)
     assert _rows() == (0, "rows 7")
     assert archive.standing().state == "damaged"

@@ -81,6 +81,8 @@ def test_an_archive_is_made_once_and_used_then(place: Place) -> None:
     again = place.archive()
     assert again.standing().state == "ready"
     assert f"-XX:SharedArchiveFile={again.path}" in again.options()
+    # Of its content samples are looked at here, and all of it by the JVM.
+    assert "-XX:+VerifySharedSpaces" in again.options()
     with again.training() as training:
         assert training is None
     assert place.files() == {".jsa", ".json", ".lock"}

@@ -1,0 +1,63 @@
+"""The pipeline three times: stock operators, ours with a Spark of its own, ours over a warm server."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk import DAG
+
+from airflow_delta_cdc.dags import build_dags
+from airflow_delta_cdc.operators import DeltaEnableChangeDataFeedOperator
+from airflow_delta_cdc.sensors import DeltaVersionSensor
+
+FOLDER = Path(os.environ["REACH_FOLDER"])
+_STEPS = ("enable", "wait", "read", "scd1", "scd2")
+
+with DAG("stock", schedule=None, max_active_runs=1):
+    previous = None
+    for name in _STEPS:
+        step = SparkSubmitOperator(
+            task_id=name,
+            conn_id="spark_local",
+            application=os.environ["REACH_STEP"],
+            application_args=[name, str(FOLDER / "stock")],
+            jars=os.environ["REACH_JARS"],
+            conf={
+                "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+                "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+            },
+        )
+        if previous is not None:
+            previous >> step
+        previous = step
+
+
+def ours(name: str, spark_conn_id: str | None) -> DAG | None:
+    """Return the DAG of one of our arms; None while Airflow runs a task of another one."""
+    source = str(FOLDER / name / "source")
+    target = {kind: str(FOLDER / name / kind) for kind in ("current", "history")}
+    where = {"spark_conn_id": spark_conn_id} if spark_conn_id else {}
+    of_all = {"group": name, "source": source, "keys": ["id"]}
+    told = {
+        "groups": {name: {"backfill": False, **where}},
+        "pipelines": {
+            f"{name}_current": {**of_all, "target": target["current"]},
+            f"{name}_history": {**of_all, "target": target["history"], "stored_as_scd_type": 2},
+        },
+    }
+    made = build_dags(told).get(name)
+    if made is None:
+        return None
+    with made:
+        enable = DeltaEnableChangeDataFeedOperator(task_id="enable", table=source, **where)
+        wait = DeltaVersionSensor(
+            task_id="wait", table=source, pipeline=f"{name}_current", target=target["current"]
+        )
+        enable >> wait >> made.get_task("look")
+    return made
+
+
+embedded = ours("embedded", None)
+connect = ours("connect", "spark_server")
