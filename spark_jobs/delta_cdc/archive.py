@@ -55,6 +55,7 @@ _PIECES, _PIECE = 64, 4096
 _DRAFT_SECONDS = 3600
 _CHECK_TIMEOUT = 120.0
 _QUIET = "-Xlog:cds*=off"
+_VERIFY = "-XX:+VerifySharedSpaces"
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,7 @@ class ClassDataArchive:
             return []
         _note_use(self.path)
         # Whatever is wrong with its content, the JVM has to see it: it would hang, or die, of a damaged page.
-        return [f"-XX:SharedArchiveFile={self.path}", "-XX:+VerifySharedSpaces", "-Xshare:auto", _QUIET]
+        return [f"-XX:SharedArchiveFile={self.path}", _VERIFY, "-Xshare:auto", _QUIET]
 
     @contextlib.contextmanager
     def training(self, *, insist: bool = False) -> Iterator[Training | None]:
@@ -189,7 +190,7 @@ class ClassDataArchive:
 
     def _fits(self, draft: Path) -> bool:
         """Return whether a driver with this class path can use a file: one is started that must."""
-        options = f"-Xshare:on -XX:SharedArchiveFile={quoted(str(draft))}"
+        options = f"-Xshare:on {_VERIFY} {quoted(f'-XX:SharedArchiveFile={draft}')}"
         command = [
             str(submit_binary()),
             *("--master", "local", "--version"),
