@@ -15,6 +15,7 @@ from delta_cdc.sessions import end
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+    from airflow.sdk.types import Logger
     from pyspark.sql import SparkSession
 
     from airflow_delta_cdc.operators.base import DeltaCdcOperator
@@ -75,6 +76,16 @@ def session_confs(operator: DeltaCdcOperator) -> dict[str, Any]:
     return {**_UTC, **(operator.conf or {})}
 
 
+def interrupt(spark: SparkSession, log: Logger) -> None:
+    """End a session of ours and all that was cloned from it, within :data:`KILL_GRACE` seconds."""
+    # In a thread: the server may not answer, and a signal handler must come to its end.
+    killer = threading.Thread(target=end, args=(spark,), daemon=True)
+    killer.start()
+    killer.join(KILL_GRACE)
+    if killer.is_alive():
+        log.warning("The server did not confirm the kill within %s s.", KILL_GRACE)
+
+
 class ConnectApplication:
     """Runs specs over Spark Connect.
 
@@ -132,12 +143,7 @@ class ConnectApplication:
         spark = self._spark
         if spark is None:
             return
-        # In a thread: the server may not answer, and a signal handler must come to its end.
-        killer = threading.Thread(target=end, args=(spark,), daemon=True)
-        killer.start()
-        killer.join(KILL_GRACE)
-        if killer.is_alive():
-            self._operator.log.warning("The server did not confirm the kill within %s s.", KILL_GRACE)
+        interrupt(spark, self._operator.log)
 
     def _stop_if_killed(self) -> None:
         if self._killed:

@@ -85,18 +85,25 @@ class _DeltaChangesDecoratedOperator(DecoratedOperator, DeltaReadChangesOperator
             op_kwargs=op_kwargs,
             **kwargs,
         )
+        self._session: WorkerSession | None = None
 
     def execute(self, context: Context) -> Any:
         """Stage or find the batch, call the function, commit; return what the function returned."""
         pins = TaskPins(context)
         with private_directory() as directory:
-            session = WorkerSession(self, directory.path)
+            session = self._session = WorkerSession(self, directory.path)
             try:
                 returned = self._processed(context, session, directory.path, pins)
                 directory.keep_log = False
             finally:
                 session.stop()
         return self._handle_output(returned)
+
+    def on_kill(self) -> None:
+        """Interrupt what the session is running on a server."""
+        super().on_kill()
+        if self._session is not None:
+            self._session.kill()
 
     def _processed(self, context: Context, session: WorkerSession, directory: Path, pins: TaskPins) -> Any:
         from delta_cdc.flow import published, run_commit

@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from contextlib import contextmanager
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -60,9 +61,9 @@ class DeltaCdcConnectHook(SparkConnectHook):
     def __init__(self, conn_id: str) -> None:
         super().__init__(conn_id)
 
-    @property
+    @cached_property
     def server(self) -> str:
-        """Return the server's address, ``sc://host:port``.
+        """The server's address, ``sc://host:port``.
 
         :raises InvalidConfiguration: the connection names none
         """

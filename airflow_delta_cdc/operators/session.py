@@ -7,11 +7,12 @@ import os
 import shlex
 from typing import TYPE_CHECKING, Any
 
-from airflow_delta_cdc.applications.connect import given, refuse_arguments, session_confs
+from airflow_delta_cdc.applications.connect import given, interrupt, refuse_arguments, session_confs
 from airflow_delta_cdc.applications.submitted import hands_over_jars
 from airflow_delta_cdc.hooks.connect import DeltaCdcConnectHook, is_connect
 from airflow_delta_cdc.operators.base import DEFAULT_NAME
 from airflow_delta_cdc.operators.storage import write_private
+from delta_cdc import sessions
 from delta_cdc.errors import DeployModeUnsupported, InvalidConfiguration
 from delta_cdc.storage import google_key_confs, properties_text, spark_storage
 
@@ -118,6 +119,11 @@ class WorkerSession:
         if self._spark is None:
             self._spark = self._started(list(locations))
         return self._spark
+
+    def kill(self) -> None:
+        """Interrupt what runs on a server; a Spark of the worker's own ends with its process."""
+        if self._spark is not None and sessions.is_connect(self._spark):
+            interrupt(self._spark, self._operator.log)
 
     def stop(self) -> None:
         """Stop the session, if it was started."""

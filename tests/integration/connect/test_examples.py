@@ -1,4 +1,4 @@
-"""The examples, by a connection to a Spark Connect server and nothing else: no process is started."""
+"""The examples, by a connection to a Spark Connect server and nothing else: no JVM starts."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.integration.airflow import test_examples as embedded
+from tests.integration.airflow import test_sinks, test_table_care
 from tests.integration.airflow.conftest import Airflow, Outcome, running
-from tests.integration.airflow.test_sinks import example, test_a_function_takes_the_changes
-from tests.integration.airflow.test_table_care import test_four_nights
 from tests.integration.connect.conftest import TOKEN
 from tests.integration.connect.test_connect import sessions_of
 
@@ -27,7 +26,7 @@ _GIVEN = ' default_args={"spark_conn_id": "remote"},'
 
 
 class Served(Airflow):
-    """Its DAGs have the connection as a default, and are not allowed to start a process."""
+    """Its DAGs have the connection as a default, and start no JVM."""
 
     def dag(self, name: str, text: str) -> Path:
         for configuration in (self.home / "dags").glob("*.yaml"):
@@ -39,7 +38,10 @@ class Served(Airflow):
         return super().dag(name, _DAG.sub(lambda found: found[0] + _GIVEN, text))
 
     def run(self, file: Path, **how: Any) -> Outcome:
-        return super().run(file, **{**how, "forbid_processes": True})
+        done = super().run(file, **how)
+        assert [process for process in done.processes if "java" in process[0] or "spark" in process[0]] == []
+        assert TOKEN not in done.log
+        return done
 
 
 @pytest.fixture(scope="module")
@@ -58,12 +60,12 @@ def served(server: ConnectServer, tmp_path_factory: pytest.TempPathFactory) -> I
 
 def test_maintenance(served: Airflow, tmp_path: Path) -> None:
     """Events, an apply, OPTIMIZE, VACUUM, the expiry of events, verification."""
-    test_four_nights(served, tmp_path)
+    test_table_care.test_four_nights(served, tmp_path)
 
 
 def test_a_function_of_the_users(served: Airflow, tmp_path: Path) -> None:
     """Reads to staging, the function, and the commit of the watermark."""
-    test_a_function_takes_the_changes(served, tmp_path)
+    test_sinks.test_a_function_takes_the_changes(served, tmp_path)
 
 
 def test_late_events(served: Airflow, tmp_path: Path) -> None:
@@ -76,13 +78,11 @@ def test_full_copies(served: Airflow, tmp_path: Path) -> None:
 
 def test_a_group(served: Airflow, tmp_path: Path) -> None:
     """Six tables of every kind, most of them in one bundle of several at a time; one comes from files."""
-    file = example(served, "configured_group", tmp_path)
+    file = test_sinks.example(served, "configured_group", tmp_path)
     for _ in range(2):
         assert served.run(file, dag="configured_group_sources").state == "success"
         done = served.run(file, dag="configured_group")
         assert done.state == "success", done.log
-    assert done.processes == []
-    assert TOKEN not in done.log
 
     def found(name: str) -> list[tuple[Any, ...]]:
         return sorted((row["id"], row["customer"], row["state"]) for row in embedded.rows(tmp_path / name))
