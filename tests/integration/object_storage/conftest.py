@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
+import os
+import shutil
+import tempfile
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,6 +19,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tests.support.s3_gateway import Gateway
+
+if "AIRFLOW_HOME" not in os.environ:
+    # Airflow writes its configuration there when it is imported, which test modules do.
+    os.environ["AIRFLOW_HOME"] = tempfile.mkdtemp(prefix="delta-cdc-airflow-")
+    atexit.register(shutil.rmtree, os.environ["AIRFLOW_HOME"], ignore_errors=True)
 
 #: S3A repeats what fails as it does by itself, but in a hurry.
 _S3A = {"retry.interval": "20ms", "retry.throttle.interval": "20ms", "retry.limit": "2"}
