@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import tempfile
 from contextlib import ExitStack
 from dataclasses import fields, is_dataclass, replace
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from delta_cdc.spec import BundleSpec, JobResult
 
 #: Of a group, what its application is told; one Spark can be told one of each.
+_SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
 _OF_THE_APPLICATION = ("storage_options", "kafka_options", "conf")
 
 
@@ -102,21 +104,29 @@ class Application:
 
     def _confs(self, bundle: BundleSpec) -> dict[str, Any]:
         from delta_cdc.spec import IngestSpec
-        from delta_cdc.storage import google_key_confs, spark_storage
+        from delta_cdc.storage import google_key_confs, properties_text, spark_storage
 
         uris = [uri for part in bundle.parts for uri in _locations(part)]
         storage = spark_storage(self._told.get("storage_options"), uris)
         # An identity of S3's is told to the JVM that starts here by its environment alone.
         os.environ.update(storage.environment)
-        confs: dict[str, Any] = {**storage.confs, **storage.credentials}
+        confs: dict[str, Any] = {**storage.confs, **storage.public_credentials}
+        secrets = storage.secrets(beside_environment=True)
+        if secrets:
+            # PySpark hands what it is configured with to the JVM on the command line; a file it names only.
+            file = Path(self._folder) / "storage.properties"
+            file.write_text(properties_text(secrets), encoding="utf-8")
+            given = os.environ.get(_SUBMIT_ARGUMENTS, "pyspark-shell")
+            named = f"--properties-file {shlex.quote(str(file))} --load-spark-defaults"
+            os.environ[_SUBMIT_ARGUMENTS] = f"{named} {given}"
         if storage.google_key is not None:
             # The folder is nobody else's.
             key = Path(self._folder) / "google-key.json"
             key.write_text(storage.google_key, encoding="utf-8")
             confs |= google_key_confs(str(key))
         kafka = any(isinstance(p, IngestSpec) and p.options.source_kind == "kafka" for p in bundle.parts)
-        given = {**confs, **(self._told.get("conf") or {})}
-        return {**given, "locations": uris, **({"kafka": True} if kafka else {})}
+        confs |= self._told.get("conf") or {}
+        return {**confs, "locations": uris, **({"kafka": True} if kafka else {})}
 
 
 def _locations(job: Any) -> Iterator[str]:
