@@ -44,14 +44,13 @@ _REMEDIES = {
 
 
 def patient(storage_options: Mapping[str, str] | None, timeout: float) -> dict[str, str]:
-    """Return the options, and for what they don't say a client that gives up in time."""
+    """Return the options, and for what they don't say a bound to retries.
+
+    Nothing of the HTTP client, such as its time-outs: options for it make the store forget what the
+    environment says of it (``AWS_ALLOW_HTTP``). A request that hangs is left behind with its check.
+    """
     told = {name.lower() for name in storage_options or {}}
-    bounds = {
-        "timeout": f"{max(1, int(timeout / 2))}s",
-        "connect_timeout": f"{max(1, min(5, int(timeout / 2)))}s",
-        "max_retries": "1",
-        "retry_timeout": f"{max(1, int(timeout))}s",
-    }
+    bounds = {"max_retries": "1", "retry_timeout": f"{max(1, int(timeout))}s"}
     return {**(storage_options or {}), **{name: value for name, value in bounds.items() if name not in told}}
 
 

@@ -49,6 +49,21 @@ def test_a_bucket(s3: Gateway) -> None:
     assert not list(s3.bucket.glob("doctor/**/*.*")), "nothing is left behind"
 
 
+def test_a_bucket_that_the_environment_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also how it is spoken to: without TLS, which nobody does who was not told."""
+    with HttpStore(tmp_path) as http:
+        for name, value in http.options().items():
+            monkeypatch.setenv(name, value)
+        found = looked(http.uri("t"))
+        told = {name: value for name, value in http.options().items() if name != "AWS_ALLOW_HTTP"}
+        beside = looked(http.uri("t"), told)
+    # This one writes over what is there, whatever it is asked.
+    right = {**dict.fromkeys(STEPS, "ok"), "storage-create": "warning"}
+    assert {name: entry.status for name, entry in found.items()} == right
+    assert {name: entry.status for name, entry in beside.items()} == right
+    assert "no conditional put" in found["storage-create"].found
+
+
 @pytest.mark.parametrize(
     ("wrong", "said", "remedy"),
     [
