@@ -1,0 +1,118 @@
+"""How a driver in the worker is started: by the size of its job, with what the user says, from an archive."""
+
+from __future__ import annotations
+
+import logging
+import os
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from airflow_delta_cdc.applications.embedded import EmbeddedStart
+from delta_cdc.archive import ClassDataArchive, Standing
+from delta_cdc.plan import size
+from delta_cdc.session import JAVA_OPTIONS
+from delta_cdc.spec import ApplyOptions, ApplySpec, BundleSpec, EnableSpec, IngestOptions, IngestSpec, Step
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_STEP = Step("apply", 1, 1, 1, 0, "", ())
+_APPLY = ApplySpec("p", "r", "/s", "id", "/t", ApplyOptions(), (_STEP,))
+_INGEST = IngestSpec("p", "r", "/in", "/log", "/i", "/q", IngestOptions(), _STEP)
+
+
+def _operator(**given: Any) -> Any:
+    made = {"jars": None, "packages": None, "driver_class_path": None, "log": logging.getLogger("t")}
+    return SimpleNamespace(**{**made, **given})
+
+
+def _hook(**conf: str) -> Any:
+    return SimpleNamespace(_conf=conf, _driver_class_path=None, _submit_sp=None)
+
+
+@pytest.fixture
+def archive(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """An archive that is said to be there or not; what is asked of it."""
+    told: dict[str, Any] = {"state": "ready", "forgotten": 0}
+
+    def forget(self: ClassDataArchive) -> None:
+        told["forgotten"] += 1
+
+    monkeypatch.setattr(ClassDataArchive, "standing", lambda self: Standing(told["state"], ""))
+    monkeypatch.setattr(ClassDataArchive, "forget", forget)
+    monkeypatch.setattr("delta_cdc.archive._note_use", lambda path: None)
+    return told
+
+
+@pytest.mark.parametrize("small", [True, False])
+def test_the_jvm_is_one_for_the_size_of_the_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, archive: dict[str, Any], small: bool
+) -> None:
+    asked = []
+    monkeypatch.setattr(size, "is_small", lambda *told: asked.append(told) or small)
+    hook = _hook(**{"spark.driver.memory": "3g", JAVA_OPTIONS: "-Dmine=1"})
+    EmbeddedStart(_operator(), _APPLY, storage_options={"a": "b"}).tell(hook, tmp_path)
+    assert asked == [(_APPLY, {"a": "b"})]
+    options = hook._conf[JAVA_OPTIONS]
+    assert ("TieredStopAtLevel=1" in options, "SharedArchiveFile" in options) == (small, True)
+    assert options.endswith(" -Dmine=1")
+    assert hook._conf["spark.driver.memory"] == "3g"
+    assert hook._conf["spark.sql.warehouse.dir"] == str(tmp_path / "warehouse")
+    assert "spark.master" not in hook._conf
+    assert "delta-spark" in hook._driver_class_path
+
+
+def test_jars_of_the_users_own(tmp_path: Path, archive: dict[str, Any]) -> None:
+    hook = _hook()
+    EmbeddedStart(_operator(driver_class_path="/mine.jar"), EnableSpec("r")).tell(hook, tmp_path)
+    assert hook._driver_class_path.endswith(f"{os.pathsep}/mine.jar")
+    for given in ({"jars": "/delta.jar"}, {"packages": "io.delta:delta"}):
+        hook = _hook()
+        EmbeddedStart(_operator(**given), EnableSpec("r")).tell(hook, tmp_path)
+        assert hook._driver_class_path is None
+        assert "SharedArchiveFile" not in hook._conf[JAVA_OPTIONS]
+
+
+@pytest.mark.parametrize(
+    ("spec", "trains"),
+    [
+        (_APPLY, True),
+        (BundleSpec("r", (_INGEST, _APPLY)), True),
+        (
+            IngestSpec("p", "r", "/in", "/log", "/i", "/q", IngestOptions(), _STEP, then={"target": "/t"}),
+            True,
+        ),
+        (_INGEST, False),
+        (EnableSpec("r", ("/s",)), False),
+        (ApplySpec("p", "r", "/s", "id", "/t", ApplyOptions(), (_STEP,), dry_run=True), False),
+    ],
+)
+def test_a_job_that_most_are_like_makes_the_archive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, archive: dict[str, Any], spec: Any, trains: bool
+) -> None:
+    monkeypatch.setattr("delta_cdc.archive.cache_home", lambda: tmp_path / "home")
+    archive["state"] = "missing"
+    hook = _hook()
+    start = EmbeddedStart(_operator(), spec)
+    start.tell(hook, tmp_path)
+    with start.training(hook) as training:
+        assert (training is not None) == trains
+        assert ("ArchiveClassesAtExit" in hook._conf[JAVA_OPTIONS]) == trains
+    archive["state"] = "ready"
+    with start.training(hook) as training:
+        assert training is None
+
+
+@pytest.mark.parametrize(("code", "forgotten"), [(1, 0), (0, 0), (-9, 0), (-6, 1), (139, 1)])
+def test_after_a_crash_of_the_jvm_the_next_one_starts_without(
+    tmp_path: Path, archive: dict[str, Any], code: int, forgotten: int
+) -> None:
+    hook = _hook()
+    start = EmbeddedStart(_operator(), _APPLY)
+    start.tell(hook, tmp_path)
+    start.note_crash(hook)
+    hook._submit_sp = SimpleNamespace(returncode=code)
+    start.note_crash(hook)
+    assert archive["forgotten"] == forgotten
