@@ -109,6 +109,16 @@ def _cloned(spark: Any) -> Iterator[SparkSession]:
         close(session)
 
 
+def hide_statements(session: SparkSession) -> None:
+    """Keep what a session runs out of sight, where statements hold secrets.
+
+    A server of Spark Connect shows the text of each request, options of readers among it, on its page and in
+    its event log.
+    """
+    if is_connect(session):
+        session.conf.set("spark.sql.redaction.string.regex", "(?s).+")
+
+
 def analysed(frame: DataFrame) -> DataFrame:
     """Return a DataFrame whose plan Spark has looked at, so that what is wrong with it is raised here.
 

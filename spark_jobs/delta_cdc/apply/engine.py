@@ -60,7 +60,9 @@ def run(spark: SparkSession, spec: ApplySpec) -> JobResult:
     feed.refuse_forbidden_confs(spark)
     refuse_unsafe_log_store(spark, spec.target_uri, single_driver=spec.single_driver)
     with private_session(spark) as session:
-        return _dry_run(session, spec) if spec.dry_run else _run_steps(session, spec)
+        if spec.dry_run:
+            return _dry_run(session, spec)
+        return _run_steps(session, spec)
 
 
 def _run_steps(session: SparkSession, spec: ApplySpec) -> JobResult:

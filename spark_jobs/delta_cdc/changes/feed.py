@@ -99,7 +99,8 @@ def change_rows(
         rows = _loaded(session, reader, source, at, schema)
         refuse_without_metadata(rows, source)
     elif session.conf.get(SCHEMA_AS_OF, "false") == "true":
-        rows = reader.option("versionAsOf", at).load(source)
+        as_of = reader.option("versionAsOf", at)
+        rows = as_of.load(source)
         refuse_without_metadata(rows, source)
     else:
         rows = reader.load(source)

@@ -33,7 +33,7 @@ from delta_cdc.ingest import adapters, again, columnar, events, ingested, lines,
 from delta_cdc.ingest.shape import SEQUENCE
 from delta_cdc.log_stores import refuse_unsafe_log_store
 from delta_cdc.properties import LATENESS_HORIZON
-from delta_cdc.sessions import private_session
+from delta_cdc.sessions import hide_statements, private_session
 from delta_cdc.spec import ApplyOptions, JobResult, step_fingerprint
 from delta_cdc.sql import quote, table
 from delta_cdc.watermark import Seal, SealStep
@@ -88,6 +88,8 @@ def run(spark: SparkSession, spec: IngestSpec, kafka_options: Mapping[str, str] 
     for uri in (spec.log_uri, spec.ingested_uri, spec.quarantine_uri):
         refuse_unsafe_log_store(spark, uri, single_driver=spec.single_driver)
     with private_session(spark) as session:
+        if spec.options.source_kind == "kafka":
+            hide_statements(session)
         return _ingested(session, spec, kafka_options)
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from airflow_delta_cdc.hooks import connect
 from airflow_delta_cdc.hooks.connect import DeltaCdcConnectHook
-from delta_cdc import names, sessions
+from delta_cdc import job, names, sessions
 from delta_cdc.api import apply_changes
 from delta_cdc.apply.rows import sequence_columns
 from delta_cdc.changes import feed, states
@@ -29,12 +29,13 @@ from delta_cdc.errors import (
     SparkServerUnreachable,
     TableNotFound,
 )
-from delta_cdc.spec import ApplyOptions
+from delta_cdc.spec import ApplyOptions, JobResult
 from tests.integration.cluster.test_standalone import PIPELINES, append, context, grow, operator, rows, state
 from tests.integration.connect.conftest import TOKEN
 from tests.support.connect_server import connect_server, free_port
 from tests.support.engine import actions, newest_seal, seal_of, versions
 from tests.support.holding import hooked
+from tests.unit.airflow.test_operator_storage import ingest_spec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -81,10 +82,8 @@ def held(table: Path) -> list[tuple[int, str]]:
 
 def sessions_of(server: ConnectServer) -> int:
     """Return how many sessions the server has, by its own word."""
-    port = server.confs["spark.ui.port"]
-    page = urlopen(f"http://127.0.0.1:{port}/connect/").read().decode()
-    found = re.search(r"([\d,]+)\s+session\(s\)\s+are online", page)
-    assert found, page
+    found = re.search(r"([\d,]+)\s+session\(s\)\s+are online", page_of(server))
+    assert found
     return int(found[1])
 
 
@@ -187,6 +186,33 @@ def test_a_server_that_dies(
     assert held(target) == [(1, "a"), (2, "b"), (3, "c")]
     sealed = [version for version in versions(str(target)) if seal_of(str(target), version) is not None]
     assert sealed == [0], "exactly once"
+
+
+def page_of(server: ConnectServer) -> str:
+    """Return what the server shows of its sessions and statements."""
+    said: str = urlopen(f"http://127.0.0.1:{server.confs['spark.ui.port']}/connect/").read().decode()
+    return said
+
+
+def test_statements_with_passwords_are_hidden(
+    server: ConnectServer, connected: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Options of Kafka's client are options of a reader, and the server shows what it is asked."""
+    said: list[str] = []
+
+    def ingested(session: SparkSession, *_: Any) -> JobResult:
+        session.range(1).selectExpr(f"'{said[-1]}'").collect()
+        return JobResult("committed")
+
+    monkeypatch.setattr("delta_cdc.ingest.engine._ingested", ingested)
+    with DeltaCdcConnectHook(connected()).session({}) as spark:
+        for source, text in (("kafka://broker:9092/orders", "unseen-9d2"), (str(tmp_path), "seen-4c1")):
+            said.append(text)
+            spec = ingest_spec(source, str(tmp_path / "log"))
+            assert job.run(spark, spec).error is None
+    page = page_of(server)
+    assert "seen-4c1" in page
+    assert "unseen-9d2" not in page
 
 
 # -- the end of a task ------------------------------------------------------------------------------
