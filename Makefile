@@ -62,7 +62,7 @@ docker-check: setup ## Check docker/ without an engine: compose file, Dockerfile
 	@$(BIN)/python -m tools.docker_check $(ARGS)
 
 docker-rehearsal: setup ## Run the compose file's services without an engine, and its DAGs; needs root on Linux
-	@$(BIN)/python -m tools.docker_rehearsal
+	@$(BIN)/python -m tools.docker_rehearsal $(ARGS)
 
 wheel-check: setup ## Run the demo from the wheel, in an environment without the checkout
 	@tools/wheel_check.sh
