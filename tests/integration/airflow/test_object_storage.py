@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from tests.integration.airflow.test_examples import rows
 from tests.integration.airflow.test_ingest import announced, drop, succeeded, values
 from tests.support import world
 from tests.support.lake import lake_on
@@ -99,8 +100,8 @@ def configuration(root: str, name: str, only: Sequence[str] = ()) -> dict[str, A
 TABLES = ("current", "history", "copies", "events", "events_log")
 
 
-def write(table: Path, rows: Sequence[tuple[int, str]], *, mode: str = "append", feed: bool = True) -> None:
-    data = pa.table({"id": pa.array([i for i, _ in rows], pa.int64()), "name": [name for _, name in rows]})
+def write(table: Path, given: Sequence[tuple[int, str]], *, mode: str = "append", feed: bool = True) -> None:
+    data = pa.table({"id": pa.array([i for i, _ in given], pa.int64()), "name": [name for _, name in given]})
     properties = {"delta.enableChangeDataFeed": "true"} if feed else {}
     write_deltalake(str(table), data, mode=mode, configuration=properties)  # type: ignore[call-overload]
 
@@ -194,8 +195,7 @@ def test_targets_on_s3_are_those_on_a_disk(airflow: Airflow, lake: Lake, tmp_pat
 def everything(table: Path) -> list[str]:
     # Where a file was, and when it was written, differs.
     own = {"_source", "_file", "_ingested_at", "_modified"}
-    rows = DeltaTable(str(table)).to_pyarrow_table().to_pylist()
-    return sorted(str({k: v for k, v in row.items() if k not in own}) for row in rows)
+    return sorted(str({k: v for k, v in row.items() if k not in own}) for row in rows(table))
 
 
 def state(table: str, pipeline: str) -> list[Any]:
