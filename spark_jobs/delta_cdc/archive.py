@@ -20,6 +20,7 @@ import contextlib
 import hashlib
 import json
 import os
+import platform
 import shutil
 import subprocess
 import time
@@ -175,12 +176,12 @@ class ClassDataArchive:
         if not training.is_good or not draft.is_file() or not self._fits(draft):
             return
         try:
-            written = json.dumps({"file": _signature(draft), "inputs": self._inputs})
+            found = {"file": _signature(draft), "inputs": self._inputs, "host": platform.node()}
             with draft.open("rb") as file:
                 os.fsync(file.fileno())
             draft.replace(self.path)
             part = draft.with_suffix(".json")
-            part.write_text(written, encoding="utf-8")
+            part.write_text(json.dumps(found), encoding="utf-8")
             part.replace(_beside(self.path, ".json"))
             os.truncate(_beside(self.path, ".lock"), 0)
         except OSError:
@@ -304,8 +305,12 @@ def _size_and_time(path: Path) -> tuple[int, int]:
 
 
 def _is_current(archive: Path) -> bool:
+    """Return whether an archive fits what it was made of, as far as this machine can tell."""
     written = _manifest(archive)
     try:
+        if written is not None and written["host"] != platform.node():
+            # Machines and images may share the folder; each has a Java and JARs of its own at the same path.
+            return True
         inputs = written["inputs"] if written is not None else {}
         java = inputs["java"]
         return bool(java == java_identity(Path(java[0])) and _key(inputs) == archive.stem)

@@ -267,6 +267,16 @@ def test_what_nobody_uses_is_deleted_and_what_is_used_is_not(place: Place) -> No
     assert place.files() == {".jsa", ".json", ".lock"}
 
 
+def test_what_another_machine_made_in_a_shared_folder_stays(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = place.make()
+    _older(place.jar)
+    monkeypatch.setattr("platform.node", lambda: "another machine, with another Spark at the same path")
+    ours = place.make()
+    assert set(place.folder.glob("*.jsa")) == {theirs.path, ours.path}
+
+
 def test_the_oldest_go_when_there_are_too_many(place: Place) -> None:
     made: list[Any] = []
     for at in range(MOST_ARCHIVES + 2):
