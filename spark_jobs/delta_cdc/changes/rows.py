@@ -56,10 +56,15 @@ def change_rows(
     if not parts:
         nothing = feed.snapshot_rows(session, source, at, columns).limit(0)
         return _as_changes(nothing, with_row_id=with_row_id)
-    whole = parts[0]
-    for part in parts[1:]:
-        whole = whole.union(part)
-    return whole
+    return _united(parts)
+
+
+def _united(parts: list[DataFrame]) -> DataFrame:
+    """Return the rows of all parts, by a tree of unions: a server of Spark Connect takes no deep plan."""
+    while len(parts) > 1:
+        pairs = [one.union(two) for one, two in zip(parts[::2], parts[1::2], strict=False)]
+        parts = [*pairs, *parts[len(pairs) * 2 :]]
+    return parts[0]
 
 
 def no_rows(session: SparkSession, schema: str, *, with_row_id: bool = False) -> DataFrame:

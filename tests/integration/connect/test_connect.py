@@ -19,6 +19,7 @@ from delta_cdc import job, names, sessions
 from delta_cdc.api import apply_changes
 from delta_cdc.apply.rows import sequence_columns
 from delta_cdc.changes import feed, states
+from delta_cdc.changes.rows import _united
 from delta_cdc.errors import (
     EnvironmentNotReady,
     InvalidConfiguration,
@@ -125,6 +126,8 @@ def test_what_is_wrong_is_raised_where_it_is_asked(connected: Connect, tmp_path:
         with pytest.raises(SchemaChangeInRange, match="id, v changed since"):
             feed.change_rows(spark, table, 0, 0, ["id", "v"], at=0)
         with sessions.private_session(spark) as ours:
+            # More than the levels that the server takes of one plan.
+            assert _united([ours.range(1)] * 600).count() == 600
             (row,) = feed.change_rows(ours, table, 0, 0, ["id", "v"], at=0).collect()
             assert (row["id"], row["v"], row["_change_type"]) == (1, "old", "insert")
 
