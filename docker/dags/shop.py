@@ -18,6 +18,9 @@ from airflow_delta_cdc.form import run_arguments, run_params, skip_waiting
 from airflow_delta_cdc.operators import DeltaApplyChangesOperator
 from airflow_delta_cdc.sensors import DeltaVersionSensor
 
+#: The tables are small: Spark's and Delta's defaults would cut them into hundreds of pieces.
+SMALL = {"spark.sql.shuffle.partitions": "4", "spark.databricks.delta.snapshotPartitions": "2"}
+
 with DAG(
     "shop_next_day",
     description="orders and customers, one day further",
@@ -79,6 +82,7 @@ def follow(dag_id: str, spark_conn_id: str | None) -> DAG:
                 keys=["id"],
                 spark_conn_id=spark_conn_id,
                 delta_conn_id="lake",
+                conf=SMALL,
                 # One driver at a time writes each target: max_active_runs=1, and no other DAG writes it.
                 single_driver=True,
                 **how,

@@ -158,7 +158,7 @@ def _call(url: str, method: str, path: str, body: Any = None, token: str | None 
 # -- the comparison ---------------------------------------------------------------------------------
 def _compare(store: Container) -> None:
     """Compare the targets with their source, and with each other, by a reader that is not Spark."""
-    from deltalake import DeltaTable
+    from deltalake import DeltaTable, QueryBuilder
 
     environment = store.environment
     options = {
@@ -170,8 +170,11 @@ def _compare(store: Container) -> None:
     }
 
     def rows(name: str) -> list[tuple[Any, ...]]:
-        table = DeltaTable(f"s3://lake/shop/{name}", storage_options=options).to_pyarrow_table()
-        return sorted(tuple(map(str, row.values())) for row in table.to_pylist())
+        table = DeltaTable(f"s3://lake/shop/{name}", storage_options=options)
+        found = QueryBuilder().register("found", table).execute("SELECT * FROM found").read_all()
+        return sorted(
+            tuple(map(str, row)) for row in zip(*(one.to_pylist() for one in found.columns), strict=True)
+        )
 
     orders, customers = rows("orders"), rows("customers")
     histories = []
