@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from delta_cdc.config import Group, Table
     from delta_cdc.spec import BundleSpec, JobResult
 
-#: Of a group, what its application is told; one Spark can be told one of each.
 _SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
+#: Of a group, what its application is told; one Spark can be told one of each.
 _OF_THE_APPLICATION = ("storage_options", "kafka_options", "conf")
 
 
