@@ -92,7 +92,9 @@ class Lake:
         touched = [*dice.sample(range(known), number * 8 // 10), *range(known, known + number // 10)]
         merge = table.merge(_table(touched, self.round), "t.id = s.id", source_alias="s", target_alias="t")
         merge.when_matched_update_all().when_not_matched_insert_all().execute()
-        gone = ", ".join(map(str, dice.sample(range(known), number // 10)))
+        # A script that keeps the last change of each key would know nothing of a value that was gone again.
+        others = sorted(set(range(known)) - set(touched))
+        gone = ", ".join(map(str, dice.sample(others, number // 10)))
         DeltaTable(source).delete(f"id IN ({gone})")
 
     def answer(self) -> str:
