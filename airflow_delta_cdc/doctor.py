@@ -66,6 +66,9 @@ def doctor_command(arguments: argparse.Namespace) -> None:
     except InvalidConfiguration as error:
         sys.stderr.write(f"{type(error).__name__}: {error}\n")
         sys.exit(2)
+    # As Airflow's own commands do: else connections are looked for in the environment and in secrets backends
+    # alone, not in Airflow's database.
+    os.environ.setdefault("_AIRFLOW_PROCESS_CONTEXT", "server")
     hide = asked.hide
     checks = Connections(asked, hide, spark=arguments.spark_conn_id, delta=arguments.delta_conn_id).checks()
     entries = examined(checks, timeout=asked.timeout, hide=hide)
