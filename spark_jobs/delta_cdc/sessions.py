@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from contextlib import contextmanager
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -88,6 +89,7 @@ def _set(session: SparkSession, confs: dict[str, str]) -> None:
 @contextmanager
 def _cloned(spark: Any) -> Iterator[SparkSession]:
     """Clone a session of Spark Connect, and make it the active one of this thread meanwhile."""
+    _send_plain_strings()
     session = spark.cloneSession()
     # A clone has its own client, with PySpark's own patience: more than ten minutes.
     session.client.set_retry_policies(spark.client.get_retry_policies())
@@ -107,6 +109,41 @@ def _cloned(spark: Any) -> Iterator[SparkSession]:
             if not siblings:
                 _open.pop(spark.session_id, None)
         close(session)
+
+
+def _send_plain_strings() -> None:
+    """Let casts say string where they mean it.
+
+    PySpark's client names the collation of each string type, and for Spark one that is named is another type
+    than the plain one: ``string collate UTF8_BINARY`` would stand in the schema of tables that are made so,
+    and other readers don't know it.
+    """
+    expressions: Any = import_module("pyspark.sql.connect.expressions")
+    send = expressions.pyspark_types_to_proto_types
+    if getattr(send, "is_plain", False):
+        return
+
+    def plain(data_type: Any) -> Any:
+        return _without_collation(send(data_type))
+
+    plain.is_plain = True  # type: ignore[attr-defined]
+    expressions.pyspark_types_to_proto_types = plain
+
+
+def _without_collation(message: Any) -> Any:
+    """Take the default collation out of a type as Spark Connect sends it."""
+    kind = message.WhichOneof("kind")
+    if kind == "string" and message.string.collation == "UTF8_BINARY":
+        message.string.ClearField("collation")
+    elif kind == "array":
+        _without_collation(message.array.element_type)
+    elif kind == "map":
+        _without_collation(message.map.key_type)
+        _without_collation(message.map.value_type)
+    elif kind == "struct":
+        for field in message.struct.fields:
+            _without_collation(field.data_type)
+    return message
 
 
 def hide_statements(session: SparkSession) -> None:

@@ -34,7 +34,7 @@ from delta_cdc.spec import ApplyOptions, JobResult
 from tests.integration.cluster.test_standalone import PIPELINES, append, context, grow, operator, rows, state
 from tests.integration.connect.conftest import TOKEN
 from tests.support.connect_server import connect_server, free_port
-from tests.support.engine import actions, newest_seal, seal_of, versions
+from tests.support.engine import actions, metadata, newest_seal, seal_of, versions
 from tests.support.holding import hooked
 from tests.unit.airflow.test_operator_storage import ingest_spec
 
@@ -130,6 +130,25 @@ def test_what_is_wrong_is_raised_where_it_is_asked(connected: Connect, tmp_path:
             assert _united([ours.range(1)] * 600).count() == 600
             (row,) = feed.change_rows(ours, table, 0, 0, ["id", "v"], at=0).collect()
             assert (row["id"], row["v"], row["_change_type"]) == (1, "old", "insert")
+
+
+def test_a_string_is_a_string(connected: Connect, tmp_path: Path) -> None:
+    """A type of the client's, as the schema of a table has it."""
+    from pyspark.sql import types as T
+
+    kinds: dict[str, T.DataType] = {
+        "s": T.StringType(),
+        "a": T.ArrayType(T.StringType()),
+        "m": T.MapType(T.StringType(), T.StringType()),
+        "r": T.StructType([T.StructField("s", T.StringType())]),
+    }
+    table = tmp_path / "table"
+    with DeltaCdcConnectHook(connected()).session({}) as spark, sessions.private_session(spark) as ours:
+        from pyspark.sql import functions as F
+
+        empty = ours.range(0).select(*[F.lit(None).cast(kind).alias(name) for name, kind in kinds.items()])
+        empty.write.format("delta").save(str(table))
+    assert "collate" not in metadata(str(table))["schemaString"]
 
 
 @contextmanager
