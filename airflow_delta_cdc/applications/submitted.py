@@ -173,8 +173,8 @@ class SubmittedApplication:
         if self._operator.durable and not hook.is_tracked:
             self._operator.log.warning(
                 "The connection %r has no tracking of applications, so a retry submits again instead of "
-                "finding the running one. Only one of the two can commit, but for tables on S3 without a log store "
-                "for several drivers (single_driver).",
+                "finding the running one. Only one of the two can commit, but for tables on S3 without a log "
+                "store for several drivers (single_driver).",
                 self._operator.spark_conn_id,
             )
         return bool(self._operator.durable and hook.is_tracked)
