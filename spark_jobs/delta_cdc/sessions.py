@@ -116,11 +116,12 @@ def _send_plain_strings() -> None:
 
     PySpark's client names the collation of each string type, and for Spark one that is named is another type
     than the plain one: ``string collate UTF8_BINARY`` would stand in the schema of tables that are made so,
-    and other readers don't know it.
+    and other readers don't know it. Holds for the whole process: it is what a string means everywhere else.
     """
     expressions: Any = import_module("pyspark.sql.connect.expressions")
-    send = expressions.pyspark_types_to_proto_types
-    if getattr(send, "is_plain", False):
+    send = getattr(expressions, "pyspark_types_to_proto_types", None)
+    if send is None or getattr(send, "is_plain", False):
+        # Another release of PySpark may have it elsewhere; a table with such a type is right all the same.
         return
 
     def plain(data_type: Any) -> Any:
