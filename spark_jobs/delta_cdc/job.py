@@ -270,9 +270,10 @@ def named(error: Exception, place: str) -> DeltaCdcError:
     if isinstance(error, DeltaCdcError):
         return error
     if is_lost(error):
+        first = _first_lost(error)
         return SparkServerLost(
             f"{place}: the connection to the Spark Connect server was lost, or its session is gone "
-            f"({type(error).__name__}: {_short(error)}).",
+            f"({type(first).__name__}: {_short(first)}).",
             remedy="retry: what was committed before, the next try finds in the table's log, and goes on "
             "from there. Why the server went away stands in its own log.",
         )
@@ -297,7 +298,16 @@ def named(error: Exception, place: str) -> DeltaCdcError:
     )
 
 
-def _short(error: Exception) -> str:
+def _first_lost(error: BaseException) -> BaseException:
+    """Return the error by which a loss was noticed: what tidies up behind it fails as well, and hides it."""
+    first, earlier = error, error.__context__
+    while earlier is not None:
+        first = earlier if is_lost(earlier) else first
+        earlier = earlier.__context__
+    return first
+
+
+def _short(error: BaseException) -> str:
     """Return what an error of gRPC says, which has it in a line of its own."""
     details = [line for line in str(error).splitlines() if "details = " in line]
     return details[0].strip().removeprefix("details = ") if details else first_line(error)

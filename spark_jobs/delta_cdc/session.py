@@ -67,7 +67,7 @@ def embedded_confs(
 
     :param cores: threads of the local master; None means all CPUs this process may use
     :param quick_start: let the JVM start in half the CPU time and compute more slowly once warm: right for
-        small work (:mod:`delta_cdc.small`), wrong for long jobs
+        small work (:mod:`delta_cdc.plan.size`), wrong for long jobs
     :param kafka: put the connector to Kafka on the class path as well
     :param locations: of the tables and files: what Spark needs for S3 is put there where one lies on it
     :param more_jars: comes behind them, as a class path is written

@@ -54,9 +54,13 @@ def _session(asked: dict[str, Any]) -> SparkSession:
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder
-    if asked.get("remote"):
-        return builder.remote(asked["remote"]).create()
-    return builder.getOrCreate()
+    if not asked.get("remote"):
+        return builder.getOrCreate()
+    spark = builder.remote(asked["remote"]).create()
+    # A server's defaults are made for large tables: on a busy one, those of three rows would run out of time.
+    for name in ("spark.sql.shuffle.partitions", "spark.databricks.delta.snapshotPartitions"):
+        spark.conf.set(name, "2")
+    return spark
 
 
 def _merge(spark: SparkSession, folder: str) -> int:

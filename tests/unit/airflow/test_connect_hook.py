@@ -103,6 +103,11 @@ def test_what_says_that_a_server_is_lost() -> None:
     assert isinstance(named, SparkServerLost)
     assert named.retryable
     assert 'Rpc: "connection refused"' in named.message
+    # What tidies up behind a loss meets it again; the first one says what happened.
+    later = Rpc("INTERNAL", "[NO_ACTIVE_SESSION] No active Spark session found.")
+    later.__context__ = ValueError("of no interest")
+    later.__context__.__context__ = Rpc("UNAVAILABLE", 'status\n\tdetails = "connection reset"\n>')
+    assert 'Rpc: "connection reset"' in job.named(later, "a into b").message
     assert isinstance(job.named(Rpc("INTERNAL", "boom"), "a into b"), JobFailed)
     absent = RuntimeError("[DATA_SOURCE_NOT_FOUND] Failed to find the data source: delta. Make sure")
     assert isinstance(job.named(absent, "a into b"), EnvironmentNotReady)
