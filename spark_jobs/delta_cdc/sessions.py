@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -39,6 +40,9 @@ _CONNECT_CONFS = {
 #: What was cloned from a session of Spark Connect and is open, by that session's id.
 _open: dict[str, list[SparkSession]] = {}
 _opening = threading.Lock()
+
+#: Seconds that a server is given to note that it has interrupted something.
+_NOTED = 1.0
 
 #: What an error says where a server of Spark Connect, or what it knew of a session, is gone.
 _LOST = (
@@ -183,13 +187,22 @@ def end(spark: Any) -> None:
     """
     with _opening:
         clones = list(_open.get(spark.session_id, ()))
-    for session in [spark, *clones]:
-        try:
-            # Not stop(): it waits for a lock that the interrupted thread may hold.
-            session.client.interrupt_all()
-            session.client.release_session()
-        except Exception as error:  # noqa: BLE001 - the others have to be told as well
-            log.warning("A session could not be interrupted: %s", error)
+    sessions = [spark, *clones]
+    interrupted = [_asked(session, "interrupt_all") for session in sessions]
+    if any(interrupted):
+        # A session that is released before the server has noted the end of what ran in it stays on its books.
+        time.sleep(_NOTED)
+    for session in sessions:
+        # Not stop(): it waits for a lock that the interrupted thread may hold.
+        _asked(session, "release_session")
+
+
+def _asked(session: Any, what: str) -> Any:
+    try:
+        return getattr(session.client, what)()
+    except Exception as error:  # noqa: BLE001 - the others have to be told as well
+        log.warning("A session could not be interrupted: %s", error)
+        return None
 
 
 def is_lost(error: BaseException) -> bool:

@@ -60,7 +60,7 @@ def no_fault(_request: Request) -> Kind | None:
 
 
 class Weather:
-    """Lets requests fail by chance.
+    """Lets requests fail by chance, as often in each way.
 
     :param seed: the same requests in the same order get the same
     :param rate: how many of them, from 0 to 1
@@ -71,11 +71,16 @@ class Weather:
         self._rng = random.Random(seed)
         self._rate = rate
         self._kinds = kinds
+        self._next: list[Kind] = []
         self._lock = threading.Lock()
 
     def __call__(self, _request: Request) -> Kind | None:
         with self._lock:
-            return self._rng.choice(self._kinds) if self._rng.random() < self._rate else None
+            if self._rng.random() >= self._rate:
+                return None
+            # Dealt like cards: after as many faults as there are kinds, each has been seen.
+            self._next = self._next or self._rng.sample(self._kinds, len(self._kinds))
+            return self._next.pop()
 
 
 class Once:

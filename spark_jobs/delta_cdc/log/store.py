@@ -102,9 +102,9 @@ def open_store(uri: str, storage_options: dict[str, str] | None = None) -> Objec
 
     :param storage_options: as delta-rs names them; ``max_retries`` (default 6) and ``retry_timeout`` (such as
         ``30s``, the default) bound how long a store that does not answer is asked again
-    :raises InvalidConfiguration: for an option that the store does not know
+    :raises InvalidConfiguration: for an option that the store does not know, or a value that it cannot take
     """
-    from obstore.exceptions import UnknownConfigurationKeyError
+    from obstore.exceptions import BaseError, UnknownConfigurationKeyError
     from obstore.store import LocalStore, from_url
 
     path = local_path(uri)
@@ -131,6 +131,11 @@ def open_store(uri: str, storage_options: dict[str, str] | None = None) -> Objec
         raise InvalidConfiguration(
             f"An option of the storage of {uri} is not known: {str(error).splitlines()[0]}",
             remedy="name the options as delta-rs does, for instance aws_region.",
+        ) from None
+    except BaseError as error:
+        raise InvalidConfiguration(
+            f"The storage of {uri} cannot be opened with its options: {str(error).splitlines()[0]}",
+            remedy="correct them in the connection or in storage_options.",
         ) from None
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,6 +58,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     monkeypatch.setattr(job, "run", run)
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
         monkeypatch.setenv(name, "before")
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
     return seen
 
 
@@ -82,16 +85,23 @@ def test_one_session_for_all_rounds(started: list[dict[str, Any]]) -> None:
     session, first, second = started
     assert session["kafka"] is True
     assert (session[endpoint], session["spark.x"]) == ("mine", "1")
-    assert session["spark.hadoop.fs.s3a.secret.key"] == "s"
+    # By the environment alone: confs of PySpark stand on the JVM's command line.
+    assert os.environ["AWS_SECRET_ACCESS_KEY"] == "s"
+    assert "s" not in session.values()
     assert first == {"spark": "spark", "parts": 2, "storage_options": options, "kafka_options": {"a": "b"}}
     assert second["parts"] == 1
 
 
 def test_every_account_that_a_job_names_is_told(started: list[dict[str, Any]]) -> None:
-    told = {"storage_options": {"azure_storage_account_key": "secret"}}
+    told = {"storage_options": {"azure_storage_account_key": "c2VjcmV0"}}
     with application.Application(told) as running:
         running.execute(BundleSpec("r", (ingest("/files", "files", f"{ACCOUNT}/t"),)))
-    assert started[0]["spark.hadoop.fs.azure.account.key.account.dfs.core.windows.net"] == "secret"
+        option, file, *_ = shlex.split(os.environ["PYSPARK_SUBMIT_ARGS"])
+        assert option == "--properties-file"
+        key = "spark.hadoop.fs.azure.account.key.account.dfs.core.windows.net=c2VjcmV0"
+        assert key in Path(file).read_text().splitlines()
+    assert not Path(file).exists()
+    assert "c2VjcmV0" not in started[0].values()
     assert "kafka" not in started[0]
 
 
