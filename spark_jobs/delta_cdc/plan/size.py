@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from delta_cdc.spec import Spec, Step
 
-#: Bytes of Parquet, read and rewritten, up to which a job is small; measured by ``benchmarks/start.py``.
+#: Bytes of Parquet, read and rewritten, up to which a job is small. A cautious guess; ``benchmarks/start.py`` measures it.
 SMALL = 64 << 20
 
 #: What a record of a topic is taken for, in bytes.
