@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
     from delta_cdc.spec import Spec, Step
 
-#: Bytes of Parquet, read and rewritten, up to which a job is small. A cautious guess; ``benchmarks/start.py`` measures it.
+#: Bytes of Parquet, read and rewritten, up to which a job is small. A cautious guess, which
+#: ``benchmarks/start.py`` can measure.
 SMALL = 64 << 20
 
 #: What a record of a topic is taken for, in bytes.
