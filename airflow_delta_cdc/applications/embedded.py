@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.spec import ApplySpec, BundleSpec, IngestSpec
@@ -52,26 +53,29 @@ class EmbeddedStart:
         :param directory: the run's own folder
         """
         from delta_cdc.archive import ClassDataArchive
+        from delta_cdc.launcher import said
         from delta_cdc.plan.size import is_small
-        from delta_cdc.session import CLASS_PATH, JAVA_OPTIONS, embedded_confs
+        from delta_cdc.session import CLASS_PATH, DEFAULT_JAVA_OPTIONS, JAVA_OPTIONS, embedded_confs
 
-        operator, theirs = self._operator, hook._conf
+        operator, theirs, file = self._operator, hook._conf, hook._properties_file
         # JARs of their own come as jars or packages do, and not by the class path that an archive is for.
         ours = not (operator.jars or operator.packages)
+        more_jars = (operator.driver_class_path, said(CLASS_PATH, theirs, file))
         confs: dict[str, Any] = embedded_confs(
             quick_start=is_small(self._spec, self._storage_options),
             kafka=self._kafka,
             locations=self._places,
-            more_jars=operator.driver_class_path or "",
-            java_options=str(theirs.get(JAVA_OPTIONS) or ""),
-            archive=ours,
+            jars=ours,
+            more_jars=os.pathsep.join(filter(None, more_jars)),
+            java_options=said(JAVA_OPTIONS, theirs, file),
+            default_java_options=said(DEFAULT_JAVA_OPTIONS, theirs, file),
         )
         class_path = confs.pop(CLASS_PATH)
+        # The driver is all there is: no copies, as --jars would make. As an option, which hides the conf of
+        # the same meaning: what that says is in here.
+        hook._driver_class_path = class_path or None
         if ours:
             self._archive = ClassDataArchive(class_path)
-            # The driver is all there is: no copies, as --jars would make. As an option, because one that the
-            # user gives would otherwise hide the conf of the same meaning.
-            hook._driver_class_path = class_path
         # The hook names the master, and a warehouse in the run's own folder goes away with it.
         del confs["spark.master"]
         confs["spark.sql.warehouse.dir"] = str(directory / "warehouse")

@@ -253,8 +253,9 @@ class SubmittedApplication:
             self._embedded.tell(hook, directory)
         else:
             hook._conf = {**delta_confs(), **_UTC, **hook._conf}
-        hook._py_files = ",".join(filter(None, (exchange.engine, operator.py_files)))
-        hook._files = ",".join(filter(None, (exchange.files, operator.files))) or None
+        hook._py_files = _listed(hook, "spark.submit.pyFiles", exchange.engine, operator.py_files)
+        if exchange.files:
+            hook._files = _listed(hook, "spark.files", exchange.files, operator.files)
         hook._application_args = [
             "--spec",
             exchange.spec,
@@ -268,11 +269,9 @@ class SubmittedApplication:
             from delta_cdc.jars import needed
 
             jars = needed(places, kafka=kafka)
-            hook._jars = ",".join(
-                pods.visible(jars, self._options)
-                if hook.is_cluster and hook.is_kubernetes
-                else map(str, jars)
-            )
+            in_pods = hook.is_cluster and hook.is_kubernetes
+            ours = pods.visible(jars, self._options) if in_pods else [str(jar) for jar in jars]
+            hook._jars = _listed(hook, "spark.jars", *ours)
 
     def _with_lineage(self, confs: dict[str, Any], context: Context) -> dict[str, Any]:
         """Add OpenLineage's confs where Airflow's configuration asks for them, as the base class does."""
@@ -281,6 +280,16 @@ class SubmittedApplication:
         if self._operator._openlineage_inject_transport_info:
             confs = inject_transport_information_into_spark_properties(confs, context)
         return confs
+
+
+def _listed(hook: DeltaCdcSubmitHook, conf: str, *given: str | None) -> str:
+    """Return an argument of ``spark-submit`` that is a list, with what the user's conf of its meaning says.
+
+    The argument hides the conf.
+    """
+    from delta_cdc.launcher import said
+
+    return ",".join(filter(None, (*given, said(conf, hook._conf, hook._properties_file))))
 
 
 def hands_over_jars() -> bool:

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import threading
 from collections import deque
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.hooks.spark_submit import DEFAULT_SPARK_BINARY, SparkSubmitHook
@@ -19,13 +18,13 @@ from delta_cdc.__main__ import LINE_PREFIX
 from delta_cdc.errors import (
     DeployModeUnsupported,
     EnvironmentNotReady,
-    InvalidConfiguration,
     JobFailed,
     SparkConnectionNotFound,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
+    from pathlib import Path
 
 #: The master of a run without a connection.
 EMBEDDED_MASTER = "local[*]"
@@ -196,8 +195,10 @@ class DeltaCdcSubmitHook(SparkSubmitHook):
         :param write: makes the file from the text of the user's file and returns its path
         :raises InvalidConfiguration: the user's file cannot be read
         """
+        from delta_cdc.launcher import text_of
+
         own = self._properties_file
-        self._properties_file = str(write(_properties_of(own) if own else ""))
+        self._properties_file = str(write(text_of(own) if own else ""))
         # Without a file of the user's, spark-submit would have read its defaults.
         self._load_spark_defaults = not own
 
@@ -315,16 +316,6 @@ def _is_telling(line: str) -> bool:
     return (
         bool(text) and not text.startswith(_NOISE_STARTS) and not any(n in line[:60] for n in _NOISE_LEVELS)
     )
-
-
-def _properties_of(file: str) -> str:
-    try:
-        return Path(file).read_text(encoding="utf-8")
-    except OSError as error:
-        raise InvalidConfiguration(
-            f"properties_file {file} cannot be read: {error.strerror}.",
-            remedy="name a file that is on the worker.",
-        ) from error
 
 
 def _signal_group(pid: int, number: signal.Signals) -> None:

@@ -46,7 +46,8 @@ class DeltaCdcOperator(SparkSubmitOperator):
     :param jars: JARs for Spark, Delta's (and Kafka's) among them; None hands over the provider's own.
         (templated)
     :param packages: Maven coordinates, Delta's among them, in the place of the provider's JARs. (templated)
-    :param conf: Spark confs, winning over those the provider sets. (templated)
+    :param conf: Spark confs, winning over those the provider sets; a class path, options for the driver's
+        JVM, and lists of JARs and files come behind the provider's. (templated)
     :param durable: find an application of a cluster again after the worker died. Turned off, and said so,
         where the connection doesn't allow tracking.
     :raises SparkConnectionNotFound: the named connection doesn't exist

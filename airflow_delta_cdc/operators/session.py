@@ -43,13 +43,14 @@ _FOR_SUBMITTING = (
     "yarn_rm_auth",
     "yarn_track_via_rm_api",
 )
+_JARS = "spark.jars"
 #: Its other arguments, and the confs by which a session takes them.
 _AS_CONFS = {
     "driver_memory": "spark.driver.memory",
     "exclude_packages": "spark.jars.excludes",
     "executor_cores": "spark.executor.cores",
     "executor_memory": "spark.executor.memory",
-    "jars": "spark.jars",
+    "jars": _JARS,
     "keytab": "spark.kerberos.keytab",
     "num_executors": "spark.executor.instances",
     "packages": "spark.jars.packages",
@@ -65,7 +66,6 @@ _OF_CONNECTION = {
     "keytab": "spark.kerberos.keytab",
     "principal": "spark.kerberos.principal",
 }
-_CLASS_PATH = "spark.driver.extraClassPath"
 _SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
 
 
@@ -163,14 +163,14 @@ class WorkerSession:
         own = {**confs, **asked, **(self._operator.conf or {})}
         if not self._operator.spark_conn_id:
             # Delta is among the JARs of the user's own.
-            ours = {_CLASS_PATH: ""} if self._operator.packages or self._operator.jars else {}
-            return embedded_session(name, locations=locations, **{**ours, **own})
+            jars = not (self._operator.packages or self._operator.jars)
+            return embedded_session(name, locations=locations, jars=jars, **own)
         from pyspark.sql import SparkSession
 
         from delta_cdc.environment import child_environment
 
         os.environ.update(child_environment())
-        everything = {**self._jars(locations), **delta_confs(), **_UTC, **own}
+        everything = {**delta_confs(), **_UTC, **own, **self._jars(locations)}
         return _built(SparkSession.builder.master(hook.master).appName(name), everything)
 
     def _of_operator(self) -> dict[str, str]:
@@ -184,12 +184,14 @@ class WorkerSession:
         return {conf: str(value) for conf, value in found.items() if value}
 
     def _jars(self, locations: list[str]) -> dict[str, str]:
-        """Return where the session gets Delta from; what the operator was given wins."""
+        """Return where the session gets Delta from, and what the user's conf adds; arguments win."""
         if self._operator.packages or self._operator.jars or not hands_over_jars():
             return {}
         from delta_cdc.jars import needed
+        from delta_cdc.launcher import said
 
-        return {"spark.jars": ",".join(str(path) for path in needed(locations))}
+        jars = [*map(str, needed(locations)), said(_JARS, self._operator.conf or {})]
+        return {_JARS: ",".join(filter(None, jars))}
 
     def _storage(
         self, hook: DeltaCdcSubmitHook, locations: Iterable[str]

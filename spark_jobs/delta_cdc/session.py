@@ -19,6 +19,7 @@ from delta_cdc.archive import ClassDataArchive, quoted
 from delta_cdc.environment import child_environment, require_java, spark_home, submit_binary
 from delta_cdc.errors import EnvironmentNotReady
 from delta_cdc.jars import HOME_VARIABLE, cache_home, class_path
+from delta_cdc.launcher import said
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -37,6 +38,8 @@ __all__ = [
 
 CLASS_PATH = "spark.driver.extraClassPath"
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+#: What Spark puts before them, on the same command line.
+DEFAULT_JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
 
 _PACKAGE = Path(__file__).resolve().parent
 #: Where a JVM, or Spark's launcher, finds options beside those it is given.
@@ -57,8 +60,10 @@ def embedded_confs(
     quick_start: bool = False,
     kafka: bool = False,
     locations: Iterable[str] = (),
+    jars: bool = True,
     more_jars: str = "",
     java_options: str = "",
+    default_java_options: str = "",
     archive: bool = True,
 ) -> dict[str, str]:
     """Return the confs of a driver that is its own cluster, on this machine, with Delta on its class path.
@@ -70,24 +75,28 @@ def embedded_confs(
         small work (:mod:`delta_cdc.plan.size`), wrong for long jobs
     :param kafka: put the connector to Kafka on the class path as well
     :param locations: of the tables and files: what Spark needs for S3 is put there where one lies on it
+    :param jars: False where all JARs come another way, as ``spark.jars`` of the user's own: none is looked
+        for then
     :param more_jars: comes behind them, as a class path is written
     :param java_options: more options for the JVM, as ``spark.driver.extraJavaOptions`` holds them. They win
         over ours, a garbage collector among them
+    :param default_java_options: what ``spark.driver.defaultJavaOptions`` holds; Spark adds these itself
     :param archive: start from the class-data archive of this class path, if there is one
         (:mod:`delta_cdc.archive`)
     :raises EnvironmentNotReady: if Java is missing or too old, or the JARs cannot be resolved
     """
     require_java()
     threads = cores or _usable_cpus()
-    jars = os.pathsep.join(filter(None, (class_path(locations, kafka=kafka), more_jars)))
-    options = _java_options(java_options, quick_start=quick_start)
-    if archive:
-        options += ClassDataArchive(jars).options()
+    ours = class_path(locations, kafka=kafka) if jars else ""
+    everything = os.pathsep.join(filter(None, (ours, more_jars)))
+    options = _java_options(f"{default_java_options} {java_options}", quick_start=quick_start)
+    if archive and jars:
+        options += ClassDataArchive(everything).options()
     return {
         **delta_confs(),
         "spark.master": f"local[{threads}]",
         # Not spark.jars: a class path that the JVM knows from the start loads faster.
-        CLASS_PATH: jars,
+        CLASS_PATH: everything,
         # Of two options that say the same the last one counts, and that is the user's.
         JAVA_OPTIONS: " ".join([*map(quoted, options), *filter(None, [java_options])]),
         "spark.driver.bindAddress": "127.0.0.1",
@@ -129,6 +138,7 @@ def embedded_session(
     quick_start: bool = False,
     kafka: bool = False,
     locations: Iterable[str] = (),
+    jars: bool = True,
     **extra: str,
 ) -> SparkSession:
     """Start (or return, if this process has one) a local Spark session that understands Delta.
@@ -140,19 +150,22 @@ def embedded_session(
     :param quick_start: see :func:`embedded_confs`
     :param kafka: see :func:`embedded_confs`
     :param locations: see :func:`embedded_confs`
-    :param extra: more confs, or other values for those of :func:`embedded_confs`
+    :param jars: see :func:`embedded_confs`
+    :param extra: more confs, or other values for those of :func:`embedded_confs`. A class path, and options
+        for the JVM, come behind ours; those of ``spark-defaults.conf`` do so where none are given
     :raises EnvironmentNotReady: see :func:`embedded_confs`
     """
-    java_options = extra.pop(JAVA_OPTIONS, "")
     ours = embedded_confs(
         cores,
         quick_start=quick_start,
         kafka=kafka,
         locations=locations,
-        java_options=java_options,
-        archive=CLASS_PATH not in extra,
+        jars=jars,
+        more_jars=said(CLASS_PATH, extra),
+        java_options=said(JAVA_OPTIONS, extra),
+        default_java_options=said(DEFAULT_JAVA_OPTIONS, extra),
     )
-    confs = {**ours, **extra}
+    confs = {**ours, **extra, CLASS_PATH: ours[CLASS_PATH], JAVA_OPTIONS: ours[JAVA_OPTIONS]}
     os.environ.update(child_environment())
     from pyspark.sql import SparkSession
 

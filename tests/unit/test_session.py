@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 import zipfile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -109,3 +109,61 @@ def test_what_the_user_tells_the_jvm_wins(
     assert re.findall(r"-XX:\+Use\w+GC", told) == collectors
     assert told.endswith(theirs)
     assert ("TieredStopAtLevel=1" in told) == quick_start
+
+
+class _Builder:
+    """Stands for the builder of sessions; keeps what it is configured with."""
+
+    def __init__(self) -> None:
+        self.confs: dict[str, str] = {}
+
+    def appName(self, _: str) -> _Builder:  # noqa: N802 - PySpark's name
+        return self
+
+    def config(self, name: str, value: str) -> _Builder:
+        self.confs[name] = value
+        return self
+
+    def getOrCreate(self) -> _Builder:  # noqa: N802 - PySpark's name
+        return self
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> _Builder:
+    """What a session would be started with."""
+    import pyspark.sql
+
+    builder = _Builder()
+    monkeypatch.setattr(pyspark.sql, "SparkSession", type("SparkSession", (), {"builder": builder}))
+    monkeypatch.setattr("delta_cdc.session.class_path", lambda *_, **__: "/ours.jar")
+    for name, value in environment.child_environment().items():
+        monkeypatch.setenv(name, value)
+    return builder
+
+
+def test_a_class_path_of_the_users_own_comes_behind_ours(
+    started: _Builder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    (tmp_path / "spark-defaults.conf").write_text(f"{session.CLASS_PATH} /default.jar")
+    mine: dict[str, Any] = {session.CLASS_PATH: "/mine.jar"}
+    for given, behind in ((mine, "/mine.jar"), ({}, "/default.jar")):
+        session.embedded_session("a", **given)
+        assert started.confs[session.CLASS_PATH] == f"/ours.jar:{behind}"
+    session.embedded_session("a", jars=False, **mine)
+    assert started.confs[session.CLASS_PATH] == "/mine.jar"
+
+
+def test_options_of_the_launchers_own_file_are_kept(
+    started: _Builder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    file = tmp_path / "spark-defaults.conf"
+    file.write_text("spark.driver.defaultJavaOptions -XX:+UseG1GC\nspark.driver.extraJavaOptions -Dproxy=1")
+    session.embedded_session("a")
+    assert started.confs[session.JAVA_OPTIONS].endswith(" -Dproxy=1")
+    assert "GC" not in started.confs[session.JAVA_OPTIONS]
+    theirs: dict[str, Any] = {"spark.driver.defaultJavaOptions": "-Dmine=1"}
+    session.embedded_session("a", **theirs)
+    assert "-XX:+UseParallelGC" in started.confs[session.JAVA_OPTIONS]
+    assert started.confs["spark.driver.defaultJavaOptions"] == "-Dmine=1"

@@ -123,6 +123,15 @@ def test_own_confs_win(stand_in: StandIn) -> None:
     assert stand_in.confs["spark.x"] == "1"
 
 
+def test_lists_of_the_users_confs_come_behind_ours_on_a_cluster(stand_in: StandIn, connect: Connect) -> None:
+    """An argument of spark-submit hides the conf of its meaning."""
+    stand_in.does(COMMITTED)
+    conf = {"spark.jars": "/mine.jar", "spark.submit.pyFiles": "/mine.py"}
+    run(operator(spark_conn_id=connect(host="spark://master:7077"), conf=conf, py_files="/other.py"))
+    assert stand_in.option("--jars") == ["/jars/a.jar,/jars/b.jar,/mine.jar"]
+    assert stand_in.option("--py-files")[0].split(",")[1:] == ["/other.py", "/mine.py"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "setting", "jars", "packages"),
     [
@@ -172,12 +181,15 @@ def test_yarn_cluster_gets_the_spec_as_a_file(
     sha = specs.sha256(specs.to_json(SPEC))
     stand_in.does(_writes(results / sha, "of this try"))
     task = operator(
-        spark_conn_id=connect(host="yarn", **{"deploy-mode": "cluster"}), files="/own.txt", durable=False
+        spark_conn_id=connect(host="yarn", **{"deploy-mode": "cluster"}),
+        files="/own.txt",
+        conf={"spark.files": "/more.txt"},
+        durable=False,
     )
     assert run(task).status == "committed"
     assert stand_in.option("--deploy-mode") == ["cluster"]
-    spec_file, own = stand_in.option("--files")[0].split(",")
-    assert own == "/own.txt"
+    spec_file, *own = stand_in.option("--files")[0].split(",")
+    assert own == ["/own.txt", "/more.txt"]
     # YARN puts the file into the driver's working directory under its name.
     assert stand_in.option("--spec") == [Path(spec_file).name]
     assert stand_in.option("--result") == [f"{results.as_uri()}/{sha}/result"]

@@ -12,7 +12,7 @@ import pytest
 from airflow_delta_cdc.applications.embedded import EmbeddedStart
 from delta_cdc.archive import ClassDataArchive, Standing
 from delta_cdc.plan import size
-from delta_cdc.session import JAVA_OPTIONS
+from delta_cdc.session import CLASS_PATH, JAVA_OPTIONS
 from delta_cdc.spec import ApplyOptions, ApplySpec, BundleSpec, EnableSpec, IngestOptions, IngestSpec, Step
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def _operator(**given: Any) -> Any:
 
 
 def _hook(**conf: str) -> Any:
-    return SimpleNamespace(_conf=conf, _driver_class_path=None, _submit_sp=None)
+    return SimpleNamespace(_conf=conf, _driver_class_path=None, _properties_file=None, _submit_sp=None)
 
 
 @pytest.fixture
@@ -64,15 +64,50 @@ def test_the_jvm_is_one_for_the_size_of_the_job(
     assert "delta-spark" in hook._driver_class_path
 
 
-def test_jars_of_the_users_own(tmp_path: Path, archive: dict[str, Any]) -> None:
-    hook = _hook()
-    EmbeddedStart(_operator(driver_class_path="/mine.jar"), EnableSpec("r")).tell(hook, tmp_path)
-    assert hook._driver_class_path.endswith(f"{os.pathsep}/mine.jar")
-    for given in ({"jars": "/delta.jar"}, {"packages": "io.delta:delta"}):
+def test_a_class_path_of_the_users_own_comes_behind_ours(tmp_path: Path, archive: dict[str, Any]) -> None:
+    """However it is said: what the hook says hides the conf of the same meaning."""
+    (tmp_path / "own.conf").write_text("spark.driver.extraClassPath /third.jar")
+    for argument, conf, file, behind in (
+        ("/mine.jar", {}, None, ["/mine.jar"]),
+        (None, {CLASS_PATH: "/other.jar"}, None, ["/other.jar"]),
+        ("/mine.jar", {CLASS_PATH: "/other.jar"}, None, ["/mine.jar", "/other.jar"]),
+        ("/mine.jar", {}, str(tmp_path / "own.conf"), ["/mine.jar", "/third.jar"]),
+    ):
+        hook = _hook(**conf)
+        hook._properties_file = file
+        EmbeddedStart(_operator(driver_class_path=argument), EnableSpec("r")).tell(hook, tmp_path)
+        assert hook._driver_class_path.split(os.pathsep)[-len(behind) :] == behind
+        assert "delta-spark" in hook._driver_class_path
+
+
+@pytest.mark.parametrize("given", [{"jars": "/delta.jar"}, {"packages": "io.delta:delta"}])
+def test_with_jars_of_the_users_own_none_of_ours_is_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, archive: dict[str, Any], given: dict[str, str]
+) -> None:
+    """They may be there because Maven Central is not reached."""
+
+    def out_of_reach(*_: Any, **__: Any) -> str:
+        raise AssertionError("resolved")
+
+    monkeypatch.setattr("delta_cdc.session.class_path", out_of_reach)
+    for driver_class_path in (None, "/mine.jar"):
         hook = _hook()
-        EmbeddedStart(_operator(**given), EnableSpec("r")).tell(hook, tmp_path)
-        assert hook._driver_class_path is None
+        operator = _operator(**given, driver_class_path=driver_class_path)
+        EmbeddedStart(operator, EnableSpec("r")).tell(hook, tmp_path)
+        assert hook._driver_class_path == driver_class_path
         assert "SharedArchiveFile" not in hook._conf[JAVA_OPTIONS]
+
+
+def test_options_for_the_jvm_in_the_users_file_are_kept(tmp_path: Path, archive: dict[str, Any]) -> None:
+    (tmp_path / "own.conf").write_text(
+        "spark.driver.extraJavaOptions -Dproxy=1\nspark.driver.defaultJavaOptions -XX:+UseG1GC"
+    )
+    hook = _hook()
+    hook._properties_file = str(tmp_path / "own.conf")
+    EmbeddedStart(_operator(), EnableSpec("r")).tell(hook, tmp_path)
+    assert hook._conf[JAVA_OPTIONS].endswith(" -Dproxy=1")
+    # Spark puts the default ones on the same command line, and two collectors are one too many.
+    assert "GC" not in hook._conf[JAVA_OPTIONS]
 
 
 @pytest.mark.parametrize(

@@ -383,6 +383,7 @@ def confs_of(
     """Return the confs that a session would be started with."""
     started: list[dict[str, str]] = []
     monkeypatch.setattr("delta_cdc.session.embedded_session", lambda name, **confs: started.append(confs))
+    monkeypatch.setattr("delta_cdc.jars.needed", lambda *_: [Path("/delta.jar")])
     monkeypatch.setattr(
         "airflow_delta_cdc.operators.session._built", lambda builder, confs: started.append(confs)
     )
@@ -420,11 +421,16 @@ def test_a_session_is_as_the_arguments_say(
         "spark.executor.instances": "7",
         "spark.cores.max": "14",
         "spark.jars.packages": "io.delta:any",
-        **({"spark.driver.extraClassPath": ""} if embedded else {"spark.yarn.queue": "of-the-connection"}),
+        # Delta's are among the packages.
+        **({"jars": False} if embedded else {"spark.yarn.queue": "of-the-connection", "spark.jars": None}),
     }
     assert {name: confs.get(name) for name in asked} == asked
     named = confs_of(monkeypatch, tmp_path, conn_id, yarn_queue="mine", jars="/a.jar")
     assert (named["spark.yarn.queue"], named["spark.jars"]) == ("mine", "/a.jar")
+    beside = confs_of(monkeypatch, tmp_path, conn_id, conf={"spark.jars": "/mine.jar"})
+    assert (beside.get("jars"), beside["spark.jars"]) == (
+        (True, "/mine.jar") if embedded else (None, "/delta.jar,/mine.jar")
+    )
 
 
 def test_a_session_cannot_be_what_a_process_could(connect: Connect, tmp_path: Path) -> None:
