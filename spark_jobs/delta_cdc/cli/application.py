@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import sys
 import tempfile
 from contextlib import ExitStack
 from dataclasses import fields, is_dataclass, replace
@@ -24,10 +25,14 @@ if TYPE_CHECKING:
 _SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
 #: Of a group, what its application is told; one Spark can be told one of each.
 _OF_THE_APPLICATION = ("storage_options", "kafka_options", "conf")
+#: A connection is Airflow's; here is what a file may say instead.
+_INSTEAD_OF = {"delta_conn_id": "storage_options", "kafka_conn_id": "kafka_options"}
 
 
 def told_of(groups: Sequence[Group]) -> dict[str, Any]:
     """Return what the one application of some groups is told: options of store and of Kafka, and confs.
+
+    Where a group relies on a connection, standard error says what takes its place.
 
     :raises InvalidConfiguration: the groups disagree
     """
@@ -40,6 +45,13 @@ def told_of(groups: Sequence[Group]) -> dict[str, Any]:
                 remedy="run them one at a time, with --group.",
             )
         told[name] = groups[0].settings.get(name)
+    for conn, options in _INSTEAD_OF.items():
+        names = sorted({str(group.settings[conn]) for group in groups if group.settings.get(conn)})
+        if names and not told[options]:
+            sys.stderr.write(
+                f"{conn} {', '.join(names)} is Airflow's and not looked up here: what the environment names "
+                f"is used, unless the file gives {options}.\n"
+            )
     return told
 
 

@@ -126,3 +126,20 @@ def test_groups_that_disagree() -> None:
     assert application.told_of(groups[:2])["storage_options"] == options
     with pytest.raises(InvalidConfiguration, match="The groups a, b, c have different storage_options"):
         application.told_of(groups)
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_a_connection_is_not_looked_up(capsys: pytest.CaptureFixture[str], given: bool) -> None:
+    """Said once for the whole file, unless it says what takes its place."""
+    entry: dict[str, Any] = {"source": "/s", "keys": ["id"], "delta_conn_id": "lake"}
+    if given:
+        entry["storage_options"] = {"aws_region": "one"}
+    groups = load({"pipelines": {name: {**entry, "target": f"/{name}"} for name in ("a", "b")}}).groups
+    application.told_of(groups)
+    said = capsys.readouterr().err
+    if given:
+        assert said == ""
+        return
+    assert said.count("\n") == 1
+    assert "delta_conn_id lake is Airflow's" in said
+    assert "unless the file gives storage_options" in said
