@@ -85,10 +85,12 @@ class EmbeddedStart:
     def training(self, hook: DeltaCdcSubmitHook) -> Iterator[Training | None]:
         """Let this driver make the archive, if there is none and its job is one that most others are like.
 
+        Of those with Kafka's connector on their class path, most ingest; of the others, most apply.
+
         :param hook: is told what the JVM has to be told
         :return: see :meth:`delta_cdc.archive.ClassDataArchive.training`
         """
-        if self._archive is None or not _applies(self._spec):
+        if self._archive is None or not (self._kafka or _applies(self._spec)):
             yield None
             return
         from delta_cdc.session import JAVA_OPTIONS

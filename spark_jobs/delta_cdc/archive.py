@@ -106,7 +106,8 @@ class ClassDataArchive:
         written = _manifest(self.path)
         if written is None and not self.path.exists():
             return Standing(
-                "missing", "There is none yet; the next application that applies changes makes it."
+                "missing",
+                "There is none yet; the next task that applies changes or reads topics makes it at its end.",
             )
         if written is None or _signature(self.path) != written.get("file"):
             return Standing("damaged", f"{self.path} is not what was written there; it is made anew.")

@@ -140,6 +140,19 @@ def test_a_job_that_most_are_like_makes_the_archive(
         assert training is None
 
 
+def test_with_kafkas_connector_an_ingest_makes_the_archive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, archive: dict[str, Any]
+) -> None:
+    """Whoever reads topics ingests; the applies behind it have another class path."""
+    monkeypatch.setattr("delta_cdc.archive.cache_home", lambda: tmp_path / "home")
+    archive["state"] = "missing"
+    hook = _hook()
+    start = EmbeddedStart(_operator(), _INGEST, kafka=True)
+    start.tell(hook, tmp_path)
+    with start.training(hook) as training:
+        assert training is not None
+
+
 @pytest.mark.parametrize(("code", "forgotten"), [(1, 0), (0, 0), (-9, 0), (-6, 1), (139, 1)])
 def test_after_a_crash_of_the_jvm_the_next_one_starts_without(
     tmp_path: Path, archive: dict[str, Any], code: int, forgotten: int
