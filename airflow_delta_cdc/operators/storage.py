@@ -60,7 +60,7 @@ def tell_storage(
     :param directory: the run's private directory
     :param kafka: options of Kafka's client; told only where topics are read
     """
-    storage = spark_storage(options, locations_of(spec))
+    storage = spark_storage(options, locations_of(spec), elsewhere=hook.is_cluster)
     hook._conf = {**storage.confs, **hook._conf}
     secrets = _kafka(hook, kafka if kafka and reads_kafka(spec) else None, directory)
     if hook.is_cluster and hook.is_kubernetes:

@@ -60,10 +60,12 @@ class Gateway:
     """A running server with the bucket ``lake``.
 
     :param folder: for the objects and the server's output
+    :param region: that requests have to be signed for
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, region: str = REGION) -> None:
         self._folder = folder
+        self._region = region
         self._process: subprocess.Popen[bytes] | None = None
         self.port = 0
         #: The folder that is the bucket: a file in it is an object, by the same name.
@@ -91,7 +93,7 @@ class Gateway:
         return {
             "AWS_ENDPOINT_URL": endpoint or self.endpoint,
             "AWS_ALLOW_HTTP": "true",
-            "AWS_REGION": REGION,
+            "AWS_REGION": self._region,
             "AWS_ACCESS_KEY_ID": ACCESS_KEY,
             "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
             **more,
@@ -130,7 +132,7 @@ class Gateway:
                         "--port",
                         f"{_HOST}:{self.port}",
                         "--region",
-                        REGION,
+                        self._region,
                         "--health",
                         "/health",
                     ),
@@ -176,13 +178,14 @@ class Gateway:
 
 
 @contextmanager
-def gateway(folder: Path) -> Iterator[Gateway]:
+def gateway(folder: Path, region: str = REGION) -> Iterator[Gateway]:
     """Run a server for the length of a block.
 
+    :param region: see :class:`Gateway`
     :raises NoGatewayError: there is no Go to build it with
     """
     folder.mkdir(parents=True, exist_ok=True)
-    running = Gateway(folder)
+    running = Gateway(folder, region)
     try:
         running.start()
         yield running

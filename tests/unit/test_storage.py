@@ -17,8 +17,15 @@ from delta_cdc.storage import (
 )
 
 S3A = "spark.hadoop.fs.s3a."
+AROUND = ("AWS_ENDPOINT_URL", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_VIRTUAL_HOSTED_STYLE_REQUEST")
 AZURE = "spark.hadoop.fs.azure."
 HOST = "acc.dfs.core.windows.net"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_around(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in AROUND:
+        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.mark.parametrize(
@@ -75,11 +82,17 @@ def test_temporary_keys_of_s3_in_other_spellings() -> None:
         ({"AWS_REGION": "r"}, {"endpoint.region": "r"}),
         (
             {"AWS_ENDPOINT_URL": "http://h:9000"},
-            {"endpoint": "http://h:9000", "path.style.access": "true", "connection.ssl.enabled": "false"},
+            {
+                "endpoint": "http://h:9000",
+                # Of a store that is not Amazon's the reader takes this for granted, and S3A another one.
+                "endpoint.region": "us-east-1",
+                "path.style.access": "true",
+                "connection.ssl.enabled": "false",
+            },
         ),
         (
-            {"aws_endpoint": "https://h", "AWS_VIRTUAL_HOSTED_STYLE_REQUEST": "true"},
-            {"endpoint": "https://h", "path.style.access": "false"},
+            {"aws_endpoint": "https://h", "region": "r", "AWS_VIRTUAL_HOSTED_STYLE_REQUEST": "true"},
+            {"endpoint": "https://h", "endpoint.region": "r", "path.style.access": "false"},
         ),
     ],
 )
@@ -88,6 +101,49 @@ def test_where_s3_is(options: dict[str, str], confs: dict[str, str]) -> None:
     assert storage.confs == {f"{S3A}{name}": value for name, value in confs.items()}
     assert storage.credentials == {}
     assert storage.environment == {}
+
+
+@pytest.mark.parametrize(
+    ("options", "around", "elsewhere", "told"),
+    [
+        # endpoint, region, path style
+        ({}, {"AWS_ENDPOINT_URL": "https://e"}, False, ("https://e", "us-east-1", "true")),
+        ({}, {"AWS_ENDPOINT_URL": "https://e", "AWS_REGION": "r"}, False, ("https://e", "r", "true")),
+        ({}, {"AWS_ENDPOINT_URL": "https://e", "AWS_DEFAULT_REGION": "d"}, False, ("https://e", "d", "true")),
+        (
+            {},
+            {"AWS_ENDPOINT_URL": "https://e", "AWS_VIRTUAL_HOSTED_STYLE_REQUEST": "true"},
+            False,
+            ("https://e", "us-east-1", "false"),
+        ),
+        # Of a driver elsewhere, this environment is not the one that counts.
+        ({}, {"AWS_ENDPOINT_URL": "https://e", "AWS_REGION": "r"}, True, (None, None, None)),
+        # What the reader signs with for the address that it is given.
+        ({"endpoint": "https://o"}, {"AWS_REGION": "r"}, True, ("https://o", "r", "true")),
+        (
+            {"endpoint": "https://o", "region": "o"},
+            {"AWS_ENDPOINT_URL": "https://e", "AWS_REGION": "r"},
+            False,
+            ("https://o", "o", "true"),
+        ),
+        # Where Amazon's own buckets are, S3A finds by itself.
+        ({}, {"AWS_REGION": "r"}, False, (None, None, None)),
+    ],
+)
+def test_what_the_environment_says_of_s3_counts_for_both_readers(
+    monkeypatch: pytest.MonkeyPatch,
+    options: dict[str, str],
+    around: dict[str, str],
+    elsewhere: bool,
+    told: tuple[str | None, ...],
+) -> None:
+    for name, value in around.items():
+        monkeypatch.setenv(name, value)
+    confs = spark_storage(options or None, ["s3://b/t"], elsewhere=elsewhere).confs
+    names = ("endpoint", "endpoint.region", "path.style.access")
+    assert tuple(confs.get(f"{S3A}{name}") for name in names) == told
+    if not options:
+        assert spark_storage(None, ["/lake/t"]) == SparkStorage()
 
 
 def test_a_web_identity_of_s3_is_no_secret() -> None:
