@@ -12,6 +12,7 @@ from urllib.parse import quote
 from weakref import WeakValueDictionary
 
 from delta_cdc.errors import InvalidConfiguration, TableNameUnresolved
+from delta_cdc.log.identity import own_identity
 from delta_cdc.storage import hadoop_uri
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ def open_store(uri: str, storage_options: dict[str, str] | None = None) -> Objec
         return LocalStore(path) if Path(path).is_dir() else None
     given = {k.lower(): v for k, v in (storage_options or {}).items() if not _DELTA_RS_ONLY.match(k)}
     client = {_client_name(k): _client_value(v) for k, v in given.items() if _client_name(k) in _CLIENT}
-    options = {k: v for k, v in given.items() if _client_name(k) not in _CLIENT}
+    options = {k: str(v) for k, v in given.items() if _client_name(k) not in _CLIENT}
     if client:
         # With client options given, obstore forgets those of the environment.
         client = {**_client_of_environment(uri), **client}
@@ -120,12 +121,14 @@ def open_store(uri: str, storage_options: dict[str, str] | None = None) -> Objec
         "max_retries": _whole("max_retries", options.pop("max_retries", _MAX_RETRIES)),
         "retry_timeout": _duration("retry_timeout", options.pop("retry_timeout", _RETRY_TIMEOUT)),
     }
+    options, credentials = own_identity(uri, _cloud(uri), options)
     try:
         return from_url(
             quoted(uri),
             config=cast("Any", options or None),
             client_options=cast("Any", client or None),
             retry_config=cast("Any", retries),
+            credential_provider=cast("Any", credentials),
         )
     except UnknownConfigurationKeyError as error:
         raise InvalidConfiguration(
@@ -183,9 +186,14 @@ def _client_value(value: str) -> str | bool:
     return value.lower() == "true" if value.lower() in ("true", "false") else value
 
 
+def _cloud(uri: str) -> str:
+    """Return how the names of a store's options begin."""
+    return {"s3": "aws", "gs": "google"}.get(uri.partition(":")[0], "azure")
+
+
 def _client_of_environment(uri: str) -> dict[str, str | bool]:
     """Return the options of the HTTP client that the machine's environment names for a store."""
-    cloud = {"s3": "aws_", "gs": "google_"}.get(uri.partition(":")[0], "azure_")
+    cloud = f"{_cloud(uri)}_"
     named = {name.lower(): value for name, value in os.environ.items()}
     return {
         name.removeprefix(cloud): _client_value(value)

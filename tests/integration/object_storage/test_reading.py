@@ -137,6 +137,16 @@ def test_the_log_reads_the_same_or_says_that_it_cannot(lake: Lake, tmp_path: Pat
     assert lake.proxy.struck
 
 
+def test_the_workers_own_identity_is_not_mixed_with_the_connections(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store believes no key that comes with somebody else's token."""
+    append(lake, "orders", 1)
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "of the worker")
+    monkeypatch.setenv("AWS_SKIP_SIGNATURE", "true")
+    assert run_sync(DeltaLog(lake.uri("orders"), lake.options).newest_version()) == 0
+
+
 def test_wrong_keys_are_said_without_them(lake: Lake) -> None:
     append(lake, "orders", 1)
     wrong = {**lake.options, "AWS_SECRET_ACCESS_KEY": "wr0ng-and-hidden"}

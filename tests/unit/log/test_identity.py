@@ -1,0 +1,134 @@
+"""Who asks a store is said in one place: the environment adds nothing to what the options say."""
+
+from __future__ import annotations
+
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qs, urlsplit
+
+import obstore
+import pytest
+
+from delta_cdc.errors import InvalidConfiguration
+from delta_cdc.log.store import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+S3 = "s3://b/t"
+AZURE = "abfss://c@a.dfs.core.windows.net/t"
+KEY, OTHER_KEY = "c2VjcmV0", "b3RoZXI="
+KEYS = {"aws_access_key_id": "ours", "aws_secret_access_key": "s"}
+WEB = {"aws_role_arn": "arn:aws:iam::1:role/r", "aws_web_identity_token_file": "/token"}
+CLIENT = {"azure_client_id": "c", "azure_tenant_id": "t"}
+
+
+class Store:
+    """Keeps who asked, and has nothing."""
+
+    def __init__(self) -> None:
+        self.asked: list[dict[str, str]] = []
+        store = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                store.asked.append({**self.headers, **_query(self.path)})
+                self.send_error(404)
+
+            def log_message(self, *_: object) -> None:
+                return
+
+        self.server = HTTPServer(("127.0.0.1", 0), Handler)
+        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True)
+        self.thread.start()
+
+    def who(self, uri: str, options: dict[str, str]) -> str:
+        """Return as whom an object is asked for: key id, token and signature, as far as there are any."""
+        cloud = "aws" if uri.startswith("s3") else "azure"
+        where = {f"{cloud}_endpoint": f"http://127.0.0.1:{self.server.server_port}", "allow_http": "true"}
+        with pytest.raises(FileNotFoundError):
+            obstore.get(open_store(uri, {**where, **options, "max_retries": "0"}), "x")  # type: ignore[arg-type]
+        (told,) = self.asked
+        signed = told.get("authorization", "").replace("AWS4-HMAC-SHA256 Credential=", "")
+        # Of S3 the key's id; of Azure's keys there is only what they make.
+        who = signed.partition("/")[0] if cloud == "aws" else signed.partition(" ")[0]
+        return " ".join(filter(None, (who, told.get("x-amz-security-token"), told.get("sig"))))
+
+
+def _query(path: str) -> dict[str, str]:
+    return {name: values[0] for name, values in parse_qs(urlsplit(path).query).items()}
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    made = Store()
+    yield made
+    made.server.shutdown()
+    made.thread.join()
+    made.server.server_close()
+
+
+@pytest.mark.parametrize(
+    ("options", "environment", "who"),
+    [
+        (KEYS, {"AWS_SESSION_TOKEN": "theirs"}, "ours"),
+        (KEYS, {"AWS_SESSION_TOKEN": ""}, "ours"),
+        (KEYS, {"AWS_SKIP_SIGNATURE": "true"}, "ours"),
+        (KEYS, {"AWS_ROLE_ARN": "r", "AWS_WEB_IDENTITY_TOKEN_FILE": "/gone"}, "ours"),
+        ({**KEYS, "session_token": "mine"}, {"AWS_SESSION_TOKEN": "theirs"}, "ours mine"),
+        ({**KEYS, "skip_signature": "false"}, {"AWS_SKIP_SIGNATURE": "true"}, "ours"),
+        # Nothing in the options is about who asks: that is the machine.
+        ({"aws_region": "r"}, {"AWS_ACCESS_KEY_ID": "theirs", "AWS_SECRET_ACCESS_KEY": "s"}, "theirs"),
+        ({"skip_signature": "true"}, {"AWS_ACCESS_KEY_ID": "theirs", "AWS_SECRET_ACCESS_KEY": "s"}, ""),
+    ],
+)
+def test_keys_of_s3(
+    store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+    options: dict[str, str],
+    environment: dict[str, str],
+    who: str,
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert store.who(S3, options) == who
+
+
+@pytest.mark.parametrize(
+    ("options", "environment", "who"),
+    [
+        ({"sas_token": "?sv=1&sig=a%2Bb%3D"}, {"AZURE_STORAGE_ACCOUNT_KEY": OTHER_KEY}, "a+b="),
+        ({"sas_token": "sv=1&sig=ab"}, {"AZURE_STORAGE_TOKEN": "theirs"}, "ab"),
+        ({"account_key": KEY}, {"AZURE_STORAGE_TOKEN": "theirs"}, "SharedKey"),
+        ({"account_key": KEY}, {"AZURE_SKIP_SIGNATURE": "true"}, "SharedKey"),
+    ],
+)
+def test_keys_of_azure(
+    store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+    options: dict[str, str],
+    environment: dict[str, str],
+    who: str,
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert store.who(AZURE, options) == who
+
+
+@pytest.mark.parametrize(
+    ("uri", "options", "preferred"),
+    [
+        (S3, WEB, "AWS_ACCESS_KEY_ID"),
+        (AZURE, {**CLIENT, "azure_client_secret": "s"}, "AZURE_STORAGE_ACCOUNT_KEY"),
+        (AZURE, {**CLIENT, "azure_federated_token_file": "/token"}, "AZURE_CLIENT_SECRET"),
+    ],
+)
+def test_an_identity_that_would_not_be_the_one_asked_for(
+    monkeypatch: pytest.MonkeyPatch, uri: str, options: dict[str, str], preferred: str
+) -> None:
+    """Of these only obstore can make credentials; it would take what the environment holds instead."""
+    assert open_store(uri, options) is not None
+    monkeypatch.setenv(preferred, KEY)
+    with pytest.raises(InvalidConfiguration, match=f"{preferred} of the environment"):
+        open_store(uri, options)
