@@ -5,6 +5,7 @@ Standard library only. Names of storage options are read without case, in every 
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -90,6 +91,8 @@ _CANONICAL = {name: names[0] for names in _NAMES for name in names}
 #: Scheme of Hadoop's file system for S3, and the schemes of the same store.
 _HADOOP_S3 = "s3a"
 _ALSO_S3 = ("s3", "s3n")
+#: Of a store that is not Amazon's and whose region nobody names, the one that the reader of logs signs for.
+_REGION = "us-east-1"
 _UNKNOWN_TO_SPARK = (".account.key.", ".encryption.key.")
 #: What S3 is asked to encrypt with: of obstore's words, those of S3A.
 _ENCRYPTION = {
@@ -175,12 +178,19 @@ def same_store(uri: str, storage_options: Mapping[str, str]) -> bool:
     return any(uri.partition(":")[0].lower() in _KINDS[kind] for kind in kinds)
 
 
-def spark_storage(storage_options: Mapping[str, str] | None, uris: Iterable[str] = ()) -> SparkStorage:
+def spark_storage(
+    storage_options: Mapping[str, str] | None, uris: Iterable[str] = (), *, elsewhere: bool = False
+) -> SparkStorage:
     """Translate storage options into what Spark needs.
+
+    Where they don't say where S3 is, the environment does (``AWS_ENDPOINT_URL``, and what belongs to it): the
+    reader of logs takes all of it from there, and Spark by itself only a part.
 
     :param storage_options: options as delta-rs and obstore name them
     :param uris: the tables' locations; Azure's confs carry the name of the account's host
+    :param elsewhere: the driver is on another machine, in an environment of its own
     """
+    uris = list(uris)
     options = _Options(storage_options or {})
     google = options.get("google_service_account_key")
     credentials = {
@@ -192,7 +202,7 @@ def spark_storage(storage_options: Mapping[str, str] | None, uris: Iterable[str]
     if any(part in f"{name}." for name in credentials for part in _UNKNOWN_TO_SPARK):
         credentials[_REDACTION] = _REDACTED
     return SparkStorage(
-        confs=_s3_confs(options),
+        confs=_s3_confs(options, uris, elsewhere=elsewhere),
         credentials=credentials,
         environment=_s3_environment(options),
         google_key=google,
@@ -219,19 +229,27 @@ class _Options:
     def get(self, name: str) -> str | None:
         return self._options.get(name) or None
 
+    def over(self, others: _Options) -> _Options:
+        return _Options({**others._options, **self._options})
+
     def flag(self, name: str) -> bool:
         return is_true(self.get(name))
 
 
 # -- S3 -------------------------------------------------------------------------------------------
-def _s3_confs(options: _Options) -> dict[str, str]:
+def _s3_confs(options: _Options, uris: list[str], *, elsewhere: bool) -> dict[str, str]:
+    around = _Options({name: value for name, value in os.environ.items() if name.startswith("AWS_")})
     endpoint = options.get("aws_endpoint_url")
-    region = options.get("aws_region") or options.get("aws_default_region")
-    virtual = options.flag("aws_virtual_hosted_style_request")
+    if endpoint is None and not elsewhere and any(map(is_s3, uris)):
+        endpoint = around.get("aws_endpoint_url")
+    # Amazon's own S3A finds, wherever it is; of another store it has to be told what the reader assumes.
+    known = options.over(around) if endpoint else options
+    region = known.get("aws_region") or known.get("aws_default_region") or (_REGION if endpoint else None)
     confs = {}
     if endpoint:
         confs[f"{_S3A}endpoint"] = endpoint
         # delta-rs asks by path unless told otherwise, S3A by host.
+        virtual = known.flag("aws_virtual_hosted_style_request")
         confs[f"{_S3A}path.style.access"] = "false" if virtual else "true"
         if endpoint.lower().startswith("http://"):
             confs[f"{_S3A}connection.ssl.enabled"] = "false"
