@@ -23,25 +23,41 @@ _LOCAL = "local"
 
 @contextlib.contextmanager
 def slices_for(
-    spec: Spec, master: str, directory: Path, *, options: dict[str, str] | None, log: Logger
+    spec: Spec,
+    master: str,
+    directory: Path,
+    *,
+    options: dict[str, str] | None,
+    log: Logger,
+    lasting: bool = False,
 ) -> Iterator[Spec]:
     """Give the spec as :func:`with_slices` does, and delete slices on a store once the job has ended.
 
     :param log: told where they could not be deleted
+    :param lasting: the application may run on after this block has failed, and be found again by the next
+        try: its slices are named after the work, and stay until a block ends without an error. All others
+        are this try's alone, and go with it: one that somebody took for dead must not take away those of the
+        next one
     """
+    name = _work(spec) if lasting else uuid.uuid4().hex
+    has_ended = not lasting
     try:
-        yield with_slices(spec, master, directory, options=options)
+        yield with_slices(spec, master, directory, options=options, name=name)
+        has_ended = True
     finally:
-        if not is_here(master) and results_uri():
-            _forget(spec, options, log)
+        if has_ended and not is_here(master) and results_uri():
+            _forget(spec, name, options, log)
 
 
-def with_slices(spec: Spec, master: str, directory: Path, *, options: dict[str, str] | None) -> Spec:
+def with_slices(
+    spec: Spec, master: str, directory: Path, *, options: dict[str, str] | None, name: str
+) -> Spec:
     """Write the small logs through which Spark reads files, where a spec reads a table by its files.
 
     :param master: of the Spark that will read them
     :param directory: the run's private directory, which goes away with all that is in it
     :param options: of the object store
+    :param name: of their folder there
     :raises InvalidConfiguration: files can only be read this way, the cluster cannot see this machine, and
         nothing else is configured
     """
@@ -49,7 +65,7 @@ def with_slices(spec: Spec, master: str, directory: Path, *, options: dict[str, 
 
     if not isinstance(spec, ApplySpec | ReadSpec | BundleSpec):
         return spec
-    root = _root(spec, master, directory)
+    root = _root(spec, master, directory, name)
     if isinstance(spec, BundleSpec):
         parts = (
             # A slice is named by its versions, and two parts may read the same ones of two tables.
@@ -72,9 +88,7 @@ def scratch_for(spec: Spec, *, options: dict[str, str] | None, log: Logger) -> I
     if not results_uri() or not any(isinstance(part, IngestSpec) and part.then for part in parts):
         yield None
         return
-    from delta_cdc.storage import hadoop_uri
-
-    root = hadoop_uri(f"{results_uri()}/{uuid.uuid4().hex}")
+    root = _shared(results_uri(), uuid.uuid4().hex)
     try:
         yield f"{root}/slices"
     finally:
@@ -86,7 +100,7 @@ def is_here(master: str) -> bool:
     return master.startswith(_LOCAL)
 
 
-def _root(spec: Spec, master: str, directory: Path) -> str:
+def _root(spec: Spec, master: str, directory: Path, name: str) -> str:
     if is_here(master):
         return str(directory / "slices")
     segments = [segment for step in _readable(spec) for segment in step.segments]
@@ -96,13 +110,13 @@ def _root(spec: Spec, master: str, directory: Path) -> str:
     reason = f"The changes are read on {master}, by a list of their files"
     if needed:
         reason = f"The changes are read by {needed[0].capture} on {master}, by a list of their files"
-    return _shared(spec, needed_results_uri(reason))
+    return f"{_shared(needed_results_uri(reason), name)}/slices"
 
 
-def _forget(spec: Spec, options: dict[str, str] | None, log: Logger) -> None:
+def _forget(spec: Spec, name: str, options: dict[str, str] | None, log: Logger) -> None:
     if any(step.segments for step in _readable(spec)):
         # All that lies there is slices.
-        _deleted(_shared(spec, results_uri()).removesuffix("/slices"), options, log)
+        _deleted(_shared(results_uri(), name), options, log)
 
 
 def _deleted(root: str, options: dict[str, str] | None, log: Logger) -> None:
@@ -123,11 +137,14 @@ def _readable(spec: Spec) -> list[Step]:
     return [step for part in parts if isinstance(part, ApplySpec | ReadSpec) for step in part.steps]
 
 
-def _shared(spec: Spec, folder: str) -> str:
+def _shared(folder: str, name: str) -> str:
     from delta_cdc.storage import hadoop_uri
 
-    # Named after the work, not the attempt.
+    return hadoop_uri(f"{folder}/{name}")
+
+
+def _work(spec: Spec) -> str:
+    """Return a name for the work, the same in every attempt at it."""
     parts = spec.parts if isinstance(spec, BundleSpec) else (spec,)
     names = [fingerprint(part) for part in parts if isinstance(part, ApplySpec | IngestSpec | ReadSpec)]
-    name = sha256("".join(names)) if isinstance(spec, BundleSpec) else names[0]
-    return hadoop_uri(f"{folder}/{name}/slices")
+    return sha256("".join(names))

@@ -49,6 +49,9 @@ FINGERPRINT_KEY = "spark_job_fingerprint"
 
 _UTC = {"spark.sql.session.timeZone": "UTC"}
 
+#: What YARN and Kubernetes say of an application that runs no more.
+_ENDED = frozenset({"SUCCEEDED", "FAILED", "NOTFOUND"})
+
 
 class SubmittedApplication:
     """Runs specs by ``spark-submit``, and brings back what the driver says.
@@ -84,10 +87,13 @@ class SubmittedApplication:
             # The base class looks for the hook there when it finds an application again.
             hook = self._hook = operator._hook = operator._get_hook(directory.log)
             options = self._options = operator.options_of_storage()
-            with slices_for(spec, hook.master, directory.path, options=options, log=operator.log) as ready:
+            durable = self._is_durable(hook)
+            with slices_for(
+                spec, hook.master, directory.path, options=options, log=operator.log, lasting=durable
+            ) as ready:
                 self._tell(hook, context, ready, directory, options)
                 with self._training(hook) as training:
-                    self._start(context, hook, sha256(to_json(ready)))
+                    self._start(context, hook, sha256(to_json(ready)), durable=durable)
                     result = self._read_result(hook)
                     if training is not None and result.status != "failed":
                         training.succeeded()
@@ -140,7 +146,7 @@ class SubmittedApplication:
         tell_planner(hook, options, spec=spec, directory=directory.path)
         hook._conf = self._with_lineage(hook._conf, context)
 
-    def _start(self, context: Context, hook: DeltaCdcSubmitHook, fingerprint: str) -> None:
+    def _start(self, context: Context, hook: DeltaCdcSubmitHook, fingerprint: str, *, durable: bool) -> None:
         operator = self._operator
         if self._killed:
             raise JobFailed(
@@ -148,9 +154,8 @@ class SubmittedApplication:
                 remedy="clear the task to run it again.",
             )
         operator.log.info("Starting Spark on %s", hook.master)
-        if self._is_durable(hook):
-            self._forget_other_job(context, fingerprint)
-            operator.execute_resumable(context)
+        if durable:
+            self._start_or_find(context, hook, fingerprint)
             return
         if hook.is_cluster:
             # A file of the worker's own cannot be older: its directory is made for this run.
@@ -163,6 +168,27 @@ class SubmittedApplication:
                 if self._embedded is not None:
                     self._embedded.note_crash(hook)
                 raise
+
+    def _start_or_find(self, context: Context, hook: DeltaCdcSubmitHook, fingerprint: str) -> None:
+        operator = self._operator
+        self._forget_other_job(context, fingerprint)
+        try:
+            operator.execute_resumable(context)
+        except JobFailed:
+            raise
+        except Exception as error:
+            started = context["task_state_store"].get(operator.external_id_key)
+            if started is None:
+                raise
+            # As above, a named error ends the application with an error code. What a group's driver has left
+            # so far while it runs is no result.
+            status = operator.get_job_status(started, context)
+            if status.upper() in _ENDED and self._result_text(hook) is not None:
+                return
+            raise JobFailed(
+                f"The Spark application {started} on {hook.master} is {status}, without a result: {error}",
+                remedy="see the application's own log; a retry is safe, and finds it again if it still runs.",
+            ) from error
 
     def _training(self, hook: DeltaCdcSubmitHook) -> AbstractContextManager[Training | None]:
         return contextlib.nullcontext() if self._embedded is None else self._embedded.training(hook)

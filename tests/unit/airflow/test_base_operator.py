@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pytest
 
 from airflow_delta_cdc.applications.submitted import FINGERPRINT_KEY, SubmittedApplication
+from airflow_delta_cdc.hooks.submit import DeltaCdcSubmitHook
 from airflow_delta_cdc.operators import DeltaApplyChangesOperator, DeltaEnableChangeDataFeedOperator
 from airflow_delta_cdc.operators.base import DeltaCdcOperator, raise_if_failed
 from delta_cdc import spec as specs
@@ -402,8 +403,6 @@ def test_the_application_of_another_spec_is_not_waited_for(tracked: _Tracked, st
 def test_an_application_that_cannot_be_found_is_submitted_again(
     tracked: _Tracked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from airflow_delta_cdc.hooks.submit import DeltaCdcSubmitHook
-
     def unreachable(*_: Any) -> str:
         raise RuntimeError("connection refused")
 
@@ -411,6 +410,77 @@ def test_an_application_that_cannot_be_found_is_submitted_again(
     fingerprint = specs.sha256(specs.to_json(SPEC))
     store = Store(spark_job_id="application_0_0000", **{FINGERPRINT_KEY: fingerprint})
     assert run(tracked, store).message == "of this try"
+
+
+@pytest.fixture
+def manager(connect: Connect, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, stand_in: StandIn) -> Manager:
+    """A YARN whose first application ends at once; its driver has left a result."""
+    monkeypatch.setenv("AIRFLOW__DELTA_CDC__RESULTS_URI", tmp_path.as_uri())
+    made = Manager(tmp_path / specs.sha256(specs.to_json(SPEC)), stand_in)
+    monkeypatch.setattr(DeltaCdcSubmitHook, "_query_yarn_application_status", lambda *_: made.answer())
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    extra = {"deploy-mode": "cluster", "yarn_resourcemanager_webapp_address": "http://localhost:1"}
+    made.task = operator(spark_conn_id=connect(host="yarn", **extra))
+    return made
+
+
+class Manager:
+    """What YARN's resource manager answers, and what drivers leave."""
+
+    task: DeltaEnableChangeDataFeedOperator
+
+    def __init__(self, folder: Path, stand_in: StandIn) -> None:
+        self._folder, self._stand_in = folder, stand_in
+        self.states = [("FINISHED", "FAILED", "User application exited with status 1")]
+        self.leaves(None)
+
+    def leaves(self, result: JobResult | None) -> None:
+        left = f"echo '{result.to_json()}' > {self._folder}/result/part-0" if result is not None else ""
+        submitted = "echo 'Submitted application application_1_0001'"
+        self._stand_in.does(f"{submitted}; mkdir -p {self._folder}/result; {left}")
+
+    def answer(self) -> tuple[str, str, str]:
+        if not self.states:
+            raise RuntimeError("connection refused")
+        return self.states.pop(0) if len(self.states) > 1 else self.states[0]
+
+
+_NAMED = KeyNotUnique("Two rows share key 1.", remedy="clean the source.")
+
+
+def test_a_named_error_of_a_tracked_application_comes_back_by_its_name(manager: Manager) -> None:
+    """The engine ends with an error code, and for the base class the application has just failed."""
+    manager.leaves(JobResult(status="failed", error=_NAMED.to_dict()))
+    with pytest.raises(KeyNotUnique, match="Two rows share key 1"):
+        raise_if_failed(run(manager.task))
+
+
+def test_a_tracked_application_that_died_is_a_failed_job(manager: Manager) -> None:
+    with pytest.raises(JobFailed, match="application_1_0001 on yarn is FAILED, without a result") as died:
+        run(manager.task)
+    assert "exited with status 1" in str(died.value)
+
+
+def test_what_a_driver_that_runs_has_left_so_far_is_no_result(manager: Manager) -> None:
+    """Tracking is given up, not the application."""
+    manager.leaves(JobResult(status="failed", error=_NAMED.to_dict()))
+    manager.states = []
+    with pytest.raises(JobFailed, match="Giving up tracking"):
+        run(manager.task)
+    manager.states = [("RUNNING", "strange", ""), ("RUNNING", "UNDEFINED", "")]
+    with pytest.raises(JobFailed, match="is RUNNING, without a result"):
+        run(manager.task)
+
+
+def test_an_application_that_never_was_is_told_as_it_is(
+    manager: Manager, stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in.does("echo no room; exit 7")
+    with pytest.raises(JobFailed, match="exit code 7"):
+        run(manager.task)
+    stand_in.does("exit 0")
+    with pytest.raises(RuntimeError, match="No YARN application id"):
+        run(manager.task)
 
 
 def test_forgetting_leaves_pins_alone(tracked: _Tracked) -> None:

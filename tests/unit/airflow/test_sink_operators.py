@@ -478,14 +478,12 @@ def spec_with(capture: Any) -> ApplySpec:
     ("master", "results", "root"),
     [
         ("local[*]", "", "{tmp}/slices"),
-        ("spark://master:7077", "s3://lake/results/", "s3a://lake/results/{fingerprint}/slices"),
+        ("spark://master:7077", "s3://lake/results/", "s3a://lake/results/mine/slices"),
     ],
 )
 def test_slices_lie_where_spark_finds_them(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, master: str, results: str, root: str
 ) -> None:
-    from delta_cdc.spec import fingerprint
-
     written: list[Any] = []
 
     def prepared(spec: Any, root: str, options: Any) -> Any:
@@ -495,9 +493,9 @@ def test_slices_lie_where_spark_finds_them(
     monkeypatch.setenv("AIRFLOW__DELTA_CDC__RESULTS_URI", results)
     monkeypatch.setattr("delta_cdc.log.slices.prepared", prepared)
     spec = spec_with("row_tracking")
-    with_slices(spec, master, tmp_path, options=None)
-    assert written == [root.format(tmp=tmp_path, fingerprint=fingerprint(spec))]
-    with_slices(spec_with("change_files"), master, tmp_path, options=None)
+    with_slices(spec, master, tmp_path, options=None, name="mine")
+    assert written == [root.format(tmp=tmp_path)]
+    with_slices(spec_with("change_files"), master, tmp_path, options=None, name="mine")
     assert len(written) == 2, "read by its files, the feed costs fewer scans"
 
 
@@ -506,7 +504,7 @@ def test_each_part_of_a_bundle_has_slices_of_its_own(monkeypatch: pytest.MonkeyP
     tables = Tables.made_in(tmp_path)
     part = replace(spec_with("added_files"), source_uri=tables.source.uri)
     bundle = BundleSpec("r", (part, replace(part, pipeline="q"), ingest_spec("/landing", "/lake/log")))
-    ready = with_slices(bundle, "local[2]", tmp_path, options=None)
+    ready = with_slices(bundle, "local[2]", tmp_path, options=None, name="mine")
     assert isinstance(ready, BundleSpec)
     folders = [part.slices_uri for part in ready.parts if isinstance(part, ApplySpec)]
     assert folders == [str(tmp_path / "slices" / str(number)) for number in (0, 1)]
@@ -519,7 +517,7 @@ def test_each_part_of_a_bundle_has_slices_of_its_own(monkeypatch: pytest.MonkeyP
         assert list(results.rglob("*.json"))
     assert list(results.iterdir()) == []
     assert (
-        with_slices(BundleSpec("r", bundle.parts[2:]), "yarn", tmp_path, options=None).parts
+        with_slices(BundleSpec("r", bundle.parts[2:]), "yarn", tmp_path, options=None, name="mine").parts
         == bundle.parts[2:]
     )  # type: ignore[union-attr]
 
@@ -558,11 +556,47 @@ def test_slices_go_with_their_job(
     assert said.endswith("could not be deleted: the cluster is away")
 
 
+@pytest.fixture
+def sliced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Return a function that gives a block with slices on a store; what it yields names their folder."""
+    spec = replace(spec_with("added_files"), source_uri=Tables.made_in(tmp_path).source.uri)
+    (tmp_path / "results").mkdir()
+    monkeypatch.setenv("AIRFLOW__DELTA_CDC__RESULTS_URI", (tmp_path / "results").as_uri())
+
+    def block(**how: bool) -> Any:
+        return slices_for(spec, "yarn", tmp_path, options=None, log=logging.getLogger(), **how)
+
+    return block
+
+
+def _there(spec: ApplySpec) -> bool:
+    return bool(list(Path(spec.slices_uri.removeprefix("file://")).rglob("*.json")))
+
+
+def test_a_try_that_was_taken_for_dead_leaves_the_slices_of_the_next_one(sliced: Callable[..., Any]) -> None:
+    dead = sliced()
+    dead.__enter__()
+    with sliced() as of_the_next:
+        dead.__exit__(None, None, None)
+        assert _there(of_the_next)
+    assert not _there(of_the_next)
+
+
+def test_slices_stay_as_long_as_an_application_that_is_found_again(sliced: Callable[..., Any]) -> None:
+    with contextlib.suppress(RuntimeError), sliced(lasting=True) as first:
+        raise RuntimeError("the cluster does not answer")
+    assert _there(first)
+    with sliced(lasting=True) as again:
+        assert again == first, "it is the spec that the running application was given"
+    assert not _there(again)
+
+
 def test_a_cluster_needs_a_place_for_slices(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfiguration, match=r"row_tracking on yarn") as refused:
-        with_slices(spec_with("row_tracking"), "yarn", tmp_path, options=None)
+        with_slices(spec_with("row_tracking"), "yarn", tmp_path, options=None, name="mine")
     assert "results_uri" in refused.value.remedy
-    assert with_slices(spec_with("change_files"), "yarn", tmp_path, options=None) == spec_with("change_files")
+    feed = spec_with("change_files")
+    assert with_slices(feed, "yarn", tmp_path, options=None, name="mine") == feed
 
 
 def test_whether_there_is_a_place_for_slices(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
