@@ -36,8 +36,11 @@ RANK, PLACE = f"{PLAN_PREFIX}rank", f"{PLAN_PREFIX}place"
 #: in the target by its start.
 BASE = f"{PLAN_PREFIX}base"
 START, END = f"{PLAN_PREFIX}start", f"{PLAN_PREFIX}end"
-#: Type 1: whether a key ends deleted, and whether the target's row is marked so.
+#: The kind of a base that is no row: the key's events tell all that its row ever held.
+NO_ROW = "no row"
+#: Type 1: whether a key ends deleted, whether the target's row is marked so, and whether its base is no row.
 DELETED, FOUND_DELETED = f"{PLAN_PREFIX}deleted", f"{PLAN_PREFIX}existing_deleted"
+FROM_NOTHING = f"{PLAN_PREFIX}from_nothing"
 _LIFE, _RUN, _BOUNDARY = f"{PLAN_PREFIX}life", f"{PLAN_PREFIX}run", f"{PLAN_PREFIX}boundary"
 _PREVIOUS = f"{PLAN_PREFIX}previous"
 
@@ -118,7 +121,7 @@ def last_states(entries: DataFrame, shape: Shape) -> DataFrame:
 
     :param entries: after :func:`inherited`; a base that is marked deleted is a delete
     :return: keys, values (struct; of a key that is deleted those of its last upsert, NULL where there was
-        none), deleted, base (as in :func:`runs`) and its mark
+        none), deleted, base (as in :func:`runs`) and its mark, and whether the key began as :data:`NO_ROW`
     """
     from pyspark.sql import functions as F
 
@@ -130,4 +133,5 @@ def last_states(entries: DataFrame, shape: Shape) -> DataFrame:
         (F.max_by(KIND, order) != UPSERT).alias(DELETED),
         F.first(BASE, ignorenulls=True).alias(BASE),
         F.max(FOUND_DELETED).alias(FOUND_DELETED),
+        F.max(F.col(KIND) == NO_ROW).alias(FROM_NOTHING),
     )

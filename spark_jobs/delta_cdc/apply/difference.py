@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from delta_cdc import sql
-from delta_cdc.apply.cut import BASE, DELETED, END, FOUND_DELETED, START
+from delta_cdc.apply.cut import BASE, DELETED, END, FOUND_DELETED, FROM_NOTHING, START
 from delta_cdc.apply.merge import Clause, Merge
 from delta_cdc.apply.schema import lacking
 from delta_cdc.changes import states
@@ -104,7 +104,9 @@ def operations(last: DataFrame, shape: Shape, options: ApplyOptions, *, compared
     from pyspark.sql import functions as F
 
     soft = options.delete_mode == "soft"
-    gone = F.lit(MARK if soft else DELETE)
+    # Where no event tells the values of a deleted row, those in the target stand. But of upserts that came to
+    # nothing, by a tie, no row is left.
+    gone = F.when(F.col(FROM_NOTHING), DELETE).otherwise(MARK) if soft else F.lit(DELETE)
     has_values = F.col(states.AFTER).isNotNull()
     deleted = F.col(DELETED) & ~has_values if soft else F.col(DELETED)
     operation = F.when(deleted, gone).otherwise(UPSERT)
@@ -149,14 +151,14 @@ def merge_states(
     clauses = [Clause(True, f"{operation} = '{DELETE}'", "delete", "DELETE")]
     if soft:
         mark = sql.column("t", DELETED_COLUMN)
-        clauses = [
+        clauses.append(
             Clause(
                 True,
                 f"{operation} = '{MARK}' AND NOT coalesce({mark}, false)",
                 "update",
                 sql.update_set({DELETED_COLUMN: "true"}),
             )
-        ]
+        )
     if others:
         changed = f"{operation} = '{UPSERT}'"
         if not compared:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from delta_cdc.apply.cut import BASE, FOUND_DELETED, PLACE, RANK, START
+from delta_cdc.apply.cut import BASE, FOUND_DELETED, NO_ROW, PLACE, RANK, START
 from delta_cdc.apply.difference import FOUND
 from delta_cdc.apply.events import AUTHORED, DELETE, KIND, TRUNCATE, UPSERT
 from delta_cdc.changes import states
@@ -99,6 +99,22 @@ def of_target(existing: DataFrame, like: DataFrame, shape: Shape, *, dead: bool 
         F.col(FOUND).alias(BASE),
         marked.alias(FOUND_DELETED),
     )
+
+
+def with_beginnings(entries: DataFrame, events: DataFrame, shape: Shape) -> DataFrame:
+    """Add to keys of which events tell an upsert, whatever became of it, that they had no row before.
+
+    Of other keys the target may have a row from before all events that are still there.
+
+    :param events: all of these keys, with those that ties take out
+    """
+    from pyspark.sql import functions as F
+
+    told = events.where(F.col(KIND) == UPSERT).select(*_keys(shape)).distinct()
+    added = told.withColumns({RANK: F.lit(0), KIND: F.lit(NO_ROW)})
+    for name in (PLACE, states.SEQUENCE, states.AFTER, AUTHORED, BASE, FOUND_DELETED):
+        added = added.withColumn(name, F.lit(None).cast(entries.schema[name].dataType))
+    return entries.unionByName(added)
 
 
 def with_truncates(entries: DataFrame, truncates: DataFrame, shape: Shape) -> DataFrame:

@@ -486,6 +486,8 @@ def desired_entries(
         news = F.coalesce(F.col(ties.IN_BATCH), F.lit(False))
     resolved = _resolved(job, of_keys.withColumn(ties.IN_BATCH, news), shape)
     made = entries.of_events(resolved, shape)
+    if rows.marks_deletes(options):
+        made = entries.with_beginnings(made, of_keys, shape)
     if options.source_kind == "snapshot":
         if met is not None:
             made = entries.of_target(met, made, shape).unionByName(made)

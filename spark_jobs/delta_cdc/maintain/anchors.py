@@ -81,16 +81,13 @@ def _places(of_keys: DataFrame, truncates: DataFrame, shape: Shape, options: App
         F.first(AUTHORED).alias(AUTHORED),
     )
     last = F.when(F.col(_SURE), sequence)
-    base = last
+    base = F.max(last).over(along)
     if _is_soft(options):
-        # The last values, also of a row that is deleted by now.
-        base = F.when(F.col(_SURE) & (F.col(KIND) == UPSERT), sequence)
-    groups = groups.withColumns(
-        {
-            _BASE: F.coalesce(F.max(base).over(along), F.max(last).over(along)),
-            _KIND: F.max_by(KIND, last).over(along),
-        }
-    )
+        # The last values, also of a row that is deleted by now; those of a tie may be the only ones.
+        upsert = F.when(F.col(_SURE) & (F.col(KIND) == UPSERT), sequence)
+        alone = F.when(F.min(_SURE).over(along), base)
+        base = F.coalesce(F.max(upsert).over(along), alone)
+    groups = groups.withColumns({_BASE: base, _KIND: F.max_by(KIND, last).over(along)})
     on_top = F.col(_BASE).isNull() | (sequence >= F.col(_BASE))
     place = [*keys, sequence]
     if not options.is_partial:

@@ -145,7 +145,7 @@ def _events(job: Job) -> Check:
         return _told(job, wrong, (*shape.keys, cut.START), detail)
     whole = from_events.desired_entries(job, Selection(), None, shape, (), None)
     last = cut.last_states(cut.inherited(whole, shape, options), shape)
-    made = last.select(*[quote(key) for key in shape.keys], states.AFTER, cut.DELETED)
+    made = last.select(*[quote(key) for key in shape.keys], states.AFTER, cut.DELETED, cut.FROM_NOTHING)
     made = made.withColumn(_COPIES, F.lit(1)).withColumn(_UNUSABLE, F.lit(False))
     existing = difference.target_rows(job.session, job.spec.target_uri, shape, options)
     return _told(job, _wrong(made, existing, shape), shape.keys, detail)
@@ -179,6 +179,10 @@ def _wrong(made: DataFrame, existing: DataFrame, shape: Shape) -> DataFrame:
         .when(stays & ~there, MISSING)
         .when(stays & differs, CHANGED)
     )
+    if cut.FROM_NOTHING in made.columns:
+        # Of upserts that came to nothing no row is left, not a marked one either.
+        nothing = F.col(cut.FROM_NOTHING) & F.col(states.AFTER).isNull()
+        kind = kind.when(there & nothing, SURPLUS)
     return both.withColumn(KIND, kind).where(F.col(KIND).isNotNull())
 
 

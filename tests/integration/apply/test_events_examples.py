@@ -105,6 +105,11 @@ EXAMPLES: dict[str, list[Said]] = {
     "null and back": [Said(1, 1, "a"), Said(1, 2), Said(1, 3), Said(1, 4, "a")],
     "a delete alone": [gone(1, 1), gone(2, 1), Said(2, 3, "a")],
     "delete and upsert first": [gone(1, 2), Said(1, 2, "b"), Said(1, 3, None, 3)],
+    "a delete takes its upsert with it": [
+        *[Said(1, 2, "a"), gone(1, 2)],
+        *[Said(2, 1, "a"), Said(2, 2, "b"), gone(2, 2)],
+        *[gone(3, 1), Said(3, 2, "a"), gone(3, 2), gone(3, 4)],
+    ],
     "a key change": [Said(1, 1, "a", 7), gone(1, 2), Said(2, 2, "a", 7)],
     "two keys swap": [Said(1, 1, "a"), Said(2, 1, "b"), Said(1, 2, "b"), Said(2, 2, "a")],
     "inherited across a late one": [
@@ -150,7 +155,17 @@ class Configuration:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return (*KEYS, *VALUES, *((model.START, model.END) if self.scd_type == 2 else ()))
+        more: tuple[str, ...] = (model.START, model.END) if self.scd_type == 2 else ()
+        return (*KEYS, *VALUES, *((model.DELETED,) if self.is_soft else more))
+
+    @property
+    def is_soft(self) -> bool:
+        return self.arguments.get("delete_mode") == "soft"
+
+    def expected(self, events: Sequence[Event]) -> list[model.Row]:
+        if self.scd_type == 2:
+            return model.type_2(events, self.rules)
+        return model.type_1_soft(events, self.rules) if self.is_soft else model.type_1(events, self.rules)
 
 
 USERS = {(124, "Raul", "Oaxaca", None), (125, "Mercedes", "Guadalajara", None), (126, "Lily", "Cancun", None)}
@@ -165,6 +180,7 @@ USERS_HISTORY = {
 }
 FLAGS = {(1, None, None, 10, 10, 11), (1, None, None, 11, 11, 13), (2, None, None, 20, 10, None)}
 LAST = {"on_tie": {"last_by": ["place"]}}
+SOFT = {"delete_mode": "soft"}
 
 CONFIGURATIONS: dict[str, Configuration] = {
     "type 1": Configuration(
@@ -174,6 +190,24 @@ CONFIGURATIONS: dict[str, Configuration] = {
             "flags": {(2, None, None, 20)},
             "flags, rows before": {(2, None, None, 20)},
             "flags, a late one below a delete": set(),
+        },
+    ),
+    "type 1 soft": Configuration(
+        1,
+        SOFT,
+        published={
+            "users": {(123, "Isabel", "Chihuahua", None, True), *((*row, False) for row in USERS)},
+            "a delete takes its upsert with it": {(2, "a", None, None, True)},
+        },
+    ),
+    "type 1 soft, quarantine": Configuration(
+        1,
+        {"on_tie": "quarantine", **SOFT},
+        replace(RULES, on_tie="quarantine"),
+        {**TIED, **SETTLED},
+        published={
+            "delete and upsert together": {(1, "a", None, None, True)},
+            "halves above a third": set(),
         },
     ),
     "type 2": Configuration(
@@ -288,12 +322,11 @@ def test_examples(spark: SparkSession, tmp_path: Path, written: Any, name: str) 
 
 
 def _compare(configuration: Configuration, found: Sequence[model.Row]) -> None:
-    told = model.type_1 if configuration.scd_type == 1 else model.type_2
     wrong: list[tuple[Any, ...]] = []
     for case, said in configuration.examples.items():
         for take in range(TAKES):
             here = [row for row in found if (row["case"], row["take"]) == (case, take)]
-            expected = told([one.event(case, take) for one in said], configuration.rules)
+            expected = configuration.expected([one.event(case, take) for one in said])
             if rows_of(here, configuration.columns) != rows_of(expected, configuration.columns):
                 wrong.append((case, take, here, expected))
             answer = {tuple(row[column] for column in configuration.columns[2:]) for row in here}

@@ -179,6 +179,7 @@ CONFIGURATIONS: dict[str, Configuration] = {
         TIED, 2, {"columns_to_update": "cols"}, replace(RULES, columns_to_update=True)
     ),
     "quarantine": Configuration(INVALID),
+    "type 1 soft quarantine": Configuration(INVALID, 1, SOFT),
     "type 1 quarantine, ignore null": _ignoring(INVALID, 1, ignore_null_updates=True),
     "quarantine, columns to update": Configuration(
         INVALID, 2, {"columns_to_update": "cols"}, replace(RULES, columns_to_update=True)

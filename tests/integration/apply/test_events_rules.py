@@ -160,7 +160,18 @@ def test_what_an_event_carries_may_not_land(spark: SparkSession, tmp_table: Tabl
         apply_changes(spark, log, target, **asked)
 
 
-def test_history_before_the_oldest_copy_stands(spark: SparkSession, tmp_table: Table) -> None:
+#: How history is kept -> what of it there is after three copies.
+KEPT: dict[str, tuple[dict[str, Any], list[tuple[Any, ...]]]] = {
+    "type 2": (
+        {"stored_as_scd_type": 2},
+        [(1, "a", 1, 2), (1, "b", 2, None), (2, "x", 1, 3), (3, "n", 3, None), (4, "g", 1, 2)],
+    ),
+    "soft": ({"delete_mode": "soft"}, [(1, "b", False), (2, "x", True), (3, "n", False), (4, "g", True)]),
+}
+
+
+@pytest.mark.parametrize("kept", KEPT)
+def test_history_before_the_oldest_copy_stands(spark: SparkSession, tmp_table: Table, kept: str) -> None:
     copies, target = tmp_table("copies"), tmp_table("target")
     asked: dict[str, Any] = {
         "pipeline": "p",
@@ -168,7 +179,7 @@ def test_history_before_the_oldest_copy_stands(spark: SparkSession, tmp_table: T
         "snapshot_version_column": "day",
         "keys": ["k"],
         "except_column_list": ["day"],
-        "stored_as_scd_type": 2,
+        **KEPT[kept][0],
     }
     for day, rows in enumerate(
         [[(1, "a"), (2, "x"), (4, "g")], [(1, "b"), (2, "x")], [(1, "b"), (3, "n")]], 1
@@ -176,7 +187,7 @@ def test_history_before_the_oldest_copy_stands(spark: SparkSession, tmp_table: T
         put(spark, copies, *[(*row, day) for row in rows], schema="k int, v string, day int")
         apply_changes(spark, copies, target, **asked)
     right = held(spark, target)
-    assert right == [(1, "a", 1, 2), (1, "b", 2, None), (2, "x", 1, 3), (3, "n", 3, None), (4, "g", 1, 2)]
+    assert right == KEPT[kept][1]
     spark.sql(f"DELETE FROM delta.`{copies}` WHERE day < 3")
     apply_changes(spark, copies, target, mode="reload", **asked)
     assert held(spark, target) == right

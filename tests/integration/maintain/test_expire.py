@@ -122,7 +122,14 @@ def check(
 @pytest.mark.parametrize(
     ("names", "tracked"),
     [
-        (["type 2, truncates, ignore null", "type 1, truncates, ignore null"], True),
+        (
+            [
+                "type 2, truncates, ignore null",
+                "type 1, truncates, ignore null",
+                "type 1 soft, truncates, ignore null",
+            ],
+            True,
+        ),
         (["columns to update", "type 1 ignore null"], False),
     ],
     ids=["truncates", "ties"],
@@ -137,8 +144,13 @@ def test_an_expired_log_gives_the_rows_of_the_whole_one(
 MANY = [
     ["type 1", "type 1 soft", "type 2", "tracks some", "the sequence lands"],
     ["last by", "type 1 soft, ignore null except", "ignore null, tracks some", "columns to update"],
-    ["type 1 quarantine, ignore null", "quarantine, columns to update", "quarantine"],
-    ["truncates", "type 1 truncates", *OWN],
+    [
+        "type 1 quarantine, ignore null",
+        "type 1 soft quarantine",
+        "quarantine, columns to update",
+        "quarantine",
+    ],
+    ["truncates", "type 1 truncates", "type 1 soft, truncates, ignore null", *OWN],
 ]
 
 
@@ -161,6 +173,8 @@ PUT: list[tuple[Any, ...]] = [
     *[(4, "x", "x", "U", 6), (4, "y", None, "U", 9), (4, "x", "x", "U", 10)],
     *[(5, "x", "x", "U", 4), (5, "test", None, "U", 8)],
     *[(6, "x", None, "U", 1), (6, "x", None, "U", 1), (6, None, "x", "U", 2), (6, None, "x", "U", 2)],
+    # One of two is what a deleted row keeps.
+    *[(8, "y", None, "U", 3), (8, "z", None, "U", 3), (8, None, None, "D", 5)],
     *[(None, "no key", None, "U", 1), (7, "no sequence", None, "U", None)],
     *[(None, None, None, "T", 3), (None, None, None, "T", 7)],
 ]
@@ -182,14 +196,20 @@ SOFT = {"delete_mode": "soft"}
 CUT = {"apply_as_truncates": "op = 'T'"}
 #: How the log is read -> key -> sequences that stay; of the keys that are not named all do.
 STAYS: list[tuple[list[ApplyOptions], dict[int | None, list[int]]]] = [
-    ([options()], {1: [8, 12], 2: [5], 4: [9, 10], 5: [8], 6: [2, 2]}),
-    ([options(stored_as_scd_type=2)], {1: [8, 12], 2: [5], 4: [9, 10], 5: [8], 6: [2, 2]}),
+    ([options()], {1: [8, 12], 2: [5], 4: [9, 10], 5: [8], 6: [2, 2], 8: [5]}),
+    ([options(stored_as_scd_type=2)], {1: [8, 12], 2: [5], 4: [9, 10], 5: [8], 6: [2, 2], 8: [5]}),
     ([options(**SOFT)], {1: [8, 12], 2: [3, 5], 4: [9, 10], 5: [8], 6: [2, 2]}),
-    ([options(**PARTIAL)], {1: [2, 6, 8, 12], 2: [5], 5: [4, 8]}),
+    ([options(**PARTIAL)], {1: [2, 6, 8, 12], 2: [5], 5: [4, 8], 8: [5]}),
     ([options(**PARTIAL, **SOFT)], {1: [2, 6, 8, 12], 2: [3, 5], 5: [4, 8]}),
-    ([options(**PARTIAL, **CUT)], {1: [2, 8, 12], 2: [5], 4: [9, 10], 5: [8], None: [1, 7], 6: [1, 1, 2, 2]}),
-    ([options(where="a IS NULL OR a <> 'test'")], {1: [8, 12], 2: [5], 4: [9, 10], 5: [4], 6: [2, 2]}),
-    ([options(), options(**PARTIAL)], {1: [2, 6, 8, 12], 2: [5], 5: [4, 8]}),
+    (
+        [options(**PARTIAL, **CUT)],
+        {1: [2, 8, 12], 2: [5], 4: [9, 10], 5: [8], None: [1, 7], 6: [1, 1, 2, 2], 8: [5]},
+    ),
+    (
+        [options(where="a IS NULL OR a <> 'test'")],
+        {1: [8, 12], 2: [5], 4: [9, 10], 5: [4], 6: [2, 2], 8: [5]},
+    ),
+    ([options(), options(**PARTIAL)], {1: [2, 6, 8, 12], 2: [5], 5: [4, 8], 8: [5]}),
 ]
 
 

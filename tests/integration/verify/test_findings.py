@@ -26,7 +26,7 @@ def made(spark: SparkSession, tmp_table: Callable[[str], str]) -> Targets:
         f"INSERT INTO delta.`{feed}` VALUES (1, 'a'), (2, 'b'), (3, 'c'), (4, 'd'), (5, 'e'), (6, 'f')",
     )
     put(spark, log, *[(k, "a", k, "I", 10) for k in range(1, 7)], *[(k, "b", k, "U", 20) for k in (1, 2, 3)],
-        (6, None, None, "D", 30))  # fmt: skip
+        (6, None, None, "D", 30), (7, "a", 7, "U", 40), (7, None, None, "D", 40))  # fmt: skip
     made = Targets(spark, tmp_table)
     made.add("current", feed, keys=["k"])
     made.add("history", feed, keys=["k"], stored_as_scd_type=2)
@@ -53,6 +53,8 @@ def test_every_planted_defect_is_found(spark: SparkSession, made: Targets) -> No
         f"UPDATE {at['log_history']} SET v = 'by hand' WHERE k = 2 AND `__END_AT` = 20",
         f"INSERT INTO {at['log_history']} VALUES (4, 'a', 4, 5, 8)",
         f"UPDATE {at['log_soft']} SET _deleted = k <> 6 WHERE k IN (1, 6)",
+        # Its only upsert lost against the delete of its sequence.
+        f"INSERT INTO {at['log_soft']} VALUES (7, 'a', 7, true)",
         f"DELETE FROM {at['inserts']} WHERE k = 1",
         f"INSERT INTO {at['inserts']} VALUES (2, 'b')",
     )
@@ -80,7 +82,9 @@ def test_every_planted_defect_is_found(spark: SparkSession, made: Targets) -> No
             },
         )
     }
-    assert findings(found["log_soft"]) == {"equals_source": (2, {"missing: k = 1", "surplus: k = 6"})}
+    assert findings(found["log_soft"]) == {
+        "equals_source": (3, {"missing: k = 1", "surplus: k = 6", "surplus: k = 7"})
+    }
     ((count, samples),) = findings(found["inserts"]).values()
     assert (count, samples) == (2, {"missing: {1, a}", "surplus: {2, b}"})
     alone = made.checks("history", history={"wanted": ("overlaps",)})["history"]
