@@ -4,7 +4,7 @@ Every arm starts from the same source with the same new versions and from a copy
 end with the same rows, in every round. Arms take turns in one warm Spark session, in a new order each round.
 
     python benchmarks/apply.py                        # all cells: the better part of an hour
-    python benchmarks/apply.py --quick                # does it run?
+    python benchmarks/apply.py --small                # does it run?
     python benchmarks/apply.py --only scd2-1e6-1e4-uniform-updates
     python benchmarks/apply.py --prepare              # make the tables, to measure later
     python benchmarks/apply.py --copies               # do hard links, of which targets are made, bias a run?
@@ -16,9 +16,7 @@ there if it is missing, together with Delta's Python package and nothing else.
 
 from __future__ import annotations
 
-import argparse
 import os
-import platform
 import shutil
 import statistics
 import subprocess
@@ -27,26 +25,29 @@ import tempfile
 import time
 import uuid
 from dataclasses import replace
-from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from apply_arms import WAYS, find_peers
 from apply_cells import CELLS, TINY
-from apply_report import Report, published
+from apply_report import markdown
 from apply_tables import COLUMNS, END, START, Disturbed, Workshop, files, linked, written
-from arms import Arm, Disagreement, race, ratio
+from arms import Arm, race
+from report import conclude, shared_arguments
+from summary import ratio
 
-from delta_cdc.jars import cache_home
 from delta_cdc.session import embedded_session
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Callable, Sequence
 
     from apply_arms import Way
     from apply_cells import Cell
     from apply_tables import Source
     from pyspark.sql import SparkSession
+    from report import Kept
 
 _PEERS = ("mack==0.5.0", "delta-spark==4.4.0")
 
@@ -189,24 +190,13 @@ def install_peers(folder: Path) -> None:
     find_peers(folder)
 
 
-def machine() -> dict[str, object]:
-    """Say where and when figures were taken."""
-    return {
-        "when": datetime.now(UTC).isoformat(timespec="seconds"),
-        "load": round(os.getloadavg()[0], 1),
-        "cores": os.cpu_count(),
-        "python": platform.python_version(),
-    }
-
-
-def measure(cells: Sequence[Cell], report: Report, folder: Path, *, repeats: int, warm_ups: int) -> None:
+def measure(cells: Sequence[Cell], kept: Kept, folder: Path, *, repeats: int, warm_ups: int) -> None:
     """Measure cells one after the other; each is kept as soon as it is done."""
     session = embedded_session("apply", **{"spark.driver.memory": "6g"})
     try:
         shop = Workshop(session, folder)
         for cell in cells:
-            before = machine()
-            report.add(cell, {**run_cell(shop, cell, repeats, warm_ups=warm_ups), "machine": before})
+            kept.add(cell.name, run_cell(shop, cell, repeats, warm_ups=warm_ups))
     finally:
         session.stop()
 
@@ -225,62 +215,39 @@ def prepare(cells: Sequence[Cell], folder: Path) -> None:
         session.stop()
 
 
-def quick() -> None:
-    """Run the smallest cell once."""
-    with tempfile.TemporaryDirectory() as folder:
-        report = Report(Path(folder) / "results.json")
-        measure([TINY], report, Path(folder), repeats=1, warm_ups=0)
-        print(report.markdown([TINY]))
-
-
 def main() -> int:
     """Measure and print; 1 where two arms gave different rows."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
     by_name = {cell.name: cell for cell in CELLS}
-    default = cache_home() / "benchmark-apply"
-    parser.add_argument("--quick", action="store_true", help="the smallest table, one round: a smoke run")
+    parser = shared_arguments("apply", __doc__, small="the smallest table, one round")
     parser.add_argument("--only", nargs="+", choices=list(by_name), default=list(by_name), metavar="CELL")
     parser.add_argument("--again", action="store_true", help="measure cells that have figures already")
-    parser.add_argument("--repeats", type=int, default=5, help="rounds that count, %(default)s")
-    parser.add_argument("--warm-ups", type=int, default=1, help="rounds before them, %(default)s")
-    parser.add_argument("--folder", type=Path, default=default, help="where tables are kept, %(default)s")
-    parser.add_argument("--results", type=Path, help="JSON file of figures; results.json in the folder")
-    parser.add_argument("--markdown", type=Path, help="page for the tables, between its marks if it has any")
     parser.add_argument("--prepare", action="store_true", help="only make the tables")
     parser.add_argument("--copies", action="store_true", help="only compare links with copies")
     asked = parser.parse_args()
-    try:
-        if asked.quick:
-            quick()
-        else:
-            _run(asked, [by_name[name] for name in asked.only])
-    except (Disagreement, Disturbed) as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        return 1
-    return 0
-
-
-def _run(asked: argparse.Namespace, cells: Sequence[Cell]) -> None:
-    folder = asked.folder.resolve()
+    folder, cells = asked.folder.resolve(), [by_name[name] for name in asked.only]
     if asked.copies:
         session = embedded_session("apply", **{"spark.driver.memory": "6g"})
         compare_copies(Workshop(session, folder), cells[0], asked.repeats)
         session.stop()
-        return
-    install_peers(folder / "peers")
-    results = asked.results or folder / "results.json"
-    report = Report(results)
-    missing = [cell for cell in cells if asked.again or not report.has(cell)]
+        return 0
+    if not asked.small:
+        install_peers(folder / "peers")
     if asked.prepare:
         prepare(cells, folder)
+        return 0
+    return conclude(
+        asked, partial(_measured, asked, cells), partial(markdown, known=[TINY] if asked.small else CELLS)
+    )
+
+
+def _measured(asked: argparse.Namespace, cells: Sequence[Cell], kept: Kept) -> None:
+    if asked.small:
+        with tempfile.TemporaryDirectory() as folder:
+            measure([TINY], kept, Path(folder), repeats=1, warm_ups=0)
         return
+    missing = [cell for cell in cells if asked.again or cell.name not in kept.cells]
     if missing:
-        measure(missing, report, folder, repeats=asked.repeats, warm_ups=asked.warm_ups)
-    text = report.markdown(CELLS)
-    published(asked.markdown or results.with_suffix(".md"), text)
-    print(text)
+        measure(missing, kept, asked.folder.resolve(), repeats=asked.repeats, warm_ups=asked.warm_ups)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
+from arms import Worthless
+
 from delta_cdc import apply_changes
 from delta_cdc.sql import table as sql_table
 
@@ -47,7 +49,7 @@ class Source:
     last: int
 
 
-class Disturbed(Exception):
+class Disturbed(Worthless):
     """A table that every run starts from is no longer what it was."""
 
 

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-import math
 import random
 import statistics
 import sys
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+
+_T = TypeVar("_T")
 
 
-class Disagreement(Exception):
-    """Two arms gave different answers: what they took is worth nothing."""
+class Worthless(Exception):
+    """What was measured is worth nothing."""
+
+
+class Disagreement(Worthless):
+    """Two arms gave different answers."""
 
 
 @dataclass
@@ -46,16 +51,20 @@ class Arm:
         return statistics.median(self.seconds)
 
 
-@dataclass(frozen=True)
-class Ratio:
-    """A ratio of medians with its 95 % interval."""
+def agree(where: str, answers: Mapping[str, object]) -> None:
+    """Compare what arms gave.
 
-    value: float
-    low: float
-    high: float
+    :param answers: by the arms' names
+    :raises Disagreement: where two of them differ
+    """
+    if len(set(map(str, answers.values()))) > 1:
+        raise Disagreement(f"{where}: {dict(answers)}")
 
-    def __str__(self) -> str:
-        return f"{self.value:.2f} ({self.low:.2f} – {self.high:.2f})"
+
+def in_turns(arms: Sequence[_T], turn: int) -> list[_T]:
+    """Return the arms of a round, the order moved on by one with each: what runs beside changes slowly."""
+    first = turn % len(arms)
+    return [*arms[first:], *arms[:first]]
 
 
 def race(title: str, arms: Sequence[Arm], repeats: int, *, warm_ups: int = 1, seed: int = 0) -> None:
@@ -68,34 +77,9 @@ def race(title: str, arms: Sequence[Arm], repeats: int, *, warm_ups: int = 1, se
     for turn in range(warm_ups + repeats):
         for arm in order.sample(list(arms), len(arms)):
             arm.time()
-        answers = {arm.name: arm.answer() for arm in arms}
-        if len(set(map(str, answers.values()))) != 1:
-            raise Disagreement(f"{title}, round {turn}: {answers}")
+        agree(f"{title}, round {turn}", {arm.name: arm.answer() for arm in arms})
     for arm in arms:
         del arm.seconds[:warm_ups]
     print(
         f"{title}: {', '.join(f'{arm.name} {arm.median:.2f} s' for arm in arms)}", file=sys.stderr, flush=True
     )
-
-
-def ratio(ours: Sequence[float], theirs: Sequence[float], *, draws: int = 2_000) -> Ratio:
-    """Return median(ours) / median(theirs), with a bootstrap interval over whole rounds."""
-    dice = random.Random(0)
-    rounds = list(zip(ours, theirs, strict=True))
-    found = sorted(_of_medians(dice.choices(rounds, k=len(rounds))) for _ in range(draws))
-    return Ratio(_of_medians(rounds), found[int(draws * 0.025)], found[int(draws * 0.975)])
-
-
-def _of_medians(rounds: Iterable[tuple[float, float]]) -> float:
-    ours, theirs = zip(*rounds, strict=True)
-    below = statistics.median(theirs)
-    return statistics.median(ours) / below if below else math.nan
-
-
-def print_table(title: str, heading: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print a table in Markdown."""
-    print(f"\n### {title}\n")
-    print("| " + " | ".join(heading) + " |")
-    print("|" + "---|" * len(heading))
-    for row in rows:
-        print("| " + " | ".join(map(str, row)) + " |", flush=True)

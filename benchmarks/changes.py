@@ -14,17 +14,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from arms import Arm, Disagreement, print_table, race, ratio
+from arms import Arm, Worthless, race
+from summary import crossings, print_table, ratio
 
 from delta_cdc import plan_changes, read_changes
 from delta_cdc.session import embedded_session
@@ -46,7 +45,7 @@ _ROW = ("id", "CAST(id % 1000 AS INT) AS region", "id / 8 AS amount", "concat('c
 _MEGABYTE = 1_000_000
 
 
-class ReadTwice(Exception):
+class ReadTwice(Worthless):
     """A query read the source more than once."""
 
 
@@ -515,11 +514,10 @@ def _many_changes(session: SparkSession, root: Path, scale: Scale, spread: int) 
 
 
 def _crossover(ladder: list[Rung]) -> str:
-    """Return where the times are equal, on a straight line between rungs in logarithms."""
-    for below, above in pairwise(ladder):
-        if below.times >= 1.0 > above.times:
-            share = math.log(below.times) / (math.log(below.times) - math.log(above.times))
-            return f"{math.exp((1 - share) * math.log(below.sizes) + share * math.log(above.sizes)):.2f}"
+    """Return where the times are equal."""
+    found = crossings((rung.sizes, rung.times) for rung in ladder)
+    if found:
+        return ", ".join(f"{size:.2f}" for size in found)
     return f"below {ladder[0].sizes:.2f}" if ladder[0].times < 1.0 else f"above {ladder[-1].sizes:.2f}"
 
 
@@ -600,7 +598,7 @@ def main() -> int:
         scale = replace(scale, repeats=arguments.repeats)
     try:
         run(arguments.only, scale, quick=arguments.quick)
-    except (Disagreement, ReadTwice) as error:
+    except Worthless as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1
     return 0

@@ -19,7 +19,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from arms import Arm, Disagreement, print_table, race, ratio
+from arms import Arm, Disagreement, race
+from summary import print_table, ratio
 
 from delta_cdc.session import embedded_session
 from delta_cdc.sql import table as sql_table

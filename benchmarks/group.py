@@ -17,33 +17,33 @@ table. They take turns, in a new order each round.
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 import resource
-import statistics
 import subprocess
-import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from apply import machine
-from apply_report import markdown_table, published
-from arms import Arm, Disagreement, race, ratio
+from arms import Arm, Disagreement, race
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
+from report import circumstances, conclude, shared_arguments
+from summary import compared, markdown_table
 
 from delta_cdc import tables
 from delta_cdc.flow import run_bundle
-from delta_cdc.jars import cache_home
 from delta_cdc.session import child_environment, embedded_confs, engine_zip, submit_binary
 from delta_cdc.spec import JobResult, sha256, to_json
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Callable, Sequence
+
+    from report import Cells, Kept
 
     from delta_cdc.flow import Piece
     from delta_cdc.spec import BundleSpec
@@ -187,24 +187,22 @@ def _cpu() -> float:
 
 
 def measure(
-    folder: Path, cells: Sequence[int], *, number: int, repeats: int, warm_ups: int, at_once: int
-) -> dict[str, Any]:
+    kept: Kept, folder: Path, counts: Sequence[int], *, number: int, repeats: int, warm_ups: int, at_once: int
+) -> None:
     """Measure cells one after the other.
 
-    :param cells: how many tables have changed
+    :param counts: how many tables have changed
     :param number: tables of the group
     :param at_once: applications that "each" runs at a time
     :raises Disagreement: where the arms gave different rows
     """
-    before = machine()
     group, each = Lake(folder / "group", number), Lake(folder / "each", number)
     for lake in (group, each):
         lake.fill()
-    found = {}
-    for count in cells:
+    for count in counts:
         changed = sorted(random.Random(count).sample(range(number), count))
-        found[count] = _cell(group, each, changed, repeats=repeats, warm_ups=warm_ups, at_once=at_once)
-    return {"machine": before, "tables": number, "at_once": at_once, "cells": found}
+        arms = _cell(group, each, changed, repeats=repeats, warm_ups=warm_ups, at_once=at_once)
+        kept.add(f"{count} of {number}", {"changed": count, "at_once": at_once, "arms": arms})
 
 
 def _cell(
@@ -237,47 +235,30 @@ def _cell(
     }
 
 
-def markdown(figures: dict[str, Any]) -> str:
+def markdown(cells: Cells) -> str:
     """Return the table."""
     rows = []
-    for count, arms in figures["cells"].items():
-        group, each = arms["group"], arms["each"]
-        compared = ratio(group["seconds"], each["seconds"])
-        aim = f"≤ {AT_MOST:.2f}" + (", **missed**" if compared.value > AT_MOST else "")
-        rows.append(
-            (
-                f"{count} of {figures['tables']}",
-                f"{group['applications']}, {each['applications']}",
-                f"{statistics.median(group['seconds']):.1f}",
-                f"{statistics.median(each['seconds']):.1f}",
-                compared,
-                aim if int(count) == AIMED else "",
-                f"{ratio(group['cpu'], each['cpu']).value:.2f}",
-            )
-        )
+    for name, cell in sorted(cells.items(), key=lambda one: one[1]["changed"]):
+        group, each = cell["arms"]["group"], cell["arms"]["each"]
+        most = AT_MOST if cell["changed"] == AIMED else None
+        applications = f"{group['applications']}, {each['applications']}"
+        rows.append((name, applications, cell["at_once"], *compared(group, each, most)))
     heading = [
         "changed tables",
         "applications: group, each",
+        '"each" at a time',
         "group, s",
         "each, s",
         "group : each (95 %)",
         "aim",
         "CPU, group : each",
     ]
-    found, rounds = figures["machine"], len(next(iter(figures["cells"].values()))["group"]["seconds"])
-    return (
-        f'{found["cores"]} cores, {rounds} round(s), load before them {found["load"]}; "each" with '
-        f"{figures['at_once']} application(s) at a time.\n\n" + markdown_table(heading, rows)
-    )
+    return circumstances(cells.values()) + "\n" + markdown_table(heading, rows)
 
 
 def main() -> int:
     """Measure and print; 1 where the arms gave different rows."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    default = cache_home() / "benchmark-group"
-    parser.add_argument("--small", action="store_true", help="2 of 3 tables, one round: a smoke run")
+    parser = shared_arguments("group", __doc__, small="2 of 3 tables, one round")
     parser.add_argument("--tables", type=int, default=TABLES, help="tables of the group, %(default)s")
     parser.add_argument(
         "--changed", type=int, nargs="+", default=[3, 10, 65], help="how many have changed, %(default)s"
@@ -285,34 +266,23 @@ def main() -> int:
     parser.add_argument(
         "--at-once", type=int, default=1, help='applications of "each" at a time, %(default)s'
     )
-    parser.add_argument("--repeats", type=int, default=5, help="rounds that count, %(default)s")
-    parser.add_argument("--warm-ups", type=int, default=1, help="rounds before them, %(default)s")
-    parser.add_argument("--folder", type=Path, default=default, help="for the results, %(default)s")
-    parser.add_argument("--markdown", type=Path, help="page for the table, between its marks if it has any")
     asked = parser.parse_args()
     if asked.small:
         asked.tables, asked.changed, asked.repeats, asked.warm_ups = 3, [2], 1, 0
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            figures = measure(
-                Path(folder),
-                [count for count in asked.changed if count <= asked.tables],
-                number=asked.tables,
-                repeats=asked.repeats,
-                warm_ups=asked.warm_ups,
-                at_once=asked.at_once,
-            )
-    except Disagreement as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        return 1
-    text = markdown(figures)
-    if not asked.small:
-        place = asked.folder.resolve()
-        place.mkdir(parents=True, exist_ok=True)
-        (place / "results.json").write_text(json.dumps(figures, indent=1))
-        published(asked.markdown or place / "results.md", text, program="group")
-    print(text)
-    return 0
+    return conclude(asked, partial(_measured, asked), markdown)
+
+
+def _measured(asked: argparse.Namespace, kept: Kept) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        measure(
+            kept,
+            Path(folder),
+            [count for count in asked.changed if count <= asked.tables],
+            number=asked.tables,
+            repeats=asked.repeats,
+            warm_ups=asked.warm_ups,
+            at_once=asked.at_once,
+        )
 
 
 if __name__ == "__main__":

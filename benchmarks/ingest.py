@@ -16,32 +16,32 @@ one warm Spark session, in a new order each round. Then a look that finds nothin
 
 from __future__ import annotations
 
-import argparse
-import json
 import shutil
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from apply import cpu_clock, machine
-from apply_report import markdown_table, published
-from arms import Arm, Disagreement, race, ratio
+from apply import cpu_clock
+from arms import Arm, race
 from ingest_arms import ADAPTER_OPTIONS, DECLARED, Cell, Deliveries, Run, ours, ways
+from report import circumstances, conclude, shared_arguments
+from summary import compared, markdown_table, median, spread
 
 from delta_cdc import arguments
 from delta_cdc.flow import Piece, run_bundle
-from delta_cdc.jars import cache_home
 from delta_cdc.plan import IngestRequest, plan_ingest
 from delta_cdc.session import embedded_session
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Iterable, Sequence
 
     from pyspark.sql import SparkSession
+    from report import Cells, Kept
 
 #: What is aimed at, as a ratio of medians.
 AT_MOST = 1.10
@@ -62,7 +62,7 @@ def run_cell(
 ) -> dict[str, Any]:
     """Let both arms take turns.
 
-    :return: seconds and CPU seconds by arm
+    :return: seconds and CPU seconds by arm, as they are kept
     :raises Disagreement: where the arms gave different rows
     """
     place = folder / cell.name
@@ -76,11 +76,13 @@ def run_cell(
         for run in runs:
             run.clear()
     return {
-        run.name: {
-            "seconds": [round(second, 4) for second in arm.seconds],
-            "cpu": [round(second, 2) for second in run.cpu[warm_ups:]],
+        "arms": {
+            run.name: {
+                "seconds": [round(second, 4) for second in arm.seconds],
+                "cpu": [round(second, 2) for second in run.cpu[warm_ups:]],
+            }
+            for run, arm in zip(runs, arms, strict=True)
         }
-        for run, arm in zip(runs, arms, strict=True)
     }
 
 
@@ -88,7 +90,7 @@ def run_cell(
 def looks(session: SparkSession, folder: Path, tables: int, files: int, repeats: int) -> dict[str, Any]:
     """Time looks that find nothing new: no process may be started.
 
-    :return: milliseconds, for all tables together
+    :return: seconds, for all tables together, as they are kept
     """
     place = folder / f"looks-{files}"
     deliveries = Deliveries(session, place, Cell(rows=files, batches=0, events=0, files=files))
@@ -108,7 +110,7 @@ def looks(session: SparkSession, folder: Path, tables: int, files: int, repeats:
         times = [_look(requests) for _ in range(repeats + 1)][1:]
     finally:
         subprocess.Popen = plain  # type: ignore[misc]
-    return {"milliseconds": [round(1_000 * seconds, 2) for seconds in times]}
+    return {"arms": {"ours": {"seconds": [round(second, 5) for second in times]}}}
 
 
 def _request(landing: Path, log: Path) -> IngestRequest:
@@ -144,27 +146,20 @@ def _refuse(*args: object, **kwargs: object) -> Any:
 
 
 # -- report -------------------------------------------------------------------------------------
-def markdown(figures: dict[str, Any], cells: Iterable[Cell]) -> str:
-    """Return the tables."""
-    found = figures["machine"]
+def markdown(figures: Cells, cells: Iterable[Cell], looked: Iterable[tuple[int, int]]) -> str:
+    """Return the tables.
+
+    :param figures: by the cells' names
+    :param cells: in the order to tell them
+    :param looked: tables and files of looks
+    """
+    found = [(cell, figures[cell.name]) for cell in cells if cell.name in figures]
     rows = []
-    for cell in cells:
-        arms = figures["cells"][cell.name]
-        mine, theirs = arms["ours"], arms["by hand"]
-        compared = ratio(mine["seconds"], theirs["seconds"])
-        median = statistics.median(mine["seconds"])
-        rows.append(
-            (
-                f"{cell.batches} × {cell.events:,} in {cell.files} files",
-                f"{cell.rows:,}",
-                f"{median:.2f}",
-                f"{cell.batches * cell.events / median:,.0f}",
-                f"{statistics.median(theirs['seconds']):.2f}",
-                compared,
-                f"≤ {AT_MOST:.2f}" + (", **missed**" if compared.value > AT_MOST else ""),
-                f"{ratio(mine['cpu'], theirs['cpu']).value:.2f}",
-            )
-        )
+    for cell, figure in found:
+        mine, theirs, *rest = compared(figure["arms"]["ours"], figure["arms"]["by hand"], AT_MOST, digits=2)
+        events = cell.batches * cell.events / statistics.median(figure["arms"]["ours"]["seconds"])
+        delivered = f"{cell.batches} × {cell.events:,} in {cell.files} files"
+        rows.append((delivered, f"{cell.rows:,}", mine, f"{events:,.0f}", theirs, *rest))
     heading = [
         "events",
         "rows of the target",
@@ -175,74 +170,64 @@ def markdown(figures: dict[str, Any], cells: Iterable[Cell]) -> str:
         "aim",
         "CPU, ours : by hand",
     ]
-    looked = [
-        (tables, f"{files:,}", *_spread(entry["milliseconds"])) for tables, files, entry in figures["looks"]
-    ]
-    rounds = len(next(iter(figures["cells"].values()))["ours"]["seconds"])
-    return (
-        f"{found['cores']} cores, {rounds} round(s), load before them {found['load']}.\n\n"
-        + markdown_table(heading, rows)
-        + "\n"
-        + markdown_table(["tables", "files in the folder of each", "median, ms", "10 % – 90 %, ms"], looked)
+    times = []
+    for tables, files in looked:
+        if (name := _look_name(tables, files)) in figures:
+            milliseconds = [1_000 * second for second in figures[name]["arms"]["ours"]["seconds"]]
+            times.append((tables, f"{files:,}", median(milliseconds), spread(milliseconds, share=0.1)))
+    return "\n".join(
+        (
+            circumstances(figure for _, figure in found),
+            markdown_table(heading, rows),
+            markdown_table(["tables", "files in the folder of each", "median, ms", "10 % – 90 %, ms"], times),
+        )
     )
 
 
-def _spread(values: Sequence[float]) -> tuple[str, str]:
-    ordered = sorted(values)
-    low, high = ordered[len(ordered) // 10], ordered[-1 - len(ordered) // 10]
-    return f"{statistics.median(ordered):.1f}", f"{low:.1f} – {high:.1f}"
+def _look_name(tables: int, files: int) -> str:
+    return f"look-{tables}-{files}"
 
 
 def measure(
-    folder: Path, cells: Sequence[Cell], looked: Sequence[tuple[int, int]], *, repeats: int, warm_ups: int
-) -> dict[str, Any]:
-    """Measure everything in one session."""
-    before = machine()
+    kept: Kept,
+    folder: Path,
+    cells: Sequence[Cell],
+    looked: Sequence[tuple[int, int]],
+    *,
+    repeats: int,
+    warm_ups: int,
+) -> None:
+    """Measure everything in one session; each cell is kept as soon as it is done."""
     session = embedded_session("ingest", **{"spark.driver.memory": "6g"})
     try:
-        return {
-            "machine": before,
-            "cells": {
-                cell.name: run_cell(session, folder, cell, repeats, warm_ups=warm_ups) for cell in cells
-            },
-            "looks": [
-                (tables, files, looks(session, folder, tables, files, max(3, 4 * repeats)))
-                for tables, files in looked
-            ],
-        }
+        for cell in cells:
+            kept.add(cell.name, run_cell(session, folder, cell, repeats, warm_ups=warm_ups))
+        for tables, files in looked:
+            found = looks(session, folder, tables, files, max(3, 4 * repeats))
+            kept.add(_look_name(tables, files), found)
     finally:
         session.stop()
 
 
 def main() -> int:
     """Measure and print; 1 where the arms gave different rows."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    asked = shared_arguments("ingest", __doc__, small="the smallest tables, one round").parse_args()
+    cells, looked = ([SMALL], SMALL_LOOKS) if asked.small else (CELLS, LOOKS)
+    return conclude(
+        asked, partial(_measured, asked, cells, looked), partial(markdown, cells=cells, looked=looked)
     )
-    default = cache_home() / "benchmark-ingest"
-    parser.add_argument("--small", action="store_true", help="the smallest tables, one round: a smoke run")
-    parser.add_argument("--repeats", type=int, default=5, help="rounds that count, %(default)s")
-    parser.add_argument("--warm-ups", type=int, default=1, help="rounds before them, %(default)s")
-    parser.add_argument("--folder", type=Path, default=default, help="where tables are kept, %(default)s")
-    parser.add_argument("--markdown", type=Path, help="page for the tables, between its marks if it has any")
-    asked = parser.parse_args()
-    try:
-        if asked.small:
-            with tempfile.TemporaryDirectory() as folder:
-                figures = measure(Path(folder), [SMALL], SMALL_LOOKS, repeats=1, warm_ups=0)
-            print(markdown(figures, [SMALL]))
-            return 0
-        folder = asked.folder.resolve()
-        folder.mkdir(parents=True, exist_ok=True)
-        figures = measure(folder, CELLS, LOOKS, repeats=asked.repeats, warm_ups=asked.warm_ups)
-    except Disagreement as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        return 1
-    (folder / "results.json").write_text(json.dumps(figures, indent=1))
-    text = markdown(figures, CELLS)
-    published(asked.markdown or folder / "results.md", text, program="ingest")
-    print(text)
-    return 0
+
+
+def _measured(
+    asked: argparse.Namespace, cells: Sequence[Cell], looked: Sequence[tuple[int, int]], kept: Kept
+) -> None:
+    if asked.small:
+        with tempfile.TemporaryDirectory() as folder:
+            measure(kept, Path(folder), cells, looked, repeats=1, warm_ups=0)
+        return
+    folder = asked.folder.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    measure(kept, folder, cells, looked, repeats=asked.repeats, warm_ups=asked.warm_ups)
 
 
 if __name__ == "__main__":

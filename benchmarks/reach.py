@@ -1,24 +1,27 @@
 """What a pipeline of five steps takes in Airflow: enable, wait, read, SCD type 1, SCD type 2.
 
-    stock      one ``SparkSubmitOperator`` per step, each with a script as users write it: plain PySpark and
-               Delta, a driver in the worker
-    embedded   ours: the feed's operator, the sensor, and a group whose tables share one application in the
-               worker
-    connect    the same DAG, and a connection to a Spark Connect server that is warm
+    stock        one ``SparkSubmitOperator`` per step, each with a script as users write it: plain PySpark and
+                 Delta, a driver in the worker
+    stock-tuned  the same scripts with confs for small tables: two partitions of a shuffle, two of a snapshot
+    embedded     ours: the feed's operator, the sensor, and a group whose tables share one application in the
+                 worker
+    connect      the same DAG, and a connection to a Spark Connect server that is warm
+
+The aims are about stock, which is what most run; what is left of them against stock-tuned is told beside.
 
 One Airflow runs them all: scheduler, LocalExecutor, a process for each task. Before each run 10,000 rows of a
 table of 100,000 change, the same ones for each arm. What is timed is the DAG run, from its start to its end
 as Airflow has them; JVMs are counted by a file that each driver opens. After every round the targets of all
 arms must hold the same rows. They take turns, in another order each round.
 
-    python benchmarks/reach.py                       # three rounds: about ten minutes
+    python benchmarks/reach.py                       # four rounds: about half an hour
     python benchmarks/reach.py --small               # does it run?
+    python benchmarks/reach.py --arms stock embedded # some of them
     python benchmarks/reach.py --markdown docs/benchmarks.md
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import random
@@ -28,31 +31,40 @@ import sqlite3
 import statistics
 import sys
 import tempfile
-from contextlib import closing
+from contextlib import ExitStack, closing
 from datetime import datetime
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from apply import machine
-from apply_report import markdown_table, published
-from arms import Disagreement, ratio
+from arms import agree, in_turns
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
+from report import circumstances, conclude, shared_arguments
+from summary import aim, markdown_table, median, ratio, spread
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from delta_cdc.environment import spark_home
-from delta_cdc.jars import cache_home, delta_jars
+from delta_cdc.jars import delta_jars
 from delta_cdc.spec import sha256
 from delta_cdc.training import make_archive
 from demo.places import Places
 from tests.support.connect_server import connect_server
 from tests.system.parts import Parts
 
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterable, Sequence
+
+    from report import Cells, Kept
+
 HERE = Path(__file__).resolve().parent
+STOCK = ("stock", "stock-tuned")
 #: What is aimed at, as ratios of medians to the stock arm, and how many JVMs a run starts.
-AIMS = {"stock": (None, 5), "embedded": (0.35, 1), "connect": (0.2, 0)}
+AIMS = {"stock": (None, 5), "stock-tuned": (None, 5), "embedded": (0.35, 1), "connect": (0.2, 0)}
 ROWS, CHANGES = 100_000, 10_000
+_CELL = "five steps"
 _LIMIT = 900.0
 
 
@@ -66,15 +78,16 @@ class Lake:
         self.folder = folder
         self.rows = rows
         self.round = 0
+        self.is_stock = folder.name in STOCK
 
     def fill(self) -> None:
-        """Make the source, and for the stock arm the targets and what it remembers."""
+        """Make the source, and for a stock arm the targets and what it remembers."""
         first = _table(range(self.rows), 0)
         write_deltalake(str(self.folder / "source"), first)
         DeltaTable(str(self.folder / "source")).alter.set_table_properties(
             {"delta.enableChangeDataFeed": "true"}
         )
-        if self.folder.name != "stock":
+        if not self.is_stock:
             return
         write_deltalake(str(self.folder / "current"), first)
         opened = first.append_column("start", pa.array([0] * self.rows, pa.int64()))
@@ -99,7 +112,7 @@ class Lake:
 
     def answer(self) -> str:
         """Return what the targets hold; versions are each arm's own: of starts their order counts."""
-        start, end = ("start", "end") if self.folder.name == "stock" else ("__START_AT", "__END_AT")
+        start, end = ("start", "end") if self.is_stock else ("__START_AT", "__END_AT")
         current = _read(self.folder / "current", "SELECT id, name, amount FROM t ORDER BY 1")
         history = _read(
             self.folder / "history",
@@ -149,10 +162,11 @@ class Runner:
             PYTHONUNBUFFERED="1",
         )
 
-    def start(self) -> None:
-        """Start Airflow, and wait until it knows the DAGs."""
+    def start(self, dags: Iterable[str]) -> None:
+        """Start Airflow, and wait until it knows these DAGs."""
+        wanted = set(dags)
         self.parts.start()
-        self.parts.until(lambda: set(AIMS) <= set(self.parts.dags()), "the DAGs do not appear", _LIMIT)
+        self.parts.until(lambda: wanted <= set(self.parts.dags()), "the DAGs do not appear", _LIMIT)
 
     def run(self, dag: str) -> tuple[float, int, dict[str, float]]:
         """Run a DAG once; return its seconds, the JVMs that started, and the seconds of each task.
@@ -180,7 +194,9 @@ class Runner:
         logs = sorted(
             (self.places.airflow_home / "logs").rglob("*.log"), key=lambda path: path.stat().st_mtime
         )
-        return "\n".join(path.read_text()[-3_000:] for path in [p for p in logs if dag in str(p)][-2:])
+        return "\n".join(
+            path.read_text()[-3_000:] for path in [p for p in logs if f"dag_id={dag}/" in str(p)][-2:]
+        )
 
     def _seconds(self, dag: str) -> tuple[float, dict[str, float]]:
         file = self.places.airflow_home / "airflow.db"
@@ -202,40 +218,51 @@ def _between(start: str, end: str) -> float:
 
 
 def measure(
-    folder: Path, *, repeats: int, warm_ups: int, rows: int, changes: int, idle: float
-) -> dict[str, Any]:
-    """Run all arms in turns.
+    kept: Kept,
+    folder: Path,
+    arms: Sequence[str],
+    *,
+    repeats: int,
+    warm_ups: int,
+    rows: int,
+    changes: int,
+    idle: float,
+) -> None:
+    """Run arms in turns; what there is is kept after every round.
 
+    :param arms: names of :data:`AIMS`
     :param idle: seconds that Airflow's scheduler sleeps with nothing to do
     :raises Disagreement: the arms' targets hold different rows
     """
-    before = machine()
-    lakes = {name: Lake(folder / "lake" / name, rows) for name in AIMS}
+    lakes = {name: Lake(folder / "lake" / name, rows) for name in arms}
     for lake in lakes.values():
         lake.folder.mkdir(parents=True)
         lake.fill()
-    found: dict[str, Any] = {name: {"seconds": [], "jvms": [], "tasks": []} for name in AIMS}
-    (folder / "server").mkdir()
+    found: dict[str, Any] = {name: {"seconds": [], "jvms": [], "tasks": []} for name in arms}
+    with ExitStack() as stack:
+        port = _server(stack, folder / "server") if "connect" in arms else 0
+        runner = Runner(folder, idle_sleep=idle, server_port=port)
+        stack.callback(runner.parts.stop)
+        runner.start(arms)
+        for turn in range(-warm_ups, repeats):
+            _round(runner, lakes, found, turn, changes)
+            if turn >= 0:
+                kept.add(_CELL, {"rows": rows, "changes": changes, "idle": idle, "arms": found})
+
+
+def _server(stack: ExitStack, folder: Path) -> int:
+    folder.mkdir()
     codegen = {"spark__sql__codegen__wholeStage": "true", "spark__sql__codegen__factoryMode": "FALLBACK"}
-    with connect_server(folder / "server", **codegen) as server:
-        runner = Runner(folder, idle_sleep=idle, server_port=server.port)
-        try:
-            runner.start()
-            for turn in range(-warm_ups - 1, repeats):
-                _round(runner, lakes, found, turn, changes)
-        finally:
-            runner.parts.stop()
-    return {"machine": before, "rows": rows, "changes": changes, "idle": idle, "arms": found}
+    return stack.enter_context(connect_server(folder, **codegen)).port
 
 
 def _round(runner: Runner, lakes: dict[str, Lake], found: dict[str, Any], turn: int, changes: int) -> None:
-    names = list(AIMS)
-    for at in range(len(names)):
-        name = names[(turn + at) % len(names)]
-        # The first round loads what the stock arm has from the start.
-        if not lakes[name].round and name != "stock":
+    for name in in_turns(list(lakes), turn):
+        lake = lakes[name]
+        # The first round loads what a stock arm has from the start.
+        if not lake.round and not lake.is_stock:
             runner.run(name)
-        lakes[name].change(changes)
+        lake.change(changes)
         seconds, jvms, tasks = runner.run(name)
         print(f"round {turn}: {name} {seconds:.1f} s, {jvms} JVMs, {tasks}", file=sys.stderr, flush=True)
         if turn >= 0:
@@ -243,80 +270,71 @@ def _round(runner: Runner, lakes: dict[str, Lake], found: dict[str, Any], turn: 
             arm["seconds"].append(round(seconds, 2))
             arm["jvms"].append(jvms)
             arm["tasks"].append(tasks)
-    answers = {name: lake.answer() for name, lake in lakes.items()}
-    if len(set(answers.values())) != 1:
-        raise Disagreement(f"round {turn}: {answers}")
+    agree(f"round {turn}", {name: lake.answer() for name, lake in lakes.items()})
 
 
-def markdown(figures: dict[str, Any]) -> str:
+def markdown(cells: Cells) -> str:
     """Return the table."""
-    stock, rows = figures["arms"]["stock"]["seconds"], []
-    for name, (most, jvms) in AIMS.items():
-        arm = figures["arms"][name]
-        compared = ratio(arm["seconds"], stock)
-        missed = ", **missed**" if most is not None and compared.value > most else ""
+    cell = cells[_CELL]
+    names, rows = [name for name in AIMS if name in cell["arms"]], []
+    for at, name in enumerate(names):
+        arm, (most, jvms) = cell["arms"][name], AIMS[name]
+        # Of what is tuned to what is not, and of ours to both.
+        compared = [
+            ratio(arm["seconds"], cell["arms"][other]["seconds"]) if other in names[:at] else None
+            for other in STOCK
+        ]
         tasks = {task: statistics.median(one[task] for one in arm["tasks"]) for task in arm["tasks"][0]}
         rows.append(
             (
                 name,
-                f"{statistics.median(arm['seconds']):.1f}",
-                compared if most is not None else "",
-                f"≤ {most}{missed}" if most is not None else "",
+                median(arm["seconds"]),
+                spread(arm["seconds"]),
+                compared[0] or "",
+                aim(most, compared[0].value) if compared[0] else "",
+                compared[1] or "",
                 f"{', '.join(map(str, sorted(set(arm['jvms']))))} (aim {jvms})",
                 ", ".join(f"{task} {seconds:.1f}" for task, seconds in tasks.items()),
             )
         )
-    heading = ["arm", "a run, s", ": stock (95 %)", "aim", "JVMs started", "tasks, s"]
-    found = figures["machine"]
+    heading = ["arm", "a run, s", "least – most", ": stock (95 %)", "aim", ": stock-tuned (95 %)"]
     return (
-        f"{found['cores']} cores, {len(stock)} round(s), load before them {found['load']}; "
-        f"{figures['changes']:,} of {figures['rows']:,} rows change; the scheduler sleeps "
-        f"{figures['idle']} s with nothing to do.\n\n{markdown_table(heading, rows)}"
+        f"{circumstances([cell])}{cell['changes']:,} of {cell['rows']:,} rows change; the scheduler sleeps "
+        f"{cell['idle']} s with nothing to do.\n\n"
+        + markdown_table([*heading, "JVMs started", "tasks, s"], rows)
     )
 
 
 def main() -> int:
     """Measure and print; 1 where the arms gave different rows."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    default = cache_home() / "benchmark-reach"
-    parser.add_argument("--small", action="store_true", help="one round of few rows: a smoke run")
-    parser.add_argument("--repeats", type=int, default=3, help="rounds that count, %(default)s")
-    parser.add_argument("--warm-ups", type=int, default=0, help="rounds before them, beside one, %(default)s")
+    parser = shared_arguments("reach", __doc__, small="few rows, one round", repeats=3)
+    parser.add_argument("--arms", nargs="+", choices=list(AIMS), default=list(AIMS), help="which, all")
     parser.add_argument(
         "--idle", type=float, default=1.0, help="the scheduler's sleep, s; Airflow's default, %(default)s"
     )
-    parser.add_argument("--folder", type=Path, default=default, help="for the results, %(default)s")
-    parser.add_argument("--markdown", type=Path, help="page for the table, between its marks if it has any")
     asked = parser.parse_args()
-    rows, changes = (2_000, 200) if asked.small else (ROWS, CHANGES)
-    repeats = 1 if asked.small else asked.repeats
+    if asked.small:
+        asked.repeats, asked.warm_ups = 1, 0
     print(make_archive().reason, file=sys.stderr)
     os.environ.pop("SPARK_SUBMIT_OPTS", None)
     # Airflow and the server are processes of their own: whoever ends this one ends them, too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            figures = measure(
-                Path(folder),
-                repeats=repeats,
-                warm_ups=asked.warm_ups,
-                rows=rows,
-                changes=changes,
-                idle=asked.idle,
-            )
-    except Disagreement as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        return 1
-    text = markdown(figures)
-    if not asked.small:
-        place = asked.folder.resolve()
-        place.mkdir(parents=True, exist_ok=True)
-        (place / "results.json").write_text(json.dumps(figures, indent=1))
-        published(asked.markdown or place / "results.md", text, program="reach")
-    print(text)
-    return 0
+    return conclude(asked, partial(_measured, asked), markdown)
+
+
+def _measured(asked: argparse.Namespace, kept: Kept) -> None:
+    rows, changes = (2_000, 200) if asked.small else (ROWS, CHANGES)
+    with tempfile.TemporaryDirectory() as folder:
+        measure(
+            kept,
+            Path(folder),
+            [name for name in AIMS if name in asked.arms],
+            repeats=asked.repeats,
+            warm_ups=asked.warm_ups,
+            rows=rows,
+            changes=changes,
+            idle=asked.idle,
+        )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The pipeline three times: stock operators, ours with a Spark of its own, ours over a warm server."""
+"""The pipeline four times: stock operators, plain and tuned; ours, in the worker and over a warm server."""
 
 from __future__ import annotations
 
@@ -15,23 +15,31 @@ from airflow_delta_cdc.sensors import DeltaVersionSensor
 FOLDER = Path(os.environ["REACH_FOLDER"])
 _STEPS = ("enable", "wait", "read", "scd1", "scd2")
 
-with DAG("stock", schedule=None, max_active_runs=1):
-    previous = None
-    for name in _STEPS:
-        step = SparkSubmitOperator(
-            task_id=name,
-            conn_id="spark_local",
-            application=os.environ["REACH_STEP"],
-            application_args=[name, str(FOLDER / "stock")],
-            jars=os.environ["REACH_JARS"],
-            conf={
-                "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-                "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-            },
-        )
-        if previous is not None:
-            previous >> step
-        previous = step
+#: What a careful user sets for small tables: their defaults, 200 and 50, are made for clusters.
+_TUNED = {"spark.sql.shuffle.partitions": "2", "spark.databricks.delta.snapshotPartitions": "2"}
+
+
+def stock(name: str, confs: dict[str, str]) -> DAG:
+    """Return the DAG of one of the others: an application for each step."""
+    with DAG(name, schedule=None, max_active_runs=1) as made:
+        previous = None
+        for step in _STEPS:
+            task = SparkSubmitOperator(
+                task_id=step,
+                conn_id="spark_local",
+                application=os.environ["REACH_STEP"],
+                application_args=[step, str(FOLDER / name)],
+                jars=os.environ["REACH_JARS"],
+                conf={
+                    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+                    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+                    **confs,
+                },
+            )
+            if previous is not None:
+                previous >> task
+            previous = task
+    return made
 
 
 def ours(name: str, spark_conn_id: str | None) -> DAG | None:
@@ -59,5 +67,7 @@ def ours(name: str, spark_conn_id: str | None) -> DAG | None:
     return made
 
 
+plain = stock("stock", {})
+tuned = stock("stock-tuned", _TUNED)
 embedded = ours("embedded", None)
 connect = ours("connect", "spark_server")

@@ -7,51 +7,60 @@ timed is from the process's start to the end of the MERGE. All run the same stat
                  are there already: no download), its extension and catalog; all else is default
     class path   the same, with the JARs on the driver's class path from the start
     ours         ``embedded_session`` for small work: class-data archive, quick compiler, few partitions
-    ours, heavy  the same for work of unknown size: class-data archive, both compilers
+    ours, full   the same for work of unknown size: class-data archive, both compilers
 
 The second part tells what "small" is: loads and applies of tables of growing size by ``apply_changes``, in
-sessions of both kinds (process start to the end of the job). Where the lines cross is
-``delta_cdc.plan.size.SMALL``.
+sessions of both profiles, quick and full (process start to the end of the job). A job's size is told by its
+plan, as it is to the operators: ``delta_cdc.plan.size``. Where the lines cross, ``SMALL`` belongs.
 
-    python benchmarks/start.py                       # both parts: some 20 minutes
+    python benchmarks/start.py                       # both parts: some 25 minutes
     python benchmarks/start.py --only first --repeats 9
+    python benchmarks/start.py --only sizes
     python benchmarks/start.py --small               # does it run?
     python benchmarks/start.py --markdown docs/benchmarks.md
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from apply import machine
-from apply_report import markdown_table, published
-from arms import Disagreement, ratio
+from arms import agree, in_turns
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
+from pyarrow import compute
+from report import circumstances, conclude, shared_arguments
+from summary import Ratio, compared, crossings, markdown_table, median, ratio, spread
 
-from delta_cdc.jars import cache_home, class_path, delta_jars
-from delta_cdc.plan.size import SMALL, table_size
+from delta_cdc import tables
+from delta_cdc.jars import class_path, delta_jars
+from delta_cdc.log.table import run_sync
+from delta_cdc.plan import plan_apply
+from delta_cdc.plan.size import SMALL, work_size
 from delta_cdc.session import child_environment, delta_confs
 from delta_cdc.training import make_archive
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    import argparse
+    from collections.abc import Iterable, Sequence
+
+    from report import Cells, Kept
 
 AT_MOST = 0.65
 ROWS = 1_000
-#: Rows of the tables of the second part.
-SIZES = (10_000, 300_000, 1_000_000, 3_000_000)
+#: Rows of the tables of the second part, some twenty bytes each: the last are as much work as is still small.
+SIZES = (10_000, 300_000, 1_000_000, 3_200_000)
+_FIRST_CELL = "first"
+_MIB = 1 << 20
 
 _FIRST = """
 spark.sql(f"CREATE TABLE delta.`{table}` (id BIGINT, name STRING) USING delta")
@@ -137,86 +146,105 @@ def ways() -> list[Way]:
         Way("plain", {**usual, "spark.jars": jars}),
         Way("class path", {**usual, "spark.driver.extraClassPath": class_path()}),
         Way("ours", ours={"quick_start": True}),
-        Way("ours, heavy", ours={}),
+        Way("ours, full", ours={}),
     ]
 
 
-def first(folder: Path, *, repeats: int, warm_ups: int) -> dict[str, Any]:
+def first(kept: Kept, folder: Path, *, repeats: int, warm_ups: int) -> None:
     """Measure the first part.
 
     :raises Disagreement: the tables hold different rows
     """
     found = ways()
     for turn in range(warm_ups + repeats):
-        # Each way comes first, second, ... equally often: what runs beside changes slowly.
-        for at in range(len(found)):
-            way = found[(turn + at) % len(found)]
+        for way in in_turns(found, turn):
             way.run(_FIRST, table=str(folder / f"{turn}-{way.name}"), ROWS=ROWS)
-        answers = {way.name: _rows(folder / f"{turn}-{way.name}") for way in found}
-        if len(set(answers.values())) != 1:
-            raise Disagreement(f"round {turn}: {answers}")
+        agree(f"round {turn}", {way.name: _rows(folder / f"{turn}-{way.name}") for way in found})
         print(f"round {turn}: {', '.join(f'{w.name} {w.seconds[-1]:.1f} s' for w in found)}", file=sys.stderr)
-    return {way.name: way.figures(warm_ups) for way in found}
+    kept.add(_FIRST_CELL, {"arms": {way.name: way.figures(warm_ups) for way in found}})
 
 
-def sizes(folder: Path, rows: Sequence[int], *, repeats: int) -> list[dict[str, Any]]:
-    """Measure the second part, cell by cell.
+def sizes(kept: Kept, folder: Path, rows: Iterable[int], *, repeats: int) -> None:
+    """Measure the second part, cell by cell: tables of so many rows are loaded, then 1 % of them applied.
 
     :raises Disagreement: the targets hold different rows
     """
-    return [cell for count in rows for cell in _sized(folder / str(count), count, repeats)]
+    # One that does not count: JARs and class-data archive are read from the disk once.
+    Way("quick", ours={"quick_start": True}).run("pass")
+    for count in rows:
+        place = folder / str(count)
+        source, target, loaded = str(place / "source"), place / "target", place / "loaded"
+        write_deltalake(source, _table(count), configuration={"delta.enableChangeDataFeed": "true"})
+        _sized(kept, "load", count, source, target, None, repeats)
+        shutil.move(target, loaded)
+        merge = DeltaTable(source).merge(
+            _table(count, 100), "t.id = s.id", source_alias="s", target_alias="t"
+        )
+        merge.when_matched_update_all().execute()
+        _sized(kept, "apply", count, source, target, loaded, repeats)
+        shutil.rmtree(place)
 
 
-def _sized(folder: Path, count: int, repeats: int) -> list[dict[str, Any]]:
-    source = str(folder / "source")
-    properties = {"delta.enableChangeDataFeed": "true"}
-    write_deltalake(source, _table(range(count), "row"), configuration=properties)
-    cells = [{"job": "load", "rows": count, "size": _bytes(source)}, {"job": "apply", "rows": count}]
-    for at, cell in enumerate(cells):
-        kinds = [Way("quick", ours={"quick_start": True}), Way("heavy", ours={})]
-        if at == 1:
-            changed = _table(range(0, count, 100), "changed")
-            merge = DeltaTable(source).merge(changed, "t.id = s.id", source_alias="s", target_alias="t")
-            merge.when_matched_update_all().execute()
-            cell["size"] = cells[0]["size"] + changed.nbytes
-        for turn in range(repeats):
-            for way in kinds if turn % 2 else kinds[::-1]:
-                target = folder / f"{way.name}-{turn}"
-                if at == 1 and turn == 0 and way is kinds[-1]:
-                    shutil.copytree(folder / "quick-0", folder / "loaded")
-                if at == 1:
-                    shutil.rmtree(target)
-                    shutil.copytree(folder / "loaded", target)
-                # A copy is another table to its seal: the path is part of it.
-                way.run(_APPLY, source=source, target=str(target))
-        answers = {way.name: _rows(folder / f"{way.name}-0") for way in kinds}
-        if len(set(answers.values())) != 1:
-            raise Disagreement(f"{count} rows, {cell['job']}: {answers}")
-        cell.update({way.name: way.figures(0) for way in kinds})
-        print(json.dumps(cell), file=sys.stderr, flush=True)
-    shutil.rmtree(folder)
-    return cells
+def _sized(
+    kept: Kept, job: str, count: int, source: str, target: Path, before: Path | None, repeats: int
+) -> None:
+    """Measure one cell.
+
+    :param before: what the target is at first; None where there is none yet
+    """
+    kinds = [Way("quick", ours={"quick_start": True}), Way("full", ours={})]
+    size = 0
+    for turn in range(repeats):
+        answers = {}
+        for way in in_turns(kinds, turn):
+            # At one place, because a target knows its own.
+            shutil.rmtree(target, ignore_errors=True)
+            if before is not None:
+                shutil.copytree(before, target)
+            # What was written before is nobody's affair.
+            os.sync()
+            size = _work(source, target)
+            way.run(_APPLY, source=source, target=str(target))
+            answers[way.name] = _rows(target)
+        agree(f"{job} of {count} rows, round {turn}", answers)
+    arms = {way.name: way.figures(0) for way in kinds}
+    kept.add(f"{job}-{count}", {"job": job, "rows": count, "size": size, "arms": arms})
+    print(f"{job} of {count} rows, {size:,} bytes: {arms}", file=sys.stderr, flush=True)
 
 
-def _table(ids: range, word: str) -> pa.Table:
-    keys = list(ids)
+def _work(source: str, target: Path) -> int:
+    """Return the size of the work, as an operator sees it before it starts a driver."""
+    told = {"pipeline": "start", "source": source, "target": str(target), "keys": ["id"]}
+    _, request = tables.requests(told)
+    assert request is not None
+    spec = plan_apply(request).spec
+    assert spec is not None
+    size = run_sync(work_size(spec))
+    assert size is not None
+    return size
+
+
+def _table(count: int, step: int = 1) -> pa.Table:
+    """Return rows; with a step, new values for every so many of them."""
+    ids = pa.array(range(0, count, step), pa.int64())
+    word = "row" if step == 1 else "changed"
     return pa.table(
         {
-            "id": pa.array(keys, pa.int64()),
-            "name": [f"{word} {key}" for key in keys],
-            "amount": [key * 1.25 for key in keys],
-            "city": [f"city {key % 1_000}" for key in keys],
-            "code": pa.array([key * 2_654_435_761 % 1_000_003 for key in keys], pa.int64()),
+            "id": ids,
+            "name": _named(word, ids),
+            "amount": compute.multiply(ids, 1.25),
+            "city": _named("city", _modulo(ids, 1_000)),
+            "code": _modulo(compute.multiply(ids, 2_654_435_761), 1_000_003),
         }
     )
 
 
-def _bytes(table: str) -> int:
-    from delta_cdc.log.table import run_sync
+def _named(word: str, numbers: pa.Array) -> pa.Array:
+    return compute.binary_join_element_wise(word, compute.cast(numbers, pa.string()), " ")
 
-    size = run_sync(table_size(table, None))
-    assert size is not None
-    return size
+
+def _modulo(numbers: pa.Array, by: int) -> pa.Array:
+    return compute.subtract(numbers, compute.multiply(compute.divide(numbers, by), by))
 
 
 def _rows(table: Path) -> str:
@@ -225,93 +253,100 @@ def _rows(table: Path) -> str:
     return json.dumps(pa.table(query.execute(text).read_all()).to_pylist())
 
 
-def markdown(figures: dict[str, Any]) -> str:
+def markdown(cells: Cells) -> str:
     """Return the tables."""
-    found = figures["machine"]
-    text = f"{found['cores']} cores, load before {found['load']}.\n\n"
-    if figures.get("first"):
-        text += _first_table(figures["first"])
-    if figures.get("sizes"):
-        text += "\n" + _sizes_table(figures["sizes"])
-    return text
+    parts = []
+    if _FIRST_CELL in cells:
+        cell = cells[_FIRST_CELL]
+        parts += [circumstances([cell]), _first_table(cell["arms"])]
+    sized = [cell for cell in cells.values() if "size" in cell]
+    if sized:
+        # Loads before applies, each by size.
+        sized.sort(key=lambda cell: (cell["job"] != "load", cell["size"]))
+        parts += [circumstances(sized), _sizes_table(sized), verdict(sized)]
+    return "\n".join(parts)
 
 
 def _first_table(arms: dict[str, Any]) -> str:
     plain = arms["plain"]
     rows = []
     for name, one in arms.items():
-        compared = ratio(one["seconds"], plain["seconds"])
-        aim = f"≤ {AT_MOST}" + (", **missed**" if compared.value > AT_MOST else "") if name == "ours" else ""
-        rows.append(
-            (
-                name,
-                f"{statistics.median(one['session']):.1f}",
-                f"{statistics.median(one['seconds']):.1f}",
-                f"{min(one['seconds']):.1f} – {max(one['seconds']):.1f}",
-                compared if name != "plain" else "",
-                aim,
-                f"{statistics.median(one['cpu']):.1f}",
-                f"{ratio(one['cpu'], plain['cpu']).value:.2f}" if name != "plain" else "",
-            )
-        )
+        _, _, *against = compared(one, plain, AT_MOST if name == "ours" else None)
+        seconds, aimed, cpu = against if name != "plain" else ("", "", "")
+        medians = median(one["session"]), median(one["seconds"]), spread(one["seconds"])
+        rows.append((name, *medians, seconds, aimed, median(one["cpu"]), cpu))
     heading = ["way", "to the session, s", "to the end of the MERGE, s", "least – most", ": plain (95 %)"]
-    shown = markdown_table([*heading, "aim", "CPU, s", "CPU : plain"], rows)
-    return f"{len(plain['seconds'])} round(s).\n\n{shown}"
+    return markdown_table([*heading, "aim", "CPU, s", "CPU : plain"], rows)
 
 
 def _sizes_table(cells: Sequence[dict[str, Any]]) -> str:
-    rows = [
-        (
-            cell["job"],
-            f"{cell['rows']:,}",
-            f"{cell['size'] / (1 << 20):.1f}",
-            f"{statistics.median(cell['quick']['seconds']):.1f}",
-            f"{statistics.median(cell['heavy']['seconds']):.1f}",
-            f"{ratio(cell['quick']['seconds'], cell['heavy']['seconds']).value:.2f}",
-            f"{ratio(cell['quick']['cpu'], cell['heavy']['cpu']).value:.2f}",
+    rows = []
+    for cell in cells:
+        quick, full, seconds, _, cpu = compared(cell["arms"]["quick"], cell["arms"]["full"])
+        size = f"{cell['size'] / _MIB:.1f}"
+        rows.append(
+            (cell["job"], f"{cell['rows']:,}", size, quick, full, seconds, cpu, picked(cell["size"], seconds))
         )
-        for cell in cells
-    ]
-    heading = ["job", "rows", "MiB", "quick, s", "heavy, s", "quick : heavy", "CPU, quick : heavy"]
-    return f"Small is what has at most {SMALL >> 20} MiB.\n\n{markdown_table(heading, rows)}"
+    heading = ["job", "rows", "work, MiB", "quick, s", "full, s", "quick : full (95 %)", "CPU, quick : full"]
+    return markdown_table([*heading, f"picked, {SMALL // _MIB} MiB"], rows)
+
+
+def picked(size: int, seconds: Ratio) -> str:
+    """Return which profile work of a size gets, and by how much that is the slower one, if it is.
+
+    :param seconds: those of quick to those of full
+    """
+    name, cost = ("quick", seconds.value) if size <= SMALL else ("full", 1 / seconds.value)
+    return name + (f", **{cost - 1:.0%} slower**" if cost > 1 else "")
+
+
+def verdict(cells: Sequence[dict[str, Any]]) -> str:
+    """Return in words where both profiles take the same, for each job.
+
+    :param cells: by size
+    """
+    lines = []
+    for job in dict.fromkeys(cell["job"] for cell in cells):
+        for figure, name in (("seconds", "time"), ("cpu", "CPU time")):
+            points = [
+                (
+                    cell["size"] / _MIB,
+                    ratio(cell["arms"]["quick"][figure], cell["arms"]["full"][figure]).value,
+                )
+                for cell in cells
+                if cell["job"] == job
+            ]
+            if found := crossings(points):
+                told = (
+                    f"both profiles take the same {name} at {' and '.join(f'{at:.0f}' for at in found)} MiB"
+                )
+            else:
+                told = (
+                    f"the quick profile takes {'more' if points[0][1] > 1 else 'less'} {name} at every size"
+                )
+            lines.append(f"- {job}: {told}.")
+    return "\n".join([*lines, ""])
 
 
 def main() -> int:
     """Measure and print; 1 where the ways gave different rows."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    default = cache_home() / "benchmark-start"
-    parser.add_argument("--small", action="store_true", help="one round, one size: a smoke run")
+    parser = shared_arguments("start", __doc__, small="one round, one size")
     parser.add_argument("--only", choices=("first", "sizes"), help="one part")
-    parser.add_argument("--repeats", type=int, default=5, help="rounds that count, %(default)s")
-    parser.add_argument("--warm-ups", type=int, default=1, help="rounds before them, %(default)s")
     parser.add_argument("--rows", type=int, nargs="+", default=SIZES, help="of the second part, %(default)s")
-    parser.add_argument("--folder", type=Path, default=default, help="for the results, %(default)s")
-    parser.add_argument("--markdown", type=Path, help="page for the table, between its marks if it has any")
+    parser.add_argument("--size-repeats", type=int, default=2, help="rounds of the second part, %(default)s")
     asked = parser.parse_args()
     if asked.small:
-        asked.repeats, asked.warm_ups, asked.rows = 1, 0, [1_000]
-    made = make_archive()
-    print(made.reason, file=sys.stderr)
-    figures: dict[str, Any] = {"machine": machine()}
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            if asked.only != "sizes":
-                figures["first"] = first(Path(folder), repeats=asked.repeats, warm_ups=asked.warm_ups)
-            if asked.only != "first":
-                figures["sizes"] = sizes(Path(folder), asked.rows, repeats=max(1, asked.repeats // 2))
-    except Disagreement as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        return 1
-    text = markdown(figures)
-    if not asked.small:
-        place = asked.folder.resolve()
-        place.mkdir(parents=True, exist_ok=True)
-        (place / "results.json").write_text(json.dumps(figures, indent=1))
-        published(asked.markdown or place / "results.md", text, program="start")
-    print(text)
-    return 0
+        asked.repeats, asked.warm_ups, asked.rows, asked.size_repeats = 1, 0, [1_000], 1
+    print(make_archive().reason, file=sys.stderr)
+    return conclude(asked, partial(_measured, asked), markdown)
+
+
+def _measured(asked: argparse.Namespace, kept: Kept) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        if asked.only != "sizes":
+            first(kept, Path(folder), repeats=asked.repeats, warm_ups=asked.warm_ups)
+        if asked.only != "first":
+            sizes(kept, Path(folder), asked.rows, repeats=asked.size_repeats)
 
 
 if __name__ == "__main__":

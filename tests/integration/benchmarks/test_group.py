@@ -2,49 +2,47 @@
 
 from __future__ import annotations
 
-import sys
-from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from delta_cdc import job
+from tests.support.benchmarks import benchmark
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
     from types import ModuleType
 
     from pyspark.sql import SparkSession
 
-BENCHMARKS = Path(__file__).resolve().parents[3] / "benchmarks"
-
 
 @pytest.fixture(scope="module")
-def benchmark() -> Iterator[ModuleType]:
-    sys.path.insert(0, str(BENCHMARKS))
-    yield import_module("group")
-    sys.path.remove(str(BENCHMARKS))
+def program() -> Iterator[ModuleType]:
+    with benchmark("group") as module:
+        yield module
 
 
 def test_the_smallest_cell(
-    benchmark: ModuleType, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    program: ModuleType, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def here(lake: Any, spec: Any) -> Any:
         # In the session that is there: the start of an application is what is measured, not what is checked.
         lake.applications += 1
         return job.run(spark, spec)
 
-    monkeypatch.setattr(benchmark.Lake, "_submit", here)
+    monkeypatch.setattr(program.Lake, "_submit", here)
     how = {"number": 3, "repeats": 1, "warm_ups": 0, "at_once": 1}
-    figures = benchmark.measure(tmp_path / "one", [2], **how)
-    assert [arm["applications"] for arm in figures["cells"][2].values()] == [1, 2]
-    assert "| 2 of 3 | 1, 2 |" in benchmark.markdown(figures)
+    with benchmark("report") as report:
+        kept = report.Kept(None)
+    program.measure(kept, tmp_path / "one", [2], **how)
+    assert [arm["applications"] for arm in kept.cells["2 of 3"]["arms"].values()] == [1, 2]
+    assert "| 2 of 3 | 1, 2 | 1 |" in program.markdown(kept.cells)
 
     # An arm that leaves a table out is noticed.
-    whole = benchmark.Lake.one_by_one
+    whole = program.Lake.one_by_one
     monkeypatch.setattr(
-        benchmark.Lake, "one_by_one", lambda lake, changed, at_once: whole(lake, changed[:1], at_once)
+        program.Lake, "one_by_one", lambda lake, changed, at_once: whole(lake, changed[:1], at_once)
     )
-    with pytest.raises(benchmark.Disagreement):
-        benchmark.measure(tmp_path / "other", [2], **how)
+    with pytest.raises(program.Disagreement):
+        program.measure(kept, tmp_path / "other", [2], **how)
