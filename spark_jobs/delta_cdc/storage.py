@@ -21,6 +21,8 @@ _ABFS_OAUTH = "org.apache.hadoop.fs.azurebfs.oauth2."
 _AUTHORITY = "https://login.microsoftonline.com"
 #: For these, variables of the environment stand in.
 _IN_ENVIRONMENT = (f"{_S3A}access.key", f"{_S3A}secret.key", f"{_S3A}session.token")
+#: Confs for variables of executors, and of a driver on YARN.
+_ENVIRONMENTS = ("spark.executorEnv", "spark.yarn.appMasterEnv")
 _SECRET_PARTS = (
     ".access.key",
     ".secret.key",
@@ -247,9 +249,9 @@ def _s3_confs(options: _Options, uris: list[str], *, elsewhere: bool) -> dict[st
     region = known.get("aws_region") or known.get("aws_default_region") or (_REGION if endpoint else None)
     confs = {}
     if endpoint:
-        confs[f"{_S3A}endpoint"] = endpoint
         # delta-rs asks by path unless told otherwise, S3A by host.
         virtual = known.flag("aws_virtual_hosted_style_request")
+        confs[f"{_S3A}endpoint"] = _without_bucket(endpoint, uris) if virtual else endpoint
         confs[f"{_S3A}path.style.access"] = "false" if virtual else "true"
         if endpoint.lower().startswith("http://"):
             confs[f"{_S3A}connection.ssl.enabled"] = "false"
@@ -261,6 +263,15 @@ def _s3_confs(options: _Options, uris: list[str], *, elsewhere: bool) -> dict[st
     if algorithm:
         confs[f"{_S3A}encryption.algorithm"] = algorithm
     return confs
+
+
+def _without_bucket(endpoint: str, uris: list[str]) -> str:
+    """Return the address to which S3A adds the bucket; the reader's, by host, already holds it."""
+    scheme, separator, host = endpoint.rpartition("://")
+    for bucket in {urlsplit(uri).netloc for uri in uris if is_s3(uri)}:
+        if host.lower().startswith(f"{bucket.lower()}."):
+            return f"{scheme}{separator}{host[len(bucket) + 1 :]}"
+    return endpoint
 
 
 def _s3_encryption_key(options: _Options) -> dict[str, str]:
@@ -290,7 +301,13 @@ def _s3_credentials(options: _Options) -> dict[str, str]:
     if keys is None:
         if _s3_identity(options):
             sdk = "software.amazon.awssdk.auth.credentials."
-            return {provider: f"{sdk}WebIdentityTokenFileCredentialsProvider"}
+            # It looks into the environment, on every node; what is told there is public.
+            told = {
+                f"{environment}.{name}": value
+                for environment in _ENVIRONMENTS
+                for name, value in _s3_environment(options).items()
+            }
+            return {provider: f"{sdk}WebIdentityTokenFileCredentialsProvider", **told}
         if options.flag("aws_skip_signature"):
             return {provider: "org.apache.hadoop.fs.s3a.AnonymousAWSCredentialsProvider"}
         return {}

@@ -146,11 +146,36 @@ def test_what_the_environment_says_of_s3_counts_for_both_readers(
         assert spark_storage(None, ["/lake/t"]) == SparkStorage()
 
 
+@pytest.mark.parametrize(
+    ("endpoint", "uris", "told"),
+    [
+        ("https://lake.store.example", ["s3://lake/t"], "https://store.example"),
+        ("https://Lake.store.example:9000", ["/landing", "s3a://lake/t"], "https://store.example:9000"),
+        ("lake.store.example", ["s3://lake/t"], "store.example"),
+        ("https://store.example", ["s3://lake/t"], "https://store.example"),
+        ("https://lakes.example", ["s3://lake/t"], "https://lakes.example"),
+    ],
+)
+def test_an_address_that_holds_the_bucket_does_not_get_it_twice(
+    endpoint: str, uris: list[str], told: str
+) -> None:
+    """By host, the reader asks at the address as it is, and S3A puts the bucket before it."""
+    options = {"AWS_ENDPOINT_URL": endpoint, "AWS_VIRTUAL_HOSTED_STYLE_REQUEST": "true"}
+    assert spark_storage(options, uris).confs[f"{S3A}endpoint"] == told
+    by_path = spark_storage({"AWS_ENDPOINT_URL": endpoint}, uris).confs
+    assert by_path[f"{S3A}endpoint"] == endpoint
+
+
 def test_a_web_identity_of_s3_is_no_secret() -> None:
     storage = spark_storage({"AWS_ROLE_ARN": "arn", "AWS_WEB_IDENTITY_TOKEN_FILE": "/token"})
     assert storage.environment == {"AWS_ROLE_ARN": "arn", "AWS_WEB_IDENTITY_TOKEN_FILE": "/token"}
     assert storage.secrets() == {}
-    assert "WebIdentityToken" in storage.public_credentials[f"{S3A}aws.credentials.provider"]
+    public = storage.public_credentials
+    assert "WebIdentityToken" in public[f"{S3A}aws.credentials.provider"]
+    # That class reads the environment, of executors and of a driver on YARN as well.
+    for environment in ("spark.executorEnv", "spark.yarn.appMasterEnv"):
+        told = {n: public[f"{environment}.{n}"] for n in storage.environment}
+        assert told == storage.environment
 
 
 def test_a_public_bucket() -> None:
