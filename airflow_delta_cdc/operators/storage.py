@@ -64,6 +64,8 @@ def tell_storage(
     hook._conf = {**storage.confs, **hook._conf}
     secrets = _kafka(hook, kafka if kafka and reads_kafka(spec) else None, directory)
     if hook.is_cluster and hook.is_kubernetes:
+        # For spark-submit alone, which looks at what this worker has put into the shared folder.
+        hook.add_private_environment(storage.environment)
         if storage.credentials or storage.google_key:
             log.info(
                 "Credentials of the storage are not handed to pods: the driver uses the identity of its "

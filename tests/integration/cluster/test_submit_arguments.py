@@ -197,23 +197,35 @@ def test_kubernetes_in_cluster_mode(
     assert "hadoop-aws" in stand_in.environment["SPARK_DIST_CLASSPATH"]
 
 
-def test_the_pod_that_spark_asks_for(s3: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("identity", ["environment", "connection"])
+def test_the_pod_that_spark_asks_for(s3: Gateway, monkeypatch: pytest.MonkeyPatch, identity: str) -> None:
     """The whole way, to the API: the real ``spark-submit``, the real store, and what would run in the pod."""
     kubernetes(monkeypatch)
     monkeypatch.setenv("AIRFLOW__DELTA_CDC__RESULTS_URI", s3.uri("pods"))
     for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
         # Spark hands those of its environment on, and an embedded Spark of this process has set them.
         monkeypatch.delenv(name, raising=False)
-    # The worker's own identity, for objects of its own.
-    for name, value in s3.options().items():
-        monkeypatch.setenv(name, value)
     confs = {
         "spark.kubernetes.container.image": "spark:4.2",
         "spark.kubernetes.submission.waitAppCompletion": "false",
-        "spark.hadoop.fs.s3a.endpoint": s3.endpoint,
-        "spark.hadoop.fs.s3a.endpoint.region": "eu-west-1",
-        "spark.hadoop.fs.s3a.path.style.access": "true",
     }
+    who = None
+    for name, value in s3.options().items():
+        if identity == "environment":
+            # The worker's own identity, for objects of its own.
+            monkeypatch.setenv(name, value)
+        else:
+            monkeypatch.delenv(name, raising=False)
+    if identity == "environment":
+        confs |= {
+            "spark.hadoop.fs.s3a.endpoint": s3.endpoint,
+            "spark.hadoop.fs.s3a.endpoint.region": "eu-west-1",
+            "spark.hadoop.fs.s3a.path.style.access": "true",
+        }
+    else:
+        who = "lake"
+        told = {"conn_type": "delta", "extra": {"storage_options": s3.options()}}
+        monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps(told))
     with kubernetes_api() as api:
         connection = {"deploy-mode": "cluster", "namespace": "etl"}
         monkeypatch.setenv(
@@ -221,7 +233,12 @@ def test_the_pod_that_spark_asks_for(s3: Gateway, monkeypatch: pytest.MonkeyPatc
             json.dumps({"conn_type": "spark", "host": api.master, "extra": connection}),
         )
         task = DeltaEnableChangeDataFeedOperator(
-            task_id="enable", table="/data/t", spark_conn_id="cluster", durable=False, conf=confs
+            task_id="enable",
+            table="/data/t",
+            spark_conn_id="cluster",
+            delta_conn_id=who,
+            durable=False,
+            conf=confs,
         )
         with pytest.raises(JobFailed) as error:
             task.run_job(context(), SPEC)

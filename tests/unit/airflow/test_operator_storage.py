@@ -338,6 +338,10 @@ class _Pods:
 
     def __init__(self) -> None:
         self._conf: dict[str, str] = {"spark.own": "1"}
+        self.submits_with: dict[str, str] = {}
+
+    def add_private_environment(self, variables: dict[str, str]) -> None:
+        self.submits_with |= variables
 
 
 def test_pods_get_no_credential(records: Records, tmp_path: Path) -> None:
@@ -346,6 +350,8 @@ def test_pods_get_no_credential(records: Records, tmp_path: Path) -> None:
     options = {"AWS_REGION": "r", "AWS_ACCESS_KEY_ID": "AKIA1", "AWS_SECRET_ACCESS_KEY": SECRET}
     tell_storage(hook, options, spec=SPEC, directory=tmp_path, log=log)
     assert hook._conf == {"spark.own": "1", f"{S3A}endpoint.region": "r"}
+    # The process on this machine does: it looks whether what the pod needs is in the shared folder.
+    assert hook.submits_with["AWS_SECRET_ACCESS_KEY"] == SECRET
     assert not list(tmp_path.rglob("*.*"))
     (said,) = records.at("info")
     assert "service account" in said
