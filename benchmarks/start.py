@@ -15,7 +15,7 @@ plan, as it is to the operators: ``delta_cdc.plan.size``. Where the lines cross,
 
     python benchmarks/start.py                       # both parts: some 25 minutes
     python benchmarks/start.py --only first --repeats 9
-    python benchmarks/start.py --only sizes
+    python benchmarks/start.py --only sizes          # some 12 minutes
     python benchmarks/start.py --small               # does it run?
     python benchmarks/start.py --markdown docs/benchmarks.md
 """
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 AT_MOST = 0.65
 ROWS = 1_000
 #: Rows of the tables of the second part, some twenty bytes each: the last are as much work as is still small.
-SIZES = (10_000, 300_000, 1_000_000, 3_200_000)
+SIZES = (100_000, 1_000_000, 3_200_000)
 _FIRST_CELL = "first"
 _MIB = 1 << 20
 
