@@ -14,13 +14,15 @@ from urllib.parse import urlsplit
 from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
 from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook
 
+from delta_cdc.environment import release
 from delta_cdc.errors import (
     DeltaCdcError,
     EnvironmentNotReady,
     InvalidConfiguration,
     SparkServerUnreachable,
 )
-from delta_cdc.sessions import close, is_lost
+from delta_cdc.jars import DELTA_VERSION
+from delta_cdc.sessions import close, delta_version, is_lost
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -30,6 +32,10 @@ if TYPE_CHECKING:
 #: Seconds for which a server that does not answer is asked again, before it is given up. A server that was
 #: started anew does not know our sessions, so waiting helps against a broken network only.
 PATIENCE = 30.0
+
+#: Milliseconds without a word, after which a server that owes an answer is asked whether it is there, and
+#: those for its answer. Servers take it amiss if they are asked more often than every five minutes.
+KEEPALIVE, KEEPALIVE_ANSWER = 330_000, 20_000
 
 #: The port of a connection that names none.
 DEFAULT_PORT = 15002
@@ -75,7 +81,7 @@ class DeltaCdcConnectHook(SparkConnectHook):
 
         :param confs: set on the session
         :raises SparkServerUnreachable: the server does not answer
-        :raises EnvironmentNotReady: it is of another Spark release, or does not know Delta
+        :raises EnvironmentNotReady: it is of another release of Spark or Delta, or does not know Delta
         :raises InvalidConfiguration: the connection or a conf cannot be used
         """
         with connect_mode():
@@ -124,6 +130,10 @@ class DeltaCdcConnectHook(SparkConnectHook):
             # The client is silent by default; Airflow's logging wakes it, and it tells every error twice.
             logging.getLogger("pyspark.sql.connect.logging").disabled = True
         builder = DefaultChannelBuilder(self.server)
+        # A server whose machine vanishes says nothing, and gRPC would wait for it without an end.
+        builder.setChannelOption("grpc.keepalive_time_ms", KEEPALIVE)
+        builder.setChannelOption("grpc.keepalive_timeout_ms", KEEPALIVE_ANSWER)
+        builder.setChannelOption("grpc.http2.max_pings_without_data", 0)
         connection = self.get_connection(self._conn_id)
         parameters = {
             self.PARAM_USER_ID: connection.login,
@@ -147,7 +157,7 @@ class DeltaCdcConnectHook(SparkConnectHook):
             extensions, catalog = spark.conf.get(_EXTENSIONS, ""), spark.conf.get(_CATALOG, "")
         except Exception as error:  # noqa: BLE001 - the client's own text may hold the token
             raise self._named(error) from None
-        if _release(theirs) != _release(ours):
+        if release(theirs) != release(ours):
             raise EnvironmentNotReady(
                 f"The Spark Connect server {self.server} runs Spark {theirs}, and this worker has pyspark "
                 f"{ours}.",
@@ -158,6 +168,30 @@ class DeltaCdcConnectHook(SparkConnectHook):
                 f"The Spark Connect server {self.server} was started without Delta.",
                 remedy="start it with Delta's JARs on its driver's class path (delta-cdc jars lists them), "
                 f"and with {_EXTENSIONS} and {_CATALOG} as docs/connections.md says.",
+            )
+        self._check_delta(spark)
+
+    def _check_delta(self, spark: SparkSession) -> None:
+        remedy = (
+            f"start the server with the JARs of Delta {release(DELTA_VERSION)} on its driver's class path: "
+            "delta-cdc jars lists them."
+        )
+        try:
+            theirs = delta_version(spark)
+        except Exception as error:  # noqa: BLE001 - see above
+            if is_lost(error):
+                raise self._named(error) from None
+            # Confs may name classes that are not there: of an extension's, Spark only warns.
+            raise EnvironmentNotReady(
+                f"The Spark Connect server {self.server} does not tell the version of its Delta: "
+                f"{_line(error)}",
+                remedy=remedy,
+            ) from None
+        if release(theirs) != release(DELTA_VERSION):
+            raise EnvironmentNotReady(
+                f"The Spark Connect server {self.server} runs Delta {theirs}, and this provider is for Delta "
+                f"{DELTA_VERSION}.",
+                remedy=remedy,
             )
 
     def _set(self, spark: SparkSession, confs: Mapping[str, Any]) -> None:
@@ -191,10 +225,6 @@ class DeltaCdcConnectHook(SparkConnectHook):
         )
 
 
-def _release(version: str) -> tuple[str, ...]:
-    return tuple(version.split(".")[:2])
-
-
 def _line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
@@ -213,7 +243,7 @@ def _patience(seconds: float) -> Any:
         gave_up = False
 
         def __init__(self) -> None:
-            super().__init__(max_retries=None, max_backoff=2000)
+            super().__init__(max_retries=None, max_backoff=2000, max_server_retry_delay=2000)
 
         def to_state(self) -> RetryPolicyState:
             return Request(self)
@@ -229,9 +259,6 @@ def _patience(seconds: float) -> Any:
         def can_retry(self, exception: BaseException) -> bool:
             if not self._patience.can_retry(exception):
                 return False
-            code = getattr(exception, "code", None)
-            if code is None or code().name != "UNAVAILABLE":
-                return True
             now = time.monotonic()
             self._since = now if self._since is None else self._since
             if now - self._since >= seconds:

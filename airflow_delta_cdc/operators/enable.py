@@ -35,11 +35,15 @@ class DeltaEnableChangeDataFeedOperator(DeltaCdcOperator):
     :param deleted_file_retention: how long removed files stay readable, a Delta interval such as
         ``interval 30 days``; None leaves it (templated)
     :param log_retention: how long the log stays, same form; None leaves it (templated)
+    :param single_driver: nothing but one Spark driver at a time writes to the tables that are changed; needed
+        on S3 without a log store for several writers (templated)
     :param storage_options: options of the object store, winning over those of ``delta_conn_id``; no secrets:
         they stand in the DAG (templated)
     :param kwargs: ``spark_conn_id``, ``delta_conn_id``, ``deploy_mode``, all of :class:`SparkSubmitOperator`
     :raises InvalidConfiguration: for none or several of ``table``, ``tables``, ``schema``
     :raises TableNotFound: for a table that does not exist
+    :raises UnsafeLogStore: for a table on S3 that has to be changed, without a log store for several writers
+        and without ``single_driver``
     """
 
     template_fields = (
@@ -50,6 +54,7 @@ class DeltaEnableChangeDataFeedOperator(DeltaCdcOperator):
         "row_tracking",
         "deleted_file_retention",
         "log_retention",
+        "single_driver",
         "storage_options",
         *DeltaCdcOperator.template_fields,
     )
@@ -65,6 +70,7 @@ class DeltaEnableChangeDataFeedOperator(DeltaCdcOperator):
         row_tracking: bool | str | None = None,
         deleted_file_retention: str | None = None,
         log_retention: str | None = None,
+        single_driver: bool | str = False,
         storage_options: Mapping[str, str] | None = None,
         **kwargs: Any,
     ) -> None:
@@ -76,6 +82,7 @@ class DeltaEnableChangeDataFeedOperator(DeltaCdcOperator):
         self.row_tracking = row_tracking
         self.deleted_file_retention = deleted_file_retention
         self.log_retention = log_retention
+        self.single_driver = single_driver
         self.storage_options = storage_options
 
     def execute(self, context: Context) -> list[dict[str, Any]]:  # type: ignore[override]
@@ -111,6 +118,7 @@ class DeltaEnableChangeDataFeedOperator(DeltaCdcOperator):
             tables=tuple(expand(table.strip()) for table in tables),
             schema=arguments.text(self.schema),
             properties=self._properties(),
+            single_driver=arguments.flag("single_driver", self.single_driver),
         )
 
     def _properties(self) -> dict[str, str]:

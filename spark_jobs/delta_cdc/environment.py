@@ -24,6 +24,11 @@ MINIMUM_JAVA = 17
 _JAVA_REMEDY = f"install a Java runtime >= {MINIMUM_JAVA} and put it on PATH, or point JAVA_HOME to it."
 
 
+def release(version: str) -> str:
+    """Return what has to be equal where two versions of Spark, or of Delta, meet: major and minor."""
+    return ".".join(version.split(".")[:2])
+
+
 def spark_home() -> Path:
     """Return the folder of the installed pyspark, which is a whole Spark distribution.
 

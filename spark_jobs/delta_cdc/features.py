@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from delta_cdc.changes.feed import METADATA_COLUMNS
 from delta_cdc.errors import InvalidConfiguration, NotADeltaTable, ReservedColumnName, TableNotFound
+from delta_cdc.log_stores import refuse_unsafe_log_store
 from delta_cdc.names import delta_detail
 from delta_cdc.properties import feed_on
 from delta_cdc.sessions import private_session
 from delta_cdc.spec import JobResult
 from delta_cdc.sql import quote, string, table
+from delta_cdc.storage import hadoop_uri
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,6 +31,7 @@ def run(spark: SparkSession, spec: EnableSpec) -> JobResult:
     :raises TableNotFound: naming the table; nothing has been altered then, here and below
     :raises NotADeltaTable: for a view, or a table of another format
     :raises ReservedColumnName: for a table whose columns have the change feed's names
+    :raises UnsafeLogStore: for a table on S3 that is to be altered by one driver of several
     """
     with private_session(spark) as session:
         return _enabled(session, spec)
@@ -40,12 +43,19 @@ def _enabled(session: SparkSession, spec: EnableSpec) -> JobResult:
     if feed_on(spec.properties):
         for name in names:
             _refuse_reserved(session, name)
+    lacks = {
+        name: {k: v for k, v in spec.properties.items() if detail["properties"].get(k) != v}
+        for name, detail in details.items()
+    }
+    for name, missing in lacks.items():
+        if missing:
+            refuse_unsafe_log_store(session, details[name]["location"], single_driver=spec.single_driver)
     done = []
     for name, detail in details.items():
-        missing = {k: v for k, v in spec.properties.items() if detail["properties"].get(k) != v}
+        missing = lacks[name]
         if missing:
             listed = ", ".join(f"{string(key)} = {string(value)}" for key, value in missing.items())
-            session.sql(f"ALTER TABLE {table(name)} SET TBLPROPERTIES ({listed})")
+            session.sql(f"ALTER TABLE {_sql(name)} SET TBLPROPERTIES ({listed})")
             log.info("%s: set %s", name, listed)
         else:
             log.info("%s: nothing to do", name)
@@ -61,7 +71,7 @@ def _enabled(session: SparkSession, spec: EnableSpec) -> JobResult:
 
 
 def _refuse_reserved(session: SparkSession, name: str) -> None:
-    columns = session.sql(f"SELECT * FROM {table(name)}").columns
+    columns = session.sql(f"SELECT * FROM {_sql(name)}").columns
     reserved = [column for column in columns if column.lower() in METADATA_COLUMNS]
     if reserved:
         raise ReservedColumnName(
@@ -100,4 +110,9 @@ def _is_delta(session: SparkSession, name: str) -> bool:
 
 
 def _detail(session: SparkSession, name: str) -> dict[str, Any]:
-    return delta_detail(session, name, remedy="check the path or name.")
+    return delta_detail(session, hadoop_uri(name), remedy="check the path or name.")
+
+
+def _sql(name: str) -> str:
+    """Return a table, as the user named it, in SQL."""
+    return table(hadoop_uri(name))

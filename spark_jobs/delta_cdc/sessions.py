@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from delta_cdc.sql import string
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -39,10 +41,14 @@ _CONNECT_CONFS = {
 
 #: What was cloned from a session of Spark Connect and is open, by that session's id.
 _open: dict[str, list[SparkSession]] = {}
+#: The ids of those that were ended.
+_ended: set[str] = set()
 _opening = threading.Lock()
 
 #: Seconds that a server is given to note that it has interrupted something.
 _NOTED = 1.0
+#: Seconds that a server is given to forget a session.
+_RELEASED = 15.0
 
 #: What an error says where a server of Spark Connect, or what it knew of a session, is gone.
 _LOST = (
@@ -59,6 +65,30 @@ _LOST = (
 def is_connect(spark: SparkSession) -> bool:
     """Tell whether a session is one of Spark Connect."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+def asking_java(*calls: tuple[str, ...]) -> str:
+    """Return the query that gives what static methods of the driver's JVM return, over Connect as well.
+
+    The row to which they are added stands in the query, so that the optimizer works it out. With no such row,
+    a task would, in an executor.
+
+    :param calls: class, method, and the texts that it takes. What is null comes back as the text ``null``
+    """
+    called = ", ".join(f"java_method({', '.join(map(string, call))})" for call in calls)
+    return f"SELECT {called} FROM VALUES (0)"
+
+
+#: Asks Delta's own JAR for its version; a table is not needed.
+DELTA_VERSION_QUERY = asking_java(("io.delta.package", "VERSION"))
+
+
+def delta_version(spark: SparkSession) -> str:
+    """Return the version of the Delta that a session runs with.
+
+    :raises Exception: Spark's own error, where there is no Delta on its class path
+    """
+    return str(spark.sql(DELTA_VERSION_QUERY).collect()[0][0])
 
 
 @contextmanager
@@ -100,6 +130,10 @@ def _cloned(spark: Any) -> Iterator[SparkSession]:
     with _opening:
         siblings = _open.setdefault(spark.session_id, [])
         siblings.append(session)
+        is_ended = spark.session_id in _ended
+    if is_ended:
+        # Cloned just before, so that nobody who ended the others knew of it.
+        end(session)
     active = type(session)._active_session
     before = getattr(active, "session", None)
     # Types are parsed from text by whichever session is active.
@@ -173,10 +207,14 @@ def analysed(frame: DataFrame) -> DataFrame:
 def close(session: Any) -> None:
     """Let a server of Spark Connect forget a session, and close the connection to it.
 
-    Best effort: a server that cannot be reached forgets by its own clock.
+    Best effort: a server that cannot be reached, or does not answer for :data:`_RELEASED` seconds, forgets by
+    its own clock.
     """
-    # A clone lacks the attribute, which PySpark looks at.
-    session.release_session_on_close = True
+    # Not by stop(): it would wait without an end, with a lock that every other session needs.
+    releasing = threading.Thread(target=_asked, args=(session, "release_session"), daemon=True)
+    releasing.start()
+    releasing.join(_RELEASED)
+    session.release_session_on_close = False
     session.stop()
 
 
@@ -187,6 +225,7 @@ def end(spark: Any) -> None:
     """
     with _opening:
         clones = list(_open.get(spark.session_id, ()))
+        _ended.add(spark.session_id)
     sessions = [spark, *clones]
     interrupted = [_asked(session, "interrupt_all") for session in sessions]
     if any(interrupted):
@@ -201,7 +240,7 @@ def _asked(session: Any, what: str) -> Any:
     try:
         return getattr(session.client, what)()
     except Exception as error:  # noqa: BLE001 - the others have to be told as well
-        log.warning("A session could not be interrupted: %s", error)
+        log.warning("%s of a session failed: %s: %s", what, type(error).__name__, error)
         return None
 
 

@@ -622,12 +622,16 @@ class BundleSpec:
 
 @dataclass(frozen=True)
 class EnableSpec:
-    """Turn table features on. Exactly one of ``tables`` (paths or names) and ``schema`` is set."""
+    """Turn table features on. Exactly one of ``tables`` (paths or names) and ``schema`` is set.
+
+    :param single_driver: see :class:`ApplySpec`
+    """
 
     run_id: str
     tables: tuple[str, ...] = ()
     schema: str | None = None
     properties: dict[str, str] = field(default_factory=dict)
+    single_driver: bool = False
     job: str = "enable"
 
 

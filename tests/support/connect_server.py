@@ -7,18 +7,22 @@ import signal
 import socket
 import subprocess
 import time
+import zipfile
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from delta_cdc.environment import child_environment, submit_binary
-from delta_cdc.session import embedded_confs
+from delta_cdc.jars import DELTA_JARS, DELTA_VERSION, class_path
+from delta_cdc.session import CLASS_PATH, embedded_confs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
 _CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
+#: Where Delta keeps its version.
+_VERSION_CLASS = "io/delta/package$.class"
 #: Seconds for a server to come up on a machine that has other things to do.
 _PATIENCE = 120.0
 
@@ -92,6 +96,24 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def delta_of_version(folder: Path, version: str) -> dict[str, str]:
+    """Return the confs of a server whose Delta is ours, but for what it says of its version.
+
+    :param folder: for the class that says it
+    :param version: as long as ours
+    """
+    assert len(version) == len(DELTA_VERSION)
+    for jar in DELTA_JARS.jars():
+        with zipfile.ZipFile(jar) as files:
+            if _VERSION_CLASS in files.namelist():
+                said = files.read(_VERSION_CLASS)
+    assert said.count(DELTA_VERSION.encode()) == 1
+    changed = folder / _VERSION_CLASS
+    changed.parent.mkdir(parents=True)
+    changed.write_bytes(said.replace(DELTA_VERSION.encode(), version.encode()))
+    return {CLASS_PATH: os.pathsep.join((str(folder), class_path()))}
 
 
 @contextmanager

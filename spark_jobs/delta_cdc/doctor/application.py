@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -18,19 +17,23 @@ from urllib.parse import urlsplit
 from uuid import uuid4
 
 from delta_cdc.doctor import store
-from delta_cdc.doctor.machine import spark_version
+from delta_cdc.doctor.machine import jar_sets, spark_version
 from delta_cdc.doctor.report import Check, Finding, failed, ok, skipped, warning
-from delta_cdc.environment import child_environment, spark_home, submit_binary
-from delta_cdc.storage import hadoop_uri, properties_text, spark_storage
+from delta_cdc.environment import child_environment, release, spark_home, submit_binary
+from delta_cdc.jars import DELTA_VERSION
+from delta_cdc.processes import stop
+from delta_cdc.sessions import DELTA_VERSION_QUERY
+from delta_cdc.storage import hadoop_uri, is_s3, properties_text, spark_storage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from delta_cdc.jars import JarSet
 
 _CONNECT_PORT = 15002
 _PROBE = Path(__file__).with_name("probe.py")
 #: What the whole report says of the rows of :mod:`delta_cdc.doctor.probe`.
 _MERGED = 3
-_STOP_SECONDS = 3.0
 #: For three rows.
 _SMALL = {
     "spark.ui.enabled": "false",
@@ -71,6 +74,8 @@ class Spark:
         self._timeout = timeout
         self._table = f"{folder.rstrip('/')}/{store.PREFIX}_table_{uuid4().hex}" if folder else None
         self._is_there = False
+        self._process: subprocess.Popen[bytes] | None = None
+        self._is_given_up = False
 
     @property
     def _is_connect(self) -> bool:
@@ -79,7 +84,7 @@ class Spark:
     def checks(self) -> list[Check]:
         """Return the checks, in the order in which they have to be made."""
         name = "connect" if self._is_connect else "master"
-        return [Check(f"{name}-address", self._address), Check(f"{name}-job", self._job)]
+        return [Check(f"{name}-address", self._address), Check(f"{name}-job", self._job, self._give_up)]
 
     # -- is it there ----------------------------------------------------------------------------
     def _address(self) -> Finding:
@@ -119,6 +124,9 @@ class Spark:
             return skipped("it cannot be reached")
         if self._url.startswith("k8s:"):
             return skipped("a job needs an image and rights of its own there: run a task with the connection")
+        missing = [jars.title for jars in self._jar_sets() if not jars.is_resolved()]
+        if missing:
+            return skipped(f"the {' and the '.join(missing)} that it needs are not there yet")
         directory = Path(tempfile.mkdtemp(prefix="delta-cdc-doctor-"))
         try:
             answer, log = self._run(directory)
@@ -131,7 +139,13 @@ class Spark:
         """Run the probe; return what it wrote last, and what Spark said that tells something."""
         asked, answer, log = (directory / name for name in ("asked.json", "answer.json", "spark.log"))
         table = hadoop_uri(self._table) if self._table else None
-        _write(asked, json.dumps({"remote": self._url if self._is_connect else None, "folder": table}))
+        questions = {
+            "remote": self._url if self._is_connect else None,
+            "folder": table,
+            "extension": _DELTA_EXTENSION,
+            "delta": DELTA_VERSION_QUERY,
+        }
+        _write(asked, json.dumps(questions))
         probe = directory / "delta_cdc_probe.py"
         shutil.copyfile(_PROBE, probe)
         environment = dict(os.environ)
@@ -152,20 +166,33 @@ class Spark:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-            is_over = _ends(process, self._timeout)
+            self._process = process
+            is_over = not self._is_given_up and _ends(process, self._timeout)
             # What it says when it is stopped is not what it waited for.
             words = _last_words(log)
-            _stop(process)
+            stop(process)
         told = json.loads(answer.read_text(encoding="utf-8")) if answer.is_file() else {"step": "start"}
         return {**told, "is_over": is_over, "code": process.returncode}, words
 
+    def _give_up(self) -> None:
+        """End the application: nobody waits for it any more. What it left is deleted by whoever ran it."""
+        self._is_given_up = True
+        if self._process is not None:
+            stop(self._process)
+
+    def _jar_sets(self) -> tuple[JarSet, ...]:
+        """Return the JARs that are handed over."""
+        given = self._confs.get("spark.jars") or self._confs.get("spark.jars.packages")
+        if self._is_connect or given:
+            return ()
+        return jar_sets(s3=self._table is not None and is_s3(self._table))
+
     def _submit(self, directory: Path, environment: dict[str, str]) -> list[str]:
         """Return the command line; secrets go by the environment and a file that only this user can read."""
-        from delta_cdc import jars
         from delta_cdc.session import delta_confs
 
         storage = spark_storage(self._options, [self._table] if self._table else [])
-        needed = jars.needed([self._table] if self._table else [])
+        needed = [jar for jars in self._jar_sets() for jar in jars.jars()]
         environment.update({**child_environment(), **storage.environment})
         is_local = self._url.startswith("local")
         confs = {
@@ -184,12 +211,11 @@ class Spark:
         file = directory / "spark.properties"
         _write(file, properties_text({**storage.secrets(beside_environment=True), **confs}))
         where = ("--driver-class-path", os.pathsep) if is_local else ("--jars", ",")
-        given = self._confs.get("spark.jars") or self._confs.get("spark.jars.packages")
         return [
             str(submit_binary()),
             *("--master", self._url, "--name", "delta-cdc doctor", "--properties-file", str(file)),
             "--load-spark-defaults",
-            *(() if given else (where[0], where[1].join(map(str, needed)))),
+            *((where[0], where[1].join(map(str, needed))) if needed else ()),
         ]
 
     def _forget(self, *, is_made: bool) -> str:
@@ -229,7 +255,7 @@ class Spark:
     def _compared(self, answer: dict[str, Any], left: str) -> Finding:
         ours = spark_version(spark_home()) or ""
         text = f"{self._url}: Spark {answer['version']}"
-        if _minor(answer["version"]) != _minor(ours):
+        if release(answer["version"]) != release(ours):
             return failed(
                 f"{text}; this machine has {ours}", "run one version of Spark on both sides (major.minor)."
             )
@@ -238,6 +264,14 @@ class Spark:
                 f"{text}, without Delta's extension (spark.sql.extensions is {answer['extensions']!r})",
                 "start the server with Delta's JARs on its class path, and with its extension and catalog.",
             )
+        if "delta" in answer:
+            text = f"{text}, Delta {answer['delta']}"
+            if release(answer["delta"]) != release(DELTA_VERSION):
+                return failed(
+                    f"{text}; this provider is for Delta {DELTA_VERSION}",
+                    f"put the JARs of Delta {release(DELTA_VERSION)} on the class path there, in the "
+                    "place of the others: delta-cdc jars lists them.",
+                )
         if self._table is None:
             return ok(f"{text}, a query ran (name a place with --storage to try a MERGE)")
         if answer.get("merged") != _MERGED:
@@ -287,25 +321,6 @@ def _ends(process: subprocess.Popen[bytes], timeout: float) -> bool:
     return process.poll() is not None
 
 
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    """Stop all that is left of a process and of those that it started."""
-    if process.poll() is None:
-        _signal(process.pid, signal.SIGTERM)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            # What follows does not ask.
-            process.wait(_STOP_SECONDS)
-    _signal(process.pid, signal.SIGKILL)
-    process.wait()
-
-
-def _signal(group: int, number: signal.Signals) -> None:
-    try:
-        os.killpg(group, number)
-    except ProcessLookupError:
-        # The whole group is gone: that is what was wanted.
-        return
-
-
 def _last_words(log: Path) -> str:
     lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines()]
     telling = [line for line in lines if _TELLING.search(line) and not line.startswith(_NOISE)]
@@ -327,10 +342,6 @@ def _remedy(answer: Mapping[str, Any]) -> str:
     if answer["step"] == "merge":
         return "see whether Spark's machines reach the storage, and with whose credentials."
     return "see the log of the server or of the master for the whole story."
-
-
-def _minor(version: str) -> str:
-    return ".".join(version.split(".")[:2])
 
 
 def _write(path: Path, text: str) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from delta_cdc.doctor.report import Check, Finding, failed, ok, skipped, warning
-from delta_cdc.environment import MINIMUM_JAVA, java_binary, parse_java_version, spark_home
+from delta_cdc.environment import MINIMUM_JAVA, java_binary, parse_java_version, release, spark_home
 from delta_cdc.errors import EnvironmentNotReady
 from delta_cdc.jars import (
     DELTA_JARS,
@@ -113,7 +113,7 @@ def spark() -> Finding:
         )
     text = f"Spark {found}, {home}"
     wanted = _SPARK_OF_DELTA.group(1) if _SPARK_OF_DELTA else ""
-    if ".".join(found.split(".")[:2]) != wanted:
+    if release(found) != wanted:
         return failed(
             f"{text}; the JARs of Delta {DELTA_VERSION} are for Spark {wanted}",
             f"install pyspark {wanted}.0, the version that this provider pins.",
@@ -250,14 +250,18 @@ def jars(wanted: JarSet, *, is_needed: bool) -> Finding:
     return ok(f"{len(wanted.hashes)} {wanted.title}, unharmed, {wanted.path}")
 
 
+def jar_sets(*, kafka: bool = False, s3: bool = False) -> tuple[JarSet, ...]:
+    """Return the JARs that an application needs."""
+    return (DELTA_JARS, *((KAFKA_JARS,) if kafka else ()), *((S3_JARS,) if s3 else ()))
+
+
 def archive(*, kafka: bool = False, s3: bool = False) -> Finding:
     """Look at the class-data archive, which an embedded Spark starts faster with: one for each class path.
 
     :param kafka: that of applications that read topics
     :param s3: that of applications with tables on S3
     """
-    needed = (DELTA_JARS, *((KAFKA_JARS,) if kafka else ()), *((S3_JARS,) if s3 else ()))
-    if not all(one.is_resolved() for one in needed):
+    if not all(one.is_resolved() for one in jar_sets(kafka=kafka, s3=s3)):
         return skipped("the JARs that it is made of are not there yet")
     from delta_cdc.archive import ClassDataArchive
     from delta_cdc.jars import class_path

@@ -39,6 +39,9 @@ def main() -> None:
             told["rows"] = spark.range(0, 1000, 1, 4).count()
             came_to("delta")
             told["extensions"] = spark.conf.get(_EXTENSIONS, "") or ""
+            if asked["extension"] in told["extensions"]:
+                # Spark goes on without an extension whose class is not there.
+                told["delta"] = spark.sql(asked["delta"]).collect()[0][0]
             if asked.get("folder"):
                 came_to("merge")
                 told["merged"] = _merge(spark, asked["folder"])

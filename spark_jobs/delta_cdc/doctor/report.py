@@ -78,10 +78,12 @@ class Check:
 
     :param name: short, the same in every release
     :param look: makes the finding; what it raises is a failure
+    :param stop: ends what the look has started, where nobody waits for the finding any more
     """
 
     name: str
     look: Callable[[], Finding]
+    stop: Callable[[], object] | None = None
 
 
 @dataclass(frozen=True)
@@ -147,9 +149,22 @@ def examined(checks: Iterable[Check], *, timeout: float, hide: Hider) -> Iterato
 def _within(check: Check, seconds: float) -> Finding:
     """Make one check in a thread of its own, which is left behind where it does not come to its end."""
     found: list[Finding] = []
-    thread = threading.Thread(target=lambda: found.append(_looked(check)), daemon=True, name=check.name)
-    thread.start()
-    thread.join(seconds)
+    is_over = threading.Event()
+
+    def look() -> None:
+        found.append(_looked(check))
+        is_over.set()
+
+    threading.Thread(target=look, daemon=True, name=check.name).start()
+    try:
+        # Not join(): a thread whose join() was interrupted counts as ended.
+        is_over.wait(seconds)
+    finally:
+        # Also where somebody has lost patience: what a check starts has a session of its own, so that a
+        # terminal's interrupt does not reach it.
+        if not is_over.is_set() and check.stop is not None:
+            check.stop()
+            is_over.wait(GRACE)
     if found:
         return found[0]
     return failed(

@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -201,11 +200,10 @@ def commits(uri: str, confs: Mapping[str, str]) -> Finding:
 
     :param confs: of Spark
     """
-    from delta_cdc.log_stores import refuse_unsafe_log_store
+    from delta_cdc.log_stores import refuse_unsafe_confs
 
-    told: Any = SimpleNamespace(conf=confs)
     try:
-        refuse_unsafe_log_store(told, hadoop_uri(uri), single_driver=False)
+        refuse_unsafe_confs(confs, hadoop_uri(uri), single_driver=False)
     except UnsafeLogStore as error:
         return warning(error.message.rstrip("."), error.remedy)
     return ok(f"the log store that Spark is told for {uri} keeps several drivers apart")

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from delta_cdc.doctor import Questions, examined
+from delta_cdc.jars import DELTA_VERSION
+from delta_cdc.session import CLASS_PATH
 from tests.support.connect_server import connect_server
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
     from delta_cdc.doctor import Entry
 
@@ -36,7 +38,14 @@ def test_a_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert found["connect-address"].status == "ok"
         assert found["connect-job"].status == "ok", found["connect-job"]
         assert "a MERGE into a Delta table ran" in found["connect-job"].found
+        assert f"Delta {DELTA_VERSION}" in found["connect-job"].found
         assert list((tmp_path / "lake").iterdir()) == [], "nothing is left behind"
+
+        monkeypatch.setattr("delta_cdc.doctor.application.DELTA_VERSION", "4.3.0")
+        other = looked(Questions(timeout=_TIMEOUT), url)["connect-job"]
+        assert other.status == "failed"
+        assert f"Delta {DELTA_VERSION}; this provider is for Delta 4.3.0" in other.found
+        assert "delta-cdc jars" in other.remedy
 
         monkeypatch.setattr("delta_cdc.doctor.application.spark_version", lambda _: "4.1.0")
         other = looked(Questions(timeout=_TIMEOUT), url)["connect-job"]
@@ -45,9 +54,12 @@ def test_a_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "one version" in other.remedy
 
 
-def test_a_server_without_delta(tmp_path: Path) -> None:
-    with connect_server(made(tmp_path / "server"), delta=False) as server:
+@pytest.mark.parametrize("delta", [False, True])
+def test_a_server_without_delta(tmp_path: Path, delta: bool) -> None:
+    """Or with nothing of it but the confs that name its classes."""
+    confs = {CLASS_PATH: str(tmp_path)} if delta else {}
+    with connect_server(made(tmp_path / "server"), delta=delta, **confs) as server:
         bare = looked(Questions(timeout=_TIMEOUT), server.url)["connect-job"]
     assert bare.status == "failed"
-    assert "without Delta's extension" in bare.found
+    assert ("the step 'delta' failed" if delta else "without Delta's extension") in bare.found
     assert "JARs" in bare.remedy

@@ -25,6 +25,9 @@ if "AIRFLOW_HOME" not in os.environ:
 #: With characters that mean something in a URL.
 TOKEN = "tok/en;of=no%body?#"
 
+#: What the server was started with: for one scheme of S3, and no other.
+SAFE_LOG_STORE = "spark.delta.logStore.s3n.impl"
+
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
@@ -33,6 +36,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
         "spark.connect.authenticate.token": TOKEN,
         "spark.ui.enabled": "true",
         "spark.ui.port": str(free_port()),
+        SAFE_LOG_STORE: "io.delta.storage.S3DynamoDBLogStore",
     }
     with connect_server(tmp_path_factory.mktemp("server"), **confs) as running:
         yield running

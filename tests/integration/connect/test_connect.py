@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -29,13 +30,17 @@ from delta_cdc.errors import (
     SparkServerLost,
     SparkServerUnreachable,
     TableNotFound,
+    UnsafeLogStore,
 )
+from delta_cdc.log_stores import refuse_unsafe_log_store
+from delta_cdc.session import CLASS_PATH
 from delta_cdc.spec import ApplyOptions, JobResult
 from tests.integration.cluster.test_standalone import PIPELINES, append, context, grow, operator, rows, state
-from tests.integration.connect.conftest import TOKEN
-from tests.support.connect_server import connect_server, free_port
+from tests.integration.connect.conftest import SAFE_LOG_STORE, TOKEN
+from tests.support.connect_server import connect_server, delta_of_version, free_port
 from tests.support.engine import actions, metadata, newest_seal, seal_of, versions
 from tests.support.holding import hooked
+from tests.support.silent_proxy import silent_proxy
 from tests.unit.airflow.test_operator_storage import ingest_spec
 
 if TYPE_CHECKING:
@@ -210,6 +215,44 @@ def test_a_server_that_dies(
     assert sealed == [0], "exactly once"
 
 
+def test_a_server_whose_machine_vanishes(
+    server: ConnectServer, connected: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It breaks no connection, so there is no error: somebody has to ask whether it is still there."""
+    monkeypatch.setattr(connect, "PATIENCE", 0.5)
+    monkeypatch.setattr(connect, "KEEPALIVE", 5_000)
+    monkeypatch.setattr(connect, "KEEPALIVE_ANSWER", 1_000)
+    source, target = made(tmp_path), tmp_path / "target"
+
+    def vanish(point: str) -> None:
+        if point == "before_commit":
+            proxy.fall_silent()
+
+    with silent_proxy(server.port) as proxy, hooked(vanish), pytest.raises(SparkServerLost):
+        applying(connected("far", port=proxy.port), source, target).execute(context())
+    assert versions(str(target)) == []
+    # Of those that nobody could release, the server has the sessions still.
+    server.kill()
+    server.start()
+    applying(connected(), source, target).execute(context())
+    assert held(target) == [(1, "a"), (2, "b"), (3, "c")]
+
+
+def test_a_session_that_is_never_released(
+    server: ConnectServer, connected: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that is silent when a job has ended: the task ends all the same."""
+    monkeypatch.setattr(sessions, "_RELEASED", 0.5)
+    with silent_proxy(server.port) as proxy:
+        with DeltaCdcConnectHook(connected("far", port=proxy.port)).session({}) as spark:
+            assert spark.range(3).count() == 3
+            proxy.fall_silent()
+            begun = time.monotonic()
+        assert time.monotonic() - begun < 30
+    server.kill()
+    server.start()
+
+
 def page_of(server: ConnectServer) -> str:
     """Return what the server shows of its sessions and statements."""
     said: str = urlopen(f"http://127.0.0.1:{server.confs['spark.ui.port']}/connect/").read().decode()
@@ -269,6 +312,26 @@ def test_what_runs_on_the_server_is_interrupted(server: ConnectServer, connected
     assert sessions_of(server) == 0
 
 
+def test_a_clone_that_is_made_while_a_job_is_ended(
+    server: ConnectServer, connected: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would commit what was killed."""
+    from pyspark.errors import PySparkException
+
+    with DeltaCdcConnectHook(connected()).session({}) as spark:
+        clone = type(spark).cloneSession  # type: ignore[attr-defined]
+
+        def cloned(session: SparkSession) -> Any:
+            made = clone(session)
+            sessions.end(session)
+            return made
+
+        monkeypatch.setattr(type(spark), "cloneSession", cloned)
+        with pytest.raises(PySparkException, match="SESSION_CLOSED"), sessions.private_session(spark) as ours:
+            ours.sql("SELECT 1").collect()
+    assert sessions_of(server) == 0
+
+
 # -- refused before anything is written -------------------------------------------------------------
 def test_what_a_server_cannot_do(
     server: ConnectServer, connected: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -302,6 +365,10 @@ def test_what_a_server_cannot_do(
         with pytest.raises(error, match=said) as caught:
             task.execute(context())
         assert TOKEN not in str(caught.value)
+    with monkeypatch.context() as other:
+        other.setattr(connect, "DELTA_VERSION", "4.3.0")
+        with pytest.raises(EnvironmentNotReady, match=r"runs Delta 4\.4.* is for Delta 4\.3\.0"):
+            applying(here, source, target).execute(context())
     monkeypatch.setattr("pyspark.__version__", "4.1.9")
     with pytest.raises(EnvironmentNotReady, match=r"runs Spark 4\.2.* has pyspark 4\.1\.9"):
         applying(here, source, target).execute(context())
@@ -309,14 +376,37 @@ def test_what_a_server_cannot_do(
     assert sessions_of(server) == 0
 
 
-def test_a_server_without_delta(
-    connected: Connect, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+def test_the_log_store_is_the_one_that_the_server_was_started_with(connected: Connect) -> None:
+    """Where a session names one, Delta does not look."""
+    of_session = {SAFE_LOG_STORE.replace("s3n", "s3a"): "io.delta.storage.S3DynamoDBLogStore"}
+    with DeltaCdcConnectHook(connected()).session(of_session) as spark:
+        refuse_unsafe_log_store(spark, "s3n://bucket/table", single_driver=False)
+        with pytest.raises(UnsafeLogStore, match="S3SingleDriverLogStore"):
+            refuse_unsafe_log_store(spark, "s3a://bucket/table", single_driver=False)
+
+
+#: What a server has of Delta -> what is said of it.
+OTHER_DELTAS = {
+    "nothing": "was started without Delta",
+    "confs alone": "does not tell the version of its Delta",
+    "another release": r"runs Delta 4\.3\.0, and this provider is for Delta 4\.4\.",
+}
+
+
+@pytest.mark.parametrize("delta", list(OTHER_DELTAS))
+def test_a_server_without_our_delta(
+    connected: Connect, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, delta: str
 ) -> None:
     source, target = made(tmp_path), tmp_path / "target"
-    with connect_server(tmp_path_factory.mktemp("bare"), delta=False) as bare:
-        task = applying(connected("bare", port=bare.port, password=None), source, target)
-        with pytest.raises(EnvironmentNotReady, match="started without Delta"):
+    confs = {CLASS_PATH: str(tmp_path)} if delta == "confs alone" else {}
+    if delta == "another release":
+        confs = delta_of_version(tmp_path / "classes", "4.3.0")
+    folder = tmp_path_factory.mktemp("other")
+    with connect_server(folder, delta=delta != "nothing", **confs) as other:
+        task = applying(connected("other", port=other.port, password=None), source, target)
+        with pytest.raises(EnvironmentNotReady, match=OTHER_DELTAS[delta]) as refused:
             task.execute(context())
+    assert "delta-cdc jars" in refused.value.remedy
     assert not target.exists()
 
 

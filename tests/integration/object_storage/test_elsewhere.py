@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from airflow_delta_cdc.operators import DeltaApplyChangesOperator
+from airflow_delta_cdc.operators import DeltaApplyChangesOperator, DeltaEnableChangeDataFeedOperator
 from delta_cdc.errors import UnsafeLogStore
 from delta_cdc.jars import class_path
 from tests.integration.airflow.test_examples import rows
@@ -90,6 +90,23 @@ def is_right(lake: Lake, **more: Any) -> None:
     assert not list((lake.folder / "results").rglob("*.json")), "lists of files are deleted afterwards"
 
 
+def enabled(lake: Lake, **more: Any) -> None:
+    """Turn the feed of a table on, which is refused without a word about the driver as well."""
+    write(lake, "plain", [1], feed=False)
+
+    def enable(**how: Any) -> list[dict[str, Any]]:
+        return DeltaEnableChangeDataFeedOperator(
+            task_id="enable", table=lake.uri("plain"), delta_conn_id="store", **how, **more
+        ).execute(context())
+
+    with pytest.raises(UnsafeLogStore):
+        enable()
+    (done,) = enable(single_driver="True")
+    assert (done["table"], done["changed"], done["first_readable_version"]) == (lake.uri("plain"), True, 1)
+    (again,) = enable()
+    assert again["changed"] is False
+
+
 @pytest.mark.usefixtures("connected")
 def test_a_standalone_cluster(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its executors have neither credentials nor S3's file system: both come with the application."""
@@ -114,4 +131,5 @@ def test_a_server_of_spark_connect(lake: Lake, tmp_path: Path, monkeypatch: pyte
         remote = {"conn_type": "spark_connect", "host": "localhost", "port": server.port}
         monkeypatch.setenv("AIRFLOW_CONN_REMOTE", json.dumps(remote))
         is_right(lake, spark_conn_id="remote")
+        enabled(lake, spark_conn_id="remote")
         assert SECRET_KEY not in server.log

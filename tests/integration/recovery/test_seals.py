@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import time
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -19,7 +20,7 @@ from tests.support.holding import hooked, once
 from tests.support.world import Source, commits, expected, held, listing, ranges, seals
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from pyspark.sql import SparkSession
 
@@ -306,6 +307,37 @@ def test_restored_to_before_its_adoption(
 
 
 # -- one driver -----------------------------------------------------------------------------------
+@contextmanager
+def started_with(spark: SparkSession, name: str) -> Iterator[Callable[[str], None]]:
+    """Give what sets a conf as if Spark had been started with it."""
+    conf: Any = spark.sparkContext._jsc.sc().conf()
+    properties: Any = spark.sparkContext._jvm.java.lang.System
+
+    def tell(value: str) -> None:
+        conf.set(name, value)
+        properties.setProperty(name, value)
+
+    try:
+        yield tell
+    finally:
+        conf.remove(name)
+        properties.clearProperty(name)
+
+
+def test_the_log_store_of_a_session_does_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    """The day this fails, Delta looks at a session's confs, and so may we."""
+    name = "spark.delta.logStore.file.impl"
+    spark.conf.set(name, "no.such.LogStore")
+    try:
+        spark.range(1).write.format("delta").save(str(tmp_path / "as ever"))
+    finally:
+        spark.conf.unset(name)
+    with started_with(spark, name) as tell:
+        tell("no.such.LogStore")
+        with pytest.raises(Exception, match=r"no\.such\.LogStore"):
+            spark.range(1).write.format("delta").save(str(tmp_path / "other"))
+
+
 @pytest.mark.parametrize("scheme", ["s3a", "s3"])
 def test_s3_needs_a_log_store_for_several_drivers(spark: SparkSession, scheme: str) -> None:
     conf = f"spark.delta.logStore.{scheme}.impl"
@@ -317,14 +349,19 @@ def test_s3_needs_a_log_store_for_several_drivers(spark: SparkSession, scheme: s
         refuse_unsafe_log_store(spark, elsewhere, single_driver=False)
     spark.conf.set(conf, "io.delta.storage.S3DynamoDBLogStore")
     try:
-        refuse_unsafe_log_store(spark, uri, single_driver=False)
-        # Delta's others are safe where they are at home, and on S3 none of them sends a condition.
-        for name in ("S3SingleDriverLogStore", "GCSLogStore", "HDFSLogStore", "AzureLogStore"):
-            spark.conf.set(conf, f"io.delta.storage.{name}")
-            with pytest.raises(errors.UnsafeLogStore, match=name):
-                refuse_unsafe_log_store(spark, uri, single_driver=False)
+        with pytest.raises(errors.UnsafeLogStore, match="in a session, it does nothing"):
+            refuse_unsafe_log_store(spark, uri, single_driver=False)
     finally:
         spark.conf.unset(conf)
+    with started_with(spark, conf) as tell:
+        tell("io.delta.storage.S3DynamoDBLogStore")
+        refuse_unsafe_log_store(spark, uri, single_driver=False)
+        # Delta's others are safe where they are at home, and on S3 none of them sends a condition.
+        own = ("S3SingleDriverLogStore", "GCSLogStore", "HDFSLogStore", "AzureLogStore", "DelegatingLogStore")
+        for name in own:
+            tell(f"io.delta.storage.{name}")
+            with pytest.raises(errors.UnsafeLogStore, match=name):
+                refuse_unsafe_log_store(spark, uri, single_driver=False)
 
 
 def test_one_driver_is_said_once(

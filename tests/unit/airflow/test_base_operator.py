@@ -30,7 +30,7 @@ from delta_cdc.storage import hadoop_uri, is_s3
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tests.unit.airflow.conftest import Connect, StandIn
+    from tests.unit.airflow.conftest import Connect, Records, StandIn
 
 SPEC = EnableSpec(run_id="run", tables=("/data/t",), properties={"delta.enableChangeDataFeed": "true"})
 COMMITTED = """echo '{"status": "committed", "counts": {"inserted": 3}}' > "$result"; exit 0"""
@@ -58,6 +58,12 @@ def small_world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 def operator(**arguments: Any) -> DeltaEnableChangeDataFeedOperator:
     return DeltaEnableChangeDataFeedOperator(task_id="enable", table="/data/t", **arguments)
+
+
+def test_one_driver_may_come_as_rendered_text() -> None:
+    context: Any = {"run_id": "r"}
+    assert not operator()._spec(context).single_driver
+    assert operator(single_driver="True")._spec(context).single_driver
 
 
 class Store:
@@ -228,11 +234,42 @@ def test_kubernetes_cluster_gets_everything_from_the_store(
     exchange = SubmittedApplication(operator())._prepare(hook, tmp_path, spec_text=text)
     folder = f"{tmp_path.as_uri()}/{specs.sha256(text)}"
     assert exchange.application == f"{folder}/delta_cdc_job.py"
-    assert exchange.engine.startswith(f"{folder}/delta_cdc-")
+    # All runs of a release share it, and it is not put there again.
+    assert exchange.engine.startswith(f"{tmp_path.as_uri()}/engine/delta_cdc-")
+    (engine,) = (tmp_path / "engine").iterdir()
+    before = engine.stat()
     assert exchange.files == f"{folder}/{exchange.spec}"
     stored = tmp_path / specs.sha256(text)
     assert (stored / exchange.spec).read_text() == text
-    assert {path.suffix for path in stored.iterdir()} == {".py", ".zip", ".json"}
+    assert {path.suffix for path in stored.iterdir()} == {".py", ".json"}
+    again = tmp_path / "again"
+    again.mkdir()
+    SubmittedApplication(operator())._prepare(hook, again, spec_text=text)
+    assert engine.stat() == before
+
+
+def test_what_was_exchanged_with_a_cluster_goes_once_the_outcome_is_known(
+    stand_in: StandIn, connect: Connect, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, records: Records
+) -> None:
+    results = tmp_path / "results"
+    (results / "others").mkdir(parents=True)
+    monkeypatch.setenv("AIRFLOW__DELTA_CDC__RESULTS_URI", results.as_uri())
+    folder = results / specs.sha256(specs.to_json(SPEC))
+    stand_in.does(_writes(folder, "of this try"))
+    task = operator(spark_conn_id=connect(host="yarn", **{"deploy-mode": "cluster"}), durable=False)
+    run(task)
+    assert folder.exists(), "the operator has not seen yet what came of it"
+    context: Any = {"task_state_store": None}
+    task.forget_job(context)
+    assert [found.name for found in results.iterdir()] == ["others"]
+
+    def fails(*_: Any) -> None:
+        raise OSError("no")
+
+    monkeypatch.setattr("airflow_delta_cdc.applications.submitted.delete_folder", fails)
+    monkeypatch.setattr(type(task), "log", records)
+    task.forget_job(context)
+    assert records.at("warning")[-1].endswith("could not be deleted: no")
 
 
 def test_cluster_mode_without_a_place_for_results(stand_in: StandIn, connect: Connect) -> None:
@@ -456,17 +493,25 @@ def test_a_named_error_of_a_tracked_application_comes_back_by_its_name(manager: 
 
 
 def test_a_tracked_application_that_died_is_a_failed_job(manager: Manager) -> None:
+    store = Store()
     with pytest.raises(JobFailed, match="application_1_0001 on yarn is FAILED, without a result") as died:
-        run(manager.task)
+        run(manager.task, store)
     assert "exited with status 1" in str(died.value)
+    context: Any = {"task_state_store": store}
+    manager.task.forget_job(context)
+    assert store.kept == {}
 
 
 def test_what_a_driver_that_runs_has_left_so_far_is_no_result(manager: Manager) -> None:
-    """Tracking is given up, not the application."""
+    """Tracking is given up, not the application: the next try has to find it, whoever forgets failed jobs."""
     manager.leaves(JobResult(status="failed", error=_NAMED.to_dict()))
     manager.states = []
+    store = Store()
     with pytest.raises(JobFailed, match="Giving up tracking"):
-        run(manager.task)
+        run(manager.task, store)
+    context: Any = {"task_state_store": store}
+    manager.task.forget_job(context)
+    assert store.kept["spark_job_id"] == "application_1_0001"
     manager.states = [("RUNNING", "strange", ""), ("RUNNING", "UNDEFINED", "")]
     with pytest.raises(JobFailed, match="is RUNNING, without a result"):
         run(manager.task)

@@ -113,7 +113,8 @@ def test_what_says_that_a_server_is_lost() -> None:
     assert isinstance(job.named(absent, "a into b"), EnvironmentNotReady)
 
 
-def test_a_server_that_is_given_up_stays_so(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("disconnected", [False, True])
+def test_a_server_that_is_given_up_stays_so(monkeypatch: pytest.MonkeyPatch, disconnected: bool) -> None:
     """Each request has its own time, but for those after the one that was given up."""
     grpc = pytest.importorskip("grpc")
 
@@ -136,6 +137,9 @@ def test_a_server_that_is_given_up_stays_so(monkeypatch: pytest.MonkeyPatch) -> 
     assert not request.can_retry(Away("INVALID_ARGUMENT"))
     clock[0] = 79.0
     assert request.can_retry(Away("UNAVAILABLE"))
+    assert request.can_retry(Away("INTERNAL", "INVALID_CURSOR.DISCONNECTED"))
     clock[0] = 80.0
-    assert not request.can_retry(Away("UNAVAILABLE"))
+    # Whatever it is that PySpark would ask again for: it has an end.
+    last = Away("INTERNAL", "INVALID_CURSOR.DISCONNECTED") if disconnected else Away("UNAVAILABLE")
+    assert not request.can_retry(last)
     assert not policy.to_state().can_retry(Away("UNAVAILABLE"))

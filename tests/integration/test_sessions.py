@@ -1,0 +1,29 @@
+"""What a session is asked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from delta_cdc.jars import DELTA_VERSION
+from delta_cdc.sessions import asking_java, delta_version
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def test_java_is_asked_in_the_driver(spark: SparkSession) -> None:
+    """An executor's JVM has other properties, and may have other JARs; and there may be none just now."""
+    spark.sparkContext.setJobGroup("asking", "without a task")
+    try:
+        assert delta_version(spark) == DELTA_VERSION
+        properties = [("java.lang.System", "getProperty", name, "") for name in ("no 'such", "java.home")]
+        absent, home = spark.sql(asking_java(*properties)).collect()[0]
+        assert absent == ""
+        assert Path(home).is_dir()
+        assert not spark.sparkContext.statusTracker().getJobIdsForGroup("asking")
+        spark.range(1).count()
+        assert spark.sparkContext.statusTracker().getJobIdsForGroup("asking"), "a task would have been seen"
+    finally:
+        spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
+        spark.sparkContext.setLocalProperty("spark.job.description", None)

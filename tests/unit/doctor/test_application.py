@@ -1,0 +1,54 @@
+"""The application that the doctor starts: what it needs, and that nothing of it is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from delta_cdc.doctor import Questions, examined
+from tests.support.processes import is_running
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_nothing_is_resolved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DELTA_CDC_HOME", str(tmp_path / "home"))
+    asked = Questions(storage="s3://lake/tmp")
+    found = {check.name: check.look() for check in asked.checks_of_spark("local[1]")}
+    assert found["master-job"].status == "skipped"
+    assert "the Delta JARs and the JARs of Hadoop's file system for S3" in found["master-job"].found
+    assert not (tmp_path / "home").exists()
+
+
+def test_whoever_loses_patience_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the application, which waits for a cluster, nor its folder with the secrets of the storage."""
+    told, temporary = tmp_path / "told", tmp_path / "tmp"
+    temporary.mkdir()
+    submit = tmp_path / "spark-submit"
+    submit.write_text(f"#!/bin/sh\nsleep 600 &\necho $! > {told}.draft\nmv {told}.draft {told}\nwait\n")
+    submit.chmod(0o700)
+    monkeypatch.setattr("delta_cdc.doctor.application.submit_binary", lambda: submit)
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    asked = Questions(confs={"spark.jars": "/mine.jar"})
+    address, job = asked.checks_of_spark("local[1]")
+    assert address.look().status == "skipped"
+
+    def interrupt() -> None:
+        while not told.exists():
+            time.sleep(0.01)
+        # As the terminal does it.
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    with pytest.raises(KeyboardInterrupt):
+        list(examined([job], timeout=60, hide=asked.hide))
+    assert not is_running(int(told.read_text()))
+    assert list(temporary.iterdir()) == []
