@@ -249,7 +249,8 @@ def prune(*, keep: Path | None = None) -> None:
     :param keep: never this one
     """
     now, kept = time.time(), 0
-    for manifest in sorted(_folder().glob("*.json"), key=_changed, reverse=True):
+    # Not those that are being written: their names begin with a dot, which Python's glob takes for a letter.
+    for manifest in sorted(_folder().glob("[!.]*.json"), key=_changed, reverse=True):
         archive = _beside(manifest, ".jsa")
         kept += 1
         if archive == keep:

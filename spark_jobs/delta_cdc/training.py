@@ -16,7 +16,9 @@ from delta_cdc.archive import ClassDataArchive, Standing
 from delta_cdc.environment import child_environment, submit_binary
 from delta_cdc.errors import JobFailed
 from delta_cdc.jars import class_path
-from delta_cdc.session import CLASS_PATH, embedded_confs
+from delta_cdc.launcher import said
+from delta_cdc.processes import stop
+from delta_cdc.session import CLASS_PATH, DEFAULT_JAVA_OPTIONS, embedded_confs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,6 +55,7 @@ def make_archive(*, kafka: bool = False, s3: bool = False, again: bool = False) 
                 kafka=kafka,
                 locations=locations,
                 java_options=training.java_options,
+                default_java_options=said(DEFAULT_JAVA_OPTIONS, {}),
                 archive=False,
             )
             _run(confs)
@@ -72,24 +75,32 @@ def _run(confs: Mapping[str, str]) -> None:
         jars = told.pop(CLASS_PATH)
         package = str(Path(__file__).resolve().parent.parent)
         paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
-        done = subprocess.run(
-            [
-                str(submit_binary()),
-                *(part for name, value in told.items() for part in ("--conf", f"{name}={value}")),
-                *("--driver-class-path", jars, str(program), str(folder)),
-            ],
-            env={**os.environ, **child_environment(), "PYTHONPATH": os.pathsep.join(paths)},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_LIMIT_SECONDS,
-            check=False,
-        )
-    if done.returncode != 0:
-        said = (done.stdout + done.stderr).strip().splitlines()[-5:]
+        log = folder / "spark.log"
+        with log.open("wb") as sink:
+            process = subprocess.Popen(
+                [
+                    str(submit_binary()),
+                    *(part for name, value in told.items() for part in ("--conf", f"{name}={value}")),
+                    *("--driver-class-path", jars, str(program), str(folder)),
+                ],
+                env={**os.environ, **child_environment(), "PYTHONPATH": os.pathsep.join(paths)},
+                stdin=subprocess.DEVNULL,
+                stdout=sink,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            try:
+                process.wait(_LIMIT_SECONDS)
+                ended = f"ended with exit code {process.returncode}"
+            except subprocess.TimeoutExpired:
+                ended = f"did not end within {_LIMIT_SECONDS:g} s"
+            finally:
+                # The JVM has a Python beside it.
+                stop(process)
+        last = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-5:]
+    if process.returncode != 0:
         raise JobFailed(
-            f"{sys.executable}: the workload for the class-data archive ended with exit code "
-            f"{done.returncode}: {' / '.join(said)}",
+            f"{sys.executable}: the workload for the class-data archive {ended}: {' / '.join(last)}",
             remedy="see whether delta-cdc changes works on a table of yours; without the archive all works "
             "as before, and starts take longer.",
         )

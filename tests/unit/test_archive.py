@@ -267,6 +267,14 @@ def test_what_nobody_uses_is_deleted_and_what_is_used_is_not(place: Place) -> No
     assert place.files() == {".jsa", ".json", ".lock"}
 
 
+def test_a_manifest_that_is_being_written_stays(place: Place) -> None:
+    place.folder.mkdir(parents=True)
+    draft = place.folder / ".of-another-process.json"
+    draft.write_text("{}")
+    place.make()
+    assert draft.exists()
+
+
 def test_what_another_machine_made_in_a_shared_folder_stays(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
