@@ -214,9 +214,9 @@ class SubmittedApplication:
 
     # -- files ----------------------------------------------------------------------------------
     def _prepare(self, hook: DeltaCdcSubmitHook, directory: Path, *, spec_text: str) -> Exchange:
-        from airflow_delta_cdc.operators.storage import write_private
         from delta_cdc.session import engine_zip
         from delta_cdc.storage import hadoop_uri
+        from delta_cdc.telling import write_private
 
         engine = engine_zip()
         application = write_private(directory / JOB_FILE, _JOB)

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shlex
 from typing import TYPE_CHECKING, Any
 
 from airflow_delta_cdc.applications.connect import given, interrupt, refuse_arguments, session_confs
 from airflow_delta_cdc.applications.submitted import hands_over_jars
 from airflow_delta_cdc.hooks.connect import DeltaCdcConnectHook, is_connect
 from airflow_delta_cdc.operators.base import DEFAULT_NAME
-from airflow_delta_cdc.operators.storage import write_private
 from delta_cdc import sessions
 from delta_cdc.errors import DeployModeUnsupported, InvalidConfiguration
-from delta_cdc.storage import google_key_confs, properties_text, spark_storage
+from delta_cdc.storage import spark_storage
+from delta_cdc.telling import telling
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -66,7 +65,6 @@ _OF_CONNECTION = {
     "keytab": "spark.kerberos.keytab",
     "principal": "spark.kerberos.principal",
 }
-_SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
 
 
 def refuse_submit_arguments(arguments: Mapping[str, Any]) -> None:
@@ -145,8 +143,9 @@ class WorkerSession:
                 "function of this task runs in the worker, with the driver.",
                 remedy="use deploy mode client, or DeltaReadChangesOperator and a task of your own.",
             )
-        confs, environment = self._storage(hook, locations)
-        with _environment(environment):
+        storage = spark_storage(self._operator.options_of_storage(), locations)
+        is_local = hook.master.startswith("local")
+        with telling(storage, self._directory, is_local=is_local) as confs:
             self._stack.callback(self._stop_own)
             return self._classic(hook, name, confs, locations)
 
@@ -193,24 +192,6 @@ class WorkerSession:
         jars = [*map(str, needed(locations)), said(_JARS, self._operator.conf or {})]
         return {_JARS: ",".join(filter(None, jars))}
 
-    def _storage(
-        self, hook: DeltaCdcSubmitHook, locations: Iterable[str]
-    ) -> tuple[dict[str, str], dict[str, str]]:
-        """Return confs, and variables for the JVM: secrets go by file, or by what only the JVM sees."""
-        storage = spark_storage(self._operator.options_of_storage(), locations)
-        confs = {**storage.confs, **storage.public_credentials}
-        if storage.google_key is not None and hook.master.startswith("local"):
-            key = write_private(self._directory / "google-key.json", storage.google_key)
-            confs |= google_key_confs(str(key))
-        environment = dict(storage.environment)
-        secrets = storage.secrets(beside_environment=True)
-        if secrets:
-            file = write_private(self._directory / "storage.properties", properties_text(secrets))
-            # PySpark hands what it is configured with to the JVM on the command line; a file it names only.
-            given = os.environ.get(_SUBMIT_ARGUMENTS, "pyspark-shell")
-            environment[_SUBMIT_ARGUMENTS] = f"--properties-file {shlex.quote(str(file))} {given}"
-        return confs, environment
-
     def _submit_hook(self) -> DeltaCdcSubmitHook:
         if self._hook is None:
             self._hook = self._operator._get_hook()
@@ -229,18 +210,3 @@ def _built(builder: Any, confs: Mapping[str, Any]) -> SparkSession:
         builder = builder.config(key, value)
     made: SparkSession = builder.getOrCreate()
     return made
-
-
-@contextlib.contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set variables for a child that is started meanwhile."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from typing import TYPE_CHECKING
 
 from delta_cdc.spec import (
@@ -17,6 +16,7 @@ from delta_cdc.spec import (
     VerifySpec,
 )
 from delta_cdc.storage import canonical_option, google_key_confs, properties_text, spark_storage
+from delta_cdc.telling import write_private
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -167,11 +167,3 @@ def places_of(spec: Spec, options: Mapping[str, str] | None) -> list[str]:
     """
     named = [canonical_option(name) for name in options or {}]
     return [*locations_of(spec), *(["s3://"] if any(name.startswith("aws_") for name in named) else [])]
-
-
-def write_private(path: Path, text: str) -> Path:
-    """Write a new file that only this user can read."""
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(text)
-    return path

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import shlex
 import sys
 import tempfile
 from contextlib import ExitStack
 from dataclasses import fields, is_dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.cli.common import session
 from delta_cdc.errors import InvalidConfiguration
-from delta_cdc.spec import ApplySpec
+from delta_cdc.spec import ApplySpec, IngestSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +19,6 @@ if TYPE_CHECKING:
     from delta_cdc.config import Group, Table
     from delta_cdc.spec import BundleSpec, JobResult
 
-_SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
 #: Of a group, what its application is told; one Spark can be told one of each.
 _OF_THE_APPLICATION = ("storage_options", "kafka_options", "conf")
 #: A connection is Airflow's; here is what a file may say instead.
@@ -103,9 +99,16 @@ class Application:
             for number, part in enumerate(bundle.parts)
         )
         if self._rounds == 1:
-            small = is_small(bundle, options)
-            confs = self._confs(bundle)
-            self._spark = self._open.enter_context(session("delta-cdc run", quick_start=small, **confs))
+            reads = [part.options.source_kind for part in bundle.parts if isinstance(part, IngestSpec)]
+            started = session(
+                "delta-cdc run",
+                locations=[uri for part in bundle.parts for uri in _locations(part)],
+                storage_options=options,
+                quick_start=is_small(bundle, options),
+                **({"kafka": True} if "kafka" in reads else {}),
+                **(self._told.get("conf") or {}),
+            )
+            self._spark = self._open.enter_context(started)
         with quietly():
             return job.run(
                 self._spark,
@@ -113,32 +116,6 @@ class Application:
                 storage_options=options,
                 kafka_options=self._told.get("kafka_options"),
             )
-
-    def _confs(self, bundle: BundleSpec) -> dict[str, Any]:
-        from delta_cdc.spec import IngestSpec
-        from delta_cdc.storage import google_key_confs, properties_text, spark_storage
-
-        uris = [uri for part in bundle.parts for uri in _locations(part)]
-        storage = spark_storage(self._told.get("storage_options"), uris)
-        # An identity of S3's is told to the JVM that starts here by its environment alone.
-        os.environ.update(storage.environment)
-        confs: dict[str, Any] = {**storage.confs, **storage.public_credentials}
-        secrets = storage.secrets(beside_environment=True)
-        if secrets:
-            # PySpark hands what it is configured with to the JVM on the command line; a file it names only.
-            file = Path(self._folder) / "storage.properties"
-            file.write_text(properties_text(secrets), encoding="utf-8")
-            given = os.environ.get(_SUBMIT_ARGUMENTS, "pyspark-shell")
-            named = f"--properties-file {shlex.quote(str(file))} --load-spark-defaults"
-            os.environ[_SUBMIT_ARGUMENTS] = f"{named} {given}"
-        if storage.google_key is not None:
-            # The folder is nobody else's.
-            key = Path(self._folder) / "google-key.json"
-            key.write_text(storage.google_key, encoding="utf-8")
-            confs |= google_key_confs(str(key))
-        kafka = any(isinstance(p, IngestSpec) and p.options.source_kind == "kafka" for p in bundle.parts)
-        confs |= self._told.get("conf") or {}
-        return {**confs, "locations": uris, **({"kafka": True} if kafka else {})}
 
 
 def _locations(job: Any) -> Iterator[str]:

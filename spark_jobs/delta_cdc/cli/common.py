@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import tempfile
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.errors import DeltaCdcError, InvalidConfiguration, JobFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -91,17 +93,26 @@ def tables_of(
 
 @contextmanager
 def session(
-    name: str = "delta-cdc changes", *, quick_start: bool = True, **extra: Any
+    name: str = "delta-cdc changes",
+    *,
+    locations: Sequence[str] = (),
+    storage_options: Mapping[str, str] | None = None,
+    quick_start: bool = True,
+    **extra: Any,
 ) -> Iterator[SparkSession]:
     """Start Spark in this process; use the one that runs here, if there is one.
 
     :param name: of the application
+    :param locations: what it has to reach: Spark is told how
+    :param storage_options: of the object store there; None is what the environment says
     :param quick_start: see :func:`delta_cdc.session.embedded_session`
     :param extra: more for it
     """
     from pyspark.sql import SparkSession
 
     from delta_cdc.session import embedded_session
+    from delta_cdc.storage import spark_storage
+    from delta_cdc.telling import telling
 
     running = SparkSession.getActiveSession()
     if running is not None:
@@ -113,11 +124,14 @@ def session(
         # Readers of Parquet beside Spark have stopped to understand its older default.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     }
-    started = embedded_session(name, quick_start=quick_start, **{**confs, **extra})
-    try:
-        yield started
-    finally:
-        started.stop()
+    with tempfile.TemporaryDirectory(prefix="delta-cdc-") as folder:
+        with telling(spark_storage(storage_options, locations), Path(folder)) as told:
+            confs |= {"quick_start": quick_start, "locations": locations, **told, **extra}
+            started = embedded_session(name, **confs)
+        try:
+            yield started
+        finally:
+            started.stop()
 
 
 @contextmanager

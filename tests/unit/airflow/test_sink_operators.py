@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -431,6 +433,25 @@ def test_a_session_is_as_the_arguments_say(
     assert (beside.get("jars"), beside["spark.jars"]) == (
         (True, "/mine.jar") if embedded else (None, "/delta.jar,/mine.jar")
     )
+
+
+def test_a_session_is_told_of_the_storage_as_every_spark_of_this_process(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """With Spark's own defaults beside the file that holds what is secret."""
+    told: list[str] = []
+    monkeypatch.setattr(
+        "delta_cdc.session.embedded_session", lambda name, **_: told.append(os.environ["PYSPARK_SUBMIT_ARGS"])
+    )
+    fields = {"conn_type": "delta", "login": "acc", "password": "c2VjcmV0", "extra": {"storage": "azure"}}
+    monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps(fields))
+    operator = DeltaReadChangesOperator(
+        task_id="read", pipeline="p", table="/s", staging="/t", delta_conn_id="lake"
+    )
+    WorkerSession(operator, tmp_path).get(["/s"])
+    (arguments,) = told
+    assert arguments == f"--properties-file {tmp_path}/storage.properties --load-spark-defaults pyspark-shell"
+    assert "c2VjcmV0" in (tmp_path / "storage.properties").read_text()
 
 
 def test_a_session_cannot_be_what_a_process_could(connect: Connect, tmp_path: Path) -> None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import shlex
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -56,9 +53,6 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
     monkeypatch.setattr(application, "session", session)
     monkeypatch.setattr(job, "run", run)
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
-        monkeypatch.setenv(name, "before")
-    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
     return seen
 
 
@@ -84,34 +78,18 @@ def test_one_session_for_all_rounds(started: list[dict[str, Any]]) -> None:
         running.execute(BundleSpec("r", (apply("s3://a/s", "s3://a/t"),)))
     session, first, second = started
     assert session["kafka"] is True
+    # Of the store, confs and secrets are made where Spark starts; the user's own are given along.
+    assert session["storage_options"] == options
     assert (session[endpoint], session["spark.x"]) == ("mine", "1")
-    # By the environment alone: confs of PySpark stand on the JVM's command line.
-    assert os.environ["AWS_SECRET_ACCESS_KEY"] == "s"
-    assert "s" not in session.values()
     assert first == {"spark": "spark", "parts": 2, "storage_options": options, "kafka_options": {"a": "b"}}
     assert second["parts"] == 1
 
 
-def test_every_account_that_a_job_names_is_told(started: list[dict[str, Any]]) -> None:
-    told = {"storage_options": {"azure_storage_account_key": "c2VjcmV0"}}
-    with application.Application(told) as running:
+def test_every_location_that_a_job_names_is_told(started: list[dict[str, Any]]) -> None:
+    with application.Application({}) as running:
         running.execute(BundleSpec("r", (ingest("/files", "files", f"{ACCOUNT}/t"),)))
-        option, file, *_ = shlex.split(os.environ["PYSPARK_SUBMIT_ARGS"])
-        assert option == "--properties-file"
-        key = "spark.hadoop.fs.azure.account.key.account.dfs.core.windows.net=c2VjcmV0"
-        assert key in Path(file).read_text().splitlines()
-    assert not Path(file).exists()
-    assert "c2VjcmV0" not in started[0].values()
+    assert {"/files", "/l", f"{ACCOUNT}/t"} <= set(started[0]["locations"])
     assert "kafka" not in started[0]
-
-
-def test_a_key_in_a_file_is_gone_afterwards(started: list[dict[str, Any]]) -> None:
-    told = {"storage_options": {"google_service_account_key": '{"type": "service_account"}'}}
-    with application.Application(told) as running:
-        running.execute(BundleSpec("r", (apply("gs://a/s", "gs://a/t"),)))
-        (file,) = (Path(v) for v in map(str, started[0].values()) if v.endswith("google-key.json"))
-        assert file.read_text() == '{"type": "service_account"}'
-    assert not file.exists()
 
 
 def test_groups_that_disagree() -> None:
