@@ -120,6 +120,13 @@ class DeltaCdcSubmitHook(SparkSubmitHook):
         return resolved
 
     def _embedded_connection(self) -> dict[str, Any]:
+        if self._deploy_mode == "cluster":
+            raise DeployModeUnsupported(
+                "Deploy mode cluster is asked for, and no connection says on which one: without it, "
+                "Spark runs inside the worker.",
+                remedy="name a connection with spark_conn_id (a template may have given nothing), or leave "
+                "deploy_mode out.",
+            )
         return {
             "master": EMBEDDED_MASTER,
             "queue": None,

@@ -54,6 +54,14 @@ def test_standalone_cluster_mode_is_refused_before_submit(connect: Connect, wher
         DeltaCdcSubmitHook(conn_id=conn_id, deploy_mode="cluster" if where == "operator" else None)
 
 
+def test_cluster_mode_needs_a_cluster() -> None:
+    """A template that gives no connection does not make a job of a cluster one of this worker."""
+    for nothing in (None, ""):
+        with pytest.raises(DeployModeUnsupported, match="no connection says on which one"):
+            DeltaCdcSubmitHook(conn_id=nothing, deploy_mode="cluster")
+    assert DeltaCdcSubmitHook(conn_id=None, deploy_mode="client").master == "local[*]"
+
+
 def test_kubernetes_without_its_provider_is_named(connect: Connect) -> None:
     pytest.importorskip("airflow.providers.apache.spark")
     conn_id = connect(host="k8s://https://cluster")
