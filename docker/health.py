@@ -17,8 +17,10 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-#: Seconds one question may take. Docker's own limit (compose.yaml, Dockerfile) is longer.
+#: Seconds one question may take, and one to a Celery worker. Docker's own limit (compose.yaml, Dockerfile) is
+#: longer: who is killed cannot say why.
 PATIENCE = 10.0
+CELERY_PATIENCE = 60.0
 
 #: Roles that Airflow's API server knows about, by the name it has for them.
 AIRFLOW_PARTS = {
@@ -71,7 +73,7 @@ def _celery() -> str | None:
     """Ask the worker itself, by way of the broker."""
     app = "airflow.providers.celery.executors.celery_executor.app"
     command = ["celery", "--app", app, "inspect", "ping", "--destination", f"celery@{socket.gethostname()}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=6 * PATIENCE, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=CELERY_PATIENCE, check=False)
     return None if done.returncode == 0 else (done.stderr or done.stdout).strip()[-300:] or "no answer"
 
 

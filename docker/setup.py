@@ -31,9 +31,12 @@ def setup() -> None:
     _write(folder / "passwords.json", json.dumps({"admin": os.environ["AIRFLOW_ADMIN_PASSWORD"]}))
     _airflow("db", "migrate")
     wanted = folder / "connections.json"
-    _write(wanted, json.dumps({**CONNECTIONS, "lake": lake()}))
-    _airflow("connections", "import", "--overwrite", str(wanted))
-    wanted.unlink()
+    try:
+        _write(wanted, json.dumps({**CONNECTIONS, "lake": lake()}))
+        _airflow("connections", "import", "--overwrite", str(wanted))
+    finally:
+        # The store's secret stands in it.
+        wanted.unlink(missing_ok=True)
 
 
 def lake() -> dict[str, object]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import runpy
 import socket
 import subprocess
 import sys
@@ -13,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -84,3 +87,42 @@ def test_without_an_argument_it_is_the_role_that_was_started(tmp_path: Path) -> 
     (tmp_path / "delta-cdc-role").write_text("triggerer\n", encoding="utf-8")
     code, complaint = asked(TMPDIR=str(tmp_path), DELTA_CDC_API_SERVER="http://127.0.0.1:9")
     assert (code, complaint.split(":")[0]) == (1, "triggerer")
+
+
+def test_a_check_can_say_why_before_docker_ends_it() -> None:
+    folder = HEALTH.parent
+    health = runpy.run_path(str(HEALTH))
+    compose = yaml.safe_load((folder / "compose.yaml").read_text())
+    limits = {
+        check["test"][-1]: float(check["timeout"].removesuffix("s"))
+        for service in compose["services"].values()
+        if (check := service.get("healthcheck", {})).get("test", [])[:2] == ["CMD", "health"]
+    }
+    (default,) = re.findall(r"--timeout=(\d+)s", (folder / "Dockerfile").read_text())
+    limits["any"] = float(default)
+    assert {"store", "spark-master", "spark-connect", "worker", "any"} <= limits.keys()
+    margin = 5.0
+    for role, limit in limits.items():
+        own = health["CELERY_PATIENCE" if role == "worker" else "PATIENCE"]
+        assert own + margin <= limit, role
+
+
+def test_a_setup_that_fails_leaves_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))
+    monkeypatch.setenv("AIRFLOW_ADMIN_PASSWORD", "of the admin")
+    for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "REGION", "ENDPOINT_URL"):
+        monkeypatch.setenv(f"AWS_{name}", "hidden-from-all")
+    made = runpy.run_path(str(HEALTH.with_name("setup.py")))
+    asked: list[str] = []
+
+    def airflow(*arguments: str) -> None:
+        asked.append(arguments[0])
+        if arguments[0] == "connections":
+            assert "hidden-from-all" in Path(arguments[-1]).read_text()
+            raise subprocess.CalledProcessError(1, arguments)
+
+    made["setup"].__globals__["_airflow"] = airflow
+    with pytest.raises(subprocess.CalledProcessError):
+        made["setup"]()
+    assert asked == ["db", "connections"]
+    assert not any("hidden-from-all" in path.read_text() for path in (tmp_path / "secrets").iterdir())
