@@ -79,7 +79,7 @@ def _changes(arguments: argparse.Namespace) -> int:
     # The columns' names and types are part of what is written; of a projection only Spark knows them.
     typed = arguments.format == "parquet" or (arguments.format == "csv" and bool(arguments.select))
     if plan.segments or typed:
-        with session() as spark, named(f"{plan.uri}, {_where(plan)}"):
+        with session(locations=[plan.uri]) as spark, named(f"{plan.uri}, {_where(plan)}"):
             _show(_read(spark, plan, asked), plan, arguments)
     else:
         _show_nothing(plan, arguments)

@@ -43,6 +43,11 @@ def add(commands: Any) -> None:
         "--last-by", action="append", metavar="COLUMN",
         help="of events with one sequence the greatest wins, repeatable; as on_tie",
     )  # fmt: skip
+    replay.add_argument(
+        "--single-driver", action="store_true",
+        help="nothing else writes to the table meanwhile; needed on S3, unless Spark's defaults name a log "
+        "store for several drivers",
+    )  # fmt: skip
     replay.set_defaults(run=_replay)
 
 
@@ -66,7 +71,7 @@ def _replay(arguments: argparse.Namespace) -> int:
     if not run_sync(holds_records(quarantine, pipeline)):
         print(f"Nothing of {pipeline} is in quarantine ({quarantine}).")
         return 0
-    with session() as spark, named(table):
+    with session(locations=[table, seal.source_uri]) as spark, named(table):
         again = _ingest_again if is_log else _apply_again
         counts = again(spark, arguments, seal, table)
     rest = run_sync(holds_records(quarantine, pipeline))
@@ -86,7 +91,13 @@ def _ingest_again(spark: SparkSession, arguments: argparse.Namespace, seal: Seal
     known = {name: getattr(told, name) for name in names}
     given = {name: getattr(arguments, name) for name in _OF_A_LOG if getattr(arguments, name)}
     done = ingest_changes(
-        spark, seal.source_uri, log, pipeline=seal.pipeline, replay=True, **{**known, **given}
+        spark,
+        seal.source_uri,
+        log,
+        pipeline=seal.pipeline,
+        replay=True,
+        single_driver=arguments.single_driver,
+        **{**known, **given},
     )
     return done.counts
 
@@ -118,5 +129,6 @@ def _apply_again(
         options=options,
         mode="repair",
         repair_quarantined=True,
+        single_driver=arguments.single_driver,
     )
     return run_apply(request, execute=execute).counts

@@ -1,0 +1,72 @@
+"""``delta-cdc`` on a store that the environment names: its Spark gets what S3 needs, as its reader does."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from deltalake import write_deltalake
+
+from delta_cdc import ingest_changes
+from tests.integration.airflow.test_examples import rows
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from tests.support.lake import Lake
+
+_COMMAND = "import sys; from delta_cdc.cli import main; sys.exit(main(sys.argv[1:]))"
+
+
+def said(lake: Lake, *arguments: str) -> str:
+    """Run a command in a process of its own, and return what it printed."""
+    environment = {
+        **os.environ,
+        **lake.options,
+        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", _COMMAND, *arguments],
+        capture_output=True, text=True, check=False, env=environment,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def test_the_changes_of_a_table(lake: Lake) -> None:
+    feed = {"delta.enableChangeDataFeed": "true"}
+    for ids in ([1], [2, 3]):
+        data = pa.table({"id": pa.array(ids, pa.int64())})
+        write_deltalake(  # type: ignore[call-overload]
+            lake.uri("t"), data, mode="append", configuration=feed, storage_options=lake.direct
+        )
+    found = said(lake, "changes", lake.uri("t"), "--from", "1", "--format", "json")
+    assert [json.loads(line)["id"] for line in found.splitlines()] == [2, 3]
+
+
+def test_what_is_in_quarantine(on_lake: SparkSession, lake: Lake, tmp_path: Path) -> None:
+    """Refused without a word about the driver, as every other commit on S3."""
+    (tmp_path / "a.json").write_text('{"id": 1, "op": "I", "n": 1}\n{"id": 2, "op": "NEW", "n": 2}\n')
+    adapter = {"operation_column": "op", "sequence_by": "n"}
+    ingest_changes(
+        on_lake,
+        str(tmp_path),
+        lake.uri("log"),
+        pipeline="p",
+        keys=["id"],
+        schema="id INT, n INT",
+        adapter_options=adapter,
+        storage_options=lake.options,
+        single_driver=True,
+    )
+    told = json.dumps({**adapter, "operations": {"NEW": "upsert"}})
+    replay = ("replay", f"p={lake.uri('log')}", "--adapter-options", told, "--single-driver")
+    assert "1 events" in said(lake, *replay)
+    assert sorted(row["id"] for row in rows(lake.folder / "log")) == [1, 2]
