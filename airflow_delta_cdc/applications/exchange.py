@@ -34,6 +34,7 @@ class Exchange:
     :param result: where the worker finds the result: a file of its own in client mode, else the URI of a
         folder that the driver's Spark writes
     :param files: what ``--files`` has to bring to the driver, or None
+    :param folder: URI of the run's folder where cluster and worker reach it; None where it has none
     """
 
     application: str
@@ -41,6 +42,7 @@ class Exchange:
     spec: str
     result: str
     files: str | None = None
+    folder: str | None = None
 
 
 @dataclass
@@ -156,14 +158,10 @@ def delete_folder(uri: str, options: Options = None) -> None:
 
     :param options: see :func:`read_text`
     """
-    import obstore
+    from delta_cdc.log.storage import delete_folder as delete
+    from delta_cdc.log.table import run_sync
 
-    store = _open_existing(uri, options)
-    if store is None:
-        return
-    paths = [item["path"] for batch in obstore.list(store) for item in batch]
-    if paths:
-        obstore.delete(store, paths)
+    run_sync(delete(uri, _options_for(uri, options)))
 
 
 def _open_existing(folder: str, options: Options) -> Any:
@@ -188,9 +186,13 @@ def _open(folder: str, options: Options) -> Any:
     from obstore.store import from_url
 
     from delta_cdc.log.store import canonical_uri, open_store
+
+    told = _options_for(folder, options)
+    # Without any, the identity of the machine.
+    return from_url(folder) if told is None else open_store(canonical_uri(folder), told)
+
+
+def _options_for(folder: str, options: Options) -> dict[str, str] | None:
     from delta_cdc.storage import same_store
 
-    if not options or not same_store(folder, options):
-        # The identity of the machine.
-        return from_url(folder)
-    return open_store(canonical_uri(folder), dict(options))
+    return dict(options) if options and same_store(folder, options) else None

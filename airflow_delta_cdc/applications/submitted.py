@@ -19,6 +19,7 @@ from airflow_delta_cdc.applications.exchange import (
     delete_folder,
     needed_results_uri,
     private_directory,
+    put_file_once,
     put_object,
     read_text,
 )
@@ -67,6 +68,8 @@ class SubmittedApplication:
         self._embedded: EmbeddedStart | None = None
         #: Of the tables' storage.
         self._options: dict[str, str] | None = None
+        #: It was lost sight of, and is not known to have ended.
+        self.may_run = False
         self._killed = False
 
     @property
@@ -112,6 +115,16 @@ class SubmittedApplication:
         """Delete what an earlier attempt at the same spec left where a driver of a cluster will write."""
         assert self._exchange is not None
         delete_folder(self._exchange.result, self._options)
+
+    def clean_up(self) -> None:
+        """Delete what the last application and this worker have exchanged in the shared folder."""
+        folder = self._exchange.folder if self._exchange is not None else None
+        if folder is None:
+            return
+        try:
+            delete_folder(folder, self._options)
+        except Exception as error:  # noqa: BLE001 - what the job did stands, whatever is left lying about
+            self._operator.log.warning("The files of the run in %s could not be deleted: %s", folder, error)
 
     # -- starting -------------------------------------------------------------------------------
     def _tell(
@@ -183,7 +196,8 @@ class SubmittedApplication:
             # As above, a named error ends the application with an error code. What a group's driver has left
             # so far while it runs is no result.
             status = operator.get_job_status(started, context)
-            if status.upper() in _ENDED and self._result_text(hook) is not None:
+            self.may_run = status.upper() not in _ENDED
+            if not self.may_run and self._result_text(hook) is not None:
                 return
             raise JobFailed(
                 f"The Spark application {started} on {hook.master} is {status}, without a result: {error}",
@@ -209,7 +223,7 @@ class SubmittedApplication:
         """Drop a stored application id that belongs to another spec."""
         store = context["task_state_store"]
         if store.get(FINGERPRINT_KEY) != fingerprint:
-            self._operator.forget_job(context)
+            self._operator.drop_stored_job(context)
             store.set(FINGERPRINT_KEY, fingerprint)
 
     # -- files ----------------------------------------------------------------------------------
@@ -224,20 +238,25 @@ class SubmittedApplication:
         if not hook.is_cluster:
             return Exchange(str(application), str(engine), str(spec), str(directory / "result.json"))
         reason = f"The connection {self._operator.spark_conn_id!r} runs applications in deploy mode cluster"
-        folder = f"{needed_results_uri(reason)}/{sha256(spec_text)}"
+        root = needed_results_uri(reason)
+        folder = f"{root}/{sha256(spec_text)}"
         result = f"{folder}/result"
         if not hook.is_kubernetes:
-            return Exchange(str(application), str(engine), spec.name, result, files=str(spec))
-        for path in (engine, application, spec):
+            return Exchange(str(application), str(engine), spec.name, result, files=str(spec), folder=folder)
+        # Beside the JARs: its name carries its hash, and all runs of a release share it.
+        shared = f"{root}/engine/{engine.name}"
+        put_file_once(shared, engine, self._options)
+        for path in (application, spec):
             put_object(f"{folder}/{path.name}", path.read_bytes(), self._options)
         remote = hadoop_uri(folder)
         pods.let_submit_see(hook, remote)
         return Exchange(
             f"{remote}/{application.name}",
-            f"{remote}/{engine.name}",
+            hadoop_uri(shared),
             spec.name,
             result,
             files=f"{remote}/{spec.name}",
+            folder=folder,
         )
 
     def _result_text(self, hook: DeltaCdcSubmitHook) -> str | None:

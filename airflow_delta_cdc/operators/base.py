@@ -158,7 +158,19 @@ class DeltaCdcOperator(SparkSubmitOperator):
             return "NOT_FOUND"
 
     def forget_job(self, context: Context) -> None:
-        """Drop what is stored about a running application: its outcome is known, or nobody can know it."""
+        """Drop what is stored about an application, and its files: its outcome is known, or nobody can tell.
+
+        One that was lost sight of, and may run, stays: the next try has to find it.
+        """
+        submitted = self._application if isinstance(self._application, SubmittedApplication) else None
+        if submitted is not None and submitted.may_run:
+            return
+        self.drop_stored_job(context)
+        if submitted is not None:
+            submitted.clean_up()
+
+    def drop_stored_job(self, context: Context) -> None:
+        """Drop what is stored about an application."""
         store = context.get("task_state_store")
         if store is None:
             return
