@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from airflow_delta_cdc.applications.slices import scratch_for, slices_for
 from airflow_delta_cdc.hooks.connect import DeltaCdcConnectHook
 from airflow_delta_cdc.hooks.submit import KILL_GRACE
-from airflow_delta_cdc.operators.storage import reads_kafka
 from delta_cdc.errors import InvalidConfiguration, JobFailed
+from delta_cdc.places import reads_kafka
 from delta_cdc.sessions import end
 
 if TYPE_CHECKING:

@@ -136,7 +136,8 @@ class SubmittedApplication:
         options: Mapping[str, str] | None,
     ) -> None:
         """Tell the hook all there is to know of a run: files, confs, storage, Kafka, lineage."""
-        from airflow_delta_cdc.operators.storage import places_of, reads_kafka, tell_planner, tell_storage
+        from airflow_delta_cdc.operators.storage import places_of, tell_planner, tell_storage
+        from delta_cdc.places import reads_kafka
 
         operator, text = self._operator, to_json(spec)
         self._exchange = self._prepare(hook, directory.path, spec_text=text)

@@ -17,9 +17,9 @@ from airflow_delta_cdc.arguments import expand
 from airflow_delta_cdc.operators.pins import TaskPins
 from airflow_delta_cdc.operators.read import DeltaReadChangesOperator
 from airflow_delta_cdc.operators.session import WorkerSession, refuse_submit_arguments
-from airflow_delta_cdc.operators.storage import locations_of
 from delta_cdc import arguments
 from delta_cdc.errors import InvalidConfiguration
+from delta_cdc.places import locations_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

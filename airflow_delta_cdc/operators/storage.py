@@ -5,16 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from delta_cdc.spec import (
-    ApplySpec,
-    BundleSpec,
-    CareSpec,
-    CommitSpec,
-    EnableSpec,
-    IngestSpec,
-    ReadSpec,
-    VerifySpec,
-)
+from delta_cdc.places import locations_of, reads_kafka
+from delta_cdc.spec import BundleSpec, IngestSpec
 from delta_cdc.storage import canonical_option, google_key_confs, properties_text, spark_storage
 from delta_cdc.telling import write_private
 
@@ -100,12 +92,6 @@ def _kafka(hook: DeltaCdcSubmitHook, options: Mapping[str, str] | None, director
     return {}
 
 
-def reads_kafka(spec: Spec) -> bool:
-    """Return whether a job reads topics."""
-    parts = spec.parts if isinstance(spec, BundleSpec) else (spec,)
-    return any(isinstance(part, IngestSpec) and part.options.source_kind == "kafka" for part in parts)
-
-
 def _google(hook: DeltaCdcSubmitHook, storage: SparkStorage, directory: Path, log: Logger) -> dict[str, str]:
     if storage.google_key is None:
         return {}
@@ -135,29 +121,6 @@ def tell_planner(
         return
     path = write_private(directory / _PLANNER, json.dumps(dict(options)))
     hook.add_private_environment({STORAGE_OPTIONS_FILE: str(path)})
-
-
-def locations_of(spec: Spec) -> list[str]:
-    """Return the locations that a job reads and writes."""
-    if isinstance(spec, BundleSpec):
-        return [location for part in spec.parts for location in locations_of(part)]
-    if isinstance(spec, IngestSpec):
-        source = [] if spec.options.source_kind == "kafka" else [spec.source_uri]
-        then = [spec.then["target"]] if spec.then is not None else []
-        return [*source, spec.log_uri, *then]
-    if isinstance(spec, ApplySpec):
-        staged = [step.staging.uri for step in spec.steps if step.staging is not None]
-        return [spec.source_uri, spec.target_uri, *staged]
-    if isinstance(spec, ReadSpec):
-        return [spec.source_uri, spec.staging_uri, *([spec.output_uri] if spec.output_uri else [])]
-    if isinstance(spec, CommitSpec):
-        return [spec.staging_uri]
-    if isinstance(spec, CareSpec):
-        return [spec.table_uri]
-    if isinstance(spec, VerifySpec):
-        current = [spec.current.uri] if spec.current is not None else []
-        return [spec.target_uri, *([spec.source.source_uri] if spec.source is not None else []), *current]
-    return list(spec.tables) if isinstance(spec, EnableSpec) else []
 
 
 def places_of(spec: Spec, options: Mapping[str, str] | None) -> list[str]:

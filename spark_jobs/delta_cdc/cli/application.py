@@ -6,21 +6,27 @@ import json
 import sys
 import tempfile
 from contextlib import ExitStack
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.cli.common import session
 from delta_cdc.errors import InvalidConfiguration
+from delta_cdc.places import locations_of, reads_kafka
 from delta_cdc.spec import ApplySpec, IngestSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
+    from contextlib import AbstractContextManager
+
+    from pyspark.sql import SparkSession
 
     from delta_cdc.config import Group, Table
     from delta_cdc.spec import BundleSpec, JobResult
 
 #: Of a group, what its application is told; one Spark can be told one of each.
 _OF_THE_APPLICATION = ("storage_options", "kafka_options", "conf")
+#: Of a request, what names a place.
+_PLACES = ("source", "log", "target", "staging", "current")
 #: A connection is Airflow's; here is what a file may say instead.
 _INSTEAD_OF = {"delta_conn_id": "storage_options", "kafka_conn_id": "kafka_options"}
 
@@ -67,11 +73,15 @@ def refuse_templates(tables: Sequence[Table]) -> None:
 class Application:
     """Spark in this process, started once something is to be run, and stopped at the end of the block.
 
+    It may run several bundles, and Spark is told before the first what all of them need.
+
     :param told: see :func:`told_of`; it may lack any of them
+    :param asked: all that is asked for: requests to ingest, to apply or to verify
     """
 
-    def __init__(self, told: Mapping[str, Any]) -> None:
+    def __init__(self, told: Mapping[str, Any], asked: Iterable[Any] = ()) -> None:
         self._told = told
+        self._asked = list(asked)
         self._open = ExitStack()
         self._rounds = 0
 
@@ -86,7 +96,6 @@ class Application:
         """Run a bundle."""
         from delta_cdc import job
         from delta_cdc.log.slices import prepared
-        from delta_cdc.plan.size import is_small
         from delta_cdc.quiet import quietly
 
         self._rounds += 1
@@ -99,16 +108,7 @@ class Application:
             for number, part in enumerate(bundle.parts)
         )
         if self._rounds == 1:
-            reads = [part.options.source_kind for part in bundle.parts if isinstance(part, IngestSpec)]
-            started = session(
-                "delta-cdc run",
-                locations=[uri for part in bundle.parts for uri in _locations(part)],
-                storage_options=options,
-                quick_start=is_small(bundle, options),
-                **({"kafka": True} if "kafka" in reads else {}),
-                **(self._told.get("conf") or {}),
-            )
-            self._spark = self._open.enter_context(started)
+            self._spark = self._open.enter_context(self._session(bundle))
         with quietly():
             return job.run(
                 self._spark,
@@ -117,14 +117,21 @@ class Application:
                 kafka_options=self._told.get("kafka_options"),
             )
 
+    def _session(self, first: BundleSpec) -> AbstractContextManager[SparkSession]:
+        from delta_cdc.plan.size import is_small
 
-def _locations(job: Any) -> Iterator[str]:
-    """Yield the locations that a job names, wherever it does."""
-    for field in fields(job):
-        value = getattr(job, field.name)
-        if is_dataclass(value):
-            yield from _locations(value)
-        elif field.name == "then" and value is not None:
-            yield value["target"]
-        elif isinstance(value, str) and field.name.endswith("uri") and not value.startswith("kafka:"):
-            yield value
+        options = self._told.get("storage_options")
+        named = [str(value) for one in self._asked for name in _PLACES if (value := getattr(one, name, None))]
+        topics = [place for place in named if place.startswith("kafka:")]
+        # What is applied after an ingest, in a bundle of its own, may be any size.
+        applied = {one.pipeline for one in self._asked if hasattr(one, "target")}
+        ingested = [part for part in first.parts if isinstance(part, IngestSpec)]
+        follows = any(part.then is None and part.pipeline in applied for part in ingested)
+        return session(
+            "delta-cdc run",
+            locations=[*locations_of(first), *(place for place in named if place not in topics)],
+            storage_options=options,
+            quick_start=not follows and is_small(first, options),
+            **({"kafka": True} if topics or reads_kafka(first) else {}),
+            **(self._told.get("conf") or {}),
+        )

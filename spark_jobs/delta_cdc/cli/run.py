@@ -54,7 +54,8 @@ def _run(arguments: argparse.Namespace) -> int:
         for table in tables
     ]
     parallel = max(int(group.settings.get("max_parallel_tables", _PARALLEL)) for group, _ in chosen)
-    with Application(told) as application:
+    asked = [request for piece in pieces for request in (piece.ingest, piece.apply) if request is not None]
+    with Application(told, asked) as application:
         results = run_bundle(
             pieces, execute=application.execute, run_id=run_id, parallel=parallel, say=_unsaid
         )

@@ -55,7 +55,7 @@ def _run(arguments: argparse.Namespace) -> int:
     from delta_cdc.verify.text import text_of
 
     requests, told = _asked(arguments)
-    with Application(told) as application:
+    with Application(told, requests) as application:
         found = run_verify(requests, execute=application.execute, run_id="delta-cdc-verify")
     if arguments.json:
         failed = [

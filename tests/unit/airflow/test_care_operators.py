@@ -14,7 +14,6 @@ from airflow_delta_cdc.operators import (
     DeltaVacuumOperator,
 )
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
-from airflow_delta_cdc.operators.storage import locations_of
 from delta_cdc import checks
 from delta_cdc.errors import (
     ConcurrentModification,
@@ -23,6 +22,7 @@ from delta_cdc.errors import (
     TablesFailed,
     VacuumWouldLose,
 )
+from delta_cdc.places import locations_of
 from delta_cdc.properties import LATENESS_HORIZON
 from delta_cdc.spec import ApplyOptions, BundleSpec, ExpireSpec, JobResult, OptimizeSpec, VacuumSpec
 from tests.support.logs import LogTable, seal

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,7 +12,9 @@ from delta_cdc import job
 from delta_cdc.cli import application
 from delta_cdc.config import load
 from delta_cdc.errors import InvalidConfiguration
+from delta_cdc.plan import ApplyRequest, IngestRequest
 from delta_cdc.spec import ApplyOptions, ApplySpec, BundleSpec, IngestOptions, IngestSpec, JobResult, Step
+from delta_cdc.verify.request import VerifyRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -90,6 +93,38 @@ def test_every_location_that_a_job_names_is_told(started: list[dict[str, Any]]) 
         running.execute(BundleSpec("r", (ingest("/files", "files", f"{ACCOUNT}/t"),)))
     assert {"/files", "/l", f"{ACCOUNT}/t"} <= set(started[0]["locations"])
     assert "kafka" not in started[0]
+
+
+def test_what_a_later_round_reaches_is_told_before_the_first(started: list[dict[str, Any]]) -> None:
+    """One Spark serves all rounds: nothing can be put on its class path once it runs."""
+    asked = [
+        VerifyRequest(pipeline="a", target="s3://lake/a"),
+        IngestRequest(pipeline="b", source="kafka://b:9/t", log="/l", options=IngestOptions()),
+    ]
+    with application.Application({}, asked) as running:
+        running.execute(BundleSpec("r", (apply("/s", "/t"),)))
+    assert {"/s", "/t", "s3://lake/a", "/l"} == set(started[0]["locations"])
+    assert started[0]["kafka"] is True
+
+
+@pytest.mark.parametrize(
+    ("then", "applies", "quick"), [(None, True, False), (None, False, True), ({"target": "/t"}, True, True)]
+)
+def test_a_quick_start_is_for_small_work_alone(
+    started: list[dict[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
+    then: dict[str, str] | None,
+    applies: bool,
+    quick: bool,
+) -> None:
+    """An apply in a round of its own takes all that the log holds, however small the ingest before it was."""
+    monkeypatch.setattr("delta_cdc.plan.size.is_small", lambda *_: True)
+    request = ApplyRequest(pipeline="p", source="/l", target="/t", options=ApplyOptions(keys=("id",)))
+    asked = [request] if applies else []
+    spec = replace(ingest("/files", "files", "/t"), then=then)
+    with application.Application({}, asked) as running:
+        running.execute(BundleSpec("r", (spec,)))
+    assert started[0]["quick_start"] is quick
 
 
 def test_groups_that_disagree() -> None:
