@@ -329,9 +329,10 @@ def _last_words(log: Path) -> str:
 
 def _remedy(answer: Mapping[str, Any]) -> str:
     error = str(answer["error"])
+    absent = "put Delta's JARs on the class path: delta-cdc jars lists them."
     known: Sequence[tuple[str, str]] = (
         ("UNAUTHENTICATED", "correct the token of the connection."),
-        ("DATA_SOURCE_NOT_FOUND", "put Delta's JARs on the class path: delta-cdc jars lists them."),
+        ("DATA_SOURCE_NOT_FOUND", absent),
         ("ClassNotFound", "put the missing JARs on the class path: delta-cdc jars lists ours."),
         ("Permission", "give the user of Spark the right to write there."),
         ("AccessDenied", "give the identity of Spark the right to write there."),
@@ -339,6 +340,8 @@ def _remedy(answer: Mapping[str, Any]) -> str:
     fitting = next((remedy for text, remedy in known if text in error), None)
     if fitting:
         return fitting
+    if answer["step"] == "delta":
+        return absent
     if answer["step"] == "merge":
         return "see whether Spark's machines reach the storage, and with whose credentials."
     return "see the log of the server or of the master for the whole story."

@@ -56,8 +56,8 @@ def test_a_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("delta", [False, True])
 def test_a_server_without_delta(tmp_path: Path, delta: bool) -> None:
-    """Or with nothing of it but the confs that name its classes."""
-    confs = {CLASS_PATH: str(tmp_path)} if delta else {}
+    """Or with nothing of it but the name of its extension, of whose absence Spark only warns."""
+    confs = {CLASS_PATH: str(tmp_path), "spark.sql.catalog.spark_catalog": "builtin"} if delta else {}
     with connect_server(made(tmp_path / "server"), delta=delta, **confs) as server:
         bare = looked(Questions(timeout=_TIMEOUT), server.url)["connect-job"]
     assert bare.status == "failed"
