@@ -21,6 +21,16 @@ _ABFS_OAUTH = "org.apache.hadoop.fs.azurebfs.oauth2."
 _AUTHORITY = "https://login.microsoftonline.com"
 #: For these, variables of the environment stand in.
 _IN_ENVIRONMENT = (f"{_S3A}access.key", f"{_S3A}secret.key", f"{_S3A}session.token")
+_PROVIDER = f"{_S3A}aws.credentials.provider"
+_WEB_IDENTITY = "software.amazon.awssdk.auth.credentials.WebIdentityTokenFileCredentialsProvider"
+#: Who asks, where nobody says it: S3A's own list, and where the reader of logs looks besides.
+_ANY_IDENTITY = (
+    "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider",
+    "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider",
+    "software.amazon.awssdk.auth.credentials.EnvironmentVariableCredentialsProvider",
+    _WEB_IDENTITY,
+    "org.apache.hadoop.fs.s3a.auth.IAMInstanceCredentialsProvider",
+)
 #: Confs for variables of executors, and of a driver on YARN.
 _ENVIRONMENTS = ("spark.executorEnv", "spark.yarn.appMasterEnv")
 _SECRET_PARTS = (
@@ -185,8 +195,8 @@ def spark_storage(
 ) -> SparkStorage:
     """Translate storage options into what Spark needs.
 
-    Where they don't say where S3 is, the environment does (``AWS_ENDPOINT_URL``, and what belongs to it): the
-    reader of logs takes all of it from there, and Spark by itself only a part.
+    Where they don't say where S3 is, or who asks, the environment does (``AWS_ENDPOINT_URL`` and what belongs
+    to it, a web identity): the reader of logs takes all of it from there, and Spark by itself only a part.
 
     :param storage_options: options as delta-rs and obstore name them
     :param uris: the tables' locations; Azure's confs carry the name of the account's host
@@ -196,7 +206,7 @@ def spark_storage(
     options = _Options(storage_options or {})
     google = options.get("google_service_account_key")
     credentials = {
-        **_s3_credentials(options),
+        **(_s3_credentials(options) or _s3_credentials_around(uris, elsewhere=elsewhere)),
         **_s3_encryption_key(options),
         **_azure_credentials(options, uris),
         **_gs_credentials(options),
@@ -243,7 +253,8 @@ def _s3_confs(options: _Options, uris: list[str], *, elsewhere: bool) -> dict[st
     around = _Options({name: value for name, value in os.environ.items() if name.startswith("AWS_")})
     endpoint = options.get("aws_endpoint_url")
     if endpoint is None and not elsewhere and any(map(is_s3, uris)):
-        endpoint = around.get("aws_endpoint_url")
+        # The reader prefers the narrower name, which is no option.
+        endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or around.get("aws_endpoint_url")
     # Amazon's own S3A finds, wherever it is; of another store it has to be told what the reader assumes.
     known = options.over(around) if endpoint else options
     region = known.get("aws_region") or known.get("aws_default_region") or (_REGION if endpoint else None)
@@ -296,34 +307,42 @@ def _s3_identity(options: _Options) -> tuple[str, str] | None:
 
 
 def _s3_credentials(options: _Options) -> dict[str, str]:
-    provider = f"{_S3A}aws.credentials.provider"
     keys = _s3_keys(options)
+    if options.flag("aws_skip_signature"):
+        return {_PROVIDER: "org.apache.hadoop.fs.s3a.AnonymousAWSCredentialsProvider"}
     if keys is None:
-        if _s3_identity(options):
-            sdk = "software.amazon.awssdk.auth.credentials."
-            # It looks into the environment, on every node; what is told there is public.
-            told = {
-                f"{environment}.{name}": value
-                for environment in _ENVIRONMENTS
-                for name, value in _s3_environment(options).items()
-            }
-            return {provider: f"{sdk}WebIdentityTokenFileCredentialsProvider", **told}
-        if options.flag("aws_skip_signature"):
-            return {provider: "org.apache.hadoop.fs.s3a.AnonymousAWSCredentialsProvider"}
-        return {}
+        if not _s3_identity(options):
+            return {}
+        # It looks into the environment, on every node; what is told there is public.
+        told = {
+            f"{environment}.{name}": value
+            for environment in _ENVIRONMENTS
+            for name, value in _s3_environment(options).items()
+        }
+        return {_PROVIDER: _WEB_IDENTITY, **told}
     key, secret, token = keys
     kind = "Temporary" if token else "Simple"
     confs = {
         # Named, so that another identity in the cluster's defaults does not win.
-        provider: f"org.apache.hadoop.fs.s3a.{kind}AWSCredentialsProvider",
+        _PROVIDER: f"org.apache.hadoop.fs.s3a.{kind}AWSCredentialsProvider",
         f"{_S3A}access.key": key,
         f"{_S3A}secret.key": secret,
     }
     return {**confs, f"{_S3A}session.token": token} if token else confs
 
 
+def _s3_credentials_around(uris: list[str], *, elsewhere: bool) -> dict[str, str]:
+    """Return who asks in an environment with a web identity, as Kubernetes gives one to a pod."""
+    named = all(os.environ.get(name) for name in ("AWS_ROLE_ARN", "AWS_WEB_IDENTITY_TOKEN_FILE"))
+    if elsewhere or not named or not any(map(is_s3, uris)):
+        return {}
+    return {_PROVIDER: ",".join(_ANY_IDENTITY)}
+
+
 def _s3_environment(options: _Options) -> dict[str, str]:
     keys = _s3_keys(options)
+    if options.flag("aws_skip_signature"):
+        return {}
     if keys is not None:
         key, secret, token = keys
         # Without a token of these keys, one that the worker inherited must not be taken for theirs.

@@ -17,7 +17,10 @@ from delta_cdc.storage import (
 )
 
 S3A = "spark.hadoop.fs.s3a."
-AROUND = ("AWS_ENDPOINT_URL", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_VIRTUAL_HOSTED_STYLE_REQUEST")
+AROUND = (
+    *("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_REGION", "AWS_DEFAULT_REGION"),
+    *("AWS_VIRTUAL_HOSTED_STYLE_REQUEST", "AWS_ROLE_ARN", "AWS_WEB_IDENTITY_TOKEN_FILE"),
+)
 AZURE = "spark.hadoop.fs.azure."
 HOST = "acc.dfs.core.windows.net"
 
@@ -116,6 +119,12 @@ def test_where_s3_is(options: dict[str, str], confs: dict[str, str]) -> None:
             False,
             ("https://e", "us-east-1", "false"),
         ),
+        (
+            {},
+            {"AWS_ENDPOINT_URL": "https://e", "AWS_ENDPOINT_URL_S3": "https://narrow"},
+            False,
+            ("https://narrow", "us-east-1", "true"),
+        ),
         # Of a driver elsewhere, this environment is not the one that counts.
         ({}, {"AWS_ENDPOINT_URL": "https://e", "AWS_REGION": "r"}, True, (None, None, None)),
         # What the reader signs with for the address that it is given.
@@ -179,8 +188,28 @@ def test_a_web_identity_of_s3_is_no_secret() -> None:
 
 
 def test_a_public_bucket() -> None:
-    (provider,) = spark_storage({"AWS_SKIP_SIGNATURE": "true"}).credentials.values()
-    assert provider == "org.apache.hadoop.fs.s3a.AnonymousAWSCredentialsProvider"
+    """Whoever asks otherwise: to the reader of logs this wins over keys."""
+    identity = {"role_arn": "arn", "web_identity_token_file": "/t"}
+    for options in ({}, KEYS, identity):
+        storage = spark_storage({"AWS_SKIP_SIGNATURE": "true", **options})
+        (provider,) = storage.credentials.values()
+        assert provider == "org.apache.hadoop.fs.s3a.AnonymousAWSCredentialsProvider"
+        assert storage.environment == {}
+
+
+def test_a_web_identity_of_the_environment_counts_for_spark_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reader of logs takes it, S3A's own list does not name it; a driver elsewhere has its own."""
+    monkeypatch.setenv("AWS_ROLE_ARN", "arn")
+    assert spark_storage(None, ["s3://b/t"]) == SparkStorage()
+    monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", "/t")
+    (provider,) = spark_storage(None, ["/lake/u", "s3://b/t"]).credentials.values()
+    environment, web_identity, instance = provider.split(",")[-3:]
+    assert "EnvironmentVariable" in environment
+    assert "WebIdentity" in web_identity
+    assert "IAMInstance" in instance
+    assert spark_storage(None, ["/lake/t"]) == SparkStorage()
+    assert spark_storage(None, ["s3://b/t"], elsewhere=True) == SparkStorage()
+    assert "Simple" in spark_storage(KEYS, ["s3://b/t"]).credentials[f"{S3A}aws.credentials.provider"]
 
 
 @pytest.mark.parametrize(

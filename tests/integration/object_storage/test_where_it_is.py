@@ -45,7 +45,7 @@ def is_read_by_both(spark: SparkSession, lake: Lake, options: dict[str, str] | N
     storage = spark_storage(options, [table])
     # The keys of an environment Spark takes by itself, when it starts.
     keys = spark_storage(lake.options).credentials
-    with told(spark, {**storage.confs, **keys}):
+    with told(spark, {**keys, **storage.confs, **storage.credentials}):
         assert spark.read.format("delta").load(table.replace("s3:", "s3a:")).count() == 2
 
 
@@ -64,6 +64,10 @@ def test_a_connection_that_names_no_region(
 def test_an_environment_that_says_it_all(
     spark: SparkSession, s3: Gateway, monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
+    if variable == "AWS_DEFAULT_REGION":
+        # Keys win over an identity that is there besides.
+        monkeypatch.setenv("AWS_ROLE_ARN", "arn:aws:iam::1:role/nobody")
+        monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", "/not/there")
     for name in _AROUND:
         monkeypatch.delenv(name, raising=False)
     with lake_on(s3) as lake:
