@@ -287,9 +287,8 @@ def _kept_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return put(store, name, data, **how)
 
     def local(url: str, **_: Any) -> Any:
-        if not url.startswith("s3://lake/"):
-            return from_url(url)
-        return LocalStore(folder / url.removeprefix("s3://lake/"), mkdir=True)
+        bucket, _, path = url.removeprefix("s3://").partition("/")
+        return LocalStore(folder / path, mkdir=True) if bucket == "lake" else from_url(url)
 
     monkeypatch.setattr("obstore.store.from_url", local)
     monkeypatch.setattr("obstore.put", noted)
