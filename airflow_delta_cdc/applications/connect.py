@@ -115,7 +115,7 @@ class ConnectApplication:
         options = operator.options_of_storage()
         kafka = operator.options_of_kafka() if reads_kafka(spec) else None
         if options:
-            operator.log.info(
+            operator.log.debug(
                 "The connection for storage counts for reading logs; Spark on %s has an identity of its own.",
                 master,
             )
