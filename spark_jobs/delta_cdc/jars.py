@@ -231,22 +231,6 @@ def delta_jars() -> tuple[Path, ...]:
     return DELTA_JARS.jars()
 
 
-def kafka_jars() -> tuple[Path, ...]:
-    """Return the paths of the JARs that a session needs beside Delta's to read from Kafka.
-
-    :raises EnvironmentNotReady: see :meth:`JarSet.jars`
-    """
-    return KAFKA_JARS.jars()
-
-
-def s3_jars() -> tuple[Path, ...]:
-    """Return the paths of the JARs that a session needs beside Delta's to reach S3.
-
-    :raises EnvironmentNotReady: see :meth:`JarSet.jars`
-    """
-    return S3_JARS.jars()
-
-
 def needed(locations: Iterable[str] = (), *, kafka: bool = False) -> tuple[Path, ...]:
     """Return the paths of all the JARs that a session needs.
 
@@ -258,7 +242,7 @@ def needed(locations: Iterable[str] = (), *, kafka: bool = False) -> tuple[Path,
     :raises EnvironmentNotReady: see :meth:`JarSet.jars`
     """
     s3 = any(is_s3(location) for location in locations)
-    return (*delta_jars(), *(kafka_jars() if kafka else ()), *(s3_jars() if s3 else ()))
+    return (*delta_jars(), *(KAFKA_JARS.jars() if kafka else ()), *(S3_JARS.jars() if s3 else ()))
 
 
 def is_resolved() -> bool:

@@ -15,6 +15,7 @@ from airflow_delta_cdc.applications.submitted import FINGERPRINT_KEY, SubmittedA
 from airflow_delta_cdc.hooks.submit import DeltaCdcSubmitHook
 from airflow_delta_cdc.operators import DeltaApplyChangesOperator, DeltaEnableChangeDataFeedOperator
 from airflow_delta_cdc.operators.base import DeltaCdcOperator, raise_if_failed
+from delta_cdc import jars
 from delta_cdc import spec as specs
 from delta_cdc.errors import (
     DeltaCdcError,
@@ -46,9 +47,10 @@ def small_world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
     monkeypatch.setattr("delta_cdc.session.class_path", class_path)
     monkeypatch.setattr("delta_cdc.session.require_java", lambda: 17)
-    monkeypatch.setattr("delta_cdc.jars.delta_jars", lambda: (Path("/jars/a.jar"), Path("/jars/b.jar")))
-    monkeypatch.setattr("delta_cdc.jars.kafka_jars", lambda: (Path("/jars/k.jar"),))
-    monkeypatch.setattr("delta_cdc.jars.s3_jars", lambda: (Path("/jars/s.jar"),))
+    names = {jars.DELTA_JARS.title: "ab", jars.KAFKA_JARS.title: "k", jars.S3_JARS.title: "s"}
+    monkeypatch.setattr(
+        jars.JarSet, "jars", lambda self: tuple(Path(f"/jars/{name}.jar") for name in names[self.title])
+    )
     temporary = tmp_path / "tmp"
     temporary.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(temporary))
