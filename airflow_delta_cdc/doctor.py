@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from airflow.cli.cli_config import CLICommand
 
@@ -140,13 +140,13 @@ class Connections:
         return ok(f"[delta_cdc] delta_jars is {jars}, results_uri is {results_uri() or 'not set'}")
 
     def _delta_connection(self) -> Finding:
-        from airflow_delta_cdc.hooks.table import DeltaTableHook, secrets
+        from airflow_delta_cdc.hooks.table import DeltaTableHook, merged, secrets
         from delta_cdc.doctor.report import ok
 
         hook = DeltaTableHook(str(self._delta))
         options = hook.storage_options()
         self._hide.secrets.update(secrets(options or {}))
-        told: Mapping[str, str] = {**(options or {}), **(self._asked.storage_options or {})}
+        told = merged(options, self._asked.storage_options)
         self._asked = replace(self._asked, storage_options=told or None)
         self._test_table = hook.get_connection(str(self._delta)).extra_dejson.get("test_table")
         self._is_known = True
@@ -191,16 +191,17 @@ class Connections:
 
     def _results_folder(self) -> Finding:
         """Go the way that specs and results go between this worker and a driver on the cluster."""
-        from airflow_delta_cdc.applications.exchange import needed_results_uri
+        from airflow_delta_cdc.applications.exchange import needed_results_uri, options_for
         from delta_cdc.doctor.report import ok
         from delta_cdc.doctor.store import RoundTrip
 
         uri = needed_results_uri(f"The connection {self._spark!r} runs applications in deploy mode cluster")
-        for check in RoundTrip(uri, None, self._asked.timeout).checks():
-            found = check.look()
-            if found.status == "failed":
-                return found
-        return ok(f"{uri} can be written, listed, read and emptied from here")
+        # As a task reaches it: with its connection, if that is for the same kind of store.
+        options = options_for(uri, self._asked.storage_options)
+        # All of them: the last one deletes what the first one wrote.
+        found = [check.look() for check in RoundTrip(uri, options, self._asked.timeout).checks()]
+        right = ok(f"{uri} can be written, listed, read and emptied from here")
+        return next((one for one in found if one.status == "failed"), right)
 
 
 def main() -> None:

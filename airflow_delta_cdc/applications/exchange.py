@@ -161,7 +161,7 @@ def delete_folder(uri: str, options: Options = None) -> None:
     from delta_cdc.log.storage import delete_folder as delete
     from delta_cdc.log.table import run_sync
 
-    run_sync(delete(uri, _options_for(uri, options)))
+    run_sync(delete(uri, options_for(uri, options)))
 
 
 def _open_existing(folder: str, options: Options) -> Any:
@@ -187,12 +187,15 @@ def _open(folder: str, options: Options) -> Any:
 
     from delta_cdc.log.store import canonical_uri, open_store
 
-    told = _options_for(folder, options)
+    told = options_for(folder, options)
     # Without any, the identity of the machine.
     return from_url(folder) if told is None else open_store(canonical_uri(folder), told)
 
 
-def _options_for(folder: str, options: Options) -> dict[str, str] | None:
+def options_for(folder: str, options: Options) -> dict[str, str] | None:
+    """Return the options of the tables' storage where they are for the store of a folder; None stands for the
+    identity of the machine.
+    """
     from delta_cdc.storage import same_store
 
     return dict(options) if options and same_store(folder, options) else None

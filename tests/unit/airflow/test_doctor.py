@@ -11,11 +11,14 @@ import pytest
 
 from airflow_delta_cdc.doctor import Connections, doctor_command
 from delta_cdc.doctor import Questions, examined
+from tests.support.http_store import Fault, HttpStore
+from tests.support.s3_gateway import ACCESS_KEY, REGION, SECRET_KEY
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from delta_cdc.doctor import Entry
+    from tests.support.s3_gateway import Gateway
     from tests.unit.airflow.conftest import Connect
 
 #: Nobody listens there.
@@ -108,6 +111,17 @@ def test_a_connection_that_does_not_do_stops_what_it_was_for(connect: Connect) -
         assert found["delta-connection"].remedy
 
 
+def test_an_option_in_another_spelling_wins_over_the_connections(
+    monkeypatch: pytest.MonkeyPatch, s3: Gateway
+) -> None:
+    fields = {"conn_type": "delta", "login": "wrong", "password": _SECRET, "host": f"http://{_CLOSED}"}
+    monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps({**fields, "extra": {"storage": "s3"}}))
+    options = {"endpoint": s3.endpoint, "region": REGION, "allow_http": "true"}
+    options |= {"access_key_id": ACCESS_KEY, "secret_access_key": SECRET_KEY}
+    asked = Questions(storage=s3.uri("doctor"), storage_options=options, timeout=20)
+    assert looked(asked, delta="lake")["storage-put"].status == "ok"
+
+
 # -- Spark ----------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("connection", "status", "said"),
@@ -155,3 +169,41 @@ def test_the_folder_between_worker_and_cluster(
     assert found["results-folder"].status == ("ok" if there == "there" else "failed")
     said = {"not set": "InvalidConfiguration", "gone": "is not there", "there": "can be written"}
     assert said[there] in found["results-folder"].found
+
+
+@pytest.fixture
+def on_a_cluster(connect: Connect, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    """Give the id of a connection whose drivers run elsewhere."""
+    (tmp_path / "yarn-site.xml").touch()
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
+    return connect(host="yarn", **{"deploy-mode": "cluster"})
+
+
+def connection_of(monkeypatch: pytest.MonkeyPatch, options: dict[str, str]) -> str:
+    fields = {"conn_type": "delta", "extra": {"storage": "s3", "storage_options": options}}
+    monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps(fields))
+    return "lake"
+
+
+def test_the_folder_is_reached_as_by_a_task(
+    on_a_cluster: str, monkeypatch: pytest.MonkeyPatch, s3: Gateway
+) -> None:
+    """With the connection where that is for the same store; this machine has no keys of its own."""
+    monkeypatch.setenv("AIRFLOW__DELTA_CDC__RESULTS_URI", s3.uri("results"))
+    lake = connection_of(monkeypatch, s3.options())
+    found = looked(Questions(timeout=20), spark=on_a_cluster, delta=lake)["results-folder"]
+    assert found.status == "ok", found
+    assert not [path for path in s3.bucket.rglob("results/**/*") if path.is_file()], "nothing is left behind"
+
+
+def test_nothing_is_left_in_a_folder_that_may_not_be_listed(
+    on_a_cluster: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with HttpStore(tmp_path / "store") as store:
+        store.faults = lambda request: Fault("denied") if request.lists else None
+        monkeypatch.setenv("AIRFLOW__DELTA_CDC__RESULTS_URI", store.uri("results"))
+        lake = connection_of(monkeypatch, store.options())
+        found = looked(Questions(timeout=20), spark=on_a_cluster, delta=lake)["results-folder"]
+    assert found.status == "failed"
+    assert "cannot list" in found.found
+    assert not [path for path in (tmp_path / "store").rglob("*") if path.is_file()]
