@@ -249,7 +249,9 @@ def _modulo(numbers: pa.Array, by: int) -> pa.Array:
 
 def _rows(table: Path) -> str:
     query = QueryBuilder().register("t", DeltaTable(str(table)))
-    text = "SELECT count(*) AS n, sum(id) AS i, count(DISTINCT name) AS d, max(name) AS m FROM t"
+    # The words before the numbers differ in their first letter: a row that kept its old name shows.
+    words = "sum((id + 1) * ascii(name)) AS words"
+    text = f"SELECT count(*) AS n, sum(id) AS i, count(DISTINCT name) AS d, {words} FROM t"
     return json.dumps(pa.table(query.execute(text).read_all()).to_pylist())
 
 

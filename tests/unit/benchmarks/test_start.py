@@ -10,6 +10,7 @@ from tests.support.benchmarks import benchmark
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
     from types import ModuleType
 
 MIB = 1 << 20
@@ -78,3 +79,15 @@ def test_each_part_has_its_table_alone(start: ModuleType) -> None:
     assert text.index(row) < text.index("| apply | 1,000 | 2.0 |")
     assert "plain" not in text
     assert start.markdown({"first": first, **by_size}).count("2 cores") == 2
+
+
+def test_a_row_that_was_not_changed_is_seen(start: ModuleType, tmp_path: Path) -> None:
+    start.write_deltalake(str(tmp_path / "old"), start._table(500))
+    start.write_deltalake(str(tmp_path / "same"), start._table(500))
+    start.write_deltalake(str(tmp_path / "new"), start._table(500))
+    merge = start.DeltaTable(str(tmp_path / "new")).merge(
+        start._table(1), "t.id = s.id", source_alias="s", target_alias="t"
+    )
+    merge.when_matched_update(updates={"name": "'changed 0'"}).execute()
+    assert start._rows(tmp_path / "old") == start._rows(tmp_path / "same")
+    assert start._rows(tmp_path / "old") != start._rows(tmp_path / "new")
