@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 from weakref import WeakValueDictionary
 
 from delta_cdc.errors import InvalidConfiguration, TableNameUnresolved
 from delta_cdc.log.identity import own_identity
-from delta_cdc.storage import hadoop_uri
+from delta_cdc.storage import canonical_option, hadoop_uri, is_s3, is_true
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -59,6 +59,10 @@ _CLIENT = frozenset(
         "user_agent",
     }
 )
+_ENDPOINT = "aws_endpoint_url"
+#: obstore prefers it to every option, and it cannot be given as one.
+_NARROW_ENDPOINT = "AWS_ENDPOINT_URL_S3"
+_VIRTUAL = "aws_virtual_hosted_style_request"
 _CLOUD = re.compile(r"^(aws|azure|google)_")
 
 
@@ -121,6 +125,8 @@ def open_store(uri: str, storage_options: dict[str, str] | None = None) -> Objec
         "max_retries": _whole("max_retries", options.pop("max_retries", _MAX_RETRIES)),
         "retry_timeout": _duration("retry_timeout", options.pop("retry_timeout", _RETRY_TIMEOUT)),
     }
+    if is_s3(uri):
+        options = _addressed(uri, options)
     options, credentials = own_identity(uri, _cloud(uri), options)
     try:
         return from_url(
@@ -184,6 +190,37 @@ def _client_name(option: str) -> str:
 
 def _client_value(value: str) -> str | bool:
     return value.lower() == "true" if value.lower() in ("true", "false") else value
+
+
+def _addressed(uri: str, options: dict[str, str]) -> dict[str, str]:
+    """Make an address on S3 the one that is asked: obstore takes it as it is, with the bucket or without it.
+
+    :raises InvalidConfiguration: obstore would ask another one, of the environment
+    """
+    around = {canonical_option(name): value for name, value in os.environ.items() if name.startswith("AWS_")}
+    told = {canonical_option(name): value for name, value in options.items()}
+    endpoint = told.get(_ENDPOINT)
+    other = os.environ.get(_NARROW_ENDPOINT)
+    if endpoint and other and other != endpoint:
+        raise InvalidConfiguration(
+            f"The storage options of {uri} name the address {endpoint}, and {_NARROW_ENDPOINT} of the "
+            "environment would be asked instead when its log is read.",
+            remedy=f"unset {_NARROW_ENDPOINT} for this process, or leave the address out of the connection.",
+        )
+    endpoint = endpoint or around.get(_ENDPOINT)
+    if other or not endpoint or not is_true({**around, **told}.get(_VIRTUAL)):
+        return options
+    others = {name: value for name, value in options.items() if canonical_option(name) != _ENDPOINT}
+    return {**others, _ENDPOINT: _with_bucket(endpoint, urlsplit(uri).netloc)}
+
+
+def _with_bucket(endpoint: str, bucket: str) -> str:
+    parts = urlsplit(endpoint)
+    # An address by numbers, or with a path, holds no bucket in its host.
+    is_host = re.search(r"[A-Za-z]", parts.netloc) and not parts.path.strip("/")
+    if not is_host or parts.netloc.lower().startswith(f"{bucket.lower()}."):
+        return endpoint
+    return parts._replace(netloc=f"{bucket}.{parts.netloc}", path="").geturl()
 
 
 def _cloud(uri: str) -> str:

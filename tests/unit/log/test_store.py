@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import TYPE_CHECKING
 
+import obstore
 import pytest
 
 from delta_cdc.errors import InvalidConfiguration, TableNameUnresolved
 from delta_cdc.log.store import canonical_uri, open_store, quoted, spark_uri
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -90,3 +94,77 @@ def test_a_folder_that_does_not_exist_has_no_store(tmp_path: Path) -> None:
 def test_options_of_the_client_in_every_spelling(cloud: str, option: str) -> None:
     """Given to obstore as options of the store, they are a panic, which no ``except Exception`` catches."""
     assert open_store(cloud, {option: "true" if option.lower().endswith("http") else "30s"}) is not None
+
+
+class Proxy:
+    """Keeps which addresses it was asked for: they need not exist."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        proxy = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                proxy.asked.append(self.path)
+                self.send_error(404)
+
+            def log_message(self, *_: object) -> None:
+                return
+
+        self.server = HTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
+
+    def url(self, options: dict[str, str]) -> str:
+        """Return what is asked for a file of a table, with some options."""
+        keys = {"access_key_id": "k", "secret_access_key": "s", "region": "r", "allow_http": "true"}
+        more = {"proxy_url": f"http://127.0.0.1:{self.server.server_port}", "max_retries": "0"}
+        store = open_store("s3://lake/t", {**keys, **more, **options})
+        assert store is not None
+        with pytest.raises(FileNotFoundError):
+            obstore.get(store, "x")
+        return self.asked[-1]
+
+
+@pytest.fixture
+def proxy() -> Iterator[Proxy]:
+    made = Proxy()
+    yield made
+    made.server.shutdown()
+    made.server.server_close()
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "asked"),
+    [
+        ("http://store.test", "http://lake.store.test/t/x"),
+        ("http://store.test:9000/", "http://lake.store.test:9000/t/x"),
+        ("http://lake.store.test", "http://lake.store.test/t/x"),
+        ("http://127.0.0.1:1", "http://127.0.0.1:1/t/x"),
+        ("http://store.test/lake", "http://store.test/lake/t/x"),
+    ],
+)
+@pytest.mark.parametrize("around", [False, True])
+def test_a_bucket_in_the_host(
+    proxy: Proxy, monkeypatch: pytest.MonkeyPatch, endpoint: str, asked: str, around: bool
+) -> None:
+    """With the bucket in the address or without it, in the options or in the environment."""
+    told = {"AWS_ENDPOINT_URL": endpoint, "AWS_VIRTUAL_HOSTED_STYLE_REQUEST": "true"}
+    for name, value in told.items() if around else ():
+        monkeypatch.setenv(name, value)
+    assert proxy.url({} if around else told) == asked
+
+
+def test_a_bucket_in_the_path(proxy: Proxy) -> None:
+    assert proxy.url({"endpoint": "http://store.test"}) == "http://store.test/lake/t/x"
+
+
+def test_another_address_of_the_environment_is_not_asked_silently(
+    proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://other.test")
+    assert proxy.url({"endpoint": "http://store.test"}) == "http://store.test/lake/t/x"
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://other.test")
+    assert proxy.url({}) == "http://other.test/lake/t/x"
+    with pytest.raises(InvalidConfiguration, match="AWS_ENDPOINT_URL_S3 of the environment"):
+        proxy.url({"endpoint": "http://store.test"})
+    assert proxy.url({"endpoint": "http://other.test"}) == "http://other.test/lake/t/x"
