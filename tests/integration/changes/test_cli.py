@@ -188,7 +188,7 @@ def test_what_was_planned_is_what_is_read(
     spark.sql(f"CREATE TABLE {sql_name(path)} USING delta AS SELECT 1 AS id")
 
     @contextmanager
-    def late() -> Iterator[SparkSession]:
+    def late(**_: object) -> Iterator[SparkSession]:
         spark.sql(f"INSERT INTO {sql_name(path)} VALUES (2)")
         yield spark
 
