@@ -140,8 +140,9 @@ class Connections:
         return ok(f"[delta_cdc] delta_jars is {jars}, results_uri is {results_uri() or 'not set'}")
 
     def _delta_connection(self) -> Finding:
-        from airflow_delta_cdc.hooks.table import DeltaTableHook, merged, secrets
+        from airflow_delta_cdc.hooks.table import DeltaTableHook, merged
         from delta_cdc.doctor.report import ok
+        from delta_cdc.masking import secrets
 
         hook = DeltaTableHook(str(self._delta))
         options = hook.storage_options()

@@ -6,16 +6,16 @@ import asyncio
 import difflib
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import unquote
 
 from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook
 from airflow.sdk.log import amask_secret, mask_secret
 
 from delta_cdc.errors import DeltaCdcError, DeltaConnectionNotFound, InvalidConfiguration
+from delta_cdc.masking import redacted, secrets
 from delta_cdc.storage import canonical_option
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from airflow.sdk import Connection
 
@@ -52,21 +52,6 @@ _FIELDS = {
     "allow_http": _Field("allow_http", flag=True),
 }
 _OTHER_FIELDS = ("storage", "storage_options", "test_table")
-
-#: Options, as delta-rs spells them, whose values nobody may read. Paths and ids are no secrets.
-_SECRET_OPTIONS = (
-    "access_key",
-    "secret",
-    "token",
-    "sas_key",
-    "account_key",
-    "master_key",
-    "service_account_key",
-    "customer_key",
-    "encryption_key",
-    "password",
-)
-_NO_SECRETS = ("_file", "_path", "_uri", "_id")
 
 
 class DeltaTableHook(BaseHook):
@@ -300,43 +285,6 @@ def merged(options: Mapping[str, str] | None, winning: Mapping[str, str] | None)
     taken = {canonical_option(name) for name in winning or {}}
     kept = {name: value for name, value in (options or {}).items() if canonical_option(name) not in taken}
     return {**kept, **(winning or {})}
-
-
-def secrets(options: Mapping[str, str] | None) -> list[str]:
-    """Return every text that must not be seen: values of secret options, and the parts they are made of."""
-    found: list[str] = []
-    for name, value in (options or {}).items():
-        if not _is_secret(name):
-            continue
-        found.append(value)
-        found.extend(_inside(value))
-    return sorted({text for text in found if text}, key=len, reverse=True)
-
-
-def redacted(text: str, options: Mapping[str, str] | None) -> str:
-    """Return a text without the secrets of some options."""
-    for secret in secrets(options):
-        text = text.replace(secret, "***")
-    return text
-
-
-def _is_secret(option: str) -> bool:
-    name = option.lower()
-    return any(part in name for part in _SECRET_OPTIONS) and not name.endswith(_NO_SECRETS)
-
-
-def _inside(value: str) -> Iterable[str]:
-    """Return what may be quoted on its own: a key file's private key, a token's signature."""
-    if value.lstrip().startswith("{"):
-        try:
-            key = json.loads(value).get("private_key")
-        except (ValueError, AttributeError):
-            # Not JSON after all: the whole value is the secret.
-            return ()
-        return (key, json.dumps(key)[1:-1]) if isinstance(key, str) else ()
-    _, mark, signature = value.partition("sig=")
-    signature = signature.partition("&")[0]
-    return (signature, unquote(signature)) if mark else ()
 
 
 def _extra(connection: Connection) -> dict[str, Any]:

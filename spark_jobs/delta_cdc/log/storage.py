@@ -22,6 +22,7 @@ from urllib.parse import unquote, urlsplit
 
 from delta_cdc.errors import DeltaCdcError, StoreUnavailable
 from delta_cdc.log.store import KNOWN_SCHEMES, Bucket, canonical_uri, local_path, open_bucket, open_store
+from delta_cdc.masking import redacted
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence
@@ -35,8 +36,6 @@ _CHUNK = 256 * 1024
 _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*:")
 _REFUSED = re.compile(r"status code: 40[13]\b|169\.254\.169\.254|[Cc]redential|AccessDenied|Forbidden")
 _QUERY = re.compile(r"\?[^\s\"']*")
-_SECRET = re.compile(r"secret|token|password|sas|key|credential|account", re.IGNORECASE)
-_SHORTEST_SECRET = 4
 _NO_FOLDER = "Not a directory (os error 20)"
 LOG = "_delta_log"
 
@@ -280,12 +279,9 @@ class Storage:
         )
 
     def _clean(self, text: str) -> str:
-        """Return the first line without what may be secret: queries of URLs, values of options."""
+        """Return the first line without what may be secret: queries of URLs, secrets among the options."""
         line = _QUERY.sub("", text.splitlines()[0] if text.strip() else "no reason given")
-        for name, value in (self._options or {}).items():
-            if _SECRET.search(name) and len(str(value)) >= _SHORTEST_SECRET:
-                line = line.replace(str(value), "***")
-        return line.strip()
+        return redacted(line, self._options).strip()
 
 
 async def put_stream(

@@ -15,12 +15,11 @@ from airflow_delta_cdc.hooks import table as hooks
 from airflow_delta_cdc.hooks.table import (
     DeltaTableHook,
     astorage_options,
-    redacted,
-    secrets,
     storage_options,
 )
 from airflow_delta_cdc.provider_info import get_provider_info
 from delta_cdc.errors import DeltaConnectionNotFound, InvalidConfiguration
+from delta_cdc.masking import redacted, secrets
 from tests.support.http_store import BUCKET, Fault, HttpStore
 from tests.unit.airflow.tables import append
 
@@ -250,6 +249,14 @@ def test_parts_of_a_secret_are_secrets() -> None:
 def test_keys_that_a_store_encrypts_with_are_secrets() -> None:
     keys = {"AWS_SSE_CUSTOMER_KEY_BASE64": "one", "azure_storage_encryption_key": "two"}
     assert sorted(secrets({**keys, "AWS_SSE_KMS_KEY_ID": "arn"})) == ["one", "two"]
+
+
+def test_a_password_in_an_address_is_a_secret() -> None:
+    proxy = {"proxy_url": "http://me:hid%2Fden@proxy:3128", "AWS_ENDPOINT_URL": "http://store:9000/a:b@c"}
+    assert sorted(secrets(proxy)) == ["hid%2Fden", "hid/den"]
+    assert redacted("proxy http://me:hid%2Fden@proxy:3128 is away", proxy) == (
+        "proxy http://me:***@proxy:3128 is away"
+    )
 
 
 def test_places_and_names_are_no_secrets() -> None:
