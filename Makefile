@@ -8,7 +8,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
 # Test processes, each with a Spark session of its own; a file's tests stay together.
 JOBS ?= 2
-PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --cov --cov-report=term
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 CODE := airflow_delta_cdc spark_jobs tests tools demo dags docker docs benchmarks
 PRESENT = $(wildcard $(CODE))
@@ -30,11 +30,11 @@ demo-postgres: setup ## Follow a PostgreSQL under load into current tables and h
 up: setup ## Serve the example DAGs in the Airflow UI
 	@$(BIN)/python -m demo up
 
-test: setup ## Run the tests, with branch coverage; arguments: ARGS="-k seal", JOBS=1
+test: setup ## Run the tests; arguments: ARGS="-k seal", ARGS=--cov for branch coverage, JOBS=1
 	@$(PYTEST) -m "not slow" $(ARGS)
 
-test-full: setup ## Run all tests, the slow ones too, then the mutants
-	@$(PYTEST) $(ARGS)
+test-full: setup ## Run all tests, the slow ones too, with branch coverage, then the mutants
+	@$(PYTEST) --cov $(ARGS)
 	@$(BIN)/python tools/mutants.py
 
 mutants: setup ## Plant known defects and demand that their tests fail
