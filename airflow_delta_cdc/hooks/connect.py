@@ -132,7 +132,9 @@ class DeltaCdcConnectHook(SparkConnectHook):
         builder = DefaultChannelBuilder(self.server)
         # A server whose machine vanishes says nothing, and gRPC would wait for it without an end.
         builder.setChannelOption("grpc.keepalive_time_ms", KEEPALIVE)
-        builder.setChannelOption("grpc.keepalive_timeout_ms", KEEPALIVE_ANSWER)
+        # Releases of gRPC differ in which of the two counts.
+        for name in ("grpc.keepalive_timeout_ms", "grpc.http2.ping_timeout_ms"):
+            builder.setChannelOption(name, KEEPALIVE_ANSWER)
         builder.setChannelOption("grpc.http2.max_pings_without_data", 0)
         connection = self.get_connection(self._conn_id)
         parameters = {

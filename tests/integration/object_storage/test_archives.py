@@ -1,0 +1,116 @@
+"""Class-data archives of embedded drivers that need more JARs than Delta's: each set of JARs gets its own."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from airflow_delta_cdc.operators import DeltaApplyChangesOperator, DeltaIngestChangesOperator
+from delta_cdc.archive import ClassDataArchive
+from delta_cdc.jars import cache_home, class_path
+from tests.integration.cluster.test_standalone import context
+from tests.support.s3_gateway import ACCESS_KEY, REGION, SECRET_KEY
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.support.kafka_broker import Broker
+    from tests.support.lake import Lake
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+
+@pytest.fixture(autouse=True)
+def without_archives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give a cache folder that has JARs and nothing else."""
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "jars").symlink_to(cache_home() / "jars")
+    monkeypatch.setenv("DELTA_CDC_HOME", str(tmp_path / "home"))
+
+
+def made_and_used(
+    task: Callable[..., Any], send: Callable[[], None], archive: ClassDataArchive, name: str, log: Path
+) -> None:
+    """Run a task of an embedded driver twice: the first one makes the archive, the second one starts from it.
+
+    :param send: gives it something to do
+    :param name: of a class out of the JARs
+    """
+    assert archive.standing().state == "missing"
+    for from_archive in (False, True):
+        send()
+        options = {"spark.driver.extraJavaOptions": f"-Xlog:class+load:file={log}"}
+        assert task(conf=options).execute(context())["applied"]
+        (loaded,) = [line for line in log.read_text().splitlines() if f" {name} source: " in line]
+        assert ("shared objects file (top)" in loaded) == from_archive
+        assert archive.standing().state == "ready"
+    assert [path.name for path in archive.path.parent.glob("*.jsa")] == [archive.path.name]
+
+
+def test_with_the_jars_for_s3(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fields = {
+        "conn_type": "delta",
+        "login": ACCESS_KEY,
+        "password": SECRET_KEY,
+        "host": lake.proxy.endpoint,
+        "extra": {"storage": "s3", "region": REGION, "allow_http": True},
+    }
+    monkeypatch.setenv("AIRFLOW_CONN_STORE", json.dumps(fields))
+    ids = itertools.count()
+
+    def append() -> None:
+        write_deltalake(
+            lake.uri("source"),
+            pa.table({"id": pa.array([next(ids)], pa.int64())}),
+            mode="append",
+            configuration={"delta.enableChangeDataFeed": "true"},
+            storage_options=lake.direct,
+        )
+
+    def task(**more: Any) -> DeltaApplyChangesOperator:
+        return DeltaApplyChangesOperator(
+            task_id="apply",
+            pipeline="flow",
+            source=lake.uri("source"),
+            target=lake.uri("target"),
+            keys=["id"],
+            delta_conn_id="store",
+            single_driver=True,
+            **more,
+        )
+
+    archive = ClassDataArchive(class_path([lake.uri("")]))
+    made_and_used(task, append, archive, "org.apache.hadoop.fs.s3a.S3AFileSystem", tmp_path / "classes.log")
+
+
+def test_with_kafkas_connector(kafka: Broker, tmp_path: Path) -> None:
+    """Most tasks that read topics ingest, and leave the apply to another one."""
+    topic = "events_for_an_archive"
+    kafka.create_topic(topic)
+
+    def send() -> None:
+        kafka.send(topic, [json.dumps({"op": "I", "id": 1, "n": 1})])
+
+    def task(**more: Any) -> DeltaIngestChangesOperator:
+        return DeltaIngestChangesOperator(
+            task_id="ingest",
+            pipeline="flow",
+            source=f"kafka://{kafka.servers}/{topic}",
+            log=str(tmp_path / "log"),
+            keys=["id"],
+            schema="id INT, n INT",
+            adapter_options={"operation_column": "op", "sequence_by": "n"},
+            **more,
+        )
+
+    archive, name = (
+        ClassDataArchive(class_path(kafka=True)),
+        "org.apache.spark.sql.kafka010.KafkaSourceProvider",
+    )
+    made_and_used(task, send, archive, name, tmp_path / "classes.log")
