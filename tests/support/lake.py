@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -34,6 +35,19 @@ class Lake:
     proxy: FaultyProxy
     options: dict[str, str]
     direct: dict[str, str]
+
+    @property
+    def connection(self) -> str:
+        """Return the one Airflow connection of the store, as JSON, by way of the proxy."""
+        return json.dumps(
+            {
+                "conn_type": "delta",
+                "login": self.options["AWS_ACCESS_KEY_ID"],
+                "password": self.options["AWS_SECRET_ACCESS_KEY"],
+                "host": self.proxy.endpoint,
+                "extra": {"storage": "s3", "region": self.options["AWS_REGION"], "allow_http": True},
+            }
+        )
 
     def uri(self, table: str) -> str:
         """Return the location of a table."""

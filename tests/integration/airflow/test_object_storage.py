@@ -14,7 +14,7 @@ from tests.integration.airflow.test_examples import rows
 from tests.integration.airflow.test_ingest import announced, drop, succeeded, values
 from tests.support import world
 from tests.support.lake import lake_on
-from tests.support.s3_gateway import ACCESS_KEY, SECRET_KEY
+from tests.support.s3_gateway import SECRET_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -52,19 +52,6 @@ dags["wait"] = wait
 def lake(s3: Gateway) -> Iterator[Lake]:
     with lake_on(s3) as made:
         yield made
-
-
-def connection(lake: Lake) -> str:
-    """Return the one connection, as it is typed into the form."""
-    return json.dumps(
-        {
-            "conn_type": "delta",
-            "login": ACCESS_KEY,
-            "password": SECRET_KEY,
-            "host": lake.proxy.endpoint,
-            "extra": {"storage": "s3", "region": lake.options["AWS_REGION"], "allow_http": True},
-        }
-    )
 
 
 def configuration(root: str, name: str, only: Sequence[str] = ()) -> dict[str, Any]:
@@ -126,7 +113,7 @@ def go_on(folder: Path) -> None:
 
 def dag_file(airflow: Airflow, lake: Lake, root: str, name: str, only: Sequence[str] = ()) -> Path:
     text = _FILE.format(
-        connection=connection(lake),
+        connection=lake.connection,
         configuration=configuration(root, name, only),
         source=f"{root}/orders",
         target=f"{root}/history",

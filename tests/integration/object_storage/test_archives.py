@@ -14,7 +14,6 @@ from airflow_delta_cdc.operators import DeltaApplyChangesOperator, DeltaIngestCh
 from delta_cdc.archive import ClassDataArchive
 from delta_cdc.jars import cache_home, class_path
 from tests.integration.cluster.test_standalone import context
-from tests.support.s3_gateway import ACCESS_KEY, REGION, SECRET_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,14 +53,7 @@ def made_and_used(
 
 
 def test_with_the_jars_for_s3(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fields = {
-        "conn_type": "delta",
-        "login": ACCESS_KEY,
-        "password": SECRET_KEY,
-        "host": lake.proxy.endpoint,
-        "extra": {"storage": "s3", "region": REGION, "allow_http": True},
-    }
-    monkeypatch.setenv("AIRFLOW_CONN_STORE", json.dumps(fields))
+    monkeypatch.setenv("AIRFLOW_CONN_STORE", lake.connection)
     ids = itertools.count()
 
     def append() -> None:

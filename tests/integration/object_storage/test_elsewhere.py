@@ -34,14 +34,7 @@ FEED = {"delta.enableChangeDataFeed": "true"}
 @pytest.fixture
 def connected(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Name the one connection of the store, and put lists of files on it."""
-    fields = {
-        "conn_type": "delta",
-        "login": ACCESS_KEY,
-        "password": SECRET_KEY,
-        "host": lake.proxy.endpoint,
-        "extra": {"storage": "s3", "region": REGION, "allow_http": True},
-    }
-    monkeypatch.setenv("AIRFLOW_CONN_STORE", json.dumps(fields))
+    monkeypatch.setenv("AIRFLOW_CONN_STORE", lake.connection)
     monkeypatch.setenv("AIRFLOW__DELTA_CDC__RESULTS_URI", lake.uri("results"))
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))

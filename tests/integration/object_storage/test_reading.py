@@ -17,7 +17,7 @@ from airflow_delta_cdc.triggers import DeltaVersionSensorTrigger
 from delta_cdc.errors import StoreUnavailable
 from delta_cdc.log import DeltaLog, run_sync
 from tests.support.faulty_proxy import Once, Weather, no_fault
-from tests.support.s3_gateway import ACCESS_KEY, SECRET_KEY
+from tests.support.s3_gateway import SECRET_KEY
 from tests.support.world import eventful
 
 if TYPE_CHECKING:
@@ -44,14 +44,7 @@ class Kept:
 
 @pytest.fixture
 def store_conn(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> str:
-    fields = {
-        "conn_type": "delta",
-        "login": ACCESS_KEY,
-        "password": SECRET_KEY,
-        "host": lake.proxy.endpoint,
-        "extra": {"storage": "s3", "region": lake.options["AWS_REGION"], "allow_http": True},
-    }
-    monkeypatch.setenv("AIRFLOW_CONN_STORE", json.dumps(fields))
+    monkeypatch.setenv("AIRFLOW_CONN_STORE", lake.connection)
     return "store"
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -33,7 +32,9 @@ def test_whoever_loses_patience_leaves_nothing_behind(
     told, temporary = tmp_path / "told", tmp_path / "tmp"
     temporary.mkdir()
     submit = tmp_path / "spark-submit"
-    submit.write_text(f"#!/bin/sh\nsleep 600 &\necho $! > {told}.draft\nmv {told}.draft {told}\nwait\n")
+    # Who reads it waits until something is written.
+    os.mkfifo(told)
+    submit.write_text(f"#!/bin/sh\nsleep 600 &\necho $! > {told}\nwait\n")
     submit.chmod(0o700)
     monkeypatch.setattr("delta_cdc.doctor.application.submit_binary", lambda: submit)
     monkeypatch.setattr("tempfile.tempdir", str(temporary))
@@ -41,14 +42,15 @@ def test_whoever_loses_patience_leaves_nothing_behind(
     address, job = asked.checks_of_spark("local[1]")
     assert address.look().status == "skipped"
 
+    started: list[int] = []
+
     def interrupt() -> None:
-        while not told.exists():
-            time.sleep(0.01)
+        started.append(int(told.read_text()))
         # As the terminal does it.
         os.kill(os.getpid(), signal.SIGINT)
 
     threading.Thread(target=interrupt, daemon=True).start()
     with pytest.raises(KeyboardInterrupt):
         list(examined([job], timeout=60, hide=asked.hide))
-    assert not is_running(int(told.read_text()))
+    assert not is_running(*started)
     assert list(temporary.iterdir()) == []

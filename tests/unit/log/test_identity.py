@@ -70,50 +70,34 @@ def store() -> Iterator[Store]:
 
 
 @pytest.mark.parametrize(
-    ("options", "environment", "who"),
+    ("uri", "options", "environment", "who"),
     [
-        (KEYS, {"AWS_SESSION_TOKEN": "theirs"}, "ours"),
-        (KEYS, {"AWS_SESSION_TOKEN": ""}, "ours"),
-        (KEYS, {"AWS_SKIP_SIGNATURE": "true"}, "ours"),
-        (KEYS, {"AWS_ROLE_ARN": "r", "AWS_WEB_IDENTITY_TOKEN_FILE": "/gone"}, "ours"),
-        ({**KEYS, "session_token": "mine"}, {"AWS_SESSION_TOKEN": "theirs"}, "ours mine"),
-        ({**KEYS, "skip_signature": "false"}, {"AWS_SKIP_SIGNATURE": "true"}, "ours"),
+        (S3, KEYS, {"AWS_SESSION_TOKEN": "theirs"}, "ours"),
+        (S3, KEYS, {"AWS_SESSION_TOKEN": ""}, "ours"),
+        (S3, KEYS, {"AWS_SKIP_SIGNATURE": "true"}, "ours"),
+        (S3, KEYS, {"AWS_ROLE_ARN": "r", "AWS_WEB_IDENTITY_TOKEN_FILE": "/gone"}, "ours"),
+        (S3, {**KEYS, "session_token": "mine"}, {"AWS_SESSION_TOKEN": "theirs"}, "ours mine"),
+        (S3, {**KEYS, "skip_signature": "false"}, {"AWS_SKIP_SIGNATURE": "true"}, "ours"),
         # Nothing in the options is about who asks: that is the machine.
-        ({"aws_region": "r"}, {"AWS_ACCESS_KEY_ID": "theirs", "AWS_SECRET_ACCESS_KEY": "s"}, "theirs"),
-        ({"skip_signature": "true"}, {"AWS_ACCESS_KEY_ID": "theirs", "AWS_SECRET_ACCESS_KEY": "s"}, ""),
+        (S3, {"aws_region": "r"}, {"AWS_ACCESS_KEY_ID": "theirs", "AWS_SECRET_ACCESS_KEY": "s"}, "theirs"),
+        (S3, {"skip_signature": "true"}, {"AWS_ACCESS_KEY_ID": "theirs", "AWS_SECRET_ACCESS_KEY": "s"}, ""),
+        (AZURE, {"sas_token": "?sv=1&sig=a%2Bb%3D"}, {"AZURE_STORAGE_ACCOUNT_KEY": OTHER_KEY}, "a+b="),
+        (AZURE, {"sas_token": "sv=1&sig=ab"}, {"AZURE_STORAGE_TOKEN": "theirs"}, "ab"),
+        (AZURE, {"account_key": KEY}, {"AZURE_STORAGE_TOKEN": "theirs"}, "SharedKey"),
+        (AZURE, {"account_key": KEY}, {"AZURE_SKIP_SIGNATURE": "true"}, "SharedKey"),
     ],
 )
-def test_keys_of_s3(
+def test_who_asks(
     store: Store,
     monkeypatch: pytest.MonkeyPatch,
+    uri: str,
     options: dict[str, str],
     environment: dict[str, str],
     who: str,
 ) -> None:
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    assert store.who(S3, options) == who
-
-
-@pytest.mark.parametrize(
-    ("options", "environment", "who"),
-    [
-        ({"sas_token": "?sv=1&sig=a%2Bb%3D"}, {"AZURE_STORAGE_ACCOUNT_KEY": OTHER_KEY}, "a+b="),
-        ({"sas_token": "sv=1&sig=ab"}, {"AZURE_STORAGE_TOKEN": "theirs"}, "ab"),
-        ({"account_key": KEY}, {"AZURE_STORAGE_TOKEN": "theirs"}, "SharedKey"),
-        ({"account_key": KEY}, {"AZURE_SKIP_SIGNATURE": "true"}, "SharedKey"),
-    ],
-)
-def test_keys_of_azure(
-    store: Store,
-    monkeypatch: pytest.MonkeyPatch,
-    options: dict[str, str],
-    environment: dict[str, str],
-    who: str,
-) -> None:
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    assert store.who(AZURE, options) == who
+    assert store.who(uri, options) == who
 
 
 @pytest.mark.parametrize(
