@@ -107,13 +107,12 @@ def pieces(
     from delta_cdc.flow import Piece
 
     connected, kafka = connections or connections_of(operator)
+    work_id = operator.work_id(context)
     found: list[Requests] = []
     for given in tables:
         try:
             found.append(
-                engine.requests(
-                    given, run_id=context["run_id"], kafka_options=kafka, ingest=ingest(given), **connected
-                )
+                engine.requests(given, run_id=work_id, kafka_options=kafka, ingest=ingest(given), **connected)
             )
         except InvalidConfiguration as error:
             if not named:

@@ -169,7 +169,7 @@ class _DeltaChangesDecoratedOperator(DecoratedOperator, DeltaReadChangesOperator
             staging=expand(arguments.required("staging", self.staging)),
             ending_version=ending_version,
             single_driver=self.single_driver,
-            run_id=context["run_id"],
+            run_id=self.work_id(context),
             storage_options=self.options_of_storage(),
         )
 

@@ -60,6 +60,11 @@ class GroupOperator(DeltaCdcOperator):
         self.kafka_options = kafka_options
         self.kafka_conn_id = kafka_conn_id
 
+    def work_id(self, context: Context) -> str:
+        """Return who works here: the same in all tasks of a group, which share the work of a table."""
+        dag_id = getattr(context.get("ti"), "dag_id", None)
+        return "/".join(filter(None, (dag_id, context["run_id"])))
+
     def options_of_kafka(self) -> dict[str, str] | None:
         """Return the options of Kafka's client: those of the connection, and explicit ones, which win.
 

@@ -58,7 +58,7 @@ class RunBundleOperator(GroupOperator):
         try:
             outcomes = run_bundle(
                 [piece for piece, _ in work],
-                run_id=context["run_id"],
+                run_id=self.work_id(context),
                 execute=partial(self.run_job, context),
                 say=self.log.info,
                 parallel=self.parallel,

@@ -150,7 +150,7 @@ class ApplyTableOperator(GroupOperator):
         try:
             (outcome,) = run_bundle(
                 [replace(piece, pins=pins)],
-                run_id=context["run_id"],
+                run_id=self.work_id(context),
                 execute=partial(self.run_job, context),
                 say=self.log.info,
             )

@@ -348,7 +348,7 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
 
     def _request(self, context: Context) -> ApplyRequest:
         given = {name: getattr(self, name) for name in (*tables.APPLY_DEFAULTS, "dry_run", "staging")}
-        _, request = tables.requests(given, run_id=context["run_id"], **self.connected())
+        _, request = tables.requests(given, run_id=self.work_id(context), **self.connected())
         assert request is not None
         return request
 

@@ -111,6 +111,17 @@ class DeltaCdcOperator(SparkSubmitOperator):
         """Return what requests hold of the task's connections."""
         return {"scratch": self.has_scratch(), "storage_options": self.options_of_storage()}
 
+    def work_id(self, context: Context) -> str:
+        """Return who works here, for seals: the same in every try of this task, and in no other task.
+
+        The id of a DAG run alone would not do: runs of several DAGs share it, and so do tasks of one run.
+        """
+        ti = context.get("ti")
+        index = getattr(ti, "map_index", None)
+        names = (getattr(ti, "dag_id", None), context["run_id"], getattr(ti, "task_id", None))
+        mapped = () if index is None or index < 0 else (str(index),)
+        return "/".join((*filter(None, names), *mapped))
+
     # -- one application ------------------------------------------------------------------------
     def run_job(self, context: Context, spec: Spec) -> JobResult:
         """Run one spec in Spark, as the connection says, and return what the job said about itself.

@@ -104,6 +104,6 @@ class DeltaCommitWatermarkOperator(DeltaCdcOperator):
             staging=expand(arguments.required("staging", self.staging)),
             ending_version=arguments.whole_number("ending_version", self.ending_version),
             single_driver=self.single_driver,
-            run_id=context["run_id"],
+            run_id=self.work_id(context),
             storage_options=self.options_of_storage(),
         )

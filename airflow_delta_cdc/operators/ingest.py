@@ -217,7 +217,7 @@ class DeltaIngestChangesOperator(DeltaApplyChangesOperator):
         try:
             outcomes = run_bundle(
                 pieces,
-                run_id=context["run_id"],
+                run_id=self.work_id(context),
                 execute=partial(self.run_job, context),
                 pins=pins,
                 say=self._say if many else self.log.info,

@@ -224,7 +224,7 @@ class DeltaReadChangesOperator(DeltaCdcOperator):
             milestone_versions=number("milestone_versions", self.milestone_versions, minimum=1),
             milestone_bytes=number("milestone_bytes", self.milestone_bytes, minimum=1),
             single_driver=self.single_driver,
-            run_id=context["run_id"],
+            run_id=self.work_id(context),
             scratch=self.has_scratch(),
             storage_options=self.options_of_storage(),
         )

@@ -170,7 +170,8 @@ def apply_changes(
     :param scratch: path or URI of a folder that this process and Spark's executors reach; needed where the
         source has no change data feed and Spark does not run on this machine alone
     :param storage_options: options of the object store for reading the logs without Spark
-    :param run_id: who did it, for the target's log
+    :param run_id: who did it, for the target's log; "" is a new one for each call. Calls
+        at the same moment must not share one
     :return: what was applied, the watermark, counts and the target's version
     :raises DeltaCdcError: a named error with its remedy; nothing of the failing step was written
     """
@@ -486,7 +487,8 @@ def ingest_changes(
     :param single_driver: nothing but this driver ever writes to the log; needed on S3 without a log store for
         several writers
     :param storage_options: options of the object store for looking without Spark
-    :param run_id: who did it, for the log
+    :param run_id: who did it, for the log; "" is a new one for each call. Calls
+        at the same moment must not share one
     :return: what was ingested, with counts, and what the bounds left
     :raises DeltaCdcError: a named error with its remedy; nothing of the failing batch is in the log
     """

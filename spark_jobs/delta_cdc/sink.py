@@ -48,7 +48,8 @@ def commit_watermark(
     :param single_driver: nothing but this driver ever writes to staging; needed on S3 without a log store for
         several writers, and without effect elsewhere
     :param storage_options: options of the object store for reading the log without Spark
-    :param run_id: who did it, for the staging table's log
+    :param run_id: who did it, for the staging table's log; "" is a new one for each call. Calls
+        at the same moment must not share one
     :return: the watermark that staging proves now
     :raises NoOpenBatch: nothing was read yet, or the batch is not complete
     :raises OtherBatchOpen: the open batch is not the one that ends at ``ending_version``

@@ -239,6 +239,34 @@ def ranges(table: str, pipeline: str = "flow") -> list[tuple[int, int]]:
     return [(step["starting_version"], step["ending_version"]) for step in steps]
 
 
+def sealed_counts(table: str, pipeline: str = "flow") -> list[dict[str, int]]:
+    """Return what each sealed commit with rows counts, oldest first: what Delta says, and what the seal does."""
+    metrics = {
+        "numTargetRowsInserted": "inserted",
+        "numTargetRowsUpdated": "updated",
+        "numTargetRowsDeleted": "deleted",
+    }
+    found, log = [], commits(table)
+    for seal in seals(table, pipeline):
+        if seal["step"]["kind"] in ("adopt", "reseal", "declare"):
+            continue
+        info = next(a["commitInfo"] for a in log[seal["at"]] if "commitInfo" in a)["operationMetrics"]
+        counts = {name: int(info[metric]) for metric, name in metrics.items() if metric in info}
+        if not counts:
+            counts = {"inserted": int(info.get("numOutputRows", 0))}
+        found.append({**counts, **seal["step"]["counts"]})
+    return found
+
+
+def summed(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Return the sum by name; what is zero is left out."""
+    total: dict[str, int] = {}
+    for one in counts:
+        for name, count in one.items():
+            total[name] = total.get(name, 0) + count
+    return {name: count for name, count in total.items() if count}
+
+
 def data_files(table: str) -> set[str]:
     """Return the names of the table's data files and deletion vectors on disk."""
     names = (*Path(table).rglob("*.parquet"), *Path(table).rglob("*.bin"))

@@ -35,6 +35,7 @@ from delta_cdc.errors import (
 from delta_cdc.flow.apply import run_apply
 from delta_cdc.flow.ingest import run_ingest
 from delta_cdc.flow.pins import NoPins, Pins
+from delta_cdc.flow.runs import identified
 from delta_cdc.ingest.topics import Looks
 from delta_cdc.log.store import canonical_uri
 from delta_cdc.log.table import DeltaLog, run_sync
@@ -129,6 +130,7 @@ def run_bundle(
     only for pieces that lost a race, or whose plan was overtaken.
 
     :param execute: runs a bundle in Spark; called in the caller's own thread
+    :param run_id: of the application; who commits is in each request
     :param pins: keeps plans over retries (see :func:`delta_cdc.flow.run_apply`), until the caller calls
         :func:`delta_cdc.flow.published` for each result
     :param parallel: how many jobs of an application run at the same moment
@@ -144,10 +146,11 @@ def run_bundle(
         member = _Member(rounds, at)
         try:
             with rounds.turn():
+                of_piece = _SharedPins(kept if piece.pins is None else piece.pins, one)
                 results[at] = _run_piece(
-                    piece,
+                    _identified(piece, of_piece),
                     member,
-                    _SharedPins(kept if piece.pins is None else piece.pins, one),
+                    of_piece,
                     lines.of(piece.pipeline),
                     max_attempts,
                     sleep,
@@ -238,6 +241,15 @@ def _run_piece(
         logger.debug("Pipeline %s failed", pipeline, exc_info=True)
         return PieceResult(pipeline=pipeline, ingested=ingested, error=_without_name(pipeline, error))
     return PieceResult(pipeline=pipeline, ingested=ingested, applied=applied)
+
+
+def _identified(piece: Piece, pins: Pins) -> Piece:
+    """Return a piece whose ingest and apply are of one run: the job of the first may do the second, too."""
+    return replace(
+        piece,
+        ingest=identified(piece.ingest, pins) if piece.ingest is not None else None,
+        apply=identified(piece.apply, pins) if piece.apply is not None else None,
+    )
 
 
 def _may_come_twice(request: ApplyRequest | None) -> bool:

@@ -8,12 +8,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from delta_cdc.errors import ConcurrentModification
+from delta_cdc.flow.pins import NoPins
 from delta_cdc.flow.results import CommitResult
-from delta_cdc.flow.runs import Say, named, pause
+from delta_cdc.flow.runs import Say, identified, named, pause
 from delta_cdc.log.store import canonical_uri
 from delta_cdc.log.table import DeltaLog, run_sync
 from delta_cdc.plan import CommitRequest, plan_commit
 from delta_cdc.plan.staging import newest_commit, sink
+from delta_cdc.reconcile import own_commits
+from delta_cdc.spec import fingerprint
 from delta_cdc.versions import VersionRange
 
 if TYPE_CHECKING:
@@ -47,20 +50,22 @@ def run_commit(
     :raises OtherBatchOpen: the open batch is not the one that is to be committed
     :raises ConcurrentModification: every attempt lost
     """
+    request = identified(request, NoPins())
     plan = plan_commit(request)
     if plan.spec is None:
         return _committed_before(request, plan, say)
     # Whatever is read meanwhile: this batch is the one that has arrived.
     versions = VersionRange(plan.spec.step.starting_version, plan.spec.step.ending_version)
     request = replace(request, ending_version=versions.ending_version)
+    specs: list[CommitSpec] = []
     for attempt in range(1, max_attempts + 1):
         assert plan.spec is not None
         say(f"Committing versions {versions} in {canonical_uri(request.staging)} (attempt {attempt}).")
+        specs.append(plan.spec)
         result, failure = _tried(execute, plan.spec)
         plan = plan_commit(request)
         if plan.spec is None:
-            say(f"Committed versions {versions}: {_standing(request, plan)}.")
-            return _committed(request, plan, versions)
+            return _there(request, plan, versions, specs, say)
         if failure is not None:
             raise failure
         assert result is not None
@@ -73,6 +78,20 @@ def run_commit(
         f"(pipeline {request.pipeline}).",
         remedy="run again; let one run per pipeline be active at a time.",
     )
+
+
+def _there(
+    request: CommitRequest, plan: CommitPlan, versions: VersionRange, specs: list[CommitSpec], say: Say
+) -> CommitResult:
+    """Return the result where the batch is committed: by a plan of ours, or by a faster run."""
+    log, planned_on = DeltaLog(request.staging, request.storage_options), specs[0].step.planned_on
+    after = planned_on.version if planned_on is not None else -1
+    plans = [fingerprint(spec) for spec in specs]
+    if run_sync(own_commits(log, request.pipeline, plans, after)):
+        say(f"Committed versions {versions}: {_standing(request, plan)}.")
+        return _committed(request, plan, versions)
+    say(f"Another run has committed versions {versions}: {_standing(request, plan)}.")
+    return _committed(request, plan, None)
 
 
 def _tried(

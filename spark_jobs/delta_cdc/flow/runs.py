@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
+import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from delta_cdc.errors import (
@@ -19,7 +20,7 @@ from delta_cdc.errors import (
 from delta_cdc.flow.pins import Pin, Pins, Planned
 from delta_cdc.flow.results import Published
 from delta_cdc.log.table import DeltaLog, run_sync
-from delta_cdc.plan import ApplyRequest, IngestRequest, Memory, ReadRequest
+from delta_cdc.plan import ApplyRequest, CommitRequest, IngestRequest, Memory, ReadRequest
 from delta_cdc.plan.result import segment_lines
 from delta_cdc.reconcile import own_commits
 from delta_cdc.spec import ApplySpec, IngestSpec, JobResult, ReadSpec, fingerprint, step_fingerprint
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 Say = Callable[[str], None]
 
 _Request = TypeVar("_Request", ApplyRequest, ReadRequest, IngestRequest)
+_Named = TypeVar("_Named", ApplyRequest, ReadRequest, IngestRequest, CommitRequest)
 _Plan = TypeVar("_Plan", bound=Planned)
 _Spec = TypeVar("_Spec", ApplySpec, ReadSpec, IngestSpec)
 _Result = TypeVar("_Result", bound=Published)
@@ -68,7 +70,7 @@ class Run(ABC, Generic[_Request, _Plan, _Spec, _Result]):
         max_attempts: int,
         sleep: Callable[[float], None],
     ) -> None:
-        self.request: _Request = request
+        self.request: _Request = identified(request, pins)
         self.execute: Callable[[_Spec], JobResult] = execute
         self.pins = pins
         self.mirror = mirror
@@ -225,6 +227,24 @@ def described_range(plan: Plan, table: str) -> str:
     commits = len([step for step in plan.steps if step.kind in ("apply", "answer", "complete")])
     milestones = f" in {commits} commits" if commits > 1 else ""
     return f"versions {plan.versions} of {plan.source.uri} into {table}{milestones}"
+
+
+def identified(request: _Named, pins: Pins) -> _Named:
+    """Return a request that says who runs it: in the place of no ``run_id`` it has one of its own.
+
+    The fingerprint of a plan holds it. Two runs without it could plan the same, and each would take the
+    commit of the other for its own.
+
+    :param pins: keep the identity over the tries of one piece of work
+    """
+    if request.run_id:
+        return request
+    key = f"run:{request.pipeline}"
+    run_id = (pins.get(key) or {}).get("run_id")
+    if not isinstance(run_id, str):
+        run_id = f"call-{uuid.uuid4().hex[:12]}"
+        pins.set(key, {"run_id": run_id})
+    return replace(request, run_id=run_id)
 
 
 async def _find_own(

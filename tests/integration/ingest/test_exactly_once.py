@@ -99,6 +99,25 @@ def test_twins_and_zombies(spark: SparkSession, tmp_path: Path) -> None:
     assert len(flow.rows("log__ingested")) == 3
 
 
+@pytest.mark.parametrize("point", ["planned", "recorded", "before_commit"])
+def test_two_ingests_at_once(spark: SparkSession, tmp_path: Path, point: str) -> None:
+    """One of them tells the batch with its counts; the other tells that there was nothing."""
+    flow = Deliveries(spark, tmp_path)
+    for number in (1, 2):
+        batch = [event("I", number, number, name="a", amount=1), event("I", number, -number, name="b")]
+        flow.deliver(f"{number}.json", batch)
+        gate = Gate(point, thread="slow")
+        with hooked(gate):
+            slow = Running(flow.ingest, "slow")
+            gate.wait()
+            fast = flow.ingest()
+            gate.open()
+            late: Any = slow.result()
+        assert (fast.applied, fast.counts) == (True, {"events": 2, "files": 1})
+        assert (late.applied, late.counts) == (False, {})
+    assert len(flow.events()) == 4
+
+
 @pytest.mark.parametrize("way", ["keyed", "insert only"])
 def test_delivered_again(spark: SparkSession, tmp_path: Path, way: str) -> None:
     """The same file, then grown, then changed: what it has more than before is new, and nothing else."""

@@ -12,20 +12,21 @@ import pytest
 
 from delta_cdc import __main__ as driver
 from delta_cdc import job
-from delta_cdc.flow import run_ingest
+from delta_cdc.arguments import ingest_options
+from delta_cdc.flow import Piece, run_bundle, run_ingest
 from delta_cdc.ingest import then
 from delta_cdc.ingest.shape import LOG_COLUMNS
 from delta_cdc.plan import ApplyRequest, IngestRequest
 from delta_cdc.spec import ApplyOptions, BundleSpec, JobResult, sha256, to_json
 from tests.support.deliveries import Deliveries, event
-from tests.support.holding import hooked
+from tests.support.holding import Gate, Running, hooked
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
 
-    from delta_cdc.flow import IngestResult
+    from delta_cdc.flow import IngestResult, PieceResult
 
 
 def asked(flow: Deliveries, scd: int = 1) -> ApplyRequest:
@@ -94,6 +95,38 @@ def test_an_apply_that_fails_or_cannot_run_here(
     monkeypatch.setattr(then, "find_spec", lambda name: None)
     missing = then.run(spark, then.described(asked(flow, 2)))
     assert (missing.status, missing.message[:7]) == ("planned", "not run")
+
+
+@pytest.mark.parametrize("point", ["planned", "before_commit"])
+def test_two_bundles_at_once(spark: SparkSession, tmp_path: Path, point: str) -> None:
+    """Of two runs without a name each counts what its own jobs wrote, into the log and into the target."""
+    flow = Deliveries(spark, tmp_path)
+    ingest = IngestRequest(
+        pipeline="flow",
+        source=str(flow.source),
+        log=flow.log,
+        options=ingest_options(source=str(flow.source), **flow.arguments()),
+    )
+    piece = Piece(ingest=ingest, apply=asked(flow))
+
+    def run() -> PieceResult:
+        (done,) = run_bundle([piece], execute=partial(job.run, spark), say=lambda _: None)
+        return done
+
+    for number in (1, 2):
+        flow.deliver(f"{number}.json", [event("I", number, number, name="a", amount=1)])
+        gate = Gate(point)
+        with hooked(gate):
+            slow = Running(run, "slow")
+            gate.wait()
+            fast = run()
+            gate.open()
+            found: list[Any] = [fast, slow.result()]
+        assert [one.error for one in found] == [None, None]
+        assert [one.ingested.applied for one in found].count(True) == 1
+        told = [one.applied.counts.get("inserted", 0) for one in found if one.applied.applied]
+        assert told == [1]
+    assert sorted(row["id"] for row in flow.rows("target1")) == [1, 2]
 
 
 def test_rows_without_keys(spark: SparkSession, tmp_path: Path) -> None:

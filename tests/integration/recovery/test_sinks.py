@@ -15,7 +15,7 @@ from delta_cdc.flow import run_commit, run_read
 from delta_cdc.plan import CommitRequest, ReadRequest, plan_read
 from delta_cdc.spec import QueryOptions
 from delta_cdc.versions import VersionRange
-from tests.support.holding import hooked
+from tests.support.holding import Gate, Running, hooked
 from tests.support.world import listing, seals
 
 if TYPE_CHECKING:
@@ -157,6 +157,31 @@ def test_a_batch_is_staged_in_milestones_and_offered_until_it_is_committed(
     assert found.counts == batch.counts, "its seal tells the counts of a batch with files"
     assert commit_watermark(spark, sink.staging, pipeline="flow", ending_version=20) == mark(source, 20)
     assert (plan_read(sink.request()).versions, sink.offered) == (VersionRange(21, 30), [(10, 10), (11, 20)])
+
+
+def test_two_reads_and_two_commits_at_once(sink: Sink) -> None:
+    """One of them stages the batch and one commits it; the others find it, and say so."""
+    reads = at_once(partial(sink.read, 10), "planned")
+    assert sorted(read.applied for read in reads) == [False, True]
+    assert reads[0].counts["rows"] == reads[1].counts["rows"] == reads[0].rows
+    assert [batch[0] for batch in sink.batches()] == ["read"]
+    commits = at_once(sink.commit, "planned")
+    assert sorted(commit.applied for commit in commits) == [False, True]
+    assert sorted(str(commit.versions) for commit in commits) == ["10-10", "None"]
+    assert {commit.watermark.version for commit in commits} == {10}
+    assert [batch[0] for batch in sink.batches()] == ["read", "commit"]
+
+
+def at_once(call: Callable[[], Any], point: str) -> list[Any]:
+    """Run a call in two threads; none goes past ``point`` before both have come to it."""
+    gates = [Gate(point, thread=f"run {n}") for n in range(2)]
+    with hooked(*gates):
+        threads = [Running(call, f"run {n}") for n in range(2)]
+        for gate in gates:
+            gate.wait()
+        for gate in gates:
+            gate.open()
+        return [thread.result() for thread in threads]
 
 
 def mark(source: Source, version: int) -> Watermark:

@@ -7,11 +7,13 @@ import os
 import stat
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import pytest
 
 from airflow_delta_cdc.applications.submitted import FINGERPRINT_KEY, SubmittedApplication
+from airflow_delta_cdc.groups.base import GroupOperator
 from airflow_delta_cdc.hooks.submit import DeltaCdcSubmitHook
 from airflow_delta_cdc.operators import DeltaApplyChangesOperator, DeltaEnableChangeDataFeedOperator
 from airflow_delta_cdc.operators.base import DeltaCdcOperator, raise_if_failed
@@ -563,3 +565,19 @@ def test_connection_and_deploy_mode_are_templated(cls: type[DeltaCdcOperator]) -
     assert {"spark_conn_id", "delta_conn_id", "deploy_mode", "conf", "jars", "packages"} <= set(fields)
     assert len(fields) == len(set(fields))
     assert "application" not in fields
+
+
+def test_who_works_is_the_same_in_every_try_and_in_no_other_task() -> None:
+    """Runs of two DAGs share an id, and tasks of one run do; the tasks of a group share their work."""
+
+    def named(task: DeltaCdcOperator, dag: str, task_id: str, index: int = -1, tries: int = 1) -> str:
+        ti = SimpleNamespace(dag_id=dag, task_id=task_id, map_index=index, try_number=tries)
+        return task.work_id(cast("Any", {"ti": ti, "run_id": "r"}))
+
+    task = DeltaCdcOperator(task_id="apply")
+    assert named(task, "d", "apply") == named(task, "d", "apply", tries=2) == "d/r/apply"
+    others = [("e", "apply", -1), ("d", "apply_too", -1), ("d", "apply", 0), ("d", "apply", 1)]
+    assert len({named(task, "d", "apply"), *(named(task, *other) for other in others)}) == 5
+    group = GroupOperator(task_id="apply")
+    assert named(group, "d", "run_bundle") == named(group, "d", "apply", 3) == "d/r"
+    assert named(group, "e", "apply") != named(group, "d", "apply")
