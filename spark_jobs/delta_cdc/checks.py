@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, get_args
 
+from delta_cdc import meaning
 from delta_cdc.changes.feed import METADATA_COLUMNS
 from delta_cdc.errors import (
     ColumnNotFound,
@@ -17,11 +18,11 @@ from delta_cdc.spec import DELETED_COLUMN, ApplyOptions, Capture, IngestOptions,
 from delta_cdc.sql import PLAN_PREFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from delta_cdc.watermark import Seal
 
-_PIPELINE = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.:\-]{0,199}$")
+_PIPELINE = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.:\-]{0,199}\Z")
 
 
 def check_pipeline(pipeline: str) -> None:
@@ -212,10 +213,6 @@ def _listed(value: Any) -> Any:
     return dict(value) if isinstance(value, dict) else value
 
 
-#: In the place of a sequence that a seal doesn't tell: planning looks at no expression.
-_UNTOLD = "?"
-
-
 def options_of(seal: Seal) -> ApplyOptions:
     """Return the options a target was built with, as far as its seal tells."""
     written = seal.configuration
@@ -228,7 +225,7 @@ def options_of(seal: Seal) -> ApplyOptions:
         track_history_except_column_list=_tupled(tracked.get("except")),
     )
     if written.get("source_kind") == "change_log":
-        options = replace(options, sequence_by=_UNTOLD)
+        options = replace(options, sequence_by=meaning.UNTOLD)
     names = (*_WRITTEN, *_SEQUENCES, "start_column", "end_column")
     known = {name: _tupled(written[name]) for name in names if name in written}
     return replace(options, **known)
@@ -236,7 +233,7 @@ def options_of(seal: Seal) -> ApplyOptions:
 
 def is_untold(options: ApplyOptions) -> bool:
     """Tell whether events have an order that the seal of their target doesn't tell."""
-    return _UNTOLD in options.sequences
+    return meaning.UNTOLD in options.sequences
 
 
 #: What the seal of a change log says of the ingest that made it.
@@ -282,10 +279,17 @@ class Drift:
     text: str
 
 
-def drifts(seal: Seal, options: ApplyOptions, target: str) -> tuple[Drift, ...]:
+def drifts(
+    seal: Seal, options: ApplyOptions, target: str, source: Iterable[meaning.Path] | None = None
+) -> tuple[Drift, ...]:
     """Return the options in which a target was built otherwise: order, case and white space don't count.
 
-    Of the sequence the type is compared, by the engine.
+    Lists of columns are compared by the sets that they stand for, over the columns that the source had when
+    the seal was made and has now: a column that came since is in no row that the target holds. Of the
+    sequence the type is compared, by the engine.
+
+    :param source: leaves of the source's columns now (:func:`delta_cdc.log.schema.leaf_paths`); None where
+        they are not known: then those of the seal count, and without them what was written
     """
     written, found = seal.configuration, []
     defaults = described(ApplyOptions())
@@ -303,7 +307,93 @@ def drifts(seal: Seal, options: ApplyOptions, target: str) -> tuple[Drift, ...]:
                 f"{_shown(value)} is given (pipeline {seal.pipeline}, seal {seal.number})."
             )
             found.append(Drift(name, text))
-    return tuple(found)
+    same = _same(seal, options, source) if found else set()
+    return tuple(drift for drift in found if drift.name not in same)
+
+
+#: Of a seal: the source's columns, and those that the sequence reads where they are left out of the tracked.
+_SOURCE_COLUMNS, _SEQUENCE_COLUMNS = "source_columns", "sequence_columns"
+#: Characters of their names that a seal takes; of a wider source the columns of now count.
+_MOST_OF_COLUMNS = 16 * 1024
+_TRACKED = {"tracked"}
+_LANDING = {"select", "column_list", "except_column_list"}
+_NULL_SETS = {
+    "ignore_null_updates",
+    "ignore_null_updates_column_list",
+    "ignore_null_updates_except_column_list",
+}
+
+
+def described_columns(
+    options: ApplyOptions, source: Sequence[str], untracked: Sequence[str]
+) -> dict[str, list[str]]:
+    """Return what a seal says of columns, by which a later run knows what the lists of columns meant.
+
+    :param source: the columns of the source
+    :param untracked: columns that land, are no keys, and make no new version
+    """
+    found: dict[str, list[str]] = {}
+    if sum(map(len, source)) <= _MOST_OF_COLUMNS:
+        found[_SOURCE_COLUMNS] = list(source)
+    is_default = options.track_history_column_list is options.track_history_except_column_list is None
+    if options.stored_as_scd_type == 2 and is_default:
+        # Spark has found them by the expression.
+        found[_SEQUENCE_COLUMNS] = list(untracked)
+    return found
+
+
+def _same(seal: Seal, options: ApplyOptions, source: Iterable[meaning.Path] | None) -> set[str]:
+    """Return the options whose sets are, or may be, those that the target was built with."""
+    paths, was = _known_paths(seal, source), _was(seal, options)
+    if paths is None:
+        return set()
+    before, now = meaning.landing(was, paths), meaning.landing(options, paths)
+    if before is None or now is None:
+        # Only Spark knows the columns: of an include list and an except list nothing is known.
+        return _spelled_otherwise(was, options)
+    sequences = seal.configuration.get(_SEQUENCE_COLUMNS)
+    same = set(_LANDING) if before.values == now.values else set()
+    if meaning.tracked(was, before, sequences).may_be(meaning.tracked(options, now)):
+        same |= _TRACKED
+    if meaning.keeping_nulls(was, before).may_be(meaning.keeping_nulls(options, now)):
+        same |= _NULL_SETS
+    return same
+
+
+def _known_paths(seal: Seal, source: Iterable[meaning.Path] | None) -> list[meaning.Path] | None:
+    """Return the columns that lists are compared over; None where nothing tells any."""
+    told = seal.configuration.get(_SOURCE_COLUMNS)
+    if source is None:
+        return None if told is None else [(name,) for name in told]
+    now = list(source)
+    known = {name.lower() for name in told or ()}
+    return [path for path in now if path[0].lower() in known] or now
+
+
+def _was(seal: Seal, options: ApplyOptions) -> ApplyOptions:
+    """Return what a target was built with; what an old seal leaves open is as it is given now."""
+    was = options_of(seal)
+    if "select" not in seal.configuration:
+        was = replace(was, select=options.select)
+    return was if "sequence_by" in seal.configuration else replace(was, sequence_by=meaning.UNTOLD)
+
+
+def _spelled_otherwise(was: ApplyOptions, now: ApplyOptions) -> set[str]:
+    """Return the options that say a set in another way: by an include list, an except list, or none."""
+
+    def kind(options: ApplyOptions, *names: str) -> list[bool]:
+        return [getattr(options, name) is None for name in names]
+
+    found: set[str] = set()
+    tracked = ("track_history_column_list", "track_history_except_column_list")
+    for group, names in (
+        (_TRACKED, tracked),
+        (_LANDING - {"select"}, tuple(_LANDING - {"select"})),
+        (_NULL_SETS, tuple(_NULL_SETS - {"ignore_null_updates"})),
+    ):
+        if kind(was, *names) != kind(now, *names):
+            found |= group
+    return found
 
 
 def _has_list(given: Mapping[str, Any]) -> bool:
@@ -311,14 +401,21 @@ def _has_list(given: Mapping[str, Any]) -> bool:
     return any(given.get(name) is not None for name in lists)
 
 
-def check_drift(seal: Seal, options: ApplyOptions, target: str, on_drift: str = "fail") -> tuple[str, ...]:
+def check_drift(
+    seal: Seal,
+    options: ApplyOptions,
+    target: str,
+    on_drift: str = "fail",
+    source: Iterable[meaning.Path] | None = None,
+) -> tuple[str, ...]:
     """Refuse options the target was not built with, unless they may change.
 
     :param on_drift: ``accept`` or ``repair``: other options hold from now on, where rows can keep their shape
+    :param source: see :func:`drifts`
     :return: what was accepted, one sentence each
     :raises ConfigurationDrift: names both values, and the ways out
     """
-    found = drifts(seal, options, target)
+    found = drifts(seal, options, target, source)
     for drift in found:
         if on_drift == "fail" or drift.name not in _ACCEPTABLE:
             raise ConfigurationDrift(drift.text, remedy=_ways_out(drift, options))
@@ -386,9 +483,14 @@ def _extra(what: str, options: ApplyOptions, added: tuple[str, ...]) -> tuple[st
     return (*added, *made) if what == "clustering" else ()
 
 
+def comparable(options: ApplyOptions, name: str) -> object:
+    """Return an option by what counts of it in a comparison; it can be a key of a dict."""
+    return _ALIKE.get(name, _comparable)(described(options)[name])
+
+
 def _comparable(value: object) -> object:
     if isinstance(value, dict):
-        return {key: _comparable(entry) for key, entry in value.items()}
+        return frozenset((key, _comparable(entry)) for key, entry in value.items())
     if isinstance(value, list | tuple):
         return frozenset(str(entry).lower() for entry in value)
     return value
@@ -397,9 +499,9 @@ def _comparable(value: object) -> object:
 def _text(value: object) -> object:
     """Expressions as written: their order and case may mean something."""
     if isinstance(value, dict):
-        return {str(key).lower(): _text(entry) for key, entry in value.items()}
+        return frozenset((str(key).lower(), _text(entry)) for key, entry in value.items())
     if isinstance(value, list | tuple):
-        return [_text(entry) for entry in value]
+        return tuple(_text(entry) for entry in value)
     return " ".join(value.split()) if isinstance(value, str) else value
 
 

@@ -298,7 +298,7 @@ def _seal(spec: ApplySpec, step: Step, work: Work) -> Seal:
         truncate_sequences=work.truncate_sequences,
         horizons=step.horizons,
         loaded_version=_loaded(step),
-        configuration=step.configuration if work.shape is None else _configuration(spec.options, work.shape),
+        configuration=_configuration(spec.options, work.shape, step),
         successor=step.successor,
         step=SealStep(
             # The kinds that only staging has are in no apply.
@@ -313,9 +313,13 @@ def _seal(spec: ApplySpec, step: Step, work: Work) -> Seal:
     )
 
 
-def _configuration(options: ApplyOptions, shape: Shape) -> dict[str, object]:
-    sequence = shape.order_type
+def _configuration(options: ApplyOptions, shape: Shape | None, step: Step) -> dict[str, object]:
+    if shape is None:
+        return step.configuration
+    sequence, followed = shape.order_type, {*shape.tracked, *shape.keys}
+    untracked = [name for name in shape.values if name not in followed]
     return {
         **checks.described(options),
+        **checks.described_columns(options, step.source_columns, untracked),
         "sequence_by_type": sequence.simpleString() if sequence is not None else None,
     }

@@ -28,6 +28,23 @@ def lost_column(before: str, after: str, *, by_id: bool) -> str | None:
     return _struct(json.loads(before), json.loads(after), "", by_id)
 
 
+def leaf_paths(schema: str) -> tuple[tuple[str, ...], ...]:
+    """Return a table's leaves, columns and fields of structs, each by the names on the way to it.
+
+    :param schema: ``metaData.schemaString``
+    """
+    return tuple(_leaves(json.loads(schema), ()))
+
+
+def _leaves(struct: dict[str, Any], way: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    for field in struct["fields"]:
+        path, of = (*way, field["name"]), field["type"]
+        if isinstance(of, dict) and of.get("type") == "struct" and of["fields"]:
+            yield from _leaves(of, path)
+        else:
+            yield path
+
+
 def _struct(before: dict[str, Any], after: dict[str, Any], path: str, by_id: bool) -> str | None:
     names = {field["name"].lower(): field for field in after["fields"]}
     ids = {_id(field): field for field in after["fields"]}

@@ -15,6 +15,7 @@ from delta_cdc.errors import (
     SourceTableReplaced,
     VersionsExpired,
 )
+from delta_cdc.log.schema import leaf_paths
 from delta_cdc.log.store import canonical_uri, spark_uri
 from delta_cdc.log.table import DeltaLog, run_sync
 from delta_cdc.plan import events, intervals, modes, quarantine, ranges
@@ -63,13 +64,19 @@ async def plan_apply_async(request: ApplyRequest, memory: Memory | None = None) 
         return _worked(request, sight, await modes.reload(request, sight, refused))
     drifted: tuple[str, ...] = ()
     if seal is not None:
-        drifted = checks.check_drift(seal, request.options, canonical_uri(request.target), request.on_drift)
+        drifted = checks.check_drift(
+            seal,
+            request.options,
+            canonical_uri(request.target),
+            request.on_drift,
+            leaf_paths(sight.source.schema_string),
+        )
         sight = replace(sight, found=(*sight.found, *drifted))
     if seal is None:
         return await _first(request, sight)
     if request.mode == "repair":
         if drifted and request.on_drift == "repair":
-            raise modes.reload_first(request, seal)
+            raise modes.reload_first(request, sight, seal)
         return await _repair(request, sight, seal)
     if request.mode == "reload" or (drifted and request.on_drift == "repair"):
         return await _reload(request, sight, seal)

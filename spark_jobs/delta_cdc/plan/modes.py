@@ -22,6 +22,7 @@ from delta_cdc.errors import (
     SourceTableReplaced,
     VersionsExpired,
 )
+from delta_cdc.log.schema import leaf_paths
 from delta_cdc.log.store import canonical_uri
 from delta_cdc.log.table import DeltaLog
 from delta_cdc.plan import events, quarantine, ranges
@@ -290,9 +291,10 @@ async def _nothing_in_quarantine(request: ApplyRequest) -> bool:
     return state is None or state.num_files == 0
 
 
-def reload_first(request: ApplyRequest, seal: Seal) -> ConfigurationDrift:
+def reload_first(request: ApplyRequest, sight: Sight, seal: Seal) -> ConfigurationDrift:
     """Build the error for a repair of some keys where other options make all of them be computed again."""
-    found = checks.drifts(seal, request.options, canonical_uri(request.target))
+    source = leaf_paths(sight.source.schema_string)
+    found = checks.drifts(seal, request.options, canonical_uri(request.target), source)
     return ConfigurationDrift(
         f"{found[0].text} A repair of some keys would seal the options that are given now: then no later run "
         "would find the other keys to be built with others.",

@@ -29,6 +29,7 @@ from delta_cdc.errors import (
     TransactionRetentionSet,
     VersionsExpired,
 )
+from delta_cdc.log.schema import leaf_paths
 from delta_cdc.log.store import spark_uri
 from delta_cdc.log.table import DeltaLog
 from delta_cdc.plan import modes, ranges
@@ -167,10 +168,9 @@ class _Look:
             # A change log that is filled from files or topics, or a staging table.
             what = f"what {seal.pipeline} fills is no target of an apply"
             return [*checks, *_rest(what, but=(SEAL, MIRROR))], None, version
-        drifts, options = self._options(seal)
-        checks += [drifts, *_no_rows(options)]
         known, source = await self._source(seal)
-        checks.append(known)
+        drifts, options = self._options(seal, source)
+        checks += [drifts, *_no_rows(options), known]
         compared = await self._comparison(proof, seal, options, known, source)
         current = await self._current(seal, options, source)
         rows = _of_rows(options)
@@ -237,7 +237,7 @@ class _Look:
         )
 
     # -- configuration --------------------------------------------------------------------------
-    def _options(self, seal: Seal) -> tuple[Check, ApplyOptions]:
+    def _options(self, seal: Seal, source: TableState | None) -> tuple[Check, ApplyOptions]:
         """Compare the options that are given with the seal's; return those that the rows were made with."""
         given, told = self.request.options, configuration.options_of(seal)
         if given is None:
@@ -245,7 +245,8 @@ class _Look:
                 skipped(CONFIGURATION, "no options were given that the seal's could be compared with."),
                 replace(told, on_tie=self.request.on_tie, tie_order=self.request.tie_order),
             )
-        drifts = configuration.drifts(seal, given, self.target.uri)
+        paths = leaf_paths(source.schema_string) if source is not None else None
+        drifts = configuration.drifts(seal, given, self.target.uri, paths)
         if not drifts:
             return ok(CONFIGURATION, "the options are those that the target was built with."), given
         told_of = " ".join(drift.text for drift in drifts)

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc import tables as engine
-from delta_cdc.checks import described
+from delta_cdc.checks import comparable
 from delta_cdc.errors import InvalidConfiguration, TableNameUnresolved
 from delta_cdc.log.store import canonical_uri
 from delta_cdc.options import check_options
@@ -108,8 +108,7 @@ def paired(found: Sequence[VerifyRequest]) -> list[VerifyRequest]:
 def _likeness(one: VerifyRequest) -> tuple[Any, ...]:
     assert one.options is not None
     assert one.source is not None
-    told = described(one.options)
-    return _place(one.source), *[repr(told[name]) for name in _SAME]
+    return _place(one.source), *[comparable(one.options, name) for name in _SAME]
 
 
 def _place(table: str) -> str:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import shutil
 import threading
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import pytest
 
-from delta_cdc import job, phases
+from delta_cdc import apply_changes, job, phases
+from delta_cdc.errors import ConfigurationDrift
 from delta_cdc.spec import ApplyOptions, step_fingerprint
 from tests.support.engine import (
     FIRST_SEAL,
@@ -251,3 +253,26 @@ def test_a_source_made_anew_after_planning(spark: SparkSession, tmp_path: Path, 
         remove()
     assert (result.status, "made anew" in result.message) == ("stale", True)
     assert newest_seal(flow.target).watermark == 0  # type: ignore[union-attr]
+
+
+def test_another_spelling_of_the_same_columns_goes_on(
+    spark: SparkSession, tmp_path: Path, source: str
+) -> None:
+    """The seal tells the columns; a later run compares what the lists stand for."""
+    copy, target = str(tmp_path / "source"), str(tmp_path / "target")
+    shutil.copytree(source, copy)
+    given: dict[str, Any] = {"pipeline": "flow", "keys": ["id"], "stored_as_scd_type": 2}
+    apply = partial(apply_changes, spark, copy, target, **given)
+    assert apply(ending_version=1, track_history_column_list=["v"]).applied
+    sealed = newest_seal(target)
+    assert sealed is not None
+    assert sealed.configuration["source_columns"] == ["id", "v"]
+    assert apply(track_history_except_column_list=["ID"]).applied
+    assert not apply().applied, "by default all of them are tracked, too"
+    with pytest.raises(ConfigurationDrift, match="tracked"):
+        apply(track_history_except_column_list=["V"])
+    spark.sql(f"ALTER TABLE delta.`{copy}` ADD COLUMNS (w STRING)")
+    spark.sql(f"INSERT INTO delta.`{copy}` VALUES (6, 'newest', 'w')")
+    assert apply(track_history_column_list=["v"]).applied, "the target holds no row with the new column"
+    with pytest.raises(ConfigurationDrift, match="tracked"):
+        apply()
