@@ -1,13 +1,15 @@
 """Records of CSV files.
 
 A file is read by its own header: files with other columns, or the same in another order, are groups of their
-own, so no value ever shifts. A record's raw text is its line, with the header line above where there is one:
-it can be read again without its file.
+own, so no value ever shifts. A record's raw text is its line, or its lines where a quoted value has line
+breaks, with the header line above where there is one: it can be read again without its file.
+
+Values are quoted by RFC 4180 unless options say otherwise (:mod:`delta_cdc.ingest.quoting`). What is not
+quoted as it should be is no record: Spark's parser would make something of it.
 """
 
 from __future__ import annotations
 
-import csv
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import reduce
@@ -15,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from delta_cdc.errors import InvalidConfiguration
 from delta_cdc.ingest import lines as text
+from delta_cdc.ingest.quoting import Quoting
 from delta_cdc.ingest.shape import POSITION, PUBLISHED, RAW, RECORD, UNDECODED
 from delta_cdc.sql import PLAN_PREFIX, quote
 
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import DataType, StructType
+    from pyspark.sql.window import WindowSpec
 
     from delta_cdc.spec import SourceFile
 
@@ -34,6 +38,18 @@ _PATTERNS = {
 }
 #: Of the files, not of the values in a line.
 _OF_FILES = ("header", "multiline", "encoding", "charset", "linesep")
+MISQUOTED = "its values are not quoted as format_options say (by default as RFC 4180 says)"
+#: For Spark's parser it means "no such mark" (comment, escape), so a quoted value loses it.
+WITH_NUL = "it has a NUL character, which is no text of CSV"
+#: The reason for each line of what would be one record of many lines: the quote that opens it is
+#: probably a mistake, and none of the lines can be trusted.
+UNCLOSED = "a quoted value has no end in its file"
+#: A quoted value with more line breaks is taken for one without an end: a record has to fit in memory.
+MOST_LINES = 10_000
+
+_ROW, _RECORD, _UNCLOSED_ROW = (f"{PLAN_PREFIX}{name}" for name in ("row", "record", "unclosed_row"))
+_OPENS, _STAYS, _TURNS = (f"{PLAN_PREFIX}{name}" for name in ("opens", "stays", "turns"))
+_WITHIN, _ENDS_WITHIN = f"{PLAN_PREFIX}within", f"{PLAN_PREFIX}ends_within"
 
 
 @dataclass(frozen=True)
@@ -42,18 +58,22 @@ class _Columns:
 
     :param header: the header line as it stands in them; "" where they have none
     :param patterns: names of Spark's types for which the user gave a pattern
+    :param is_quoted: whether the header is quoted as it should be, in one line
     """
 
     header: str
     names: tuple[str, ...]
     types: Mapping[str, DataType]
     patterns: frozenset[str] = frozenset()
+    is_quoted: bool = True
 
     @property
     def flaw(self) -> str:
         """Return why values cannot be told apart by column; "" where they can."""
         if "\ufffd" in self.header:
             return "the header of its file is not UTF-8"
+        if not self.is_quoted:
+            return "the header of its file is not quoted as format_options say, or has a line break in a name"
         seen: set[str] = set()
         for name in self.names:
             if name.lower() in seen:
@@ -90,20 +110,32 @@ def read(
     :param types: what is known of columns by their names, the declared ones first; other columns are text
     :raises InvalidConfiguration: the files have no header, and nothing is declared
     """
-    known = _known(types)
-    if text.is_true(options, "header"):
-        firsts = text.first_lines(session, files, options) if files else {}
-        groups: dict[str, list[SourceFile]] = defaultdict(list)
-        for file in files:
-            if file.uri in firsts:
-                groups[firsts[file.uri]].append(file)
-        parts = [
-            _part(_records(session, header, group, options, known, needs_rows), options)
-            for header, group in groups.items()
-        ]
-        return _united(parts) if parts else _none(session, types)
-    columns = _Columns("", _declared(types), known, _patterns(options))
-    return _part((_lines(session, columns, files, options, needs_rows), columns), options).rows
+    known, quoting = _known(types), Quoting.of(options)
+    has_header, may_span = text.is_true(options, "header"), _may_span(options)
+    headless = None if has_header else _Columns("", _declared(types), known, _patterns(options))
+    if has_header or may_span:
+        found = _looked_at(session, files, options, quoting) if files else {}
+    else:
+        found = {file.uri: ("", False) for file in files}
+    groups: dict[tuple[str, bool], list[SourceFile]] = defaultdict(list)
+    for file in files:
+        # A file without a line has no record.
+        if file.uri in found:
+            header, spans = found[file.uri]
+            groups[header if has_header else "", spans and may_span].append(file)
+    parts = []
+    for (header, spans), group in groups.items():
+        columns = headless or _columns(header, options, known)
+        part = _Lines(session, group, options, quoting, columns)
+        parts.append(
+            _part((part.assembled(needs_rows) if spans else part.alone(needs_rows), columns), options)
+        )
+    return _united(parts) if parts else _none(session, types)
+
+
+def _may_span(options: Mapping[str, str]) -> bool:
+    """Tell whether quoted values may have line breaks: they may, unless options say that none has."""
+    return (text.option(options, "multiLine") or "true").lower() != "false"
 
 
 def again(records: DataFrame, options: Mapping[str, str], types: Sequence[StructType | None]) -> DataFrame:
@@ -125,7 +157,7 @@ def again(records: DataFrame, options: Mapping[str, str], types: Sequence[Struct
     )
     parts = []
     for row in cut.select(_HEADER).distinct().collect():
-        columns = _Columns(row[_HEADER], _names(row[_HEADER], options), known, _patterns(options))
+        columns = _columns(row[_HEADER], options, known)
         parts.append(_part((cut.where(F.col(_HEADER) == row[_HEADER]), columns), options))
     return _united(parts) if parts else _none(records.sparkSession, types)
 
@@ -167,77 +199,183 @@ def _none(session: SparkSession, types: Sequence[StructType | None]) -> DataFram
     return _part((empty, _Columns("", tuple(known), _known(types))), {}).rows
 
 
-def _names(header: str, options: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the names in a header line; a column without one is named by its place, as Spark does."""
-    separator = (text.option(options, "sep", "delimiter") or ",").replace("\\t", "\t")
-    given = text.option(options, "quote")
-    mark = '"' if given is None else given
-    if len(separator) > 1:
-        names = [name.strip(mark) if mark else name for name in header.split(separator)]
-    elif len(mark) == 1:
-        names = next(csv.reader([header], delimiter=separator, quotechar=mark))
-    else:
-        names = next(csv.reader([header], delimiter=separator, quoting=csv.QUOTE_NONE))
-    return tuple(name.strip() or f"_c{place}" for place, name in enumerate(names))
+def _columns(header: str, options: Mapping[str, str], known: Mapping[str, DataType]) -> _Columns:
+    """Return the columns that a header line names; one without a name is named by its place, as by Spark."""
+    names = Quoting.of(options).values(header)
+    named = tuple(name.strip() or f"_c{place}" for place, name in enumerate(names or ()))
+    return _Columns(header, named, known, _patterns(options), is_quoted=names is not None)
 
 
 # -- lines --------------------------------------------------------------------------------------
-def _records(
-    session: SparkSession,
-    header: str,
-    files: Sequence[SourceFile],
-    options: Mapping[str, str],
-    known: Mapping[str, DataType],
-    needs_rows: bool,
-) -> tuple[DataFrame, _Columns]:
-    columns = _Columns(header, _names(header, options), known, _patterns(options))
-    return _lines(session, columns, files, options, needs_rows), columns
+def _cut(
+    session: SparkSession, files: Sequence[SourceFile], options: Mapping[str, str]
+) -> tuple[DataFrame, Column]:
+    """Return the lines of files, and their texts.
+
+    RFC 4180 ends a line with CR LF, most writers with LF alone. The CR is a part of the text here, because a
+    line break inside of a value has to stay as it is; :func:`_ended` takes it off where a record ends. A CR
+    without LF ends no line.
+    """
+    lines = text.cut(session, files, {"lineSep": "\n", **options})
+    return lines, text.decoded(lines, options)
 
 
-def _lines(
-    session: SparkSession,
-    columns: _Columns,
-    files: Sequence[SourceFile],
-    options: Mapping[str, str],
-    needs_rows: bool,
-) -> DataFrame:
-    """Return the lines of files, without their headers; what spans lines is parsed already."""
+def _ended(record: Column, options: Mapping[str, str]) -> Column:
+    """Return a record without the CR of its line break."""
     from pyspark.sql import functions as F
 
-    if text.is_true(options, "multiLine") and not columns.flaw:
-        return _spanning(session, columns, files, options, needs_rows)
-    lines = text.read(session, files, options, needs_rows=needs_rows)
+    if text.option(options, "lineSep") is not None:
+        return record
+    return F.when(record.endswith("\r"), F.left(record, F.length(record) - 1)).otherwise(record)
+
+
+def _is_comment(line: Column, options: Mapping[str, str]) -> Column:
+    from pyspark.sql import functions as F
+
     comment = text.option(options, "comment")
-    if comment:
-        lines = lines.where(~F.col(RAW).startswith(comment))
-    # Files that were put together from parts have it in the middle, too.
-    return lines.where(F.col(RAW) != columns.header) if columns.header else lines
+    return line.startswith(comment) if comment else F.lit(False)
 
 
-def _spanning(
-    session: SparkSession,
-    columns: _Columns,
-    files: Sequence[SourceFile],
-    options: Mapping[str, str],
-    needs_rows: bool,
-) -> DataFrame:
-    """Return records of files whose values may hold line feeds: each file is parsed as a whole."""
+def _looked_at(
+    session: SparkSession, files: Sequence[SourceFile], options: Mapping[str, str], quoting: Quoting
+) -> dict[str, tuple[str, bool]]:
+    """Return of each file its first line that is neither empty nor a comment, and whether records span lines.
+
+    Nearly all files have one record a line. Where no line leaves a quoted value open, each line is a record.
+    """
     from pyspark.sql import functions as F
 
-    reader = session.read.options(**options).option("enforceSchema", "true")
-    reader = reader.option("columnNameOfCorruptRecord", _CORRUPT).schema(columns.ddl())
-    found = reader.csv(text.paths(files))
-    values = F.struct(*[F.col(quote(name)) for name in columns.names])
-    raw = F.coalesce(F.col(_CORRUPT), F.to_csv(values, _parsing(options)))
-    parsed = F.struct(*[F.col(quote(name)) for name in (*columns.names, _CORRUPT)])
-    # The parser has put it in the place of bytes that are no text.
-    broken = F.when(F.contains(raw, F.lit("\ufffd")), F.lit("not UTF-8"))
-    wanted = [raw.alias(RAW), parsed.alias(_PARSED), broken.alias(UNDECODED)]
-    return text.numbered(found, wanted) if needs_rows else text.located(found, wanted)
+    lines, line = _cut(session, files, options)
+    line = _ended(line, options)
+    opens = _opens(line, quoting) & ~_is_comment(line, options)
+    found, _ = text.in_files(lines, [line.alias(RAW), opens.alias(_OPENS)])
+    found = found.where((F.col(RAW) != "") & ~_is_comment(F.col(RAW), options))
+    first = F.min_by(RAW, F.struct(*text.IN_ORDER))
+    rows = found.groupBy(text.FILE).agg(first.alias(RAW), F.bool_or(_OPENS).alias(_OPENS)).collect()
+    return {row[text.FILE]: (row[RAW], row[_OPENS]) for row in rows}
+
+
+def _opens(line: Column, quoting: Quoting) -> Column:
+    """Tell whether a line that begins a record ends inside of a quoted value."""
+    from pyspark.sql import functions as F
+
+    if not quoting.quote:
+        return F.lit(False)
+    return F.contains(line, F.lit(quoting.quote)) & line.rlike(quoting.opens())
+
+
+@dataclass(frozen=True)
+class _Lines:
+    """Lines of files with the same columns, which become records: RAW, UNDECODED, PUBLISHED and POSITION."""
+
+    session: SparkSession
+    files: Sequence[SourceFile]
+    options: Mapping[str, str]
+    quoting: Quoting
+    columns: _Columns
+
+    def alone(self, needs_rows: bool) -> DataFrame:
+        """Return records, each of which is one line."""
+        lines, line = _cut(self.session, self.files, self.options)
+        place = text.numbered if needs_rows else text.located
+        return self._records(place(lines, text.as_raw(_ended(line, self.options))))
+
+    def _records(self, found: DataFrame) -> DataFrame:
+        """Leave out what is no record: empty lines, comments and headers."""
+        from pyspark.sql import functions as F
+
+        # Files that were put together from parts have the header in the middle, too.
+        none = F.col(RAW).isin("", self.columns.header) | _is_comment(F.col(RAW), self.options)
+        return found.where(~none)
+
+    def assembled(self, needs_rows: bool) -> DataFrame:
+        """Return records, each of which may span lines; its row is that of its first line."""
+        from pyspark.sql import functions as F
+
+        lines = self._in_records()
+        ordered = F.sort_array(F.collect_list(F.struct(_ROW, RAW)))
+        line_break = text.option(self.options, "lineSep") or "\n"
+        whole = F.array_join(F.transform(ordered, lambda line: line.getField(RAW)), line_break)
+        found = lines.groupBy(text.FILE, _RECORD, _UNCLOSED_ROW).agg(
+            whole.alias(RAW), F.min(_ROW).alias(_ROW), F.first(PUBLISHED).alias(PUBLISHED)
+        )
+        raw, undecoded = text.as_raw(_ended(F.col(RAW), self.options))
+        unclosed = F.when(F.col(_UNCLOSED_ROW).isNotNull(), UNCLOSED)
+        row = F.col(_ROW) if needs_rows else F.lit(None)
+        place = text.place(F.col(text.FILE), row)
+        reason = F.coalesce(undecoded, unclosed)
+        return self._records(found.select(raw, reason.alias(UNDECODED), PUBLISHED, place.alias(POSITION)))
+
+    def _in_records(self) -> DataFrame:
+        """Return lines with the number of their record in its file.
+
+        Lines that cannot be told apart (:data:`UNCLOSED`) are records of their own, by _UNCLOSED_ROW.
+        """
+        from pyspark.sql import Window
+        from pyspark.sql import functions as F
+
+        found, in_order = self._states()
+        ends_within = F.when(F.col(_WITHIN), F.col(_STAYS)).otherwise(F.col(_OPENS))
+        record = F.sum((~F.col(_WITHIN)).cast("int")).over(in_order)
+        found = found.select("*", ends_within.alias(_ENDS_WITHIN), record.alias(_RECORD))
+        last = F.max(F.struct(_RECORD, _ROW, _ENDS_WITHIN)).over(Window.partitionBy(text.FILE))
+        lines = F.count(F.lit(1)).over(Window.partitionBy(text.FILE, _RECORD))
+        is_cut_off = last.getField(_ENDS_WITHIN) & (F.col(_RECORD) == last.getField(_RECORD))
+        unclosed = F.when(is_cut_off | (lines > MOST_LINES), F.col(_ROW))
+        return found.withColumn(_UNCLOSED_ROW, unclosed)
+
+    def _states(self) -> tuple[DataFrame, WindowSpec]:
+        """Return lines with :data:`_WITHIN`: whether each begins inside of a quoted value.
+
+        A line does one of four things to that state: it sets it, unsets it, keeps it or inverts it. So the
+        state before a line is what the last line that set or unset it left, inverted by each later line that
+        inverts.
+        """
+        from pyspark.sql import Window
+        from pyspark.sql import functions as F
+
+        lines, line = _cut(self.session, self.files, self.options)
+        opens = _opens(line, self.quoting) & ~_is_comment(line, self.options)
+        plain = ~F.contains(line, F.lit(self.quoting.quote))
+        stays = plain | line.rlike(self.quoting.stays_open())
+        columns = [line.alias(RAW), opens.alias(_OPENS), stays.alias(_STAYS)]
+        found, in_order = text.in_files(lines, columns)
+        turn = (F.col(_OPENS) & ~F.col(_STAYS)).cast("int")
+        row = F.row_number().over(in_order) - 1
+        found = found.select("*", row.alias(_ROW), F.sum(turn).over(in_order).alias(_TURNS))
+        before = in_order.rowsBetween(Window.unboundedPreceding, -1)
+        is_fixed = F.col(_OPENS) == F.col(_STAYS)
+        fixed = F.max(F.when(is_fixed, F.struct(_ROW, _OPENS, _TURNS))).over(before)
+        turns = F.col(_TURNS) - turn - F.coalesce(fixed.getField(_TURNS), F.lit(0))
+        within = F.coalesce(fixed.getField(_OPENS), F.lit(False)) != (turns % 2 == 1)
+        return found.withColumn(_WITHIN, within), in_order
 
 
 def _parsing(options: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in options.items() if name.lower() not in _OF_FILES}
+    """Return the options of Spark's parser.
+
+    By default it escapes with a backslash, and takes a quoted empty value for NULL as well. Here that is an
+    empty text: no record has a NUL, so no other value is NULL.
+    """
+    quoting = Quoting.of(options)
+    given = {name: value for name, value in options.items() if name.lower() not in _OF_FILES}
+    usual = {"nullValue": "\0"} if text.option(options, "nullValue") is None else {}
+    return {**usual, **({"escape": quoting.escape} if quoting.quote else {}), **given}
+
+
+def _flaw(options: Mapping[str, str]) -> Column:
+    """Return why a record is not the CSV that the options describe; NULL where it is."""
+    from pyspark.sql import functions as F
+
+    quoting, raw = Quoting.of(options), F.col(RAW)
+    if text.option(options, "unescapedQuoteHandling") is not None:
+        # How Spark makes values of such records is what the user asks for.
+        return F.lit(None).cast("string")
+    special = F.contains(raw, F.lit("\r"))
+    if quoting.quote:
+        special = special | F.contains(raw, F.lit(quoting.quote))
+    misquoted = F.when(special & ~raw.rlike(quoting.record()), MISQUOTED)
+    return F.when(F.contains(raw, F.lit("\0")), WITH_NUL).otherwise(misquoted)
 
 
 # -- records ------------------------------------------------------------------------------------
@@ -259,19 +397,28 @@ def _part(found: tuple[DataFrame, _Columns], options: Mapping[str, str]) -> _Par
         nothing, flaw = F.lit(None), F.lit(columns.flaw)
         return _Part(text.completed(rows, record=nothing, present=(), undecoded=flaw), columns)
     parsing = {**_parsing(options), "columnNameOfCorruptRecord": _CORRUPT}
-    if _PARSED not in lines.columns:
-        lines = lines.withColumn(_PARSED, F.from_csv(RAW, columns.ddl(), parsing))
+    lines = lines.withColumn(_PARSED, F.from_csv(RAW, columns.ddl(), parsing))
     parsed = F.col(_PARSED)
     as_text = F.from_csv(RAW, columns.ddl(as_text=True), parsing)
     misfit = F.when(
         parsed.getField(_CORRUPT).isNotNull() | parsed.isNull(), _reason(parsed, as_text, columns)
     )
-    record = F.struct(*[parsed.getField(name).alias(name) for name in columns.names])
-    if UNDECODED in lines.columns:
-        misfit = F.coalesce(F.col(UNDECODED), misfit)
+    record = F.struct(*[_value(parsed, columns, name).alias(name) for name in columns.names])
+    undecoded = F.col(UNDECODED) if UNDECODED in lines.columns else F.lit(None)
+    misfit = F.coalesce(undecoded, _flaw(options), misfit)
     rows = lines.select(raw.alias(RAW), _PARSED, misfit.alias(UNDECODED), PUBLISHED, POSITION)
     present = columns.names if columns.header else None
     return _Part(text.completed(rows, record=record, present=present, undecoded=F.col(UNDECODED)), columns)
+
+
+def _value(parsed: Column, columns: _Columns, name: str) -> Column:
+    """Return a value; where something else than text is known to be meant, an empty text is NULL."""
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
+    value, meant = parsed.getField(name), columns.types.get(name.lower(), T.StringType())
+    is_text = isinstance(meant, T.StringType) or not isinstance(columns.type_of(name), T.StringType)
+    return value if is_text else F.nullif(value, F.lit(""))
 
 
 def _reason(parsed: Column, as_text: Column, columns: _Columns) -> Column:

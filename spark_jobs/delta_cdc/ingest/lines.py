@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.window import WindowSpec
 
     from delta_cdc.spec import SourceFile
 
@@ -41,8 +42,11 @@ _UTF8 = ("utf-8", "utf8")
 #: In others, a line feed is more than one byte: files cannot be cut at it.
 _LINE_WISE = (*_UTF8, "us-ascii", "ascii", "iso-8859-", "latin", "windows-", "cp1")
 
-_PATH, _ROW = f"{PLAN_PREFIX}path", f"{PLAN_PREFIX}row"
+#: The file of a line, as it was planned.
+FILE = f"{PLAN_PREFIX}path"
 _START, _ID = f"{PLAN_PREFIX}start", f"{PLAN_PREFIX}id"
+#: What orders the records of a file, in frames of :func:`in_files`.
+IN_ORDER = (_START, _ID)
 
 
 def check_format_options(file_format: str, options: Mapping[str, str]) -> None:
@@ -97,9 +101,9 @@ def located(records: DataFrame, columns: Sequence[Column], row: Column | None = 
     from pyspark.sql import functions as F
 
     meta = records.metadataColumn("_metadata")
-    place = _place(_uri(meta.getField("file_path")), F.lit(None) if row is None else row)
+    position = place(_uri(meta.getField("file_path")), F.lit(None) if row is None else row)
     modified = meta.getField("file_modification_time").cast("timestamp")
-    return records.select(*columns, modified.alias(PUBLISHED), place.alias(POSITION))
+    return records.select(*columns, modified.alias(PUBLISHED), position.alias(POSITION))
 
 
 def completed(
@@ -127,41 +131,43 @@ def completed(
 def read(
     session: SparkSession, files: Sequence[SourceFile], options: Mapping[str, str], *, needs_rows: bool
 ) -> DataFrame:
-    """Return the lines that are not blank: RAW, UNDECODED, PUBLISHED and POSITION.
+    """Return the lines of files: RAW, UNDECODED, PUBLISHED and POSITION.
 
-    Rows count blank lines, too. Bytes that are no text stay what they are, as base64: Spark would put another
-    character in the place of each.
+    Rows count blank lines, too.
+    """
+    lines = cut(session, files, options)
+    text = decoded(lines, options)
+    return (numbered if needs_rows else located)(lines, as_raw(text))
+
+
+def cut(session: SparkSession, files: Sequence[SourceFile], options: Mapping[str, str]) -> DataFrame:
+    """Return the lines of files as Spark cuts them; a byte order mark at a file's beginning is dropped."""
+    text = session.read
+    separator = option(options, "lineSep")
+    if separator:
+        text = text.option("lineSep", separator)
+    return text.text(paths(files))
+
+
+def decoded(lines: DataFrame, options: Mapping[str, str]) -> Column:
+    """Return the text of lines that :func:`cut` returned; bytes that are no UTF-8 stay as they are."""
+    from pyspark.sql import functions as F
+
+    line, encoding = lines["value"], option(options, "encoding", "charset") or _UTF8[0]
+    return line if encoding.lower() in _UTF8 else F.decode(line.cast("binary"), encoding)
+
+
+def as_raw(text: Column) -> list[Column]:
+    """Return a record's RAW and UNDECODED.
+
+    Bytes that are no text stay what they are, as base64: Spark would put another character in the place of
+    each.
     """
     from pyspark.sql import functions as F
 
-    cut = _cut(session, files, options)
-    line = _decoded(cut, options)
-    broken = ~F.is_valid_utf8(line)
-    raw = F.when(broken, F.concat(F.lit(BASE64), F.base64(line.cast("binary")))).otherwise(line)
-    columns = [raw.alias(RAW), F.when(broken, F.lit("not UTF-8")).alias(UNDECODED)]
-    # A byte order mark at the beginning is dropped by Spark.
-    return (numbered if needs_rows else located)(cut, columns).where(F.trim(RAW) != "")
-
-
-def first_lines(
-    session: SparkSession, files: Sequence[SourceFile], options: Mapping[str, str]
-) -> dict[str, str]:
-    """Return the first line of each file that is neither blank nor a comment."""
-    from pyspark.sql import functions as F
-
-    lines = _cut(session, files, options)
-    meta = lines.metadataColumn("_metadata")
-    found = lines.select(
-        _decoded(lines, options).alias(RAW),
-        _uri(meta.getField("file_path")).alias(_PATH),
-        meta.getField("file_block_start").alias(_START),
-        F.monotonically_increasing_id().alias(_ID),
-    ).where(F.trim(RAW) != "")
-    comment = option(options, "comment")
-    if comment:
-        found = found.where(~F.col(RAW).startswith(comment))
-    place = F.struct(_START, _ID)
-    return dict(found.groupBy(_PATH).agg(F.min_by(RAW, place).alias(RAW)).collect())
+    broken = ~F.is_valid_utf8(text)
+    raw = F.when(broken, F.concat(F.lit(BASE64), F.base64(text.cast("binary")))).otherwise(text)
+    return [raw.alias(RAW), F.when(broken, F.lit("not UTF-8")).alias(UNDECODED)]
 
 
 def numbered(records: DataFrame, columns: Sequence[Column]) -> DataFrame:
@@ -170,46 +176,39 @@ def numbered(records: DataFrame, columns: Sequence[Column]) -> DataFrame:
     The parts that Spark cuts a file into are told by where they begin; inside a part it reads in order. So
     the numbers are the same however it cuts.
     """
+    from pyspark.sql import functions as F
+
+    found, in_order = in_files(records, columns)
+    names = found.columns[: len(columns)]
+    row = F.row_number().over(in_order) - 1
+    return found.select(*names, PUBLISHED, place(F.col(FILE), row).alias(POSITION))
+
+
+def in_files(records: DataFrame, columns: Sequence[Column]) -> tuple[DataFrame, WindowSpec]:
+    """Return some columns of records, with PUBLISHED and FILE, and the records' order in their files."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
     meta = records.metadataColumn("_metadata")
     found = records.select(
         *columns,
-        _uri(meta.getField("file_path")).alias(_PATH),
+        _uri(meta.getField("file_path")).alias(FILE),
         meta.getField("file_modification_time").cast("timestamp").alias(PUBLISHED),
         meta.getField("file_block_start").alias(_START),
         F.monotonically_increasing_id().alias(_ID),
     )
-    row = F.row_number().over(Window.partitionBy(_PATH).orderBy(_START, _ID)) - 1
-    numbers = found.withColumn(_ROW, row)
-    return numbers.withColumn(POSITION, _place(F.col(_PATH), F.col(_ROW))).drop(_PATH, _ROW, _START, _ID)
-
-
-def _cut(session: SparkSession, files: Sequence[SourceFile], options: Mapping[str, str]) -> DataFrame:
-    """Return all lines of some files, as Spark cuts them."""
-    text = session.read
-    separator = option(options, "lineSep")
-    if separator:
-        text = text.option("lineSep", separator)
-    return text.text(paths(files))
-
-
-def _decoded(lines: DataFrame, options: Mapping[str, str]) -> Column:
-    from pyspark.sql import functions as F
-
-    line, encoding = lines["value"], option(options, "encoding", "charset") or _UTF8[0]
-    return line if encoding.lower() in _UTF8 else F.decode(line.cast("binary"), encoding)
+    return found, Window.partitionBy(FILE).orderBy(_START, _ID)
 
 
 def no_place() -> Column:
     """Return the POSITION of no record."""
     from pyspark.sql import functions as F
 
-    return _place(F.lit(None), F.lit(None))
+    return place(F.lit(None), F.lit(None))
 
 
-def _place(file: Column, row: Column) -> Column:
+def place(file: Column, row: Column) -> Column:
+    """Return the POSITION of a record of a file."""
     from pyspark.sql import functions as F
 
     none = F.lit(None)

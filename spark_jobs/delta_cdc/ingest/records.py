@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from delta_cdc.errors import InvalidConfiguration
 from delta_cdc.ingest import columnar, delimited, lines
 from delta_cdc.ingest.lines import check_format_options
-from delta_cdc.ingest.shape import UNDECODED
+from delta_cdc.ingest.shape import RAW, UNDECODED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,6 +33,8 @@ def read(
     :raises InvalidConfiguration: reader options that cannot be given, or CSV without names of columns
     :raises SourceUnreadable: Parquet files whose columns do not go together
     """
+    from pyspark.sql import functions as F
+
     options, files = spec.options, readable(spec)
     check_format_options(options.format, options.format_options)
     session.conf.set(_LISTING_TASKS, "16")
@@ -42,6 +44,7 @@ def read(
         types = (declared(options), known)
         return delimited.read(session, files, options.format_options, types, needs_rows=needs_rows)
     found = lines.read(session, files, options.format_options, needs_rows=needs_rows)
+    found = found.where(F.trim(RAW) != "")
     return lines.completed(found, undecoded=found[UNDECODED])
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*):")
-_NAME = re.compile(r"^[^/\\\s]+(\.[^/\\\s]+){0,2}$")
+_NAME = re.compile(r"^[^/\\\s]+(\.[^/\\\s]+){0,2}\Z")
 #: Different spellings of one storage; the first is the one that identifies a table.
 _SAME = {"s3a": "s3", "s3n": "s3", "abfs": "abfss"}
 _KNOWN = ("s3", "gs", "az", "adl", "azure", "abfss", "file")
@@ -30,7 +30,7 @@ _DELTA_RS_ONLY = re.compile(
     r"^(aws_s3_locking_provider|aws_s3_allow_unsafe_rename|delta_dynamo_.*)$",
     re.IGNORECASE,
 )
-_DURATION = re.compile(r"^([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h|)$")
+_DURATION = re.compile(r"^([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h|)\Z")
 _SECONDS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}
 #: Six tries within some six seconds: a short outage is bridged, a long one is told soon.
 _MAX_RETRIES = "6"

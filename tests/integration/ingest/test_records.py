@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from delta_cdc.errors import DeltaCdcError, InvalidConfiguration, SourceUnreadable
-from delta_cdc.ingest import records
+from delta_cdc.ingest import delimited, records
+from delta_cdc.ingest.delimited import MISQUOTED, UNCLOSED
 from delta_cdc.ingest.shape import POSITION, PRESENT, RAW, RECORD, UNDECODED
 from delta_cdc.spec import IngestOptions, IngestSpec, SourceFile, Step
 from tests.support.engine import session_like
@@ -141,10 +142,42 @@ def test_csv_by_its_own_header(spark: SparkSession, tmp_path: Path) -> None:
         ("1\ta\n", {"delimiter": "\\t"}, [("1", "a")]),
         ("#no\n1,NIL\n", {"comment": "#", "nullValue": "NIL"}, [("1", None)]),
         ('1,"a\nb"\n2,c\n', {"multiLine": "true"}, [("1", "a\nb"), ("2", "c")]),
+        ('1,"a\r\n\r\nb"\r\n2,c\r\n', {}, [("1", "a\r\n\r\nb"), ("2", "c")]),
+        (
+            '1,"say ""hi"""\n2,""""\n3,"a, ""b"", c"\n',
+            {},
+            [("1", 'say "hi"'), ("2", '"'), ("3", 'a, "b", c')],
+        ),
+        ('1,a\\\n2,\n3,""\n', {}, [("1", "a\\"), ("2", None), ("3", "")]),
+        ('1,"a \\"b\\" \\\\"\n', {"escape": "\\"}, [("1", 'a "b" \\')]),
+        ("1,'it''s, so'\n", {"quote": "'"}, [("1", "it's, so")]),
+        ('1,"a"\n', {"quote": ""}, [("1", '"a"')]),
+        ('1 , "a" \n', {"ignoreLeadingWhiteSpace": "true", "ignoreTrailingWhiteSpace": "true"}, [("1", "a")]),
+        ('1,5" wide\n', {}, [("1", '5" wide')]),
+        ('"",""\n', {}, [(None, "")]),
+        ('"",""\n', {"nullValue": ""}, [(None, None)]),
         ("1,ü\n".encode("latin-1"), {"encoding": "ISO-8859-1"}, [("1", "ü")]),
         ('1,"a""b"\n', {"escape": '"'}, [("1", 'a"b')]),
     ],
-    ids=["separator", "long separator", "tab", "comment", "lines in values", "encoding", "quotes"],
+    ids=[
+        "separator",
+        "long separator",
+        "tab",
+        "comment",
+        "lines in values",
+        "CR LF",
+        "doubled quotes",
+        "backslashes",
+        "escaped by a backslash",
+        "another quote",
+        "no quote",
+        "blanks around values",
+        "a quote inside",
+        "empty",
+        "empty is NULL",
+        "encoding",
+        "quotes",
+    ],
 )
 @pytest.mark.parametrize("header", ["false", "true"])
 def test_csv_as_it_is_written(
@@ -165,6 +198,56 @@ def test_csv_as_it_is_written(
     )
     assert [row[UNDECODED] for row in found] == [None] * len(wanted)
     assert sorted((row[RECORD]["id"], row[RECORD]["name"]) for row in found) == wanted
+
+
+def test_csv_that_is_not_quoted_as_it_should_be(spark: SparkSession, tmp_path: Path) -> None:
+    """What a lenient parser would make something of goes to quarantine whole; what is left is a record."""
+    texts = {
+        "junk": '1,"a"b\n2,c\n',
+        "cut": '1,a\n2,"b\n3,c\n\n4,d\n',
+        "header": 'id,"na\nme"\n1,a\n',
+        "single": '1,"a\n2,b"\n3,c\n',
+        "bytes": b'1,"a\n\xff"\n2,b\n',
+    }
+    files = {name: tmp_path / name for name in texts}
+    for name, content in texts.items():
+        files[name].write_bytes(content if isinstance(content, bytes) else content.encode())
+
+    def outcome(*names: str, **options: str) -> list[tuple[Any, ...]]:
+        chosen = [files[name] for name in names]
+        schema = None if "header" in options else "id STRING, name STRING"
+        rows = read(spark, chosen, "csv", needs_rows=True, schema=schema or "", format_options=options)
+        kept = [
+            (r[POSITION]["row"], r[RAW], None if r[UNDECODED] else tuple(r[RECORD]), r[UNDECODED])
+            for r in rows
+        ]
+        return sorted(kept)
+
+    assert outcome("junk") == [(0, '1,"a"b', None, MISQUOTED), (1, "2,c", ("2", "c"), None)]
+    assert outcome("cut") == [
+        (0, "1,a", ("1", "a"), None),
+        (1, '2,"b', None, UNCLOSED),
+        (2, "3,c", None, UNCLOSED),
+        (4, "4,d", None, UNCLOSED),
+    ]
+    assert {why for *_, why in outcome("header", header="true")} == {
+        "the header of its file is not quoted as format_options say, or has a line break in a name"
+    }
+    # Who says that no value has line breaks gets each line judged alone.
+    assert [why for *_, why in outcome("single", multiLine="false")] == [MISQUOTED, None, None]
+    assert [why for *_, why in outcome("single")] == [None, None]
+    assert outcome("bytes") == [(0, "base64:MSwiYQr/Ig==", None, "not UTF-8"), (2, "2,b", ("2", "b"), None)]
+
+
+def test_a_quoted_value_of_too_many_lines(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delimited, "MOST_LINES", 3)
+    path = tmp_path / "a.csv"
+    path.write_text('1,"a\nb\nc"\n2,"a\nb\nc\nd"\n3,e\n')
+    found = read(spark, [path], "csv", needs_rows=True, schema="id STRING, name STRING")
+    by_row = {row[POSITION]["row"]: row[UNDECODED] for row in found}
+    assert by_row == {0: None, 3: UNCLOSED, 4: UNCLOSED, 5: UNCLOSED, 6: UNCLOSED, 7: None}
 
 
 def test_parquet_by_its_own_columns(spark: SparkSession, tmp_path: Path) -> None:

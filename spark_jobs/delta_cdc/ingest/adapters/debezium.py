@@ -140,9 +140,8 @@ def _unpacked(frame: DataFrame, options: dict[str, Any]) -> DataFrame:
     """Take schema and payload apart; a message without schema is its own payload."""
     from pyspark.sql import functions as F
 
-    raw = F.when(F.length(F.trim(F.col(parsing.RAW))) > 0, F.col(parsing.RAW))
-    message = f"{parsing.ROW}_message"
-    frame = frame.withColumn(message, parsing.whole_object(raw, ["schema", "payload"]))
+    raw, message = F.col(parsing.ROW), f"{parsing.ROW}_message"
+    frame = frame.withColumn(message, parsing.json_object(raw, ["schema", "payload"]))
     keys = F.json_object_keys(raw)
     wrapped = F.array_contains(keys, "payload") & (
         F.size(F.array_except(keys, _names("schema", "payload"))) == 0
@@ -150,10 +149,6 @@ def _unpacked(frame: DataFrame, options: dict[str, Any]) -> DataFrame:
     wrapped = F.coalesce(wrapped, F.lit(False))
     return frame.withColumns(
         {
-            parsing.UNREAD: F.coalesce(
-                F.col(parsing.UNREAD),
-                F.when(raw.isNotNull() & F.col(message).isNull(), parsing.NOT_JSON),
-            ),
             _SCHEMA: F.when(wrapped, F.col(message).getField("schema")),
             _SCHEMA_ID: F.when(wrapped, F.xxhash64(F.col(message).getField("schema"))),
             _PAYLOAD: F.when(wrapped, F.col(message).getField("payload")).otherwise(raw),
@@ -194,9 +189,10 @@ def _key_payload() -> Column:
     """Return the message's key as an object, without its schema."""
     from pyspark.sql import functions as F
 
-    inside = parsing.json_object(F.col(parsing.KEY), ["payload", "schema"])
+    key = F.when(parsing.object_flaw(F.col(parsing.KEY)).isNull(), F.col(parsing.KEY))
+    inside = parsing.json_object(key, ["payload", "schema"])
     has_schema = inside.getField("payload").isNotNull() & inside.getField("schema").isNotNull()
-    return F.when(has_schema, inside.getField("payload")).otherwise(F.col(parsing.KEY))
+    return F.when(has_schema, inside.getField("payload")).otherwise(key)
 
 
 def _of_flat(frame: DataFrame, context: Context, options: dict[str, Any]) -> DataFrame:
@@ -284,8 +280,7 @@ def _operation(frame: DataFrame, options: dict[str, Any]) -> tuple[Column, Colum
     if options["table"] is not None:
         op = F.when(~order.is_table(options["table"]), shape.IGNORE).otherwise(op)
     # A tombstone: the broker's own mark that a key may be forgotten.
-    is_blank = F.col(parsing.RAW).isNull() | (F.length(F.trim(F.col(parsing.RAW))) == 0)
-    is_tombstone = is_blank | F.col(_PAYLOAD).isNull()
+    is_tombstone = parsing.is_blank(frame) | F.col(_PAYLOAD).isNull()
     return F.when(is_tombstone, shape.IGNORE).otherwise(op), error
 
 

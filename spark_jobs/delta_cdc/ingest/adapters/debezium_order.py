@@ -31,8 +31,8 @@ SOURCE_FIELDS = (
 )  # fmt: skip
 #: 64 bits without sign.
 _WIDE, _NARROW = 20, 10
-_SERVER_LSN = r"^[0-9a-f]{8}:[0-9a-f]{8}:[0-9a-f]{4}$"
-_REDO = r"^\s*(?:0x)?([0-9a-f]{6,10})\.([0-9a-f]{8})\.([0-9a-f]{4})\s*$"
+_SERVER_LSN = r"^[0-9a-f]{8}:[0-9a-f]{8}:[0-9a-f]{4}\z"
+_REDO = r"^\s*(?:0x)?([0-9a-f]{6,10})\.([0-9a-f]{8})\.([0-9a-f]{4})\s*\z"
 _PREFIX = f"{parsing.ROW}_event_"
 
 
@@ -89,10 +89,9 @@ def _rank(op: Column) -> Column:
 
 def _postgresql(op: Column, in_order: bool) -> Column:
     from pyspark.sql import functions as F
-    from pyspark.sql import types as T
 
     # [commit before the transaction, or null; position of the change]
-    both = F.from_json(source("sequence"), T.ArrayType(T.StringType()), values.JSON_OPTIONS)
+    both = values.texts(source("sequence"))
     commit, change = F.get(both, F.lit(0)), F.get(both, F.lit(1))
     # Until the first commit after a snapshot there is none: then, too, the snapshot's rows are below.
     first = F.when(_is_read(op), change).otherwise(F.lit("0")) if in_order else F.lit("0")
@@ -103,7 +102,7 @@ def _postgresql(op: Column, in_order: bool) -> Column:
 def _mysql(op: Column, in_order: bool) -> Column:
     from pyspark.sql import functions as F
 
-    number = F.regexp_extract(source("file"), r"\.(\d+)$", 1)
+    number = F.regexp_extract(source("file"), r"\.(\d+)\z", 1)
     row = F.coalesce(source("row"), F.lit("0"))
     parts = [values.digits(number, _NARROW), values.digits(source("pos"), _WIDE), _rank(op)]
     return parsing.joined([*parts, values.digits(row, _NARROW)])

@@ -71,9 +71,6 @@ def events(records: DataFrame, context: Context) -> DataFrame:
 
     options = checked(NAME, context.options, SETTINGS)
     frame = parsing.started(records)
-    is_json = shape.RECORD not in records.columns
-    if is_json:
-        frame = frame.withColumn(parsing.ROW, F.col(parsing.RAW))
     given = parsing.record_types(frame)
     own = [options["operation_column"]]
     if options["change_sequence"]:
@@ -95,10 +92,7 @@ def events(records: DataFrame, context: Context) -> DataFrame:
     op = F.when(absent & is_load, shape.UPSERT).otherwise(op)
     no_op = F.concat(F.lit("no value for "), F.lit(own[0]), F.lit(", and no file of a full load"))
     error = F.when(absent, F.when(~is_load, no_op)).otherwise(error)
-    if is_json:
-        is_blank = F.col(parsing.ROW).isNull() | (F.trim(F.col(parsing.ROW)) == "")
-        op = F.when(is_blank, shape.IGNORE).otherwise(op)
-        frame = frame.withColumn(parsing.UNREAD, F.when(~is_blank, F.col(parsing.UNREAD)))
+    op = F.when(parsing.is_blank(frame), shape.IGNORE).otherwise(op)
     sequence, lacking = _sequence(options, is_load)
     timestamp = F.col(quote(stamp)).try_cast("timestamp") if stamp is not None else None
     return parsing.events(

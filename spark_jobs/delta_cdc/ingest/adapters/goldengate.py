@@ -81,7 +81,8 @@ def events(records: DataFrame, context: Context) -> DataFrame:
     options = check(context.options, keys=context.keys, format=context.format)
     frame = parsing.started(records)
     by_row = options["model"] == "row"
-    frame = _of_rows(frame, options) if by_row else _of_operations(frame, context, options)
+    if not by_row:
+        frame = _of_operations(frame, context, options)
     own = _own(options) if by_row else []
     columns = parsing.layout(frame, context, own)
     flags = _flags(columns)
@@ -166,10 +167,7 @@ def _told(
     if options["table"] is not None:
         other = ~F.lower(F.col(_meta("table"))).eqNullSafe(options["table"].lower())
         op = F.when(other, shape.IGNORE).otherwise(op)
-    is_blank = F.length(F.trim(F.col(parsing.RAW))) == 0
-    if shape.RECORD not in frame.columns and parsing.RECORD not in frame.columns:
-        op = F.when(F.col(parsing.RAW).isNull() | is_blank, shape.IGNORE).otherwise(op)
-    return op, error
+    return F.when(parsing.is_blank(frame), shape.IGNORE).otherwise(op), error
 
 
 def _has_images(by_row: bool) -> Column:
@@ -178,32 +176,15 @@ def _has_images(by_row: bool) -> Column:
     return F.lit(False) if by_row else F.col(_BEFORE).isNotNull()
 
 
-def _of_rows(frame: DataFrame, options: dict[str, Any]) -> DataFrame:
-    from pyspark.sql import functions as F
-
-    if parsing.RECORD in frame.columns:
-        return frame
-    return frame.withColumn(parsing.ROW, _unless_blank(F.col(parsing.RAW)))
-
-
-def _unless_blank(text: Column) -> Column:
-    from pyspark.sql import functions as F
-
-    return F.when(F.length(F.trim(text)) > 0, text)
-
-
 def _of_operations(frame: DataFrame, context: Context, options: dict[str, Any]) -> DataFrame:
     """Take the images out of their envelope; an update of a key is a delete of the old one first."""
     from pyspark.sql import functions as F
 
     names = [*_own(options), "before", "after"]
-    raw = _unless_blank(F.col(parsing.RAW))
     envelope = f"{parsing.ROW}_envelope"
-    frame = frame.withColumn(envelope, parsing.whole_object(raw, names))
-    unread = F.when(raw.isNotNull() & F.col(envelope).isNull(), parsing.NOT_JSON)
+    frame = frame.withColumn(envelope, parsing.json_object(F.col(parsing.ROW), names))
     frame = frame.withColumns(
         {
-            parsing.UNREAD: F.coalesce(F.col(parsing.UNREAD), unread),
             _BEFORE: F.col(envelope).getField("before"),
             _AFTER: F.col(envelope).getField("after"),
             **{_meta(name): F.col(envelope).getField(name) for name in _own(options)},

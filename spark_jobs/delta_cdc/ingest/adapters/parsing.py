@@ -55,7 +55,13 @@ _OWN = {
     shape.PUBLISHED: PUBLISHED,
     shape.UNDECODED: UNREAD,
 }
-NOT_JSON = "not JSON: no object, or cut off"
+NOT_JSON = "not JSON: not exactly one whole object"
+#: Of a record that only a lenient reader accepts.
+NOT_STRICT = "not strict JSON: a name twice in an object, single quotes, or a control character in a text"
+HALF_CHARACTER = "half of a surrogate pair stands alone (\\ud800 to \\udfff): no text can hold it"
+#: Two escapes that are one character together; any other escape of this range is half of one.
+_PAIR = r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+_HALF = r"\\u[dD][89a-fA-F]"
 #: Part of every number that JSON readers would make a double, and that has more digits than a double holds.
 _LONG_NUMBER = r"\.[0-9]{8}|[0-9]{8}\."
 #: From where the last match ended: what is no number (texts as a whole), and a number. Possessive, because
@@ -64,8 +70,45 @@ _UP_TO_NUMBER = r'\G((?:[^"0-9-]++|"(?:[^"\\]++|\\.)*+")*+)(-?[0-9]++(?:\.[0-9]+
 
 
 def started(records: DataFrame) -> DataFrame:
-    """Rename what records come with, so that columns of the record cannot be taken for it."""
-    return records.withColumnsRenamed({name: own for name, own in _OWN.items() if name in records.columns})
+    """Rename what records come with, so that columns of the record cannot be taken for it.
+
+    A JSON record that is not exactly one object gets its reason here, before anything is read from it:
+    :data:`ROW` is NULL then, as it is for a blank record.
+    """
+    from pyspark.sql import functions as F
+
+    frame = records.withColumnsRenamed({name: own for name, own in _OWN.items() if name in records.columns})
+    if RECORD in frame.columns:
+        return frame
+    reason = F.when(~is_blank(frame), object_flaw(F.col(RAW)))
+    frame = frame.withColumn(UNREAD, F.coalesce(F.col(UNREAD), reason))
+    return frame.withColumn(ROW, F.when(F.col(UNREAD).isNull() & ~is_blank(frame), F.col(RAW)))
+
+
+def is_blank(frame: DataFrame) -> Column:
+    """Tell whether a JSON record is empty: a tombstone, or a line of spaces. CSV and Parquet have none."""
+    from pyspark.sql import functions as F
+
+    if RECORD in frame.columns:
+        return F.lit(False)
+    return F.col(RAW).isNull() | (F.length(F.trim(F.col(RAW))) == 0)
+
+
+def object_flaw(text: Column) -> Column:
+    """Return why a text is not exactly one JSON object; NULL where it is one."""
+    from pyspark.sql import functions as F
+
+    is_object = text.rlike(r"^[ \t\r\n]*\{")
+    # An escaped backslash is no beginning of an escape.
+    unpaired = F.regexp_replace(F.replace(text, F.lit("\\\\"), F.lit(" ")), _PAIR, " ")
+    lenient = F.json_array_length(F.concat(F.lit("["), text, F.lit("]"))) == 1
+    members = F.json_object_keys(F.concat(F.lit('{"v":'), text, F.lit("}")))
+    return (
+        F.when(text.rlike(_HALF) & unpaired.rlike(_HALF), HALF_CHARACTER)
+        .when(is_object & values.is_json_value(text), None)
+        .when(is_object & lenient & (F.size(members) == 1), NOT_STRICT)
+        .otherwise(NOT_JSON)
+    )
 
 
 def exact(text: Column) -> Column:
@@ -76,27 +119,17 @@ def exact(text: Column) -> Column:
 
 
 def json_object(text: Column, names: Sequence[str]) -> Column:
-    """Return the members of a JSON object as a struct of texts; NULL for whatever is not one whole object.
+    """Return the members of a JSON object as a struct of texts; NULL for any other value.
 
-    :param text: a line or message; what follows an object on its line, another one too, makes it no JSON
+    :param text: one JSON value, such as :data:`ROW` or a part of it
     """
     from pyspark.sql import functions as F
     from pyspark.sql import types as T
 
     members = T.StructType([T.StructField(name, T.StringType()) for name in names])
-    # Inside another object: Spark's reader stops behind the first object, whatever follows.
+    # Inside another object, a value that is no object is no row of NULLs.
     inside = F.concat(F.lit('{"v":'), exact(text), F.lit("}"))
     return F.from_json(inside, T.StructType().add("v", members), JSON_OPTIONS).getField("v")
-
-
-def whole_object(text: Column, names: Sequence[str]) -> Column:
-    """Return :func:`json_object` of a text as it came, which may be more than one object."""
-    from pyspark.sql import functions as F
-
-    # What could pass for further members of the outer object.
-    goes_on = text.rlike(r"\}\s*,")
-    keys = F.json_object_keys(F.concat(F.lit('{"v":'), text, F.lit("}")))
-    return F.when(~goes_on | (F.size(keys) == 1), json_object(text, names))
 
 
 # -- which columns, of which types --------------------------------------------------------------
@@ -250,17 +283,11 @@ def opened(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
         lambda key: F.array_contains(lower_names, F.lower(key)),
     )
     frame = frame.withColumns(
-        {TEXTS: whole_object(F.col(ROW), columns), CARRIED: F.json_object_keys(F.col(ROW))}
+        {TEXTS: json_object(F.col(ROW), columns), CARRIED: F.json_object_keys(F.col(ROW))}
     )
     no_object = F.col(TEXTS).isNull() | F.col(CARRIED).isNull()
-    twice = F.size(F.array_distinct(F.col(CARRIED))) < F.size(F.col(CARRIED))
     told = F.concat(F.lit("a column of another case than in the log: "), F.get(odd, F.lit(0)))
-    unread = (
-        F.when(F.col(ROW).isNull(), None)
-        .when(no_object, NOT_JSON)
-        .when(twice, "not JSON: a name stands in it twice")
-        .when(F.size(odd) > 0, told)
-    )
+    unread = F.when(F.col(ROW).isNull(), None).when(no_object, NOT_JSON).when(F.size(odd) > 0, told)
     return frame.withColumn(UNREAD, F.coalesce(F.col(UNREAD), unread))
 
 
@@ -301,6 +328,8 @@ def valued(
             made[name] = F.lit(None).cast(value.data_type)
             continue
         text = F.col(TEXTS).getField(name)
+        if isinstance(value.data_type, T.StringType) and RECORD not in frame.columns:
+            text = _with_numbers(text, name)
         if not isinstance(given[name], T.StringType):
             made[name] = values.converted(text, given[name], value.data_type)
             continue
@@ -316,6 +345,18 @@ def valued(
             KEY_MISFIT: F.coalesce(*of_keys, nothing),
         }
     )
+
+
+def _with_numbers(text: Column, name: str) -> Column:
+    """Return the text of an object or array in which long numbers are numbers, as they came.
+
+    :func:`exact` has made texts of them, which nothing in a column of text turns back.
+    """
+    from pyspark.sql import functions as F
+
+    members = F.try_parse_json(F.col(ROW)).cast("map<string,string>")
+    has_them = text.rlike(r"^[\[{]") & F.col(ROW).rlike(_LONG_NUMBER)
+    return F.when(has_them, F.element_at(members, name)).otherwise(text)
 
 
 def _misfit(name: str, value: Value) -> Column:

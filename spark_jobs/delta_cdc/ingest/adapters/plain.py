@@ -48,7 +48,7 @@ SETTINGS = {
 }
 #: What an expression may use beside the record's columns: the record's number in its file, or its offset.
 ROW, OFFSET = "_row", "_offset"
-_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
+_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
 def check(
@@ -95,8 +95,6 @@ def events(records: DataFrame, context: Context) -> DataFrame:
 
     options = checked(NAME, context.options, SETTINGS)
     frame = parsing.started(records)
-    if shape.RECORD not in records.columns:
-        frame = frame.withColumn(parsing.ROW, F.col(parsing.RAW))
     own = _own(options)
     columns = parsing.layout(frame, context, own)
     named = _named_columns(options, columns)
@@ -110,15 +108,11 @@ def events(records: DataFrame, context: Context) -> DataFrame:
         if not {ROW, OFFSET} & {name.lower() for name in columns}
         else {}
     )
-    is_blank = F.col(parsing.ROW).isNull() | (F.length(F.trim(F.col(parsing.ROW))) == 0)
-    if shape.RECORD in records.columns:
-        is_blank = F.lit(False)
     op, error = _operation(frame, options)
     listed = _listed(frame, options)
     if listed is not None:
         error = F.coalesce(error, _unknown_name(listed, list(columns)))
-    op = F.when(is_blank, shape.IGNORE).otherwise(op)
-    frame = frame.withColumn(parsing.UNREAD, F.when(~is_blank, F.col(parsing.UNREAD)))
+    op = F.when(parsing.is_blank(frame), shape.IGNORE).otherwise(op)
     frame, op, sequence = _with_old_keys(frame, options, op, sequence_of(frame, options, context))
     if options["sequence_by"] is not None:
         error = F.coalesce(error, F.when(sequence.isNull(), lacking(options)))
@@ -310,8 +304,8 @@ def _listed(frame: DataFrame, options: dict[str, Any]) -> Column | None:
     column = F.col(quote(name))
     if isinstance(frame.schema[parsing.first_of(frame, [name]) or name].dataType, T.ArrayType):
         return column.cast("array<string>")
-    # A JSON array is still a text here.
-    listed = F.from_json(column, T.ArrayType(T.StringType()), values.JSON_OPTIONS)
+    # A JSON array is still a text here; one that is damaged is a list of names that nothing has.
+    listed = F.coalesce(values.texts(column), F.array(column))
     is_json = F.ltrim(column).startswith("[")
     split = F.transform(F.split(column, ","), lambda name: F.trim(name))
     return F.when(is_json, listed).when(F.length(F.trim(column)) > 0, split)
@@ -323,7 +317,11 @@ def _unknown_name(listed: Column, columns: Sequence[str]) -> Column:
 
     lower = [F.lit(name.lower()) for name in columns]
     own = F.transform(F.col(parsing.CARRIED), lambda name: F.lower(name))
-    odd = F.filter(listed, lambda name: ~(F.lower(name).isin(*lower) | F.array_contains(own, F.lower(name))))
-    return F.when(
-        F.size(odd) > 0, F.concat(F.lit("columns_to_update names no column: "), F.get(odd, F.lit(0)))
-    )
+
+    def is_odd(name: Column) -> Column:
+        is_known = F.lower(name).isin(*lower) | F.array_contains(own, F.lower(name))
+        return ~F.coalesce(is_known, F.lit(False))
+
+    odd = F.filter(listed, is_odd)
+    shown = F.coalesce(F.get(odd, F.lit(0)), F.lit("null"))
+    return F.when(F.size(odd) > 0, F.concat(F.lit("columns_to_update names no column: "), shown))

@@ -22,15 +22,17 @@ if TYPE_CHECKING:
 
 #: Of a binary floating point number, digits of the shortest text that gives it back.
 _DOUBLE_DIGITS = 17
-_EXPONENT = r"[eE]([+-]?\d+)$"
+#: ``$`` would match before a line break at the end, too.
+_EXPONENT = r"[eE]([+-]?\d+)\s*\z"
+_NUMBER = r"^\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*\z"
 _MANTISSA = r"^\s*[+-]?([0-9.]*)"
 _TIME_OF_DAY = r"(\d{1,2}:\d{1,2}(:\d{1,2}([.,]\d*)?)?)"
 _DATE = r"^\s*[+-]?\d{4,6}-\d{1,2}-\d{1,2}"
 _ZONE = r"\s?(Z|UTC|GMT|[+-]\d{1,2}(:?\d{2})?(:?\d{2})?|\[?[A-Za-z]+/[A-Za-z_/]+\]?)"
 #: A day, and at most midnight after it: what else stood there would be lost.
-_ONLY_DATE = rf"{_DATE}([T ]0{{1,2}}:0{{1,2}}(:0{{1,2}}([.,]0*)?)?({_ZONE})?)?\s*$"
-_LOCAL_TIMESTAMP = rf"{_DATE}([T ]{_TIME_OF_DAY})?\s*$"
-_TIMESTAMP = rf"{_DATE}([T ]{_TIME_OF_DAY}({_ZONE})?)?\s*$"
+_ONLY_DATE = rf"{_DATE}([T ]0{{1,2}}:0{{1,2}}(:0{{1,2}}([.,]0*)?)?({_ZONE})?)?\s*\z"
+_LOCAL_TIMESTAMP = rf"{_DATE}([T ]{_TIME_OF_DAY})?\s*\z"
+_TIMESTAMP = rf"{_DATE}([T ]{_TIME_OF_DAY}({_ZONE})?)?\s*\z"
 
 
 # -- one text, one value ------------------------------------------------------------------------
@@ -47,7 +49,7 @@ def scalar(text: Column, data_type: DataType) -> Column:
     if isinstance(data_type, T.StringType):
         return text
     if isinstance(data_type, T.VariantType):
-        return F.try_parse_json(text)
+        return F.when(is_json_value(text), F.try_parse_json(text))
     for kind, make in _MAKERS().items():
         if isinstance(data_type, kind):
             return make(text, data_type)
@@ -93,14 +95,14 @@ def _decimal(text: Column, data_type: DataType) -> Column:
     assert isinstance(data_type, T.DecimalType)
     value, whole = text.try_cast(data_type), data_type.precision - data_type.scale
     # Nearly all numbers are written like this, and one pattern costs a fifth of taking the text apart.
-    usual = rf"^[+-]?[0-9]{{1,{max(1, whole)}}}(\.[0-9]{{0,{data_type.scale}}})?$"
+    usual = rf"^[+-]?[0-9]{{1,{max(1, whole)}}}(\.[0-9]{{0,{data_type.scale}}})?\z"
     exponent = F.coalesce(F.regexp_extract(F.trim(text), _EXPONENT, 1).try_cast("int"), F.lit(0))
     mantissa = F.regexp_extract(text, _MANTISSA, 1)
     places = F.length(F.regexp_extract(mantissa, r"\.(\d*)$", 1)) - exponent
     # Zeros at the end say nothing, on whichever side of the point they stand.
     zeros = F.length(F.regexp_extract(F.translate(mantissa, ".", ""), "(0*)$", 1))
     fits = (places - zeros <= data_type.scale) | ~mantissa.rlike("[1-9]")
-    return F.when(text.rlike(usual), value).when(fits, value)
+    return F.when(text.rlike(usual), value).when(text.rlike(_NUMBER) & fits, value)
 
 
 def _floating(text: Column, data_type: DataType) -> Column:
@@ -113,7 +115,7 @@ def _floating(text: Column, data_type: DataType) -> Column:
     is_infinite = F.abs(value) == F.lit(float("inf")).cast(data_type)
     # Java reads a trailing d or f as a type of its own.
     named = F.lower(text).rlike(r"inf|nan")
-    fits = named | (text.rlike(r"[0-9.]\s*$") & (significant <= _DOUBLE_DIGITS) & ~is_infinite)
+    fits = named | (text.rlike(r"[0-9.]\s*\z") & (significant <= _DOUBLE_DIGITS) & ~is_infinite)
     return F.when(fits, value)
 
 
@@ -124,7 +126,7 @@ def _bytes(text: Column, how: str) -> Column:
         return F.try_to_binary(F.translate(text, "-_", "+/"), F.lit("base64"))
     if how == "hex":
         even = F.length(text) % 2 == 0
-        return F.when(even & text.rlike("^[0-9A-Fa-f]*$"), F.unhex(text))
+        return F.when(even & text.rlike(r"^[0-9A-Fa-f]*\z"), F.unhex(text))
     return F.try_to_binary(text, F.lit("base64"))
 
 
@@ -310,7 +312,7 @@ def digits(text: Column, width: int) -> Column:
     from pyspark.sql import functions as F
 
     padded = F.right(F.concat(F.lit("0" * width), F.trim(text)), F.lit(width))
-    return F.when(text.rlike(rf"^ *0*[0-9]{{1,{width}}} *$"), padded)
+    return F.when(text.rlike(rf"^ *0*[0-9]{{1,{width}}} *\z"), padded)
 
 
 def numbers(text: Column) -> Column:
@@ -322,7 +324,7 @@ def numbers(text: Column) -> Column:
 
     parts = F.split(text, "[/:]")
     padded = F.transform(parts, lambda number: F.lpad(number, _WIDTH, "0"))
-    fits = text.rlike(f"^[0-9]{{1,{_WIDTH}}}([/:][0-9]{{1,{_WIDTH}}})*$")
+    fits = text.rlike(rf"^[0-9]{{1,{_WIDTH}}}([/:][0-9]{{1,{_WIDTH}}})*\z")
     return F.when(fits, F.array_join(padded, "/"))
 
 
@@ -444,8 +446,30 @@ def wire(value: Value) -> DataType:
     return T.StringType()
 
 
-#: Nothing that is no JSON passes as JSON.
+#: Spark's JSON reader accepts more than JSON by default. It also stops behind the first value, which no
+#: option changes: see :func:`is_json_value`.
 JSON_OPTIONS = {"mode": "PERMISSIVE", "allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
+
+
+def is_json_value(text: Column) -> Column:
+    """Tell whether a text is exactly one JSON value, by the letter of RFC 8259; NULL for NULL.
+
+    Spark's readers stop behind the first value, whatever follows. So the text is read twice: what follows a
+    value and closes an object does not close an array, and the other way round; a further member is no
+    further element. Only a text with nothing behind its value passes both readings.
+    """
+    from pyspark.sql import functions as F
+
+    in_object = F.try_parse_json(F.concat(F.lit('{"v":'), text, F.lit("}")))
+    in_array = F.json_array_length(F.concat(F.lit("["), text, F.lit("]")))
+    return in_object.isNotNull() & F.coalesce(in_array == 1, F.lit(False))
+
+
+def texts(text: Column) -> Column:
+    """Return a JSON array as an array of texts; NULL for any other text."""
+    from pyspark.sql import functions as F
+
+    return F.when(is_json_value(text), F.from_json(text, "array<string>", JSON_OPTIONS))
 
 
 def decoded(text: Column, value: Value) -> Column:
@@ -463,7 +487,7 @@ def decoded(text: Column, value: Value) -> Column:
     options = {**JSON_OPTIONS, "columnNameOfCorruptRecord": "broken"}
     read = F.from_json(F.concat(F.lit('{"v":'), text, F.lit("}")), inside, options)
     found, misfits = _fitted(read.getField("v"), value)
-    return F.when(read.getField("broken").isNull() & ~misfits, found)
+    return F.when(read.getField("broken").isNull() & ~misfits & is_json_value(text), found)
 
 
 def _fitted(given: Column, value: Value) -> tuple[Column, Column]:
@@ -501,7 +525,7 @@ def _leaf(text: Column, value: Value) -> Column:
         return _number(decimal_text(_bytes(text.getField("value"), "base64"), scale), 18, wanted)
     if how == "decimal_or_scaled":
         inside = T.StructType().add("scale", "string").add("value", "string")
-        whole = F.from_json(text, inside, JSON_OPTIONS)
+        whole = F.from_json(F.when(is_json_value(text), text), inside, JSON_OPTIONS)
         either = _leaf(whole, Value(wanted, "scaled"))
         return F.when(text.startswith("{"), either).otherwise(_leaf(text, Value(wanted, f"decimal:{detail}")))
     if how == "bytes":
@@ -510,7 +534,7 @@ def _leaf(text: Column, value: Value) -> Column:
         return scalar(text, wanted)
     if how.endswith("_or_text"):
         number = _moment(text, how.removesuffix("_or_text"), detail, wanted)
-        return F.when(text.rlike(r"^\s*-?\d+\s*$"), number).otherwise(scalar(text, wanted))
+        return F.when(text.rlike(r"^\s*-?\d+\s*\z"), number).otherwise(scalar(text, wanted))
     return _moment(text, how, detail, wanted)
 
 

@@ -103,7 +103,7 @@ GOLDEN: list[tuple[str, str | None, str | None, list[Event]]] = [
         "cut in half",
         d.message(d.change("c", None, ROW, PG))[:-20],
         None,
-        [Event(error="not JSON: no object, or cut off")],
+        [Event(error="not JSON: not exactly one whole object")],
     ),
     (
         "snapshot",

@@ -86,5 +86,5 @@ def test_json(spark: SparkSession) -> None:
     found = by_row(adapted(json_records(spark, lines, file=CHANGES), "dms", {}))
     assert [found[at][0].op for at in range(5)] == ["upsert", "delete", None, None, "ignore"]
     assert found[2][0].error == "no value for Op, and no file of a full load"
-    assert found[3][0].error == "not JSON: no object, or cut off"
+    assert found[3][0].error == "not JSON: not exactly one whole object"
     assert found[0][0].columns == ("id", "v")

@@ -117,7 +117,11 @@ GOLDEN: list[tuple[str, str | None, list[Event]]] = [
         op("I", "2938", after={**FULL, "PRICE": "1.00000000001"}),
         [Event(error="column PRICE is no decimal(38,10)", timestamp=AT)],
     ),
-    ("cut in half", op("I", "2939", after=FULL)[:-30], [Event(error="not JSON: no object, or cut off")]),
+    (
+        "cut in half",
+        op("I", "2939", after=FULL)[:-30],
+        [Event(error="not JSON: not exactly one whole object")],
+    ),
     ("an empty line", "", [Event("ignore")]),
     ("another table", op("I", "2940", after=FULL, table="SHOP.LINES"), [Event("ignore", timestamp=AT)]),
 ]
@@ -186,7 +190,7 @@ def test_rows(spark: SparkSession) -> None:
     assert [found[at][0].columns for at in (0, 1, 6)] == [("ID", "NAME"), ("ID",), ("ID", "NAME")]
     assert found[0][0].row == {"ID": "1", "NAME": "a"}
     assert found[4][0].error == "a key change without the image before it: its old key is unknown"
-    assert found[5][0].error == "not JSON: no object, or cut off"
+    assert found[5][0].error == "not JSON: not exactly one whole object"
     ordered = [found[at][0].sequence for at in (0, 1, 2, 3, 6)]
     assert ordered == sorted(ordered)
 

@@ -10,6 +10,7 @@ import pytest
 
 from delta_cdc.errors import ColumnNotFound, InvalidExpression, ReservedColumnName
 from delta_cdc.ingest import shape
+from delta_cdc.ingest.adapters import parsing
 from tests.support.change_sets import Event, adapted, by_row, json_records, table_records
 
 if TYPE_CHECKING:
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
 
 LONG = "ü" * 100_000
 
-NOT_JSON = [Event(error="not JSON: no object, or cut off")]
+NOT_JSON = [Event(error=parsing.NOT_JSON)]
+NOT_STRICT = [Event(error=parsing.NOT_STRICT)]
+HALF = [Event(error=parsing.HALF_CHARACTER)]
 #: Case, record, and the events it is; keys ``id``, order ``ts``, operation ``op``.
 GOLDEN: list[tuple[str, str | None, list[Event]]] = [
     (
@@ -57,6 +60,23 @@ GOLDEN: list[tuple[str, str | None, list[Event]]] = [
         '{"op":"update","ts":"3","id":"7","ok":"t"}',
         [Event("upsert", {"id": 7, "ok": True}, 3, ("id", "ok"))],
     ),
+    (
+        "long numbers inside of a text",
+        '{"op":"I","ts":3,"id":7,"name":{"a":1.1234567890123456789,"b":[12345678.5,"x"],"c":"1.123456789"}}',
+        [
+            Event(
+                "upsert",
+                {"id": 7, "name": '{"a":1.1234567890123456789,"b":[12345678.5,"x"],"c":"1.123456789"}'},
+                3,
+                ("id", "name"),
+            )
+        ],
+    ),
+    (
+        "a text that looks like it",
+        '{"op":"I","ts":3,"id":7,"name":"[1.1234567890123456789 ","ok":true}',
+        [Event("upsert", {"id": 7, "name": "[1.1234567890123456789 ", "ok": True}, 3, ("id", "name", "ok"))],
+    ),
     ("delete with its key alone", '{"op":"D","ts":4,"id":1}', [Event("delete", {"id": 1}, 4)]),
     (
         "a delete, whatever does not fit",
@@ -72,8 +92,19 @@ GOLDEN: list[tuple[str, str | None, list[Event]]] = [
     ("members of nothing", '{"op":"I","ts":8,"id":1},"x":{"op":"I","ts":9,"id":2}', NOT_JSON),
     ("two with a comma", '{"op":"I","ts":8,"id":1} , {"op":"I","ts":9,"id":2}', NOT_JSON),
     ("no object", "[1]", NOT_JSON),
-    ("single quotes", "{'op':'I'}", NOT_JSON),
-    ("a name twice", '{"op":"I","ts":8,"id":1,"id":2}', [Event(error="not JSON: a name stands in it twice")]),
+    ("single quotes", "{'op':'I'}", NOT_STRICT),
+    ("closed twice", '{"op":"I","ts":8,"id":1}}', NOT_JSON),
+    ("two behind a brace", '{"op":"I","ts":8,"id":1}}{"op":"I","ts":9,"id":2}', NOT_JSON),
+    ("a word behind a brace", '{"op":"I","ts":8,"id":1}} garbage', NOT_JSON),
+    ("a number behind a brace", '{"op":"I","ts":8,"id":1}}, 7', NOT_JSON),
+    ("closed by a bracket", '{"op":"I","ts":8,"id":1}]', NOT_JSON),
+    ("a number that is none", '{"op":"I","ts":8,"id":1,"w":01.123456789}', NOT_JSON),
+    ("a name twice", '{"op":"I","ts":8,"id":1,"id":2}', NOT_STRICT),
+    ("a name twice inside", '{"op":"I","ts":8,"id":1,"name":{"a":1,"a":2}}', NOT_STRICT),
+    ("half a character", '{"op":"I","ts":8,"id":1,"name":"\\ud83d"}', HALF),
+    ("the other half", '{"op":"I","ts":8,"id":1,"name":"\\uDE00\\ud83d"}', HALF),
+    ("half of a name", '{"op":"I","ts":8,"id":1,"\\ud83d":1}', HALF),
+    ("halves apart", '{"op":"I","ts":8,"id":1,"name":"\\ud83d\\\\\\ude00"}', HALF),
     (
         "another case",
         '{"op":"I","ts":8,"ID":1}',
@@ -307,7 +338,7 @@ def test_names_that_cannot_be(spark: SparkSession) -> None:
     with pytest.raises(ColumnNotFound, match="'key'"):
         adapted(records, "plain", {"sequence_by": "ts", "except_column_list": "_op"}, keys=["key"])
     nothing = by_row(adapted(json_records(spark, ["{", ""]), "plain", {"sequence_by": "ts"}))
-    assert nothing[0][0].error == "not JSON: no object, or cut off"
+    assert nothing[0][0].error == "not JSON: not exactly one whole object"
     assert nothing[1][0].op == "ignore"
 
 
