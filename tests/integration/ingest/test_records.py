@@ -12,7 +12,7 @@ import pytest
 
 from delta_cdc.errors import DeltaCdcError, InvalidConfiguration, SourceUnreadable
 from delta_cdc.ingest import delimited, records
-from delta_cdc.ingest.delimited import MISQUOTED, UNCLOSED
+from delta_cdc.ingest.delimited import MISQUOTED, UNCLOSED, WITH_NUL
 from delta_cdc.ingest.shape import POSITION, PRESENT, RAW, RECORD, UNDECODED
 from delta_cdc.spec import IngestOptions, IngestSpec, SourceFile, Step
 from tests.support.engine import session_like
@@ -208,6 +208,7 @@ def test_csv_that_is_not_quoted_as_it_should_be(spark: SparkSession, tmp_path: P
         "header": 'id,"na\nme"\n1,a\n',
         "single": '1,"a\n2,b"\n3,c\n',
         "bytes": b'1,"a\n\xff"\n2,b\n',
+        "nul": '1,"a\0"\n2,b\n',
     }
     files = {name: tmp_path / name for name in texts}
     for name, content in texts.items():
@@ -236,6 +237,7 @@ def test_csv_that_is_not_quoted_as_it_should_be(spark: SparkSession, tmp_path: P
     # Who says that no value has line breaks gets each line judged alone.
     assert [why for *_, why in outcome("single", multiLine="false")] == [MISQUOTED, None, None]
     assert [why for *_, why in outcome("single")] == [None, None]
+    assert [why for *_, why in outcome("nul")] == [WITH_NUL, None]
     assert outcome("bytes") == [(0, "base64:MSwiYQr/Ig==", None, "not UTF-8"), (2, "2,b", ("2", "b"), None)]
 
 

@@ -318,11 +318,20 @@ def test_a_list_of_columns_in_the_record(spark: SparkSession) -> None:
         '{"ts":2,"id":1,"v":1,"w":2,"changed":["w"]}',
         '{"ts":3,"id":1,"v":1,"w":2,"changed":null}',
         '{"ts":4,"id":1,"changed":["nothing"]}',
+        '{"ts":5,"id":1,"v":1,"w":2,"changed":"[\\"w\\"]]"}',
+        '{"ts":6,"id":1,"v":1,"w":2,"changed":"[\\"w\\""}',
+        '{"ts":7,"id":1,"v":1,"w":2,"changed":["w",null]}',
     ]
     found = by_row(
         adapted(json_records(spark, lines), "plain", options, schema="id int, v int, w int, ts int")
     )
     assert [found[at][0].columns for at in range(3)] == [("V", "id"), ("w",), ("id", "ts", "v", "w")]
+    assert [(found[at][0].error or "").split(": ")[1:] for at in range(3, 7)] == [
+        ["nothing"],
+        ['["w"]]'],
+        ['["w"'],
+        ["null"],
+    ]
     rows = [(1, 1, ["v"], 1), (1, 1, None, 2)]
     records = table_records(spark, "id int, v int, changed array<string>, ts int", rows)
     found = by_row(adapted(records, "plain", options, format="parquet"))

@@ -141,6 +141,10 @@ TEXTS: list[tuple[str, str, str | None]] = [
     ("decimal(10,2)", "0E-9", "0.00"),
     ("decimal(10,2)", ".5", "0.50"),
     ("decimal(10,2)", "123456789.00", None),
+    ("decimal(10,2)", "1.5E-3\t", None),
+    ("decimal(10,2)", "1.5E-3\n", None),
+    ("decimal(10,2)", "1.5E-3\x01", None),
+    ("decimal(10,2)", " 15E-1\r\n", "1.50"),
     ("decimal(38,0)", "99999999999999999999999999999999999999", "99999999999999999999999999999999999999"),
     ("decimal(38,0)", "100000000000000000000000000000000000000", None),
     ("double", "12345678901234567.89", None),
@@ -183,6 +187,11 @@ TEXTS: list[tuple[str, str, str | None]] = [
     ("struct<a:int,b:struct<c:date>>", '{"a":1,"b":7}', None),
     ("struct<a:int,b:struct<c:date>>", '{"a":null}', "{null, null}"),
     ("map<string,int>", '{"k":1}', "{k -> 1}"),
+    ("map<string,int>", '{"k":1}}', None),
+    ("array<int>", "[1]]", None),
+    ("array<int>", "[1],[2]", None),
+    ("variant", '{"a":1}', '{"a":1}'),
+    ("variant", '{"a":1} {"b":2}', None),
     ("map<string,int>", '{"k":"v"}', None),
     ("array<struct<a:array<int>>>", '[{"a":[1,2]},null]', "[{[1, 2]}, null]"),
     ("array<struct<a:array<int>>>", '[{"a":[1,"b"]}]', None),
@@ -246,18 +255,33 @@ def test_parts_of_sequences_sort_as_their_values(spark: SparkSession) -> None:
 
 
 def test_whole_numbers_as_text_of_a_fixed_width(spark: SparkSession) -> None:
-    given = ["0", "7", "007", " 42 ", "99999", "100000", "0000099999", "-1", "1.0", "", "x", None]
+    given = [
+        "0",
+        "7",
+        "007",
+        " 42 ",
+        "99999",
+        "100000",
+        "0000099999",
+        "-1",
+        "1.0",
+        "",
+        "x",
+        None,
+        "7\n",
+        "7\r",
+    ]
     rows = spark.createDataFrame([(i, t) for i, t in enumerate(given)], "i int, t string")
     found = [row[0] for row in rows.orderBy("i").select(values.digits(F.col("t"), 5)).collect()]
-    assert found == ["00000", "00007", "00007", "00042", "99999", None, "99999", None, None, None, None, None]
+    assert found == ["00000", "00007", "00007", "00042", "99999", None, "99999", *[None] * 7]
 
 
 def test_numbers_with_marks_between_them(spark: SparkSession) -> None:
-    given = ["7", "1000", "00000000000000000012/00000003", "12:4", "12/", "a/1", "", None]
+    given = ["7", "1000", "00000000000000000012/00000003", "12:4", "12/", "a/1", "", None, "7\r", "12/3\n"]
     rows = spark.createDataFrame([(i, t) for i, t in enumerate(given)], "i int, t string")
     found = [row[0] for row in rows.orderBy("i").select(values.numbers(F.col("t"))).collect()]
     assert found[:4] == [f"{7:020d}", f"{1000:020d}", f"{12:020d}/{3:020d}", f"{12:020d}/{4:020d}"]
-    assert found[4:] == [None, None, None, None]
+    assert found[4:] == [None] * 6
 
 
 def test_typed_values_in_another_type(spark: SparkSession) -> None:
