@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from delta_cdc.errors import ColumnNotFound, InvalidRecord, SourceUnreadable, TargetSchemaClash
+from delta_cdc.ingest.delimited import UNCLOSED
 from tests.support.deliveries import Deliveries, event, expected
 from tests.support.engine import versions
 from tests.support.holding import hooked, once
@@ -67,6 +68,25 @@ def test_set_aside_mended_and_replayed(spark: SparkSession, tmp_path: Path) -> N
     assert flow.ingest(replay=True).counts == {"events": 1}
     assert flow.events() == sorted([*wanted, *expected([event("I", 5, 5)])], key=repr)
     assert len(flow.quarantined()) == 3
+
+
+def test_a_quote_without_an_end(spark: SparkSession, tmp_path: Path) -> None:
+    """What may lie inside of a quoted value is no record, at a replay neither; the mended file is."""
+    flow = Deliveries(spark, tmp_path, "csv")
+    path = flow.deliver(
+        "a.csv", [*GOOD, event("I", 3, 3, name="c", amount=3), event("I", 4, 4, name="d", amount=4)]
+    )
+    whole = path.read_text()
+    path.write_text(whole.replace(",c,", ',"c,'))
+    assert flow.ingest().counts == {"events": 2, "files": 1, "quarantined": 2}
+    assert {reason for reason, _, _ in flow.quarantined()} == {UNCLOSED}
+    assert flow.ingest(replay=True).counts == {"events": 0}
+    assert flow.events() == expected(GOOD)
+    path.write_text(whole)
+    flow.ingest()
+    assert flow.events() == expected(
+        [*GOOD, event("I", 3, 3, name="c", amount=3), event("I", 4, 4, name="d", amount=4)]
+    )
 
 
 def test_csv_and_parquet_are_replayed(spark: SparkSession, tmp_path: Path) -> None:
