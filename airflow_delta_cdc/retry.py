@@ -37,6 +37,8 @@ DELTA_CDC_RETRY_POLICY = ExceptionRetryPolicy(
         ),
         RetryRule(
             exception=TablesFailed,
+            # Of TablesRefused each table needs somebody's hand.
+            match_subclasses=False,
             action=RetryAction.RETRY,
             retry_delay=timedelta(minutes=1),
             reason="some tables failed, and a retry only does what is left",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_delta_cdc.assets import delta_asset, pipeline_alias
 from airflow_delta_cdc.mirror import keep, kept
 from delta_cdc import tables as engine
-from delta_cdc.errors import DeltaCdcError, InvalidConfiguration, TableNotFound, TablesFailed
+from delta_cdc.errors import DeltaCdcError, InvalidConfiguration, TableNotFound, TablesFailed, TablesRefused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -354,7 +354,7 @@ def raise_failures(outcomes: Sequence[PieceResult], of: int | None = None) -> No
         # An application that died is the error of all that it was to do.
         by_error.setdefault(f"{type(outcome.error).__name__}: {outcome.error}", []).append(outcome.pipeline)
     lines = "".join(f"\n  {', '.join(names)}: {error}" for error, names in by_error.items())
-    raise TablesFailed(
-        f"{len(failed)} of {of or len(outcomes)} tables failed; the others are through.{lines}\n",
-        remedy="see to each of them; a retry only does what is left.",
-    )
+    said = f"{len(failed)} of {of or len(outcomes)} tables failed; the others are through.{lines}\n"
+    if any(outcome.error is not None and outcome.error.retryable for outcome in failed):
+        raise TablesFailed(said, remedy="see to each of them; a retry only does what is left.")
+    raise TablesRefused(said, remedy="see to each of them first: a retry would meet the same.")

@@ -24,7 +24,7 @@ from airflow_delta_cdc.applications.exchange import (
     read_text,
 )
 from airflow_delta_cdc.applications.slices import slices_for
-from delta_cdc.errors import InvalidConfiguration, JobFailed
+from delta_cdc.errors import InvalidConfiguration, JobFailed, JobRefused
 from delta_cdc.spec import JobResult, sha256, to_json
 
 if TYPE_CHECKING:
@@ -353,5 +353,5 @@ def hands_over_jars() -> bool:
 
 def _is_unnamed_failure(result: JobResult) -> bool:
     inner = (*result.parts, *((result.then,) if result.then is not None else ()))
-    unnamed = (result.error or {}).get("class") in (None, JobFailed.__name__)
+    unnamed = (result.error or {}).get("class") in (None, JobFailed.__name__, JobRefused.__name__)
     return (result.status == "failed" and unnamed) or any(_is_unnamed_failure(part) for part in inner)

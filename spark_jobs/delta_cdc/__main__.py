@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from delta_cdc import phases, spec
 from delta_cdc.errors import DeltaCdcError, JobFailed
+from delta_cdc.reasons import unnamed
 from delta_cdc.spec import JobResult
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def _run(driver: _Driver, path: str, sha256: str, write: Callable[[JobResult], N
         return JobResult(status="failed", error=error.to_dict(), message=str(error))
     except Exception as error:  # noqa: BLE001 - whatever it was, the waiting operator must hear of it
         traceback.print_exc()
-        failed = JobFailed(f"{type(error).__name__}: {error}", remedy="see the Spark log.")
+        failed = unnamed(error, "The application failed:", remedy="retry; see the Spark log.")
         return JobResult(status="failed", error=failed.to_dict(), message=str(failed))
 
 

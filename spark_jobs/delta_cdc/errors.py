@@ -206,12 +206,22 @@ class TablesFailed(DeltaCdcError):
     retryable = True
 
 
+class TablesRefused(TablesFailed):
+    """Some tables of a bundle failed, each for what a retry does not change; the others are through."""
+
+    retryable = False
+
+
 class NotInsertOnly(DeltaCdcError):
     """An ``insert_only`` source updated or deleted rows."""
 
 
 class TargetSchemaClash(DeltaCdcError):
     """The target's columns cannot take the rows that are to be written."""
+
+
+class TargetConstraintViolated(DeltaCdcError):
+    """Rows break a rule of the table that they are written to: a constraint, a length, append-only."""
 
 
 class ForbiddenConf(DeltaCdcError):
@@ -277,6 +287,10 @@ class JobFailed(DeltaCdcError):
     """The Spark application ended without a result, or with an error that has no name here."""
 
     retryable = True
+
+
+class JobRefused(DeltaCdcError):
+    """Spark or Delta refused the work, and would do so again: for its rows, its SQL, or a table."""
 
 
 class SparkServerUnreachable(DeltaCdcError):

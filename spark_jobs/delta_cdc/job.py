@@ -10,9 +10,8 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from delta_cdc import phases
-from delta_cdc.apply import engine
+from delta_cdc.apply import constraints, engine
 from delta_cdc.apply.batch import DUPLICATE_MARK, LOST_ROWS
-from delta_cdc.apply.commit import first_line
 from delta_cdc.changes.queries import named_in_plan
 from delta_cdc.errors import (
     ChangeFeedDisabled,
@@ -20,15 +19,14 @@ from delta_cdc.errors import (
     EnvironmentNotReady,
     ExecutorLost,
     InvalidExpression,
-    JobFailed,
     KeyNotUnique,
     NotADeltaTable,
     SchemaChangeInRange,
     SparkServerLost,
     TableNotFound,
-    TargetSchemaClash,
     VersionsExpired,
 )
+from delta_cdc.reasons import reason, unnamed
 from delta_cdc.sessions import is_lost
 from delta_cdc.spec import (
     ApplySpec,
@@ -98,11 +96,6 @@ _KNOWN: tuple[tuple[tuple[str, ...], type[DeltaCdcError], str], ...] = (
         "check the path of the table.",
     ),
     (("DELTA_TABLE_ONLY_OPERATION", "DELTA_MISSING_DELTA_TABLE"), NotADeltaTable, "name a Delta table."),
-    (
-        ("DELTA_FAILED_TO_MERGE_FIELDS", "DELTA_NOT_NULL_CONSTRAINT", "DELTA_VIOLATE_CONSTRAINT"),
-        TargetSchemaClash,
-        "change the target's columns or constraints, or the rows with select and where.",
-    ),
     (
         ("UNRESOLVED_COLUMN", "UNRESOLVED_ROUTINE", "PARSE_SYNTAX_ERROR", "DATATYPE_MISMATCH"),
         InvalidExpression,
@@ -289,12 +282,17 @@ def named(error: Exception, place: str) -> DeltaCdcError:
             "the duplicate; a row put into the target by hand under this key has to go, too. After an "
             "accepted change of where, run once with mode='reload'.",
         )
+    refused = constraints.named(error, f"{place}:")
+    if refused is not None:
+        return refused
     for classes, cls, remedy in _KNOWN:
         if any(name in text for name in classes):
-            return cls(f"{place}: {first_line(error)}", remedy=remedy)
-    return JobFailed(
-        f"{place}: {type(error).__name__}: {first_line(error)}",
-        remedy="look at the Spark log named above for the whole story; a retry repeats the same range.",
+            return cls(f"{place}: {reason(error)}", remedy=remedy)
+    return unnamed(
+        error,
+        f"{place}:",
+        remedy="retry: what was committed before, the next try finds. Where it fails again, look at Spark's "
+        "log for the whole story.",
     )
 
 
@@ -310,4 +308,4 @@ def _first_lost(error: BaseException) -> BaseException:
 def _short(error: BaseException) -> str:
     """Return what an error of gRPC says, which has it in a line of its own."""
     details = [line for line in str(error).splitlines() if "details = " in line]
-    return details[0].strip().removeprefix("details = ") if details else first_line(error)
+    return details[0].strip().removeprefix("details = ") if details else reason(error)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from delta_cdc import phases
 from delta_cdc.apply.commit import commit, look
+from delta_cdc.apply.constraints import Into
 from delta_cdc.log_stores import refuse_unsafe_log_store
 from delta_cdc.sessions import private_session
 from delta_cdc.spec import JobResult, step_fingerprint
@@ -104,7 +105,7 @@ def _sealed(session: SparkSession, spec: CommitSpec) -> JobResult:
             planned_on=step.planned_on,
         ),
     )
-    outcome = commit(session, seal, nothing_added(session, spec.staging_uri))
+    outcome = commit(session, seal, nothing_added(session, spec.staging_uri), Into(spec.staging_uri))
     if outcome.status == "committed":
         log.info("committed version %s in %s", step.ending_version, spec.staging_uri)
     return JobResult(status=outcome.status, message=outcome.message)

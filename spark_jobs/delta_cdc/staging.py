@@ -11,13 +11,14 @@ from delta_cdc.apply import layout
 from delta_cdc.apply.commit import (
     Outcome,
     commit,
-    first_line,
     look,
     overtaken,
 )
+from delta_cdc.apply.constraints import Into
 from delta_cdc.changes import feed, queries
 from delta_cdc.changes import rows as change
 from delta_cdc.log_stores import refuse_unsafe_log_store
+from delta_cdc.reasons import reason
 from delta_cdc.sessions import private_session
 from delta_cdc.spec import JobResult, step_fingerprint
 from delta_cdc.sql import quote
@@ -111,7 +112,7 @@ def _run_step(session: SparkSession, spec: ReadSpec, step: Step, counts: dict[st
     is_last = step.seal_number == spec.steps[-1].seal_number
     if step.kind == "complete" and spec.output_uri:
         _export(session, spec, step)
-    outcome = commit(session, _seal(spec, step, counts, complete=is_last), write)
+    outcome = commit(session, _seal(spec, step, counts, complete=is_last), write, Into(spec.staging_uri))
     if outcome.status == "committed":
         log.info("staged %s in version %s of %s", what, outcome.version, spec.staging_uri)
     return outcome
@@ -283,7 +284,7 @@ def _counts_of(session: SparkSession, spec: ReadSpec, step: Step, outcome: Outco
             rows = rows.where(inside)
         return _counted(rows)
     except Exception as error:  # noqa: BLE001 - optional work after a commit must not fail the commit
-        log.warning("the rows in %s could not be counted: %s", spec.staging_uri, first_line(error))
+        log.warning("the rows in %s could not be counted: %s", spec.staging_uri, reason(error))
         return {}
 
 

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from delta_cdc import phases
+from delta_cdc.apply.constraints import Into, refused
 from delta_cdc.history import is_restore, replaces_all_rows
+from delta_cdc.reasons import reason
 from delta_cdc.sessions import LAST_COMMIT
 from delta_cdc.sql import table
 from delta_cdc.watermark import PlannedOn, Seal, app_id
@@ -159,20 +161,23 @@ def overtaken(session: SparkSession, target: str, planned_on: PlannedOn, now: Se
     return None
 
 
-def commit(session: SparkSession, seal: Seal, write: Callable[[], object]) -> Outcome:
+def commit(session: SparkSession, seal: Seal, write: Callable[[], object], into: Into) -> Outcome:
     """Run the sealed statement of a step, between the points of a job that tests know."""
     phases.reached("before_commit")
-    outcome = attempt(session, seal, write)
+    outcome = attempt(session, seal, write, into)
     if outcome.status == "committed":
         phases.reached("committed")
     return outcome
 
 
-def attempt(session: SparkSession, seal: Seal, write: Callable[[], object]) -> Outcome:
+def attempt(session: SparkSession, seal: Seal, write: Callable[[], object], into: Into) -> Outcome:
     """Run one sealed statement and find out what became of it.
 
     Delta skips a write with a known transaction without saying so; whether a commit was made shows in the
     version that the session committed last, which is unset before.
+
+    :raises TargetConstraintViolated: the table refuses rows for a rule of its own
+    :raises TargetSchemaClash: likewise, for its columns
     """
     session.conf.unset(LAST_COMMIT)
     try:
@@ -180,8 +185,11 @@ def attempt(session: SparkSession, seal: Seal, write: Callable[[], object]) -> O
             write()
     except Exception as error:
         if is_conflict(error):
-            return Outcome("conflict", message=first_line(error))
-        raise
+            return Outcome("conflict", message=reason(error))
+        named = refused(error, into)
+        if named is None:
+            raise
+        raise named from error
     version = session.conf.get(LAST_COMMIT, None)
     if version is None:
         return Outcome("skipped", message=f"a seal >= {seal.number} of pipeline {seal.pipeline} exists")
@@ -194,8 +202,3 @@ def is_conflict(error: BaseException) -> bool:
     By text: over Connect, and without delta's Python package, the exception's class does not say it.
     """
     return any(name in str(error) for name in _CONFLICTS)
-
-
-def first_line(error: BaseException) -> str:
-    """Return the first line of an error's text."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -148,7 +148,7 @@ def merge_states(
     others = {name: value for name, value in values.items() if name not in shape.keys}
     if soft:
         others[DELETED_COLUMN] = values[DELETED_COLUMN] = sql.column("s", DELETED)
-    clauses = [Clause(True, f"{operation} = '{DELETE}'", "delete", "DELETE")]
+    clauses = [Clause(True, f"{operation} = '{DELETE}'", "delete")]
     if soft:
         mark = sql.column("t", DELETED_COLUMN)
         clauses.append(
@@ -156,15 +156,15 @@ def merge_states(
                 True,
                 f"{operation} = '{MARK}' AND NOT coalesce({mark}, false)",
                 "update",
-                sql.update_set({DELETED_COLUMN: "true"}),
+                {DELETED_COLUMN: "true"},
             )
         )
     if others:
         changed = f"{operation} = '{UPSERT}'"
         if not compared:
             changed += f" AND NOT ({_same(shape, known, soft=soft)})"
-        clauses.append(Clause(True, changed, "update", sql.update_set(others)))
-    clauses.append(Clause(False, f"{operation} = '{UPSERT}'", "insert", sql.insert(values)))
+        clauses.append(Clause(True, changed, "update", others))
+    clauses.append(Clause(False, f"{operation} = '{UPSERT}'", "insert", values))
     on = [f"{sql.column('t', key)} = {sql.column('s', key)}" for key in shape.keys]
     return Merge(target, rows, (*on, *pruning), tuple(clauses), evolve, LAZY if lazy else {})
 
@@ -270,12 +270,12 @@ def merge_history(
     operation, start, end = (sql.column("s", name) for name in (OPERATION, START, END))
     values = {name: sql.column("s", name) for name in shape.values}
     others = {name: value for name, value in values.items() if name not in shape.keys}
-    update = sql.update_set({**others, options.end_column: end})
-    insert = sql.insert({**values, options.start_column: start, options.end_column: end})
+    update = {**others, options.end_column: end}
+    insert = {**values, options.start_column: start, options.end_column: end}
     on = [f"{sql.column('t', key)} = {sql.column('s', key)}" for key in shape.keys]
     on += [f"{sql.column('t', options.start_column)} = {start}", *pruning]
     clauses = (
-        Clause(True, f"{operation} = '{DELETE}'", "delete", "DELETE"),
+        Clause(True, f"{operation} = '{DELETE}'", "delete"),
         Clause(True, f"{operation} = '{UPDATE}'", "update", update),
         Clause(False, f"{operation} = '{INSERT}'", "insert", insert),
     )

@@ -13,14 +13,15 @@ from delta_cdc.apply.commit import (
     Outcome,
     Seen,
     commit,
-    first_line,
     look,
     looking,
     overtaken,
 )
+from delta_cdc.apply.constraints import Into
 from delta_cdc.apply.work import Work
 from delta_cdc.changes import feed
 from delta_cdc.log_stores import refuse_unsafe_log_store
+from delta_cdc.reasons import reason
 from delta_cdc.sessions import private_session
 from delta_cdc.spec import JobResult, step_fingerprint
 from delta_cdc.sql import table
@@ -178,7 +179,7 @@ def _run_step(session: SparkSession, spec: ApplySpec, step: Step) -> _Done:
     known = ", ".join(f"{count} {name}" for name, count in work.counts.items())
     log.info("committing %s to %s (%s)", what, spec.target_uri, known or "append")
     try:
-        outcome = commit(session, seal, work.write)
+        outcome = commit(session, seal, work.write, _into(session, spec, work))
     except Exception as error:
         # A key that is there against expectation: or the target is no longer the one that was looked at.
         reason = _overtaken_since(session, spec, step) if b.DUPLICATE_MARK in str(error) else None
@@ -189,6 +190,15 @@ def _run_step(session: SparkSession, spec: ApplySpec, step: Step) -> _Done:
         log.info("committed version %s of %s, seal %s", outcome.version, spec.target_uri, step.seal_number)
         _tidy(session, spec, step, work.shape, seen)
     return _Done(step, outcome, work)
+
+
+def _into(session: SparkSession, spec: ApplySpec, work: Work) -> Into:
+    """Return what a refusal of the target is told by."""
+    merge, inserts = work.merge, work.inserts
+    keys = work.shape.keys if work.shape is not None else ()
+    if merge is not None:
+        return Into(spec.target_uri, lambda: merge.written(session), keys)
+    return Into(spec.target_uri, None if inserts is None else lambda: inserts, keys)
 
 
 def horizons_of(step: Step) -> tuple[tuple[int, str], ...]:
@@ -253,7 +263,7 @@ def _tidy(session: SparkSession, spec: ApplySpec, step: Step, shape: Shape | Non
         if step.replayed:
             quarantine.forget(session, spec.quarantine_uri, spec.pipeline, step.seal_number)
     except Exception as error:  # noqa: BLE001 - optional work after a commit must not fail the commit
-        log.warning("after the commit to %s: %s", spec.target_uri, first_line(error))
+        log.warning("after the commit to %s: %s", spec.target_uri, reason(error))
 
 
 def _prepare(session: SparkSession, spec: ApplySpec, step: Step) -> Work:

@@ -9,10 +9,12 @@ from delta_cdc import sql
 from delta_cdc.sql import PLAN_PREFIX, quote
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from pyspark.sql import DataFrame, SparkSession
 
 _VIEW = f"{PLAN_PREFIX}source"
-_MATCHED = f"{PLAN_PREFIX}matched"
+_WRITES = f"{PLAN_PREFIX}writes"
 
 
 @dataclass(frozen=True)
@@ -20,15 +22,22 @@ class Clause:
     """One WHEN clause.
 
     :param matched: WHEN MATCHED, else WHEN NOT MATCHED
-    :param action: what is counted; ``text`` is what is done
+    :param sets: column of the target -> SQL of the value that it gets
     :param raises: SQL of the message, where the clause is there to fail
     """
 
     matched: bool
     condition: str | None
     action: Literal["insert", "update", "delete"]
-    text: str
+    sets: Mapping[str, str] = field(default_factory=dict)
     raises: str | None = None
+
+    @property
+    def text(self) -> str:
+        """Return the SQL of what is done."""
+        if self.action == "delete":
+            return "DELETE"
+        return sql.insert(self.sets) if self.action == "insert" else sql.update_set(self.sets)
 
     @property
     def told(self) -> str:
@@ -90,22 +99,50 @@ class Merge:
         It fails where the statement would.
         """
         self.source.createOrReplaceTempView(_VIEW)
-        chosen = " ".join(
-            f"WHEN {'' if clause.matched else 'NOT '}{_MATCHED} AND {clause.condition or 'true'} "
-            f"THEN {clause.told}"
-            for clause in self.clauses
+        action = self._chosen([clause.told for clause in self.clauses])
+        text = f"SELECT action, count(*) AS n FROM ({self._joined({'action': action})}) GROUP BY action"
+        found = {row["action"]: row["n"] for row in session.sql(text).collect()}
+        return {done: found.get(name, 0) for name, done in _DONE.items()}
+
+    def written(self, session: SparkSession) -> DataFrame:
+        """Return the rows that the statement would insert, and those that it would update, as they would be.
+
+        Their columns are those that an insert sets: of others only Delta knows what a new row gets.
+        """
+        self.source.createOrReplaceTempView(_VIEW)
+        kept = set(session.read.format("delta").load(self.target).columns)
+        inserts = [clause for clause in self.clauses if clause.action == "insert"]
+        names = [name for name in inserts[0].sets if all(name in clause.sets for clause in inserts)]
+        columns = {}
+        for name in names:
+            old = sql.column("t", name) if name in kept else "NULL"
+            columns[name] = self._chosen([clause.sets.get(name, old) for clause in self.clauses])
+        acts = self._chosen([str(clause.action != "delete").lower() for clause in self.clauses])
+        return session.sql(self._joined({**columns, _WRITES: acts})).where(quote(_WRITES)).drop(_WRITES)
+
+    def _chosen(self, values: Sequence[str]) -> str:
+        """Return SQL that gives the value of the clause that acts on a row; NULL where none does.
+
+        :param values: one for each clause
+        """
+        found = f"(t.{quote(_FOUND)} IS NOT NULL)"
+        cases = " ".join(
+            f"WHEN {'' if clause.matched else 'NOT '}{found} AND {clause.condition or 'true'} THEN {value}"
+            for clause, value in zip(self.clauses, values, strict=True)
         )
-        text = "\n".join(
+        return f"CASE {cases} END"
+
+    def _joined(self, columns: Mapping[str, str]) -> str:
+        """Return the query of columns of the source's rows and those of the target that they meet."""
+        listed = ", ".join(f"{value} AS {quote(name)}" for name, value in columns.items())
+        return "\n".join(
             [
-                f"SELECT action, count(*) AS n FROM (SELECT CASE {chosen} END AS action FROM",
+                f"SELECT {listed} FROM",
                 f"(SELECT s.*, true AS {quote(_SOURCE)} FROM {quote(_VIEW)} AS s) AS s",
                 f"LEFT JOIN (SELECT *, true AS {quote(_FOUND)} FROM {sql.table(self.target)}) AS t",
-                f"ON {' AND '.join(self.on)})",
-                "WHERE action IS NOT NULL GROUP BY action",
+                f"ON {' AND '.join(self.on)}",
             ]
-        ).replace(_MATCHED, f"(t.{quote(_FOUND)} IS NOT NULL)")
-        found = {row["action"]: row["n"] for row in session.sql(text).collect()}
-        return {done: found.get(action, 0) for action, done in _DONE.items()}
+        )
 
 
 _FOUND, _SOURCE = f"{PLAN_PREFIX}found", f"{PLAN_PREFIX}from_source"

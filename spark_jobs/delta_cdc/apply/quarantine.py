@@ -11,8 +11,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from delta_cdc import names
-from delta_cdc.apply.commit import Outcome, attempt, first_line, is_conflict
+from delta_cdc.apply.commit import Outcome, attempt, is_conflict
+from delta_cdc.apply.constraints import Into
 from delta_cdc.errors import TableNotFound, TargetSchemaClash
+from delta_cdc.reasons import reason as said
 from delta_cdc.sql import PLAN_PREFIX, quote, string, table
 
 if TYPE_CHECKING:
@@ -138,7 +140,7 @@ def write(session: SparkSession, spec: ApplySpec, step: Step, seal: Seal, rows: 
         if exists and _holds(session, spec, f"{_same_seal(step)} AND {_same_range(step)}"):
             return None
         writer = _writer(session, spec, step, rows, exists=exists)
-        outcome = attempt(session, seal, partial(writer.save, spec.quarantine_uri))
+        outcome = attempt(session, seal, partial(writer.save, spec.quarantine_uri), Into(spec.quarantine_uri))
         if outcome.status == "skipped" and _holds(session, spec, f"seal > {step.seal_number}"):
             return f"a run after this one has written to the quarantine {spec.quarantine_uri}"
         if outcome.status == "skipped":
@@ -166,7 +168,7 @@ def _unsealed(writer: DataFrameWriter, uri: str) -> Outcome:
         writer.save(uri)
     except Exception as error:
         if is_conflict(error):
-            return Outcome("conflict", first_line(error))
+            return Outcome("conflict", said(error))
         raise
     return Outcome("committed")
 

@@ -117,14 +117,14 @@ def merge(target: str, shape: Shape, options: ApplyOptions, batch: b.Batch, *, e
     told = f"concat('{b.DUPLICATE_MARK}', CAST({sql.column('s', first)} AS STRING))"
     kept = f"CASE WHEN {existed} THEN {sql.column('s', first)} ELSE raise_error({told}) END"
     unexpected = f"NOT {existed} AND {is_alive()}" if soft else f"NOT {existed}"
-    clauses = [Clause(True, unexpected, "update", sql.update_set({first: kept}), raises=told)]
+    clauses = [Clause(True, unexpected, "update", {first: kept}, raises=told)]
     if not soft:
-        clauses.insert(0, Clause(True, f"{operation} = 'delete'", "delete", "DELETE"))
+        clauses.insert(0, Clause(True, f"{operation} = 'delete'", "delete"))
     if others:
-        clauses.append(Clause(True, None, "update", sql.update_set(others)))
+        clauses.append(Clause(True, None, "update", others))
     # Nobody knows the values of a row that is deleted without having been there.
     known = sql.column("s", _SEEN) if soft else f"{operation} = 'upsert'"
-    clauses.append(Clause(False, known, "insert", sql.insert(values)))
+    clauses.append(Clause(False, known, "insert", values))
     on = [f"{sql.column('t', key)} = {sql.column('s', key)}" for key in shape.keys]
     return Merge(target, changed(batch), (*on, *b.pruning(batch)), tuple(clauses), evolve)
 

@@ -261,15 +261,13 @@ def merge(target: str, shape: Shape, options: ApplyOptions, batch: b.Batch, *, e
     row, start, end = (sql.column("s", name) for name in (ROW, START, END))
     others = [name for name in shape.values if name not in shape.keys]
     values = {name: sql.column("s", name) for name in others}
-    close = sql.update_set({options.end_column: end})
-    go_on = sql.update_set({**values, options.end_column: end})
-    add = sql.insert(
-        {
-            **{name: sql.column("s", name) for name in shape.values},
-            options.start_column: start,
-            options.end_column: end,
-        }
-    )
+    close = {options.end_column: end}
+    go_on = {**values, options.end_column: end}
+    add = {
+        **{name: sql.column("s", name) for name in shape.values},
+        options.start_column: start,
+        options.end_column: end,
+    }
     on = [f"{sql.column('t', key)} = {sql.column('s', key)}" for key in shape.keys]
     on += [f"{sql.column('t', options.end_column)} IS NULL", f"{row} <> '{INSERT}'", *b.pruning(batch)]
     # A touch whose key has no open row (a target that began without a snapshot) opens one.

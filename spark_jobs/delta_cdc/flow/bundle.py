@@ -29,6 +29,7 @@ from delta_cdc.errors import (
     NullSequence,
     SequenceNotIncreasing,
     TableNotFound,
+    TargetConstraintViolated,
     TargetSchemaClash,
     TiedEvents,
 )
@@ -39,6 +40,7 @@ from delta_cdc.flow.runs import identified
 from delta_cdc.ingest.topics import Looks
 from delta_cdc.log.store import canonical_uri
 from delta_cdc.log.table import DeltaLog, run_sync
+from delta_cdc.reasons import unnamed
 from delta_cdc.spec import ApplySpec, BundleSpec, IngestSpec, JobResult
 
 if TYPE_CHECKING:
@@ -61,6 +63,7 @@ _OF_ROWS = (
     NullKey,
     NullSequence,
     SequenceNotIncreasing,
+    TargetConstraintViolated,
     TargetSchemaClash,
     TiedEvents,
 )
@@ -294,9 +297,10 @@ def _failed_then(ingested: IngestResult) -> DeltaCdcError | None:
     return error if isinstance(error, _OF_ROWS) else None
 
 
-def _without_name(pipeline: str, error: Exception) -> JobFailed:
-    named = JobFailed(
-        f"Pipeline {pipeline} ended with {type(error).__name__}: {error}",
+def _without_name(pipeline: str, error: Exception) -> DeltaCdcError:
+    named = unnamed(
+        error,
+        f"Pipeline {pipeline} ended with",
         remedy="look into the log of the task and of Spark; the next try finds out what was committed.",
     )
     named.__cause__ = error

@@ -7,12 +7,13 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from delta_cdc.errors import DeltaCdcError, JobFailed, NotADeltaTable, TableNotFound
+from delta_cdc.errors import DeltaCdcError, NotADeltaTable, TableNotFound
 from delta_cdc.flow.apply import asked_of
 from delta_cdc.ingest.topics import Looks
 from delta_cdc.log.table import DeltaLog, run_sync
 from delta_cdc.plan import Memory, plan_apply_async, plan_ingest_async
 from delta_cdc.plan.result import readable, told
+from delta_cdc.reasons import unnamed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -85,12 +86,10 @@ async def _look_at(piece: Piece, looks: Looks) -> Looked:
         return Looked(pipeline=pipeline, found=f"{type(error).__name__}: {error}", error=error)
     except Exception as error:
         logger.debug("Pipeline %s could not be planned", pipeline, exc_info=True)
-        named = JobFailed(
-            f"Pipeline {pipeline} could not be planned: {type(error).__name__}: {error}",
-            remedy="look into the log of the task; a retry plans again.",
-        )
+        said = f"Pipeline {pipeline} could not be planned:"
+        named = unnamed(error, said, remedy="retry: it plans again; see the log of the task.")
         named.__cause__ = error
-        return Looked(pipeline=pipeline, found=f"JobFailed: {named}", error=named)
+        return Looked(pipeline=pipeline, found=f"{type(named).__name__}: {named}", error=named)
 
 
 async def _planned(piece: Piece, looks: Looks) -> Looked:

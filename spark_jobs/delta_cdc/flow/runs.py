@@ -22,6 +22,7 @@ from delta_cdc.flow.results import Published
 from delta_cdc.log.table import DeltaLog, run_sync
 from delta_cdc.plan import ApplyRequest, CommitRequest, IngestRequest, Memory, ReadRequest
 from delta_cdc.plan.result import segment_lines
+from delta_cdc.reasons import reason
 from delta_cdc.reconcile import own_commits
 from delta_cdc.spec import ApplySpec, IngestSpec, JobResult, ReadSpec, fingerprint, step_fingerprint
 
@@ -184,7 +185,7 @@ class Run(ABC, Generic[_Request, _Plan, _Spec, _Result]):
         seal, commit = own.found[-1]
         self.say(
             f"The job ended with an error, but its commit is there: version {commit.version} of "
-            f"{self.written_table()}, seal {seal.number} ({first_line(error)})."
+            f"{self.written_table()}, seal {seal.number} ({reason(error)})."
         )
         return self.publish(plan, own, None)
 
@@ -265,10 +266,6 @@ def named(result: JobResult, pipeline: str) -> DeltaCdcError:
         f"The job of pipeline {pipeline} failed: {result.message or 'no reason given'}",
         remedy="look into Spark's log; the next try finds out what was committed.",
     )
-
-
-def first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def pause(said: str, attempt: int, max_attempts: int, say: Say, sleep: Callable[[float], None]) -> None:

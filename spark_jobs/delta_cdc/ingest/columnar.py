@@ -10,11 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from delta_cdc.apply.commit import first_line
 from delta_cdc.errors import SourceUnreadable
 from delta_cdc.ingest import lines as text
 from delta_cdc.ingest.shape import PRESENT, RAW, RECORD
 from delta_cdc.ingest.widening import wider
+from delta_cdc.reasons import reason
 from delta_cdc.sql import PLAN_PREFIX, quote
 
 if TYPE_CHECKING:
@@ -115,8 +115,7 @@ def _one_by_one(
             if ILLEGAL not in str(error):
                 raise
             raise SourceUnreadable(
-                f"{file.uri} has a column of a type that Spark does not read ({ILLEGAL}): "
-                f"{first_line(error)}",
+                f"{file.uri} has a column of a type that Spark does not read ({ILLEGAL}): {reason(error)}",
                 remedy="write it with another type, for instance timestamps in microseconds.",
             ) from error
 

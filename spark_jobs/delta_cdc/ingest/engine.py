@@ -12,7 +12,6 @@ Whoever dies between 2 and 4 leaves a batch that is recorded and not in the log;
 from __future__ import annotations
 
 import logging
-import re
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
@@ -22,10 +21,10 @@ from delta_cdc import phases
 from delta_cdc.apply import layout
 from delta_cdc.apply.commit import (
     commit,
-    first_line,
     looking,
     overtaken,
 )
+from delta_cdc.apply.constraints import Into
 from delta_cdc.apply.rows import Shape
 from delta_cdc.changes import feed
 from delta_cdc.errors import SourceUnreadable
@@ -33,6 +32,7 @@ from delta_cdc.ingest import adapters, again, columnar, events, ingested, lines,
 from delta_cdc.ingest.shape import SEQUENCE
 from delta_cdc.log_stores import refuse_unsafe_log_store
 from delta_cdc.properties import LATENESS_HORIZON
+from delta_cdc.reasons import causes, reason
 from delta_cdc.sessions import hide_statements, private_session
 from delta_cdc.spec import ApplyOptions, JobResult, step_fingerprint
 from delta_cdc.sql import quote, table
@@ -73,7 +73,6 @@ _DAMAGE = (
     "incorrect header check",
     "MALFORMED_",
 )
-_CAUSE = re.compile(r"Caused by: (?:[\w$]+\.)*([^\n]+)")
 
 
 def run(spark: SparkSession, spec: IngestSpec, kafka_options: Mapping[str, str] | None = None) -> JobResult:
@@ -180,15 +179,15 @@ def _found(session: SparkSession, spec: IngestSpec, secrets: Mapping[str, str] |
         except Exception as error:
             text = unquote(str(error))
             if _names_gone(spec, text):
-                return JobResult("stale", message=f"it has gone since planning: {_cause(text)}")
+                return JobResult("stale", message=f"it has gone since planning: {_cause(error)}")
             damaged = _damaged(spec, text)
             if damaged is None:
                 raise
             if damaged not in blamed:
                 blamed.add(damaged)
                 continue
-            log.warning("%s cannot be read: %s", damaged, _cause(text))
-            spec = _set_aside(spec, damaged, f"it is damaged: {_cause(text)}")
+            log.warning("%s cannot be read: %s", damaged, _cause(error))
+            spec = _set_aside(spec, damaged, f"it is damaged: {_cause(error)}")
 
 
 def _names_gone(spec: IngestSpec, text: str) -> bool:
@@ -211,10 +210,9 @@ def _damaged(spec: IngestSpec, text: str) -> str | None:
     return max(named, key=len, default=None)
 
 
-def _cause(text: str) -> str:
+def _cause(error: Exception) -> str:
     """Return what an error says at its root, in one line."""
-    causes = _CAUSE.findall(text)
-    return str(causes[-1]) if causes else text.strip().splitlines()[0]
+    return unquote(causes(error)[-1].line)
 
 
 def _set_aside(spec: IngestSpec, uri: str, reason: str) -> IngestSpec:
@@ -334,7 +332,8 @@ def _written(session: SparkSession, planned: IngestSpec, found: _Found, seen: Se
     listed = ", ".join(f"{count} {name}" for name, count in found.counts.items())
     log.info("committing %s to %s (%s)", told(spec), spec.log_uri, listed)
     shape, options = _layout(found)
-    outcome = commit(session, seal, _append(found, shape, options))
+    into = Into(spec.log_uri, lambda: found.batch.events, shape.keys)
+    outcome = commit(session, seal, _append(found, shape, options), into)
     if outcome.status == "committed":
         log.info("committed version %s of %s, seal %s", outcome.version, spec.log_uri, seal.number)
         _tidy(session, found, shape, options, seen)
@@ -388,7 +387,7 @@ def _tidy(
         delivered = [file.uri for file in records.readable(spec) if file.again]
         rejects.forget_files(session, spec, delivered)
     except Exception as error:  # noqa: BLE001 - optional work after a commit must not fail the commit
-        log.warning("after the commit to %s: %s", spec.log_uri, first_line(error))
+        log.warning("after the commit to %s: %s", spec.log_uri, reason(error))
 
 
 def _seal(spec: IngestSpec, counts: dict[str, int]) -> Seal:

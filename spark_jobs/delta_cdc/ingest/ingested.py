@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.apply.commit import Outcome, attempt
+from delta_cdc.apply.constraints import Into
 from delta_cdc.ingest.records import unreadable
 from delta_cdc.sql import table
 
@@ -71,7 +72,7 @@ def write(session: SparkSession, spec: IngestSpec, seal: Seal) -> Outcome:
     :return: ``committed``, or ``skipped`` or ``conflict`` where another driver was first
     """
     writer = _frame(session, spec).write.format("delta").mode("append").options(**_PROPERTIES)
-    return attempt(session, seal, partial(writer.save, spec.ingested_uri))
+    return attempt(session, seal, partial(writer.save, spec.ingested_uri), Into(spec.ingested_uri))
 
 
 def rows(spec: IngestSpec) -> list[dict[str, Any]]:

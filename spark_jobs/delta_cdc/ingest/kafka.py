@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +23,7 @@ from delta_cdc.errors import (
 from delta_cdc.ingest import shape
 from delta_cdc.ingest.kafka_options import for_java
 from delta_cdc.ingest.topics import servers_of
+from delta_cdc.reasons import reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -156,17 +156,8 @@ def named(error: Exception, spec: IngestSpec) -> DeltaCdcError | None:
         return None
     for marks, cls, remedy in _KNOWN:
         if any(mark in text for mark in marks):
-            return cls(f"{spec.source_uri}: {_said(text, marks)}", remedy=remedy)
+            return cls(f"{spec.source_uri}: {reason(error)}", remedy=remedy)
     return None
-
-
-def _said(text: str, marks: Iterable[str]) -> str:
-    """Return the line that tells most, without the names of Java's classes before it."""
-    lines = [line.strip() for line in text.splitlines()]
-    telling = [line for line in lines if line.startswith("Reason: ")]
-    telling += [line for line in lines if any(mark in line for mark in marks)]
-    line = (telling or lines)[0].removeprefix("Reason: ")
-    return re.sub(r"^[:\s]*(?:java\.[\w.]+Exception: )?", "", line)[:500]
 
 
 def _rounds(offsets: Iterable[OffsetRange]) -> list[list[OffsetRange]]:

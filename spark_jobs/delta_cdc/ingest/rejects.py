@@ -9,11 +9,13 @@ import json
 from typing import TYPE_CHECKING
 
 from delta_cdc import names
-from delta_cdc.apply.commit import Outcome, attempt, first_line, is_conflict
+from delta_cdc.apply.commit import Outcome, attempt, is_conflict
+from delta_cdc.apply.constraints import Into
 from delta_cdc.errors import ConcurrentModification, TableNotFound, TargetSchemaClash
 from delta_cdc.ingest import again
 from delta_cdc.ingest.events import REASON
 from delta_cdc.ingest.shape import POSITION, POSITION_DDL, PUBLISHED, RAW
+from delta_cdc.reasons import reason as said
 from delta_cdc.sql import PLAN_PREFIX, quote, string, table
 
 if TYPE_CHECKING:
@@ -88,7 +90,7 @@ def write(session: SparkSession, spec: IngestSpec, seal: Seal, rejects: DataFram
     """
     reason = ""
     for _ in range(_TRIES):
-        outcome = attempt(session, seal, _append(spec, rejects))
+        outcome = attempt(session, seal, _append(spec, rejects), Into(spec.quarantine_uri))
         if outcome.status == "committed":
             return
         if outcome.status == "skipped":
@@ -114,7 +116,7 @@ def _added(spec: IngestSpec, rejects: DataFrame) -> Outcome:
         _append(spec, rejects)()
     except Exception as error:
         if is_conflict(error):
-            return Outcome("conflict", first_line(error))
+            return Outcome("conflict", said(error))
         raise
     return Outcome("committed")
 

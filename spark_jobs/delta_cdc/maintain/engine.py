@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from delta_cdc.apply.commit import first_line, is_conflict
+from delta_cdc.apply.commit import is_conflict
 from delta_cdc.errors import ConcurrentModification
 from delta_cdc.log_stores import refuse_unsafe_log_store
 from delta_cdc.maintain import expire, optimize, vacuum
+from delta_cdc.reasons import reason
 from delta_cdc.sessions import private_session
 from delta_cdc.spec import ExpireSpec, OptimizeSpec
 
@@ -34,6 +35,6 @@ def run(spark: SparkSession, spec: CareSpec) -> JobResult:
         if not is_conflict(error):
             raise
         raise ConcurrentModification(
-            f"Another writer changed {spec.table_uri} at the same moment ({first_line(error)}).",
+            f"Another writer changed {spec.table_uri} at the same moment ({reason(error)}).",
             remedy="run again; nothing is lost, and what was done already is not done twice.",
         ) from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from delta_cdc.errors import DeltaCdcError, JobFailed, TablesFailed
+from delta_cdc.errors import DeltaCdcError, JobFailed, TablesFailed, TablesRefused
 from delta_cdc.spec import BundleSpec
 
 if TYPE_CHECKING:
@@ -87,7 +87,8 @@ def raise_failed(works: Sequence[Work]) -> None:
     kinds = {type(error) for error in errors.values()}
     if len(kinds) == 1:
         raise type(first)(" ".join(error.message for error in errors.values()), remedy=first.remedy)
-    raise TablesFailed(
+    passing = any(error.retryable for error in errors.values())
+    raise (TablesFailed if passing else TablesRefused)(
         " ".join(f"{table}: {type(error).__name__}: {error.message}" for table, error in errors.items()),
         remedy=" ".join(dict.fromkeys(error.remedy for error in errors.values())),
     )

@@ -6,9 +6,9 @@ import logging
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from delta_cdc.apply.commit import first_line
 from delta_cdc.errors import InvalidConfiguration
 from delta_cdc.maintain import marks
+from delta_cdc.reasons import reason
 from delta_cdc.spec import JobResult
 from delta_cdc.sql import quote, table
 
@@ -49,7 +49,7 @@ def run(session: SparkSession, spec: OptimizeSpec) -> JobResult:
         if not any(name in str(error) for name in _UNFIT):
             raise
         raise InvalidConfiguration(
-            f"{spec.table_uri} cannot be laid out by {text!r}: {first_line(error)}",
+            f"{spec.table_uri} cannot be laid out by {text!r}: {reason(error)}",
             remedy="correct where, zorder_by or full; a clustered table takes none of the first two.",
         ) from error
     done = row["metrics"]

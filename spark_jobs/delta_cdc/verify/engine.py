@@ -9,6 +9,7 @@ from delta_cdc.changes import feed
 from delta_cdc.errors import (
     DeltaCdcError,
     JobFailed,
+    JobRefused,
     LogGap,
     NotADeltaTable,
     TableNotFound,
@@ -76,7 +77,7 @@ def _if_possible(spec: VerifySpec, check: Callable[[], Check]) -> Check:
         return check()
     except Exception as error:
         failure = _named(error, spec)
-        if isinstance(failure, JobFailed):
+        if isinstance(failure, JobFailed | JobRefused):
             raise failure from error
         told = f"{type(failure).__name__}: {failure.message}"
         if isinstance(failure, _GONE) or (isinstance(failure, TiedEvents) and not spec.ties_told):

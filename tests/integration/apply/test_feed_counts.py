@@ -20,14 +20,14 @@ def test_the_first_clause_whose_condition_holds_counts(spark: SparkSession, tmp_
     table = str(tmp_path / "table")
     spark.sql("SELECT id, id = 2 AS dead FROM range(4)").write.format("delta").save(table)
     clauses = (
-        Clause(True, "s.plan = 'go' AND NOT t.dead", "delete", "DELETE"),
-        Clause(True, "s.plan = 'go'", "update", "UPDATE SET dead = false"),
-        Clause(False, "s.plan = 'come'", "insert", "INSERT (id) VALUES (s.id)"),
+        Clause(True, "s.plan = 'go' AND NOT t.dead", "delete"),
+        Clause(True, "s.plan = 'go'", "update", {"dead": "false"}),
+        Clause(False, "s.plan = 'come'", "insert", {"id": "s.id"}),
     )
     merge = Merge(table, spark.sql(SOURCE), ("t.id = s.id",), clauses)
     assert merge.counted(spark) == {"inserted": 1, "updated": 1, "deleted": 1}
     assert spark.read.format("delta").load(table).count() == 4
-    refusing = Clause(True, "t.dead", "update", "UPDATE SET id = s.id", raises="concat('two of ', s.id)")
+    refusing = Clause(True, "t.dead", "update", {"id": "s.id"}, raises="concat('two of ', s.id)")
     merge = Merge(table, spark.sql(SOURCE), ("t.id = s.id",), (refusing, *clauses))
     with pytest.raises(Exception, match="two of 2"):
         merge.counted(spark)

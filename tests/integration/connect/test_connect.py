@@ -29,6 +29,7 @@ from delta_cdc.errors import (
     SparkServerLost,
     SparkServerUnreachable,
     TableNotFound,
+    TargetConstraintViolated,
     UnsafeLogStore,
 )
 from delta_cdc.log_stores import refuse_unsafe_log_store
@@ -111,6 +112,23 @@ def test_a_target_is_the_same_as_embedded(
     assert versions(str(served)) == versions(str(embedded))
     assert not list((tmp_path / "results").rglob("*.json")), "the lists of files are deleted afterwards"
     assert sessions_of(server) == 0
+
+
+def test_a_rule_of_the_target_is_named_with_the_rows_that_break_it(
+    spark: SparkSession, connected: Connect, tmp_path: Path
+) -> None:
+    """The server has the exception of Delta; what comes here is its text."""
+    source, target = made(tmp_path), tmp_path / "target"
+    applying(connected(), source, target).execute(context())
+    spark.sql(f"ALTER TABLE delta.`{target}` ADD CONSTRAINT short CHECK (length(name) < 3)")
+    before = versions(str(target))
+    append(source, [(7, "much too long"), (8, "d")], feed=True)
+    with pytest.raises(TargetConstraintViolated) as raised:
+        applying(connected(), source, target).execute(context())
+    for word in ("CHECK constraint short", "- name : much too long", f"{target}", "rule: id = 7. Nothing"):
+        assert word in raised.value.message
+    assert "\tat " not in raised.value.message
+    assert versions(str(target)) == before
 
 
 def test_what_is_wrong_is_raised_where_it_is_asked(connected: Connect, tmp_path: Path) -> None:

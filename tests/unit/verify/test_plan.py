@@ -14,7 +14,7 @@ from delta_cdc.errors import (
     CorruptLog,
     InvalidConfiguration,
     InvalidExpression,
-    JobFailed,
+    JobRefused,
     KeyNotUnique,
     TableNotFound,
     TiedEvents,
@@ -442,7 +442,7 @@ def test_what_stops_a_comparison(
         raise error
 
     if expected is None:
-        with pytest.raises(JobFailed, match="broken"):
+        with pytest.raises(JobRefused, match="broken"):
             engine._if_possible(spec, fails)
         return
     found = engine._if_possible(replace(spec, ties_told=ties_told), fails)

@@ -1,0 +1,162 @@
+"""Rows that break a rule of the target's own: one error names rule and rows, and nothing is written."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from delta_cdc.errors import DeltaCdcError
+from delta_cdc.spec import ApplyOptions
+from tests.integration.apply.test_refusals import TYPE_1, TYPE_2, refused, table
+from tests.support.engine import Flow, versions
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from delta_cdc.spec import JobResult
+
+SOFT = replace(TYPE_1, delete_mode="soft")
+PARTIAL = replace(TYPE_1, ignore_null_updates=True)
+APPEND = ApplyOptions(insert_only=True, keys=())
+COLUMNS = "id INT, v STRING, n INT"
+HISTORY = ", __START_AT BIGINT, __END_AT BIGINT"
+CHECK = "ALTER TABLE {} ADD CONSTRAINT n_small CHECK (n < 50 OR n IS NULL)"
+
+#: columns of the target, statements on it -> statements on the source, what the error says of the rule
+RULES: dict[str, tuple[str, tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
+    "check": (
+        COLUMNS,
+        (CHECK,),
+        ("UPDATE {} SET n = 99 WHERE id = 2", "DELETE FROM {} WHERE id = 1"),
+        ("CHECK constraint n_small", "(n < 50)", "- n : 99"),
+    ),
+    "not null": (
+        "id INT, v STRING NOT NULL, n INT",
+        (),
+        ("UPDATE {} SET v = NULL WHERE id = 2", "DELETE FROM {} WHERE id = 1"),
+        ("NOT NULL constraint violated for column: v",),
+    ),
+    "varchar": (
+        "id INT, v VARCHAR(3), n INT",
+        (),
+        ("UPDATE {} SET v = 'abcd' WHERE id = 2", "UPDATE {} SET v = 'abc' WHERE id = 1"),
+        ('Value "abcd"', "length(v) <= 3"),
+    ),
+}
+
+
+def ruled(
+    spark: SparkSession, tmp_path: Path, rule: str, options: ApplyOptions, name: str = "target"
+) -> tuple[Flow, tuple[str, ...]]:
+    """Make a source, and a target whose rule its first version keeps and its newest breaks at key 2."""
+    columns, statements, changes, words = RULES[rule]
+    source = table(spark, tmp_path / f"source of {name}", *changes, rows="(1,'a',10),(2,'b',10),(3,'c',10)")
+    target = str(tmp_path / name)
+    more = HISTORY if options.stored_as_scd_type == 2 else ""
+    spark.sql(f"CREATE TABLE delta.`{target}` ({columns}{more}) USING delta")
+    for statement in statements:
+        spark.sql(statement.format(f"delta.`{target}`"))
+    return Flow(spark, source, target, options), words
+
+
+def broken(flow: Flow, result: JobResult, *words: str) -> None:
+    """Check that a job was refused for a rule, and by which rows."""
+    told = "Of the rows that break this rule: id = 2. Nothing was written to it."
+    refused(flow, result, "TargetConstraintViolated", flow.target, told, *words)
+    assert result.error is not None
+    error = DeltaCdcError.from_dict(result.error)
+    assert "a retry would meet the same" in error.remedy
+    assert not error.retryable
+    assert "calling o" not in error.message
+    assert "\tat " not in error.message
+
+
+@pytest.mark.parametrize(
+    ("rule", "options"),
+    [*((rule, options) for rule in RULES for options in (TYPE_1, TYPE_2)), ("not null", SOFT)],
+    ids=lambda value: value if isinstance(value, str) else f"{value.stored_as_scd_type} {value.delete_mode}",
+)
+def test_a_load_and_an_apply(spark: SparkSession, tmp_path: Path, rule: str, options: ApplyOptions) -> None:
+    flow, words = ruled(spark, tmp_path, rule, options)
+    empty = versions(flow.target)
+    if options == TYPE_1:
+        broken(flow, flow.load(1), *words)
+        assert versions(flow.target) == empty
+    flow.through(0)
+    before, rows = versions(flow.target), flow.rows()
+    broken(flow, flow.apply(), *words)
+    assert versions(flow.target) == before
+    assert flow.rows() == rows
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"), [("reload", TYPE_2), ("apply", PARTIAL)], ids=["reload", "partial"]
+)
+def test_rows_that_are_compared_with_the_target(
+    spark: SparkSession, tmp_path: Path, kind: str, options: ApplyOptions
+) -> None:
+    flow, words = ruled(spark, tmp_path, "check", options)
+    flow.through(0)
+    before = versions(flow.target)
+    result = flow.run(flow.step("reload", 1, 1)) if kind == "reload" else flow.apply()
+    broken(flow, result, *words)
+    assert versions(flow.target) == before
+
+
+def test_an_append(spark: SparkSession, tmp_path: Path) -> None:
+    """Rows without keys are told by the values that Delta names."""
+    source = table(spark, tmp_path / "source", "INSERT INTO {} VALUES (7, 'x', 99)")
+    flow = Flow(spark, source, str(tmp_path / "target"), APPEND).through(0)
+    spark.sql(CHECK.format(f"delta.`{flow.target}`"))
+    before = versions(flow.target)
+    refused(flow, flow.apply(), "TargetConstraintViolated", "n_small", "- n : 99", "Nothing was written")
+    assert versions(flow.target) == before
+
+
+def test_a_target_that_only_takes_appends(spark: SparkSession, tmp_path: Path) -> None:
+    source = table(spark, tmp_path / "source", "DELETE FROM {} WHERE id = 1")
+    options = replace(TYPE_1, target_properties={"delta.appendOnly": "true"})
+    flow = Flow(spark, source, str(tmp_path / "target"), options).through(0)
+    before = versions(flow.target)
+    refused(flow, flow.apply(), "TargetConstraintViolated", "DELTA_CANNOT_MODIFY_APPEND_ONLY", flow.target)
+    assert flow.results[-1].error is not None
+    assert "delta.appendOnly" in flow.results[-1].error["remedy"]
+    assert versions(flow.target) == before
+
+
+def test_a_generated_column_that_others_fill(spark: SparkSession, tmp_path: Path) -> None:
+    source = table(spark, tmp_path / "source", "UPDATE {} SET n = 11 WHERE id = 2")
+    target = str(tmp_path / "target")
+    spark.sql(
+        f"CREATE TABLE delta.`{target}` (id INT, v STRING, n INT GENERATED ALWAYS AS (id * 0 + 10)) "
+        "USING delta"
+    )
+    flow = Flow(spark, source, target, TYPE_1).through(0)
+    broken(flow, flow.apply(), "CHECK constraint Generated Column", "- n : 11")
+
+
+def test_a_nested_field_that_may_not_be_null(spark: SparkSession, tmp_path: Path) -> None:
+    """A MERGE does not cast to such a struct: its columns do not fit, and no expression is to blame."""
+    source = str(tmp_path / "source")
+    rows = spark.sql("SELECT 1 AS id, named_struct('a', if(id = 0, 1, NULL)) AS s FROM range(1)")
+    rows.write.format("delta").option("delta.enableChangeDataFeed", "true").save(source)
+    spark.sql(f"INSERT INTO delta.`{source}` VALUES (2, named_struct('a', cast(NULL AS INT)))")
+    target = str(tmp_path / "target")
+    spark.sql(f"CREATE TABLE delta.`{target}` (id INT, s STRUCT<a: INT NOT NULL>) USING delta")
+    flow = Flow(spark, source, target, TYPE_1)
+    broken(flow, flow.load(1), "column: s.a")
+    refused(flow.through(0), flow.apply(), "TargetSchemaClash", '"STRUCT<a: INT NOT NULL>"', "Nothing was")
+
+
+def test_what_the_sql_of_the_user_raises_stays_raised(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark's own words in full, of a failure that the same rows would meet again."""
+    source = table(spark, tmp_path / "source", "UPDATE {} SET n = 0 WHERE id = 2")
+    options = replace(TYPE_1, select=("id", "cast(100 / n AS INT) AS part"))
+    flow = Flow(spark, source, str(tmp_path / "target"), options).through(0)
+    before = versions(flow.target)
+    refused(flow, flow.apply(), "JobRefused", "[DIVIDE_BY_ZERO]", "100 / n")
+    assert versions(flow.target) == before

@@ -1,0 +1,184 @@
+"""What an error says, from the text that Spark gives it, and whether a retry would meet it again."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from delta_cdc.errors import DeltaCdcError, JobFailed, JobRefused, KeyNotUnique, TablesRefused
+from delta_cdc.reasons import causes, is_lasting, reason, unnamed
+from delta_cdc.spec import JobResult
+
+_AT = "\tat org.apache.Some$.$anonfun$run$1(Some.scala:53)\n\tat java.base/java.lang.Thread.run(T.java:8)\n"
+_SPARK = "org.apache.spark.SparkException"
+_SAVE = "An error occurred while calling o603.sql.\n: "
+_INVARIANT = "org.apache.spark.sql.delta.schema.DeltaInvariantViolationException"
+_NULL = "[DELTA_NOT_NULL_CONSTRAINT_VIOLATED] NOT NULL constraint violated for column: v."
+_WROTE = "[TASK_WRITE_FAILED] Task failed while writing rows to file:/t. SQLSTATE: 58030"
+_CAST = "[CAST_INVALID_INPUT] The value 'abc' cannot be cast. SQLSTATE: 22018"
+_ABORTED = (
+    "Job aborted due to stage failure: Task 0 in stage 1.0 failed 1 times, most recent failure: "
+    "Lost task 0.0 in stage 1.0 (TID 1) (host executor driver): "
+)
+
+
+class Raised(Exception):
+    """An error with a text, as Py4J and Connect raise it."""
+
+
+class Captured(Exception):
+    """One of PySpark's own, which keeps Java's cause beside its text."""
+
+    def __init__(self, text: str, cause: Exception | None = None) -> None:
+        super().__init__(text)
+        self._cause = cause
+
+
+class Served(Exception):
+    """One of Spark Connect, with the server's stack trace beside its text."""
+
+    def getStackTrace(self) -> str:  # noqa: N802 - PySpark's name
+        return f"{_SPARK}\n{_AT}Caused by: java.lang.X: {_CAST}\n{_AT}"
+
+
+def displaced() -> Exception:
+    """Return what PySpark raises where it fails to look up one of Delta's conditions."""
+    try:
+        try:
+            raise Raised(f"{_SAVE}org.apache.spark.sql.delta.DeltaAnalysisException: [DELTA_X] no v\n{_AT}")
+        except Raised:
+            raise Raised(  # noqa: B904 - as PySpark does
+                "An error occurred while calling z:getMessage.\n: x.Y: Cannot find main error class 'D'"
+            )
+    except Raised as error:
+        return error
+
+
+#: error -> its reason, and whether it lasts
+CASES: dict[str, tuple[Exception, str, bool]] = {
+    "of Py4J": (Raised(f"{_SAVE}{_INVARIANT}: {_NULL}\n\n{_AT}"), _NULL, True),
+    "several lines": (
+        Raised(
+            f"{_SAVE}{_INVARIANT}: [DELTA_VIOLATE_CONSTRAINT_WITH_VALUES] CHECK c (n < 1):\n - n : 9\n{_AT}"
+        ),
+        "[DELTA_VIOLATE_CONSTRAINT_WITH_VALUES] CHECK c (n < 1): - n : 9",
+        True,
+    ),
+    "its cause": (
+        Raised(f"{_SAVE}{_SPARK}: {_WROTE}\n{_AT}Caused by: a.B: {_CAST}\n{_AT}\t... 1 more"),
+        f"{_WROTE} Caused by: {_CAST}",
+        True,
+    ),
+    "once": (
+        Raised(
+            f"{_SAVE}{_SPARK}: {_ABORTED}a.B: {_CAST}\n{_AT}\n"
+            f"Driver stacktrace:\n{_AT}Caused by: a.B: {_CAST}\n"
+        ),
+        f"SparkException: {_ABORTED}a.B: {_CAST}",
+        True,
+    ),
+    "of Connect": (
+        Raised(f"({_INVARIANT}) {_NULL}\n\n\nJVM stacktrace:\n{_INVARIANT}\n{_AT}"),
+        _NULL,
+        True,
+    ),
+    "of Connect, trace aside": (Served(_WROTE), f"{_WROTE} Caused by: {_CAST}", True),
+    "of PySpark": (
+        Captured(
+            "[DELTA_FAILED_TO_MERGE_FIELDS] 'n' and 'n'", Captured("[DELTA_MERGE_INCOMPATIBLE] int and long")
+        ),
+        "[DELTA_FAILED_TO_MERGE_FIELDS] 'n' and 'n' Caused by: [DELTA_MERGE_INCOMPATIBLE] int and long",
+        True,
+    ),
+    "without its plan": (
+        Captured(
+            "[UNRESOLVED_COLUMN] no `x`. SQLSTATE: 42703; line 1 pos 13;\n'Project ['x]\n+- OneRowRelation\n"
+        ),
+        "[UNRESOLVED_COLUMN] no `x`. SQLSTATE: 42703; line 1 pos 13",
+        True,
+    ),
+    "with the user's SQL": (
+        Captured(
+            "[DIVIDE_BY_ZERO] by zero. SQLSTATE: 22012\n== SQL (line 1, position 1) ==\n100 / n\n^^^^^^^\n"
+        ),
+        "[DIVIDE_BY_ZERO] by zero. SQLSTATE: 22012 == SQL (line 1, position 1) == 100 / n",
+        True,
+    ),
+    "without ours": (
+        Captured(
+            "[DIVIDE_BY_ZERO] by zero. SQLSTATE: 22012\n"
+            "== SQL (line 1, position 1) ==\nMERGE INTO t\n^^^\nWHEN\n^^\n"
+        ),
+        "[DIVIDE_BY_ZERO] by zero. SQLSTATE: 22012",
+        True,
+    ),
+    "displaced by PySpark": (displaced(), "[DELTA_X] no v", True),
+    "overflow of Java": (
+        Raised(f"{_SAVE}java.lang.ArithmeticException: long overflow\n{_AT}"),
+        "ArithmeticException: long overflow",
+        True,
+    ),
+    "our own": (KeyNotUnique("two rows.", remedy="none."), "two rows. Remedy: none.", True),
+    "a value": (ValueError("no number"), "ValueError: no number", True),
+    # What a retry may not meet again:
+    "an executor": (
+        Raised(
+            f"{_SAVE}{_SPARK}: {_ABORTED}ExecutorLostFailure (executor 1 exited)\n\nDriver stacktrace:\n{_AT}"
+        ),
+        f"SparkException: {_ABORTED}ExecutorLostFailure (executor 1 exited)",
+        False,
+    ),
+    "a disk": (
+        Raised(f"{_SAVE}{_SPARK}: {_WROTE}\n{_AT}Caused by: java.io.IOException: No space left\n{_AT}"),
+        f"{_WROTE} Caused by: IOException: No space left",
+        False,
+    ),
+    "memory": (
+        Raised(f"{_SAVE}java.lang.OutOfMemoryError: Java heap space\n{_AT}"),
+        "OutOfMemoryError: Java heap space",
+        False,
+    ),
+    "a race": (
+        Raised(f"{_SAVE}io.delta.X: [DELTA_CONCURRENT_WRITE] others\n{_AT}"),
+        "[DELTA_CONCURRENT_WRITE] others",
+        False,
+    ),
+    "a time-out": (TimeoutError("30 s"), "TimeoutError: 30 s", False),
+    "no words": (OSError(), "OSError", False),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_reason_is_whole_and_nothing_else(case: str) -> None:
+    error, said, lasting = CASES[case]
+    assert reason(error) == said
+    assert is_lasting(error) is lasting
+    assert causes(error)
+
+
+@pytest.mark.parametrize("case", [name for name, (error, *_) in CASES.items() if name != "our own"])
+def test_only_what_may_pass_is_called_retryable_also_behind_a_result(case: str) -> None:
+    error, said, lasting = CASES[case]
+    named = unnamed(error, "a into b:", remedy="retry.")
+    result = JobResult("failed", error=named.to_dict(), message=str(named))
+    back = JobResult.from_json(json.dumps(json.loads(result.to_json()))).error
+    assert back is not None
+    for one in (named, DeltaCdcError.from_dict(back)):
+        assert type(one) is (JobRefused if lasting else JobFailed)
+        assert one.retryable is not lasting
+        assert one.message == f"a into b: {said}"
+        assert ("a retry would meet the same" in one.remedy) is lasting
+
+
+def test_a_text_that_cannot_be_asked_for_is_no_second_failure() -> None:
+    class Dead(Exception):
+        def __str__(self) -> str:
+            raise ConnectionRefusedError("no gateway")
+
+    assert reason(Dead()) == "Dead: Dead, of which nothing more can be told: ConnectionRefusedError"
+    assert not is_lasting(Dead())
+
+
+def test_tables_that_all_need_a_hand_are_not_retried() -> None:
+    assert not DeltaCdcError.from_dict(TablesRefused("a, b.", remedy="see.").to_dict()).retryable
