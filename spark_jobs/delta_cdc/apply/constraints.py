@@ -27,7 +27,7 @@ _ROWS = (
     "correct these rows in the source, leave them out with where, change them with select, or change the "
     f"table's rule; {_AGAIN}"
 )
-#: What Delta and Spark say where a table refuses rows, or a statement -> our name and remedy. First match wins.
+#: What Delta and Spark say where a table refuses something -> our name and remedy. First match wins.
 _KNOWN: tuple[tuple[tuple[str, ...], type[DeltaCdcError], str], ...] = (
     (
         ("DELTA_CANNOT_MODIFY_APPEND_ONLY",),
