@@ -36,7 +36,7 @@ from delta_cdc.errors import (
 from delta_cdc.flow.apply import run_apply
 from delta_cdc.flow.ingest import run_ingest
 from delta_cdc.flow.pins import NoPins, Pins
-from delta_cdc.flow.runs import identified
+from delta_cdc.flow.runs import new_run_id
 from delta_cdc.ingest.topics import Looks
 from delta_cdc.log.store import canonical_uri
 from delta_cdc.log.table import DeltaLog, run_sync
@@ -149,11 +149,10 @@ def run_bundle(
         member = _Member(rounds, at)
         try:
             with rounds.turn():
-                of_piece = _SharedPins(kept if piece.pins is None else piece.pins, one)
                 results[at] = _run_piece(
-                    _identified(piece, of_piece),
+                    _identified(piece),
                     member,
-                    of_piece,
+                    _SharedPins(kept if piece.pins is None else piece.pins, one),
                     lines.of(piece.pipeline),
                     max_attempts,
                     sleep,
@@ -246,8 +245,11 @@ def _run_piece(
     return PieceResult(pipeline=pipeline, ingested=ingested, applied=applied)
 
 
-def _identified(piece: Piece, pins: Pins) -> Piece:
+def _identified(piece: Piece) -> Piece:
     """Return a piece whose ingest and apply are of one run: the job of the first may do the second, too."""
+    given = [request.run_id for request in (piece.ingest, piece.apply) if request is not None]
+    run_id = next(filter(None, given), None) or new_run_id()
+    ingest, apply = piece.ingest, piece.apply
     return replace(
         piece,
         ingest=identified(piece.ingest, pins) if piece.ingest is not None else None,

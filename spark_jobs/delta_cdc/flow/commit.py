@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from delta_cdc.errors import ConcurrentModification
-from delta_cdc.flow.pins import NoPins
 from delta_cdc.flow.results import CommitResult
 from delta_cdc.flow.runs import Say, identified, named, pause
 from delta_cdc.log.store import canonical_uri
@@ -50,7 +49,7 @@ def run_commit(
     :raises OtherBatchOpen: the open batch is not the one that is to be committed
     :raises ConcurrentModification: every attempt lost
     """
-    request = identified(request, NoPins())
+    request = identified(request)
     plan = plan_commit(request)
     if plan.spec is None:
         return _committed_before(request, plan, say)

@@ -82,6 +82,7 @@ class Pin:
     :param seal_number: the number of a load's seal, where there was no target
     :param asked: what was asked for beside the changes after the watermark; "" is nothing
     :param lasts: fingerprints of the last step of every plan for it
+    :param run_id: who made the tries, where the caller did not say it
     """
 
     ending_version: int | None = None
@@ -90,12 +91,13 @@ class Pin:
     seal_number: int | None = None
     asked: str = ""
     lasts: tuple[str, ...] = ()
+    run_id: str = ""
 
     @classmethod
     def read(cls, value: dict[str, Any] | None) -> Pin:
         """People can edit the store: what is not as we write it is no pin."""
         given = value or {}
-        planned, asked = given.get("planned_version"), given.get("asked")
+        planned, asked, run_id = (given.get(name) for name in ("planned_version", "asked", "run_id"))
         return cls(
             _whole(given.get("ending_version")),
             _texts(given.get("fingerprints")),
@@ -103,10 +105,14 @@ class Pin:
             _whole(given.get("seal_number")),
             asked if isinstance(asked, str) else "",
             _texts(given.get("lasts")),
+            run_id if isinstance(run_id, str) else "",
         )
 
     def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "fingerprints": list(self.fingerprints), "lasts": list(self.lasts)}
+        told = {**asdict(self), "fingerprints": list(self.fingerprints), "lasts": list(self.lasts)}
+        if not self.run_id:
+            del told["run_id"]
+        return told
 
     def following(self, plan: Planned, name: str, planned: int, number: int, asked: str = "") -> Pin:
         """Return the pin with one more plan.

@@ -71,7 +71,8 @@ class Run(ABC, Generic[_Request, _Plan, _Spec, _Result]):
         max_attempts: int,
         sleep: Callable[[float], None],
     ) -> None:
-        self.request: _Request = identified(request, pins)
+        self.request: _Request = identified(request)
+        self._is_unnamed = not request.run_id
         self.execute: Callable[[_Spec], JobResult] = execute
         self.pins = pins
         self.mirror = mirror
@@ -122,7 +123,7 @@ class Run(ABC, Generic[_Request, _Plan, _Spec, _Result]):
 
     def run(self) -> _Result:
         for attempt in range(1, self.max_attempts + 1):
-            plan = self.plan()
+            plan = self._planned()
             for note in plan.notes:
                 self.say(note)
             if plan.spec is None:
@@ -142,11 +143,22 @@ class Run(ABC, Generic[_Request, _Plan, _Spec, _Result]):
             remedy="run again; let one run per pipeline be active at a time.",
         )
 
+    def _planned(self) -> _Plan:
+        """Plan; where the caller gives no ``run_id`` and keeps pins, as who made the tries before."""
+        plan = self.plan()
+        before = self.pinned(plan.pin_key).run_id
+        if not self._is_unnamed or before in ("", self.request.run_id):
+            return plan
+        self.request = replace(self.request, run_id=before)
+        return self.plan()
+
     def _attempt(self, plan: _Plan, spec: _Spec, attempt: int) -> _Result | None:
         """Run one plan; None where another writer was faster."""
         pin = self.pinned(plan.pin_key).following(
             plan, fingerprint(spec), self.planned_version(spec), self.seal_number(spec), self.asked()
         )
+        if self._is_unnamed:
+            pin = replace(pin, run_id=self.request.run_id)
         self.pins.set(plan.pin_key, pin.to_dict())
         self.say(f"Planned: {self.described(plan)} (attempt {attempt}).")
         for step in plan.steps:
@@ -230,22 +242,18 @@ def described_range(plan: Plan, table: str) -> str:
     return f"versions {plan.versions} of {plan.source.uri} into {table}{milestones}"
 
 
-def identified(request: _Named, pins: Pins) -> _Named:
+def identified(request: _Named) -> _Named:
     """Return a request that says who runs it: in the place of no ``run_id`` it has one of its own.
 
     The fingerprint of a plan holds it. Two runs without it could plan the same, and each would take the
     commit of the other for its own.
-
-    :param pins: keep the identity over the tries of one piece of work
     """
-    if request.run_id:
-        return request
-    key = f"run:{request.pipeline}"
-    run_id = (pins.get(key) or {}).get("run_id")
-    if not isinstance(run_id, str):
-        run_id = f"call-{uuid.uuid4().hex[:12]}"
-        pins.set(key, {"run_id": run_id})
-    return replace(request, run_id=run_id)
+    return request if request.run_id else replace(request, run_id=new_run_id())
+
+
+def new_run_id() -> str:
+    """Return a ``run_id`` that nobody else has."""
+    return f"call-{uuid.uuid4().hex[:12]}"
 
 
 async def _find_own(
