@@ -240,7 +240,7 @@ def ranges(table: str, pipeline: str = "flow") -> list[tuple[int, int]]:
 
 
 def sealed_counts(table: str, pipeline: str = "flow") -> list[dict[str, int]]:
-    """Return what each sealed commit with rows counts, oldest first: what Delta says, and what the seal does."""
+    """Return what each sealed commit with rows counts, oldest first: by Delta's metrics and by the seal."""
     metrics = {
         "numTargetRowsInserted": "inserted",
         "numTargetRowsUpdated": "updated",

@@ -13,6 +13,7 @@ from delta_cdc.apply.commit import Outcome, attempt, is_conflict
 from delta_cdc.apply.constraints import Into
 from delta_cdc.errors import ConcurrentModification, TableNotFound, TargetSchemaClash
 from delta_cdc.ingest import again
+from delta_cdc.ingest.delimited import UNCLOSED
 from delta_cdc.ingest.events import REASON
 from delta_cdc.ingest.shape import POSITION, POSITION_DDL, PUBLISHED, RAW
 from delta_cdc.reasons import reason as said
@@ -145,7 +146,7 @@ def _rows(spec: IngestSpec, rejects: DataFrame) -> DataFrame:
 
 
 def _held(session: SparkSession, spec: IngestSpec) -> DataFrame:
-    """Return this pipeline's rows: RAW, POSITION, PUBLISHED and ``seal``.
+    """Return this pipeline's rows: RAW, POSITION, PUBLISHED, the reason and ``seal``.
 
     Without those of batches that a RESTORE of the log took back: their files are ingested again.
     """
@@ -164,6 +165,7 @@ def _held(session: SparkSession, spec: IngestSpec) -> DataFrame:
         F.col("raw").alias(RAW),
         F.col("position").alias(POSITION),
         F.col("quarantined_at").alias(PUBLISHED),
+        F.col("reason").alias(REASON),
         "seal",
     )
 
@@ -172,13 +174,15 @@ def _held(session: SparkSession, spec: IngestSpec) -> DataFrame:
 def replayable(session: SparkSession, spec: IngestSpec) -> DataFrame:
     """Return the records in quarantine: RAW, PUBLISHED and POSITION.
 
+    A line that may lie inside of a quoted value of its file is not read as a record by itself.
+
     :raises TableNotFound: nothing was ever quarantined
     """
     from pyspark.sql import functions as F
 
     names.delta_detail(session, spec.quarantine_uri, remedy="nothing was quarantined: nothing to replay.")
     found = _held(session, spec).where((F.col("seal") < spec.step.seal_number) & F.col(RAW).isNotNull())
-    return found.select(RAW, PUBLISHED, POSITION)
+    return found.where(F.col(REASON) != UNCLOSED).select(RAW, PUBLISHED, POSITION)
 
 
 def forget(session: SparkSession, spec: IngestSpec, settled: DataFrame) -> None:

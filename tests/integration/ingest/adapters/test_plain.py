@@ -73,6 +73,11 @@ GOLDEN: list[tuple[str, str | None, list[Event]]] = [
         ],
     ),
     (
+        "an escaped backslash before what looks like half a character",
+        '{"op":"I","ts":3,"id":7,"name":"\\\\ud800"}',
+        [Event("upsert", {"id": 7, "name": "\\ud800"}, 3, ("id", "name"))],
+    ),
+    (
         "a text that looks like it",
         '{"op":"I","ts":3,"id":7,"name":"[1.1234567890123456789 ","ok":true}',
         [Event("upsert", {"id": 7, "name": "[1.1234567890123456789 ", "ok": True}, 3, ("id", "name", "ok"))],
