@@ -252,8 +252,8 @@ def _identified(piece: Piece) -> Piece:
     ingest, apply = piece.ingest, piece.apply
     return replace(
         piece,
-        ingest=identified(piece.ingest, pins) if piece.ingest is not None else None,
-        apply=identified(piece.apply, pins) if piece.apply is not None else None,
+        ingest=replace(ingest, run_id=ingest.run_id or run_id) if ingest is not None else None,
+        apply=replace(apply, run_id=apply.run_id or run_id) if apply is not None else None,
     )
 
 
