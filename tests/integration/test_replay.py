@@ -81,3 +81,31 @@ def test_events_of_a_target(spark: SparkSession, tmp_path: Path, capsys: Said) -
     capsys.readouterr()
     assert main(["replay", f"p={target}", "--last-by", "arrived"]) == 0
     assert rows(spark, target, "id", "v") == [(1, "b"), (2, "c")]
+
+
+def test_a_pipeline_of_a_file(spark: SparkSession, tmp_path: Path, capsys: Said) -> None:
+    """What has been mended in the file is what the records are read by; log and target are both looked at."""
+    source, log, target = (tmp_path / name for name in ("landing", "log", "target"))
+    source.mkdir()
+    (source / "a.json").write_text('{"id": 1, "op": "I", "n": 1}\n{"id": 2, "op": "NEW", "n": 2}\n')
+    file = tmp_path / "flows.yaml"
+    entry = {
+        "source": str(source),
+        "log": str(log),
+        "target": str(target),
+        "keys": ["id"],
+        "schema": "id INT, n INT",
+    }
+    adapter: dict[str, Any] = {"operation_column": "op", "sequence_by": "n"}
+    file.write_text(json.dumps({"pipelines": {"p": {**entry, "adapter_options": adapter}}}))
+    assert main(["run", str(file)]) == 0
+    assert rows(spark, log, "id") == [(1,)]
+    assert main(["replay", str(file), "p"]) == 1
+    adapter["operations"] = {"NEW": "upsert"}
+    file.write_text(json.dumps({"pipelines": {"p": {**entry, "adapter_options": adapter}}}))
+    capsys.readouterr()
+    assert main(["replay", str(file), "p"]) == 0
+    said = capsys.readouterr().out
+    assert "1 events" in said
+    assert f"Nothing of p is in quarantine ({target}__quarantine)" in said
+    assert rows(spark, log, "id", "n") == [(1, 1), (2, 2)]

@@ -53,3 +53,22 @@ pipelines:
     assert main(["run", str(file), "--pipeline", "table", "--pipeline", "files"]) == 0
     said = capsys.readouterr().out.splitlines()
     assert [line.split()[:2] for line in said[2:]] == [["files", "nothing"], ["table", "nothing"]]
+
+
+def test_two_tables_are_run(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Before there is a seal the command line says the keys; from then on the seal says everything."""
+    source, target = str(tmp_path / "source"), str(tmp_path / "target")
+    spark.range(3).selectExpr("id", "id * 10 AS n").write.format("delta").option(
+        "delta.enableChangeDataFeed", "true"
+    ).save(source)
+    both = [source, target, "--pipeline", "p"]
+    assert main(["run", *both, "--key", "id"]) == 0
+    for form, key in ((both, 7), ([f"p={target}"], 8)):
+        spark.sql(f"INSERT INTO delta.{quote(source)} VALUES ({key}, 0)")
+        capsys.readouterr()
+        assert main(["run", *form]) == 0
+        row = capsys.readouterr().out.splitlines()[2].split()
+        assert row[:2] == ["p", "applied"]
+    assert spark.sql(f"SELECT count(*) FROM delta.{quote(target)}").collect()[0][0] == 5
+    assert main(["run", *both, "--key", "id"]) == 2
+    assert "keys given, and the pipeline has a watermark" in capsys.readouterr().err

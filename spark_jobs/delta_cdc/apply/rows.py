@@ -173,7 +173,6 @@ def projected(rows: DataFrame, options: ApplyOptions, keep: Sequence[str]) -> Da
     :param keep: columns that pass through beside the projection (the feed's metadata, the sequence)
     """
     derived = {name: text for name, text in options.partition_by.items() if text is not None}
-    states.refuse_moving("partition_by", list(derived.values()), rows.columns)
     rows = states.projected(_alive(rows, options, keep), options.where, options.select, keep)
     if derived:
         every = [quote(name) for name in rows.columns if name not in keep]

@@ -7,9 +7,9 @@ the filter has a state before and none after, which is a delete.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
+from delta_cdc.changes.expressions import refuse_moving
 from delta_cdc.changes.feed import METADATA_COLUMNS, ORDER, is_after, is_before
 from delta_cdc.errors import ColumnNotFound, InvalidExpression, ReservedColumnName
 from delta_cdc.quiet import quietly
@@ -32,19 +32,21 @@ N_BEFORE, N_AFTER, UNKNOWN = f"{PLAN_PREFIX}n_before", f"{PLAN_PREFIX}n_after", 
 def resolve(rows: DataFrame, argument: str, expressions: Sequence[str]) -> DataFrame:
     """Project ``rows`` by SQL expressions of the argument ``argument``.
 
-    :raises InvalidExpression: where Spark cannot parse or resolve one
+    :raises InvalidExpression: where Spark cannot parse or resolve one, or it is no function of the row alone
     """
     from pyspark.errors import AnalysisException, ParseException
 
     try:
         with quietly():
-            return analysed(rows.selectExpr(*expressions))
+            found = analysed(rows.selectExpr(*expressions))
     except (AnalysisException, ParseException) as error:
         reason = str(error).strip().splitlines()[0]
         raise InvalidExpression(
             f"{argument} = {list(expressions)!r} does not resolve against the source: {reason}",
             remedy=f"correct {argument}; it is Spark SQL over the source's columns.",
         ) from error
+    refuse_moving(rows, argument, expressions)
+    return found
 
 
 def match(names: Iterable[str], wanted: Sequence[str], argument: str, where: str) -> tuple[str, ...]:
@@ -73,39 +75,6 @@ def refuse_metadata_names(columns: Iterable[str], where: str) -> None:
         )
 
 
-#: Functions whose value is not the state's own: another one with every look.
-_MOVING = re.compile(
-    r"(?<![\w.`])(rand|randn|random|uuid|shuffle|monotonically_increasing_id|spark_partition_id|input_file_name"
-    r"|now|curdate|current_date|current_timestamp|localtimestamp|current_time|unix_timestamp)\s*\(",
-    re.IGNORECASE,
-)
-_MOVING_WORDS = re.compile(
-    r"(?<![\w.`])(current_date|current_timestamp|localtimestamp|current_time)(?![\w`])", re.IGNORECASE
-)
-_QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`")
-
-
-def refuse_moving(argument: str, expressions: Sequence[str], columns: Sequence[str]) -> None:
-    """Refuse expressions that give another value with every look (chance, the clock, the file).
-
-    They act on states, before and after a commit, which are read at different times: a row that left such a
-    filter silently would never be deleted.
-
-    :raises InvalidExpression: naming the function
-    """
-    known = {name.lower() for name in columns}
-    for text in expressions:
-        bare = _QUOTED.sub("''", text)
-        found = _MOVING.search(bare) or next(
-            (match for match in _MOVING_WORDS.finditer(bare) if match[1].lower() not in known), None
-        )
-        if found:
-            raise InvalidExpression(
-                f"{argument} = {text!r} uses {found[1]}, whose value changes from one look to the next.",
-                remedy=f"make {argument} a function of the row alone.",
-            )
-
-
 def projected(rows: DataFrame, where: str | None, select: Sequence[str], keep: Sequence[str]) -> DataFrame:
     """Filter and project states.
 
@@ -117,7 +86,6 @@ def projected(rows: DataFrame, where: str | None, select: Sequence[str], keep: S
     """
     from pyspark.sql import functions as F
 
-    refuse_moving("select", select, rows.columns)
     if where:
         check_predicate(rows.drop(*keep), "where", where)
         rows = rows.where(F.expr(where))
@@ -134,7 +102,6 @@ def check_predicate(rows: DataFrame, argument: str, text: str) -> None:
     :param argument: the argument whose text it is
     :raises InvalidExpression: where it does not resolve, is no predicate, or is no function of the row alone
     """
-    refuse_moving(argument, [text], rows.columns)
     _refuse_no_predicate(resolve(rows, argument, [text]), argument, text)
 
 

@@ -1,7 +1,8 @@
 """The command ``delta-cdc``. It needs no Airflow, and no Spark unless a subcommand says so.
 
-A module here is one subcommand: its ``add(commands)`` declares it, and sets the function that runs it. Only
-:mod:`delta_cdc.cli.common` and :mod:`delta_cdc.cli.application` are what several of them need.
+A module here is one subcommand: its ``add(commands)`` declares it, and sets the function that runs it. What
+several of them need is in :mod:`delta_cdc.cli.pipelines` (which tables), :mod:`delta_cdc.cli.common` and
+:mod:`delta_cdc.cli.application`.
 
 Exit codes: 0 all is well, 1 a finding (a named error, no proof), 2 wrong usage.
 """
@@ -11,7 +12,9 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from typing import TYPE_CHECKING
+from difflib import get_close_matches
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any
 
 from delta_cdc.cli import archive, changes, doctor, jars, lint, plan, replay, run, schema, status, verify
 from delta_cdc.errors import DeltaCdcError, InvalidConfiguration
@@ -31,6 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except InvalidConfiguration as error:
+        arguments.parser.print_usage(sys.stderr)
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 2
     except DeltaCdcError as error:
@@ -42,11 +46,34 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
 
 
+class _Parser(argparse.ArgumentParser):
+    """Tells an unknown argument where it stands: with the usage of the subcommand that was given it."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse; what is left over is an error here, and not of the command as a whole."""
+        if self._subparsers is None:
+            # Before anything that is missing: it may be what the unknown option was to be.
+            options = takewhile(lambda text: text != "--", args or ())
+            self._refuse([text.partition("=")[0] for text in options if text.startswith("--")])
+        found, rest = super().parse_known_args(args, namespace)
+        if rest:
+            self.error(f"unknown arguments: {' '.join(rest)}")
+        return found, rest
+
+    def _refuse(self, names: Sequence[str]) -> None:
+        known = [option for action in self._actions for option in action.option_strings]
+        for name in names:
+            if " " not in name and not any(option.startswith(name) for option in known):
+                near = get_close_matches(name, known, n=1)
+                hint = f"did you mean {near[0]}?" if near else "--help lists those that there are."
+                self.error(f"unknown option {name}: {hint}")
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="delta-cdc", description="Change data capture between Delta tables, exactly once."
-    )
+    parser = _Parser(prog="delta-cdc", description="Change data capture between Delta tables, exactly once.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for command in _COMMANDS:
         command.add(commands)
+    for subcommand in commands.choices.values():
+        subcommand.set_defaults(parser=subcommand)
     return parser

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import shutil
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from delta_cdc import output
-from delta_cdc.cli.common import named, session
+from delta_cdc.arguments import names
+from delta_cdc.checks import options_of
+from delta_cdc.cli.common import bounds, named, newest_seal, refuse, session
+from delta_cdc.cli.pipelines import is_configuration, is_pair, source_of, takes_pipelines, the_one
+from delta_cdc.errors import InvalidConfiguration
 from delta_cdc.spec import Capture, Query
 
 if TYPE_CHECKING:
@@ -16,7 +21,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from delta_cdc.cli.pipelines import Chosen
     from delta_cdc.plan import ChangesPlan
+    from delta_cdc.watermark import Seal
 
 _TABLE_LIMIT = 20
 
@@ -27,21 +34,16 @@ def add(commands: Any) -> None:
         "changes",
         help="show what changed in a table between two versions (starts Spark here, if there is anything)",
         description="Without --to the range ends at the newest version. Both ends are inclusive. Sorted by "
-        "version, then key (without keys: the first column), the state before ahead of the one after.",
+        "version, then key (without keys: the first column), the state before ahead of the one after. Of a "
+        "pipeline the table is what its target is applied from, the keys are its keys, and without --from "
+        "the range begins behind its watermark: what is not applied yet.",
     )
-    changes.add_argument("table", metavar="TABLE", help="path or URI of the table")
-    start = changes.add_mutually_exclusive_group(required=True)
-    end = changes.add_mutually_exclusive_group()
-    for group, short, long in ((start, "from", "starting"), (end, "to", "ending")):
-        name, which = (f"{long}_version", f"{long}_timestamp"), "first" if long == "starting" else "last"
-        group.add_argument(f"--{short}", f"--{long}-version", dest=name[0], type=int, metavar="N",
-                           help=f"{which} version")  # fmt: skip
-        group.add_argument(f"--{short}-time", f"--{long}-timestamp", dest=name[1], metavar="TIME",
-                           help="the same as a time, ISO 8601 with offset")  # fmt: skip
+    takes_pipelines(changes, "TABLE --from N")
+    bounds(changes.add_mutually_exclusive_group(), changes.add_mutually_exclusive_group())
     asked = changes.add_argument_group("what is asked, as the parameters of read_changes")
     asked.add_argument("--query", choices=get_args(Query), default="full_delta", help="default: full_delta")
     asked.add_argument(
-        "--key", dest="keys", action="append", default=[], metavar="COLUMN",
+        "--key", "--keys", dest="keys", action="append", default=[], metavar="COLUMN",
         help="column that identifies a row, repeatable; needed by min_delta, upsert and --where",
     )  # fmt: skip
     asked.add_argument("--capture", choices=get_args(Capture), default="auto", help="default: auto")
@@ -67,10 +69,15 @@ def _changes(arguments: argparse.Namespace) -> int:
     from delta_cdc.api import plan_changes
 
     output.check(arguments.format, arguments.output, arguments.limit)
-    names = ("query", "keys", "capture", "raw", "where", "select", "on_change_commit")
-    asked = {name: getattr(arguments, name) for name in names}
-    bounds = ("starting_version", "ending_version", "starting_timestamp", "ending_timestamp")
-    plan = plan_changes(arguments.table, **{name: getattr(arguments, name) for name in bounds}, **asked)
+    asked_of = ("query", "capture", "raw", "where", "select", "on_change_commit")
+    about = _about(arguments)
+    storage = about.storage_options
+    asked = {name: getattr(arguments, name) for name in asked_of} | {
+        "keys": about.keys,
+        "storage_options": storage,
+    }
+    ends = {name: getattr(arguments, name) for name in ("ending_version", "ending_timestamp")}
+    plan = plan_changes(about.table, **about.start, **ends, **asked)
     if arguments.plan:
         print(plan)
         return 0
@@ -79,11 +86,51 @@ def _changes(arguments: argparse.Namespace) -> int:
     # The columns' names and types are part of what is written; of a projection only Spark knows them.
     typed = arguments.format == "parquet" or (arguments.format == "csv" and bool(arguments.select))
     if plan.segments or typed:
-        with session(locations=[plan.uri]) as spark, named(f"{plan.uri}, {_where(plan)}"):
-            _show(_read(spark, plan, asked), plan, arguments)
+        where = f"{plan.uri}, {_where(plan)}"
+        with session(locations=[plan.uri], storage_options=storage) as spark, named(where):
+            _show(_read(spark, plan, asked), plan, arguments, about.keys)
     else:
         _show_nothing(plan, arguments)
     return 0
+
+
+@dataclass(frozen=True)
+class _About:
+    """What is shown: a table, from where on, and the keys of its rows."""
+
+    table: str
+    start: dict[str, Any]
+    keys: list[str]
+    storage_options: dict[str, str] | None = None
+
+
+def _about(arguments: argparse.Namespace) -> _About:
+    given = ("starting_version", "starting_timestamp")
+    start = {name: getattr(arguments, name) for name in given if getattr(arguments, name) is not None}
+    texts = arguments.tables
+    if len(texts) == 1 and not is_configuration(texts[0]) and not is_pair(texts[0]):
+        refuse(arguments, ("pipelines", "group"), "with one table")
+        if not start:
+            arguments.parser.error("one of the arguments --from/--starting-version "
+                                   "--from-time/--starting-timestamp is required")  # fmt: skip
+        return _About(texts[0], start, arguments.keys)
+    one = the_one(arguments)
+    if one.target is None:
+        raise InvalidConfiguration(
+            f"{one.pipeline} has a change log alone, and nothing is applied from it.",
+            remedy=f"name the log: delta-cdc changes {one.log} --from N.",
+        )
+    seal = newest_seal(one.target, one.pipeline, one.storage_options)
+    if not start:
+        start = {"starting_version": seal.watermark + 1 if seal is not None else 0}
+    keys = arguments.keys or _keys(one, seal)
+    return _About(source_of(one, seal), start, keys, one.storage_options)
+
+
+def _keys(one: Chosen, seal: Seal | None) -> list[str]:
+    if one.table is not None:
+        return list(names("keys", one.table.arguments.get("keys")) or ())
+    return list(options_of(seal).keys) if seal is not None else []
 
 
 def _read(spark: SparkSession, plan: ChangesPlan, asked: dict[str, Any]) -> DataFrame:
@@ -98,11 +145,11 @@ def _read(spark: SparkSession, plan: ChangesPlan, asked: dict[str, Any]) -> Data
     return read_changes(spark, table, starting_version=start, ending_version=end, **asked)
 
 
-def _show(rows: DataFrame, plan: ChangesPlan, arguments: argparse.Namespace) -> None:
+def _show(rows: DataFrame, plan: ChangesPlan, arguments: argparse.Namespace, wanted: list[str]) -> None:
     from delta_cdc.changes.states import match
 
     # full_delta does not use keys, so only the sort would notice one that is no column.
-    keys = match(output.values(rows), arguments.keys, "keys", plan.uri)
+    keys = match(output.values(rows), wanted, "keys", plan.uri)
     limit, path = arguments.limit, arguments.output
     if arguments.format == "table":
         lines, counts = output.table(rows, keys, limit or _TABLE_LIMIT)

@@ -16,22 +16,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from delta_cdc.config import Group, Table
     from delta_cdc.watermark import Seal
-
-
-def pipeline_and_table(text: str) -> tuple[str, str]:
-    """Read ``PIPELINE=TABLE``.
-
-    :raises InvalidConfiguration: it is something else
-    """
-    pipeline, equals, target = text.partition("=")
-    if not equals or not pipeline or not target:
-        raise InvalidConfiguration(
-            f"{text!r} names no pipeline and target.",
-            remedy="write PIPELINE=TARGET, for instance orders=/lake/orders.",
-        )
-    return pipeline, target
 
 
 def json_object(text: str) -> dict[str, Any]:
@@ -45,50 +30,53 @@ def json_object(text: str) -> dict[str, Any]:
     return found
 
 
+def bounds(start: Any, end: Any) -> None:
+    """Declare the ends of a range of versions, which are both inclusive.
+
+    :param start: group of what declares the first version
+    :param end: of the last one
+    """
+    for group, short, long, which in ((start, "from", "starting", "first"), (end, "to", "ending", "last")):
+        name = (f"{long}_version", f"{long}_timestamp")
+        group.add_argument(f"--{short}", f"--{long}-version", dest=name[0], type=int, metavar="N",
+                           help=f"{which} version")  # fmt: skip
+        group.add_argument(f"--{short}-time", f"--{long}-timestamp", dest=name[1], metavar="TIME",
+                           help="the same as a time, ISO 8601 with offset")  # fmt: skip
+
+
+def last_by(group: Any) -> None:
+    """Declare the columns of ``last_by``."""
+    group.add_argument(
+        "--last-by", action="extend", type=lambda text: text.split(","), metavar="A,B",
+        help="a change log with ties: the columns of last_by, as the pipeline has them; repeatable",
+    )  # fmt: skip
+
+
 def refuse(arguments: argparse.Namespace, names: Sequence[str], where: str) -> None:
     """Refuse options that mean nothing here.
 
     :param names: their names, as attributes of ``arguments``
     :raises InvalidConfiguration: names those that are given
     """
-    given = [f"--{name.replace('_', '-')}" for name in names if getattr(arguments, name)]
+    options = {action.dest: action.option_strings for action in arguments.parser._actions}
+    given = [_option(name, options[name]) for name in names if getattr(arguments, name)]
     if given:
         raise InvalidConfiguration(f"{', '.join(given)} given {where}.", remedy="leave them out.")
 
 
-def newest_seal(table: str, pipeline: str) -> Seal | None:
+def _option(name: str, written: Sequence[str]) -> str:
+    """Return how an option is written: by the name of its argument, where it may be."""
+    whole = f"--{name.replace('_', '-')}"
+    return whole if whole in written else written[0]
+
+
+def newest_seal(table: str, pipeline: str, storage_options: Mapping[str, str] | None = None) -> Seal | None:
     """Return what a table's log says of a pipeline; None where it says nothing."""
     from delta_cdc.log.table import DeltaLog
     from delta_cdc.reconcile import reconcile
 
-    proof = reconcile(DeltaLog(table), pipeline)
+    proof = reconcile(DeltaLog(table, dict(storage_options) if storage_options else None), pipeline)
     return proof.seal if proof is not None else None
-
-
-def tables_of(
-    file: str, group: str | None = None, pipelines: Sequence[str] | None = None
-) -> list[tuple[Group, tuple[Table, ...]]]:
-    """Read a configuration, and return the groups with those of their tables that are asked for.
-
-    :param file: file or folder
-    :param group: only this one
-    :param pipelines: only these
-    :raises InvalidConfiguration: for a configuration that is none, or a name that is not in it
-    """
-    from delta_cdc.config import load
-    from delta_cdc.config.findings import nearest
-
-    groups = [found for found in load(file).groups if group in (None, found.name)]
-    if not groups:
-        names = [found.name for found in load(file).groups]
-        raise InvalidConfiguration(f"{file} has no group {group!r}.", remedy=nearest(str(group), names))
-    known = [table.pipeline for found in groups for table in found.tables]
-    for name in pipelines or ():
-        if name not in known:
-            raise InvalidConfiguration(f"{file} has no pipeline {name!r}.", remedy=nearest(name, known))
-    wanted = set(pipelines or known)
-    chosen = [(found, tuple(t for t in found.tables if t.pipeline in wanted)) for found in groups]
-    return [(found, tables) for found, tables in chosen if tables]
 
 
 @contextmanager

@@ -3,23 +3,40 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
-from delta_cdc.arguments import MODES, sequences
-from delta_cdc.checks import ingest_options_of, options_of
-from delta_cdc.cli.common import newest_seal, refuse
+from delta_cdc import tables as engine
+from delta_cdc.arguments import MODES
+from delta_cdc.checks import ingest_options_of
+from delta_cdc.cli.application import refuse_templates, told_of
+from delta_cdc.cli.common import bounds, newest_seal, refuse
+from delta_cdc.cli.pipelines import (
+    FIRST_LOAD,
+    Chosen,
+    before_the_first_load,
+    chosen,
+    groups_of,
+    options_told,
+    source_of,
+    takes_pipelines,
+)
 from delta_cdc.errors import InvalidConfiguration
-from delta_cdc.spec import ApplyOptions, IngestOptions, SourceKind
+from delta_cdc.spec import ApplyOptions, IngestOptions
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Mapping
 
+    from delta_cdc.flow import Piece
     from delta_cdc.watermark import Seal
 
 _OF_AN_APPLY = ("starting_version", "ending_version", "ending_timestamp", "max_versions",
                 "milestone_versions", "milestone_bytes", "repair_keys", "repair_quarantined",
-                "discard_history", "source_kind", "keys", "sequence_by")  # fmt: skip
+                "discard_history", *FIRST_LOAD)  # fmt: skip
+_OF_AN_INGEST = ("max_files", "max_offsets", "glob", "kafka_options")
+_OF_BOTH = ("starting_timestamp", "max_bytes")
 
 
 def add(commands: Any) -> None:
@@ -27,32 +44,26 @@ def add(commands: Any) -> None:
     plan = commands.add_parser(
         "plan",
         help="show what the next run of a pipeline would do, from the logs alone (starts no Spark)",
-        description="Without a watermark it tells the initial load. Configuration is taken from the seal; "
-        "--key, --source-kind and --sequence-by stand in for it before there is one.",
+        description="Without a watermark it tells the initial load. What is configured is taken from the "
+        "configuration, or from the seal; --key, --source-kind and --sequence-by stand in for a seal before "
+        "there is one. Exit code 1: something stops a pipeline.",
     )
-    plan.add_argument("source", help="path or URI of the source table")
-    plan.add_argument("target", help="path or URI of the target table")
-    plan.add_argument("--pipeline", required=True, help="the pipeline's name")
-    bounds = plan.add_argument_group("bounds, as the operator's arguments of the same names")
-    for name in ("starting-version", "ending-version", "max-versions", "max-bytes"):
-        bounds.add_argument(f"--{name}", type=int, metavar="N")
-    for name in ("milestone-versions", "milestone-bytes"):
-        bounds.add_argument(f"--{name}", type=int, metavar="N")
-    for name in ("starting-timestamp", "ending-timestamp"):
-        bounds.add_argument(f"--{name}", metavar="TIME")
+    takes_pipelines(plan)
+    bounded = plan.add_argument_group("bounds, as the operator's arguments of the same names")
+    bounds(bounded, bounded)
+    for name in ("max-versions", "max-bytes", "milestone-versions", "milestone-bytes"):
+        bounded.add_argument(f"--{name}", type=int, metavar="N")
     mode = plan.add_argument_group("what the run is to do")
     mode.add_argument("--mode", choices=MODES, default="incremental", help="default: incremental")
     mode.add_argument("--repair-keys", metavar="SQL", help="repair: predicate over the key columns")
     mode.add_argument("--repair-quarantined", action="store_true", help="repair: the keys in quarantine")
     mode.add_argument("--discard-history", action="store_true", help="reset of type 2: its history may go")
-    told = plan.add_argument_group("before the first load")
-    told.add_argument("--source-kind", choices=get_args(SourceKind), help="default: change_feed")
-    told.add_argument("--key", dest="keys", action="append", metavar="COLUMN", help="repeatable")
-    told.add_argument("--sequence-by", action="append", metavar="SQL", help="repeatable; of a change log")
+    before_the_first_load(plan)
     ingest = plan.add_argument_group("a look at what an ingest would take")
     ingest.add_argument(
         "--ingest", action="store_true",
-        help="SOURCE is a folder of files or kafka://<host:port>,…/<topic>,…, and TARGET its change log",
+        help="the ingest alone; SOURCE is a folder of files or kafka://<host:port>,…/<topic>,…, and TARGET "
+        "its change log",
     )  # fmt: skip
     for name in ("max-files", "max-offsets"):
         ingest.add_argument(f"--{name}", type=int, metavar="N")
@@ -64,50 +75,106 @@ def add(commands: Any) -> None:
 
 def _plan(arguments: argparse.Namespace) -> int:
     if arguments.ingest:
-        return _plan_ingest(arguments)
-    refuse(arguments, ("max_files", "max_offsets", "glob", "kafka_options"), "without --ingest")
-    from delta_cdc.log.table import DeltaLog
-    from delta_cdc.plan import ApplyRequest, plan_apply
-    from delta_cdc.reconcile import reconcile
+        refuse(arguments, _OF_AN_APPLY, "with --ingest")
+        if arguments.mode != "incremental":
+            raise InvalidConfiguration("--mode given with --ingest.", remedy="leave it out.")
+    else:
+        refuse(arguments, _OF_AN_INGEST, "without --ingest")
+    found = chosen(arguments)
+    if found[0].table is not None:
+        return _plan_configured(arguments, found)
+    for one in found:
+        if len(found) > 1:
+            print(one.pipeline)
+        seal = newest_seal(str(one.target), one.pipeline)
+        is_log = arguments.ingest or (seal is not None and ingest_options_of(seal) is not None)
+        (_plan_ingest if is_log else _plan_apply)(arguments, one, seal)
+    return 0
 
-    proof = reconcile(DeltaLog(arguments.target), arguments.pipeline)
-    seal = proof.seal if proof is not None else None
+
+def _plan_apply(arguments: argparse.Namespace, one: Chosen, seal: Seal | None) -> None:
+    from delta_cdc.plan import ApplyRequest, plan_apply
+
     names = ("starting_version", "ending_version", "starting_timestamp", "ending_timestamp", "max_versions",
              "max_bytes", "milestone_versions", "milestone_bytes", "mode", "repair_keys",
              "repair_quarantined", "discard_history")  # fmt: skip
     request = ApplyRequest(
-        pipeline=arguments.pipeline,
-        source=arguments.source,
-        target=arguments.target,
-        options=_options(arguments, seal),
+        pipeline=one.pipeline,
+        source=source_of(one, seal),
+        target=str(one.target),
+        # Where nothing is said, a load asks for nothing of the rows.
+        options=options_told(arguments, seal) or ApplyOptions(insert_only=True),
         **{name: getattr(arguments, name) for name in names},
     )
     print(plan_apply(request))
-    return 0
 
 
-def _plan_ingest(arguments: argparse.Namespace) -> int:
+def _plan_ingest(arguments: argparse.Namespace, one: Chosen, seal: Seal | None) -> None:
     from delta_cdc.plan import IngestRequest, plan_ingest
 
-    refuse(arguments, _OF_AN_APPLY, "with --ingest")
-    if arguments.mode != "incremental":
-        raise InvalidConfiguration("--mode given with --ingest.", remedy="leave it out.")
-    seal = newest_seal(arguments.target, arguments.pipeline)
+    source = source_of(one, seal)
     told = ingest_options_of(seal) if seal is not None else None
-    kafka = arguments.source.strip().lower().startswith("kafka://")
+    kafka = source.strip().lower().startswith("kafka://")
     # A look needs no keys: it reads no record.
     options = told or IngestOptions(source_kind="kafka" if kafka else "files", insert_only=True)
     names = ("starting_timestamp", "max_files", "max_bytes", "max_offsets", "glob")
     request = IngestRequest(
-        pipeline=arguments.pipeline,
-        source=arguments.source,
-        log=arguments.target,
+        pipeline=one.pipeline,
+        source=source,
+        log=str(one.target),
         options=options,
         kafka_options=_client_options(arguments.kafka_options),
         **{name: getattr(arguments, name) for name in names},
     )
     print(plan_ingest(request))
-    return 0
+
+
+def _plan_configured(arguments: argparse.Namespace, found: list[Chosen]) -> int:
+    """Plan pipelines of a configuration, with what the command line says put over their arguments."""
+    from delta_cdc.flow import look
+
+    refuse(arguments, FIRST_LOAD, "with a configuration")
+    tables = [one.table for one in found if one.table is not None]
+    refuse_templates(tables)
+    told = told_of(groups_of(found))
+    kafka = _client_options(arguments.kafka_options) or told["kafka_options"]
+    pieces = []
+    for table in tables:
+        given = {**table.arguments, **_overriding(arguments, table.arguments)}
+        options = {"storage_options": told["storage_options"], "kafka_options": kafka}
+        pieces.append(_of_the_ingest(arguments, engine.piece(given, **options)))
+    looked = look(pieces)
+    for one in looked:
+        if len(looked) > 1:
+            print(one.pipeline)
+        print(one.plan or one.found)
+    return 1 if any(one.error is not None for one in looked) else 0
+
+
+def _overriding(arguments: argparse.Namespace, table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the command line says in the place of a table's arguments."""
+    names = (*_OF_AN_APPLY, "max_files", "max_offsets", "glob", *_OF_BOTH)
+    found = {name: value for name in names if (value := getattr(arguments, name)) not in (None, False)}
+    if arguments.mode != "incremental":
+        found["mode"] = arguments.mode
+    known = engine.INGEST_DEFAULTS if engine.is_ingested(table) else engine.APPLY_DEFAULTS
+    unknown = [f"--{name.replace('_', '-')}" for name in found if name not in known]
+    if unknown:
+        raise InvalidConfiguration(
+            f"{', '.join(unknown)} given for {table['pipeline']}, which has no use for it.",
+            remedy="leave it out, or name pipelines that have.",
+        )
+    return found
+
+
+def _of_the_ingest(arguments: argparse.Namespace, piece: Piece) -> Piece:
+    if not arguments.ingest:
+        return piece
+    if piece.ingest is None:
+        raise InvalidConfiguration(
+            f"--ingest given, and {piece.pipeline} has no change log.", remedy="leave it out."
+        )
+    return replace(piece, apply=None)
 
 
 def _client_options(file: Path | None) -> dict[str, str] | None:
@@ -122,23 +189,3 @@ def _client_options(file: Path | None) -> dict[str, str] | None:
     if not isinstance(found, dict):
         raise InvalidConfiguration(f"{file} holds no JSON object.", remedy="write one.")
     return {str(name): str(value) for name, value in found.items()}
-
-
-def _options(arguments: argparse.Namespace, seal: Seal | None) -> ApplyOptions:
-    """Return the options of the seal, or, where there is none, what the command line says of them."""
-    names = ("source_kind", "keys", "sequence_by")
-    given = {name: getattr(arguments, name) for name in names if getattr(arguments, name)}
-    if seal is not None:
-        if given:
-            raise InvalidConfiguration(
-                f"{', '.join(given)} given, and the pipeline has a watermark (seal {seal.number}).",
-                remedy="leave them out: the seal says what the target was built with.",
-            )
-        return options_of(seal)
-    return ApplyOptions(
-        keys=tuple(given.get("keys", ())),
-        source_kind=given.get("source_kind", ApplyOptions.source_kind),
-        sequence_by=sequences(given.get("sequence_by")),
-        # Where nothing is said, a load asks for nothing of the rows.
-        insert_only=not given,
-    )

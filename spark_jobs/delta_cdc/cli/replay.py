@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from delta_cdc.arguments import tie
 from delta_cdc.checks import ingest_options_of, options_of
-from delta_cdc.cli.common import json_object, named, newest_seal, pipeline_and_table, refuse, session
+from delta_cdc.cli.common import json_object, last_by, named, newest_seal, refuse, session
+from delta_cdc.cli.pipelines import chosen, takes_pipelines
 from delta_cdc.errors import TableNotFound
 from delta_cdc.spec import IngestOptions
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from delta_cdc.cli.pipelines import Chosen
     from delta_cdc.spec import ApplySpec, JobResult
     from delta_cdc.watermark import Seal
 
@@ -31,18 +34,14 @@ def add(commands: Any) -> None:
         "a target, the rows of the keys are computed again. Both take from their seal what they were made "
         "with; the options below stand in for it. Exit code 1: some of it still has to stay in quarantine.",
     )
-    replay.add_argument("pair", metavar="PIPELINE=TABLE", help="a pipeline, and its change log or target")
+    takes_pipelines(replay)
     log = replay.add_argument_group("for a change log, as the arguments of ingest_changes")
     log.add_argument("--adapter", metavar="NAME")
     log.add_argument("--adapter-options", type=json_object, metavar="JSON")
     log.add_argument("--format-options", type=json_object, metavar="JSON")
     log.add_argument("--schema", metavar="DDL")
-    log.add_argument("--key", dest="keys", action="append", metavar="COLUMN", help="repeatable")
-    target = replay.add_argument_group("for a target")
-    target.add_argument(
-        "--last-by", action="append", metavar="COLUMN",
-        help="of events with one sequence the greatest wins, repeatable; as on_tie",
-    )  # fmt: skip
+    log.add_argument("--key", "--keys", dest="keys", action="append", metavar="COLUMN", help="repeatable")
+    last_by(replay.add_argument_group("for a target"))
     replay.add_argument(
         "--single-driver", action="store_true",
         help="nothing else writes to the table meanwhile; needed on S3, unless Spark's defaults name a log "
@@ -52,59 +51,92 @@ def add(commands: Any) -> None:
 
 
 def _replay(arguments: argparse.Namespace) -> int:
+    found = [_Place(one, place, _sealed(one, place)) for one in chosen(arguments) for place in one.written]
+    for is_log, names in ((True, ("last_by",)), (False, _OF_A_LOG)):
+        # An option is for a log, or for a target; of a pipeline with both it goes to the one that it is for.
+        if all(place.is_log == is_log for place in found):
+            what = f"for {found[0].uri}, which is {'a' if is_log else 'no'} change log"
+            refuse(arguments, names, what)
+    # All of them, also where some of one has to stay.
+    return max([_replayed(arguments, place) for place in found])
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A table whose quarantine is taken again."""
+
+    of: Chosen
+    uri: str
+    seal: Seal
+
+    @property
+    def is_log(self) -> bool:
+        """Tell a change log: what an ingest takes is no table, so its seal names none."""
+        return not self.seal.source_table_id
+
+    @property
+    def configured(self) -> dict[str, Any]:
+        """Return the arguments that a configuration gives."""
+        return self.of.table.arguments if self.of.table is not None else {}
+
+
+def _sealed(one: Chosen, table: str) -> Seal:
+    seal = newest_seal(table, one.pipeline, one.storage_options)
+    if seal is None:
+        raise TableNotFound(
+            f"There is no table of pipeline {one.pipeline} at {table}.",
+            remedy="write PIPELINE=TABLE, as the task has pipeline and log, or target.",
+        )
+    return seal
+
+
+def _replayed(arguments: argparse.Namespace, place: _Place) -> int:
     from delta_cdc.ingest.taken import QUARANTINE, beside
     from delta_cdc.log.table import run_sync
     from delta_cdc.plan.quarantine import holds_records
 
-    pipeline, table = pipeline_and_table(arguments.pair)
-    seal = newest_seal(table, pipeline)
-    if seal is None:
-        raise TableNotFound(
-            f"There is no table of pipeline {pipeline} at {table}.",
-            remedy="write PIPELINE=TABLE, as the task has pipeline and log, or target.",
-        )
+    pipeline, table, seal = place.of.pipeline, place.uri, place.seal
+    options = place.of.storage_options
     quarantine = beside(table, QUARANTINE)
-    # What an ingest takes is no table, so its seal names none.
-    is_log = not seal.source_table_id
-    refuse(arguments, ("last_by",) if is_log else _OF_A_LOG,
-            f"for {table}, which is {'a' if is_log else 'no'} change log")  # fmt: skip
-    if not run_sync(holds_records(quarantine, pipeline)):
+    if not run_sync(holds_records(quarantine, pipeline, options)):
         print(f"Nothing of {pipeline} is in quarantine ({quarantine}).")
         return 0
-    with session(locations=[table, seal.source_uri]) as spark, named(table):
-        again = _ingest_again if is_log else _apply_again
-        counts = again(spark, arguments, seal, table)
-    rest = run_sync(holds_records(quarantine, pipeline))
+    with session(locations=[table, seal.source_uri], storage_options=options) as spark, named(table):
+        again = _ingest_again if place.is_log else _apply_again
+        counts = again(spark, arguments, place)
+    rest = run_sync(holds_records(quarantine, pipeline, options))
     print(", ".join(f"{count} {name}" for name, count in counts.items()) or "nothing moved")
     if rest:
         print(f"Some of it has to stay in quarantine: {quarantine} says why.", file=sys.stderr)
     return 1 if rest else 0
 
 
-def _ingest_again(spark: SparkSession, arguments: argparse.Namespace, seal: Seal, log: str) -> dict[str, int]:
+def _ingest_again(spark: SparkSession, arguments: argparse.Namespace, place: _Place) -> dict[str, int]:
     from delta_cdc.api import ingest_changes
 
+    seal = place.seal
     names = ("format", "adapter", "adapter_options", "keys", "schema", "format_options", "insert_only",
              "on_invalid")  # fmt: skip
     # A seal leaves out what would make it too long.
     told = ingest_options_of(seal) or IngestOptions()
     known = {name: getattr(told, name) for name in names}
+    # Whoever mends the configuration wants what is there to be read by it.
+    known |= {name: value for name, value in place.configured.items() if name in names}
     given = {name: getattr(arguments, name) for name in _OF_A_LOG if getattr(arguments, name)}
     done = ingest_changes(
         spark,
         seal.source_uri,
-        log,
+        place.uri,
         pipeline=seal.pipeline,
         replay=True,
-        single_driver=arguments.single_driver,
+        single_driver=arguments.single_driver or bool(place.configured.get("single_driver")),
+        storage_options=place.of.storage_options,
         **{**known, **given},
     )
     return done.counts
 
 
-def _apply_again(
-    spark: SparkSession, arguments: argparse.Namespace, seal: Seal, target: str
-) -> dict[str, int]:
+def _apply_again(spark: SparkSession, arguments: argparse.Namespace, place: _Place) -> dict[str, int]:
     from delta_cdc import job
     from delta_cdc.flow import run_apply
     from delta_cdc.log.slices import prepared
@@ -113,9 +145,11 @@ def _apply_again(
 
     def execute(spec: ApplySpec) -> JobResult:
         segments = [segment for step in spec.steps for segment in step.segments]
-        return job.run(spark, prepared(spec, folder_for(spark, segments, None)))
+        folder = folder_for(spark, segments, None)
+        return job.run(spark, prepared(spec, folder, storage), storage_options=storage)
 
-    ties = tuple(arguments.last_by or ())
+    seal, storage = place.seal, place.of.storage_options
+    ties = tuple(arguments.last_by or tie(place.configured.get("on_tie", "fail"))[1])
     options = replace(
         options_of(seal),
         on_tie="last_by" if ties else "quarantine",
@@ -125,10 +159,11 @@ def _apply_again(
     request = ApplyRequest(
         pipeline=seal.pipeline,
         source=seal.source_uri,
-        target=target,
+        target=place.uri,
         options=options,
         mode="repair",
         repair_quarantined=True,
-        single_driver=arguments.single_driver,
+        single_driver=arguments.single_driver or bool(place.configured.get("single_driver")),
+        storage_options=storage,
     )
     return run_apply(request, execute=execute).counts

@@ -6,14 +6,27 @@ import json
 import uuid
 from typing import TYPE_CHECKING, Any
 
+from delta_cdc.checks import ingest_options_of, is_untold
 from delta_cdc.cli.application import Application, refuse_templates, told_of
-from delta_cdc.cli.common import tables_of
+from delta_cdc.cli.common import newest_seal, refuse
+from delta_cdc.cli.pipelines import (
+    FIRST_LOAD,
+    before_the_first_load,
+    chosen,
+    groups_of,
+    options_told,
+    source_of,
+    takes_pipelines,
+)
+from delta_cdc.errors import InvalidConfiguration
+from delta_cdc.tables import piece
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from delta_cdc.flow import PieceResult
+    from delta_cdc.cli.pipelines import Chosen
+    from delta_cdc.flow import Piece, PieceResult
 
 _PARALLEL = 8
 
@@ -22,38 +35,27 @@ def add(commands: Any) -> None:
     """Declare the subcommand."""
     run = commands.add_parser(
         "run",
-        help="run the pipelines of a file once (starts Spark here, if there is anything to do)",
+        help="run pipelines once (starts Spark here, if there is anything to do)",
         description="Looks at all of them without Spark, and runs those with work in one application on this "
-        "machine. Connections are Airflow's, and not used. Exit code 1: some pipelines failed.",
+        "machine. Connections are Airflow's, and not used. Without a configuration the seal says what the "
+        "target was built with. Exit code 1: some pipelines failed.",
     )
-    run.add_argument("file", metavar="FILE|FOLDER", help="the configuration")
-    run.add_argument("--group", metavar="NAME", help="only the pipelines of this group")
+    takes_pipelines(run)
+    before_the_first_load(run)
     run.add_argument(
-        "--pipeline", dest="pipelines", action="append", metavar="NAME", help="only this one, repeatable"
-    )
+        "--single-driver", action="store_true",
+        help="without a configuration: nothing else writes to the target meanwhile; needed on S3, unless "
+        "Spark's defaults name a log store for several drivers",
+    )  # fmt: skip
     run.add_argument("--json", action="store_true", help="print what became of each as JSON")
     run.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:
     from delta_cdc.flow import run_bundle
-    from delta_cdc.tables import piece
 
-    chosen = tables_of(arguments.file, arguments.group, arguments.pipelines)
-    told = told_of([group for group, _ in chosen])
     run_id = f"delta-cdc-run-{uuid.uuid4().hex[:12]}"
-    tables = [table for _, tables in chosen for table in tables]
-    refuse_templates(tables)
-    pieces = [
-        piece(
-            table.arguments,
-            run_id=run_id,
-            storage_options=told["storage_options"],
-            kafka_options=told["kafka_options"],
-        )
-        for table in tables
-    ]
-    parallel = max(int(group.settings.get("max_parallel_tables", _PARALLEL)) for group, _ in chosen)
+    pieces, told, parallel = _asked(arguments, run_id)
     asked = [request for piece in pieces for request in (piece.ingest, piece.apply) if request is not None]
     with Application(told, asked) as application:
         results = run_bundle(
@@ -61,6 +63,44 @@ def _run(arguments: argparse.Namespace) -> int:
         )
     _show(results, as_json=arguments.json)
     return 1 if any(result.error is not None for result in results) else 0
+
+
+def _asked(arguments: argparse.Namespace, run_id: str) -> tuple[list[Piece], dict[str, Any], int]:
+    """Return the work, what its application is told, and how many tables it works on at once."""
+    found = chosen(arguments)
+    tables = [one.table for one in found if one.table is not None]
+    if not tables:
+        return [_of_a_seal(arguments, one, run_id) for one in found], {}, _PARALLEL
+    refuse(arguments, (*FIRST_LOAD, "single_driver"), "with a configuration")
+    groups = groups_of(found)
+    told = told_of(groups)
+    refuse_templates(tables)
+    options = {name: told[name] for name in ("storage_options", "kafka_options")}
+    pieces = [piece(table.arguments, run_id=run_id, **options) for table in tables]
+    return pieces, told, max(int(group.settings.get("max_parallel_tables", _PARALLEL)) for group in groups)
+
+
+def _of_a_seal(arguments: argparse.Namespace, one: Chosen, run_id: str) -> Piece:
+    """Return the work of a pipeline of which the seal says what it is built with."""
+    from delta_cdc.flow import Piece
+    from delta_cdc.plan import ApplyRequest, IngestRequest
+
+    target = str(one.target)
+    seal = newest_seal(target, one.pipeline)
+    common: dict[str, Any] = {"run_id": run_id, "single_driver": arguments.single_driver}
+    common |= {"pipeline": one.pipeline, "source": source_of(one, seal)}
+    batch = ingest_options_of(seal) if seal is not None else None
+    if batch is not None:
+        refuse(arguments, FIRST_LOAD, "for a change log that has a seal")
+        return Piece(ingest=IngestRequest(log=target, options=batch, **common))
+    options = options_told(arguments, seal)
+    if options is None or is_untold(options):
+        raise InvalidConfiguration(
+            f"Nothing says how {one.pipeline} builds {target}: "
+            + ("there is no seal yet." if seal is None else "its seal does not tell sequence_by."),
+            remedy="name the keys with --key, and the rest as --help says; or write a configuration.",
+        )
+    return Piece(apply=ApplyRequest(target=target, options=options, **common))
 
 
 def _unsaid(_: str) -> None:

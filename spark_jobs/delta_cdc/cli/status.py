@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from delta_cdc.cli.common import pipeline_and_table, tables_of
+from delta_cdc.cli.pipelines import chosen, takes_pipelines
 from delta_cdc.errors import DeltaCdcError
 
 if TYPE_CHECKING:
@@ -24,12 +23,7 @@ def add(commands: Any) -> None:
         description="Prints source version, watermark, lag and until when it can be caught up with. Exit "
         "code 1: somebody should look, as nothing is proved, or more than half of a retention has passed.",
     )
-    status.add_argument(
-        "pairs",
-        nargs="+",
-        metavar="PIPELINE=TARGET|FILE",
-        help="a pipeline and its target; or a file or folder of pipelines, for all of them",
-    )
+    takes_pipelines(status)
     status.add_argument("--json", action="store_true", help="print everything, the newest seals too, as JSON")
     status.set_defaults(run=_status)
 
@@ -38,11 +32,12 @@ def _status(arguments: argparse.Namespace) -> int:
     from delta_cdc.log.table import run_sync
     from delta_cdc.status import Status, status_of_all
 
-    asked = [entry for text in arguments.pairs for entry in _asked(text)]
-    pairs = [pair for pair, _, _ in asked]
-    found = run_sync(
-        status_of_all(pairs, [options for _, options, _ in asked], [source for _, _, source in asked])
-    )
+    # What is ingested and applied has two tables whose logs tell how far it is.
+    asked = [(one, place) for one in chosen(arguments) for place in one.written]
+    pairs = [(one.pipeline, place) for one, place in asked]
+    # Before the first run nothing but the caller knows the source; a log is not there then either.
+    sources = [one.source if one.log is None else None for one, _ in asked]
+    found = run_sync(status_of_all(pairs, [one.storage_options for one, _ in asked], sources))
     named = []
     for entry in found:
         if not isinstance(entry, Status | DeltaCdcError):
@@ -54,31 +49,6 @@ def _status(arguments: argparse.Namespace) -> int:
         for both in zip(pairs, named, strict=True):
             print("\n".join(_status_lines(*both)))
     return 1 if any(isinstance(entry, DeltaCdcError) or entry.findings for entry in named) else 0
-
-
-def _asked(text: str) -> list[tuple[tuple[str, str], dict[str, str] | None, str | None]]:
-    """Return the pipelines that an argument names, each with a table whose log tells how far it is, with the
-    options of its store, and with its source where that is a table. What is ingested and applied has two of
-    them.
-    """
-    path = Path(text)
-    # An empty text would be the working directory.
-    if not text.strip() or (not path.is_dir() and path.suffix not in (".yaml", ".yml")):
-        return [(pipeline_and_table(text), None, None)]
-    from delta_cdc.variables import expand
-
-    return [
-        (
-            (table.pipeline, expand(table.arguments[name])),
-            group.settings.get("storage_options"),
-            # Before the first run nothing but the file knows it; a log is not there then either.
-            None if "log" in table.arguments else expand(table.arguments["source"]),
-        )
-        for group, tables in tables_of(text)
-        for table in tables
-        for name in ("log", "target")
-        if name in table.arguments
-    ]
 
 
 def _as_json(pair: tuple[str, str], found: Status | DeltaCdcError) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from delta_cdc import apply_changes
 from delta_cdc.changes.feed import FORBIDDEN_CONFS
-from delta_cdc.changes.states import refuse_moving
 from delta_cdc.errors import InvalidExpression
 from delta_cdc.spec import ApplyOptions
 from tests.support.engine import Flow, columns, newest, staged, versions
@@ -76,7 +76,6 @@ def refused(flow: Flow, result: JobResult, name: str, *words: str) -> None:
         (replace(TYPE_1, except_column_list=("ID",)), "InvalidConfiguration", "the key 'id'"),
         (replace(TYPE_1, apply_as_deletes="n"), "InvalidExpression", "apply_as_deletes = 'n' is of type int"),
         (replace(TYPE_1, apply_as_deletes="nope"), "InvalidExpression", "apply_as_deletes"),
-        (replace(TYPE_1, apply_as_deletes="rand() < n"), "InvalidExpression", "apply_as_deletes"),
         (replace(SOFT, select=("id", "v AS _DELETED")), "ReservedColumnName", "_DELETED"),
         (replace(TYPE_2, sequence_by=("n", "array(n)"), delete_sequence="n"), "InvalidExpression", "type"),
         (
@@ -247,21 +246,46 @@ def test_confs_under_which_loss_is_silent(spark: SparkSession, tmp_path: Path, f
     assert not (tmp_path / "staging").exists()
 
 
-@pytest.mark.parametrize("moving", ["v > now()", "d = CURRENT_DATE", "rand( ) < 0.5", "uuid() = v"])
-def test_expressions_that_change_from_look_to_look(moving: str) -> None:
-    with pytest.raises(InvalidExpression, match="changes from one look to the next"):
-        refuse_moving("where", [moving], ["v", "d"])
+EVENTS = ApplyOptions(keys=("id",), source_kind="change_log", sequence_by="n", apply_as_deletes="v = 'gone'")
 
 
-@pytest.mark.parametrize("still", ["v = 'now()'", "`current_date` = 1", "CURRENT_DATE > 1", "rando(v) = 1"])
-def test_expressions_that_only_look_moving(still: str) -> None:
-    refuse_moving("where", [still], ["v", "current_date"])
+@pytest.mark.parametrize(
+    ("options", "argument"),
+    [
+        (replace(TYPE_1, where="n < unix_timestamp()"), "where"),
+        (replace(TYPE_1, where="input_file_block_start() = n"), "where"),
+        (replace(TYPE_1, select=("id", "uniform(1, 5) AS v")), "select"),
+        (replace(TYPE_1, apply_as_deletes="v = randstr(1)"), "apply_as_deletes"),
+        (replace(TYPE_1, partition_by={"day": "date'today'"}), "partition_by"),
+        (replace(TYPE_2, sequence_by="uuid()", delete_sequence="v"), "sequence_by"),
+        (replace(TYPE_2, sequence_by=("n", "current_timestamp()"), delete_sequence="n"), "sequence_by"),
+        (replace(BY_N, delete_sequence="n + monotonically_increasing_id()"), "delete_sequence"),
+        (replace(EVENTS, sequence_by="rand()"), "sequence_by"),
+        (replace(EVENTS, where="v = current_user()"), "where"),
+        (replace(EVENTS, apply_as_deletes="v = reflect('java.util.UUID', 'randomUUID')"), "apply_as_deletes"),
+        (replace(EVENTS, apply_as_truncates="timestamp'now' < timestamp_seconds(n)"), "apply_as_truncates"),
+        (replace(EVENTS, partition_by={"day": "current_date()"}), "partition_by"),
+    ],
+)
+def test_expressions_that_are_no_functions_of_the_row_alone(
+    spark: SparkSession, tmp_path: Path, options: ApplyOptions, argument: str
+) -> None:
+    flow = Flow(spark, table(spark, tmp_path / "source"), str(tmp_path / "target"), options)
+    run = flow.apply if options.source_kind == "change_log" else flow.load
+    refused(flow, run(), "InvalidExpression", f"{argument} = ", "no function of the row alone")
+    assert not Path(flow.target).exists()
 
 
-def test_a_filter_that_moves_with_the_clock(spark: SparkSession, tmp_path: Path) -> None:
-    moving = ApplyOptions(keys=("id",), where="n < unix_timestamp()")
-    flow = Flow(spark, table(spark, tmp_path / "source"), str(tmp_path / "target"), moving)
-    refused(flow, flow.load(), "InvalidExpression", "unix_timestamp")
+def test_keys_of_a_repair_that_are_no_function_of_the_key(spark: SparkSession, tmp_path: Path) -> None:
+    source, target = table(spark, tmp_path / "source"), str(tmp_path / "target")
+    apply_changes(spark, source, target, pipeline="p", keys=["id"])
+    spark.sql(f"UPDATE delta.`{target}` SET v = 'damaged'")
+    before = versions(target)
+    with pytest.raises(InvalidExpression, match=r"repair_keys = .* no function of the row alone"):
+        apply_changes(
+            spark, source, target, pipeline="p", keys=["id"], mode="repair", repair_keys="id < 10 * rand()"
+        )
+    assert versions(target) == before
 
 
 def test_an_empty_text_in_a_partition_that_is_a_key(spark: SparkSession, tmp_path: Path) -> None:

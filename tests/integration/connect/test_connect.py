@@ -154,6 +154,31 @@ def test_what_is_wrong_is_raised_where_it_is_asked(connected: Connect, tmp_path:
             assert (row["id"], row["v"], row["_change_type"]) == (1, "old", "insert")
 
 
+def test_expressions_are_judged_by_their_plans(connected: Connect, tmp_path: Path) -> None:
+    """A session here is cloned with what a user made in it."""
+    source = made(tmp_path)
+    refused = {
+        "uuid() = name": "deterministic",
+        "name = cast(now() AS string)": "now",
+        "id < year('now')": "clock",
+        "same(name) = 'a'": "somebody's own",
+        "id IN (SELECT 1)": "subquery",
+        f"concat({', '.join('name' for _ in range(30))}) = user()": "session",
+    }
+    with DeltaCdcConnectHook(connected()).session({}) as spark:
+        spark.udf.register("same", lambda value: value)
+        before = dict(spark.conf.getAll)
+        asked: dict[str, Any] = {"pipeline": "current", "keys": ["id"]}
+        for where, said in refused.items():
+            with pytest.raises(InvalidExpression, match=said):
+                apply_changes(spark, str(source), str(tmp_path / "target"), where=where, **asked)
+        assert not (tmp_path / "target").exists()
+        still = "name = 'now()' OR unix_timestamp(timestamp_seconds(id)) > 1"
+        apply_changes(spark, str(source), str(tmp_path / "target"), where=still, **asked)
+        assert dict(spark.conf.getAll) == before
+    assert held(tmp_path / "target") == [(2, "b"), (3, "c")]
+
+
 def test_a_string_is_a_string(connected: Connect, tmp_path: Path) -> None:
     """A type of the client's, as the schema of a table has it."""
     from pyspark.sql import types as T
