@@ -276,5 +276,12 @@ def _is_telling(text: str) -> bool:
 
 def _user_functions(session: SparkSession) -> set[str]:
     """Return the names of functions that users made: for the session, or in its current schema."""
-    rows = session.sql("SHOW USER FUNCTIONS").collect()
+    from pyspark.errors import AnalysisException
+
+    try:
+        with quietly():
+            rows = session.sql("SHOW USER FUNCTIONS").collect()
+    except AnalysisException:
+        # The current catalog lists no functions.
+        return set()
     return {row[0].rpartition(".")[2].lower() for row in rows}
