@@ -174,9 +174,9 @@ def test_what_has_no_name_is_said_shortly(spark: SparkSession, table: str, capsy
     assert spark is not None
     assert _run("--where", "raise_error('down') IS NULL", "--key", "id", table=table) == 1
     said = capsys.readouterr()
-    assert said.err.startswith("JobFailed: ")
+    assert said.err.startswith("JobRefused: ")
     assert "down" in said.err
-    assert "in a session of your own" in said.err
+    assert "a retry would meet the same" in said.err
     assert "\n\n" not in said.err
 
 
