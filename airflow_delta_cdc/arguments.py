@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from delta_cdc.variables import expand, has_variable
+from delta_cdc.core.variables import expand, has_variable
 
-__all__ = ["expand", "is_literal", "is_template"]
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+__all__ = ["expand", "is_literal", "is_template", "take"]
 
 
 def is_template(value: Any) -> bool:
@@ -17,3 +20,13 @@ def is_template(value: Any) -> bool:
 def is_literal(value: Any) -> bool:
     """Return whether a table is known when the DAG file is parsed."""
     return not is_template(value) and bool(value) and not has_variable(value)
+
+
+def take(operator: Any, options: Iterable[str], given: Mapping[str, Any]) -> None:
+    """Set the attributes of an operator that its options are.
+
+    :param options: their names
+    :param given: the parameters of its constructor by their names
+    """
+    for name in options:
+        setattr(operator, name, given[name])

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from airflow.sdk import Asset, AssetAlias
 
 from airflow_delta_cdc.arguments import expand, is_template
-from delta_cdc.errors import InvalidConfiguration, TableNameUnresolved
-
-if TYPE_CHECKING:
-    from typing import Any
+from delta_cdc.core.errors import InvalidConfiguration, TableNameUnresolved
+from delta_cdc.core.uris import canonical_uri
 
 
 def delta_asset(table: str) -> Asset:
@@ -34,38 +29,6 @@ def delta_asset(table: str) -> Asset:
     return Asset(name=uri, uri=uri)
 
 
-def watched_asset(table: str, **arguments: Any) -> Asset:
-    """Return an asset whose watcher makes an event whenever the table has new commits that change data.
-
-    .. code-block:: python
-
-        with DAG("orders_current", schedule=[watched_asset(ORDERS)]): ...
-
-    It is not the asset of :func:`delta_asset`: that one is named by every task that reads or writes the
-    table, and Airflow drops the watcher of an asset as soon as it parses a DAG that names the asset without
-    it. For the same reason different arguments give different assets; the same arguments, in whatever DAG,
-    share one asset and one watcher.
-
-    :param table: path or URI; literal or with ``${ENV}``, not Jinja
-    :param arguments: of :class:`~airflow_delta_cdc.triggers.DeltaVersionTrigger`, but for ``asset_name``
-    :raises InvalidConfiguration: for a template, or a variable that is not set
-    :raises TableNameUnresolved: for a catalog name
-    """
-    from airflow.sdk import AssetWatcher
-
-    from airflow_delta_cdc.triggers import DeltaVersionTrigger
-    from delta_cdc.log import canonical_uri
-
-    name = f"watch:{delta_asset(table).name}"
-    if arguments:
-        text = json.dumps(arguments, sort_keys=True, default=str)
-        name = f"{name}#{hashlib.sha256(text.encode()).hexdigest()[:8]}"
-    # One spelling, because the trigger's arguments have to be the same wherever the asset is made.
-    trigger = DeltaVersionTrigger(table=canonical_uri(expand(table)), asset_name=name, **arguments)
-    uri = f"x-delta-{_quoted(name)}"
-    return Asset(name=name, uri=uri, watchers=[AssetWatcher(name=name, trigger=trigger)])
-
-
 def pipeline_alias(pipeline: str) -> AssetAlias:
     """Return the alias under which a pipeline announces what it applied: ``delta_cdc:<pipeline>``."""
     return AssetAlias(f"delta_cdc:{pipeline}")
@@ -78,7 +41,7 @@ def group_asset(group: str) -> Asset:
 
     :param group: name of the group
     """
-    return Asset(name=f"delta_cdc:group:{group}", uri=f"x-delta-cdc-group://{_quoted(group)}")
+    return Asset(name=f"delta_cdc:group:{group}", uri=f"x-delta-cdc-group://{quoted(group)}")
 
 
 def group_alias(group: str) -> AssetAlias:
@@ -87,15 +50,13 @@ def group_alias(group: str) -> AssetAlias:
 
 
 def _uri(table: str) -> str:
-    from delta_cdc.log import canonical_uri
-
     try:
         location = canonical_uri(table)
     except TableNameUnresolved:
-        return f"x-delta://{_quoted(table.strip().lower())}"
-    return _quoted(location if "://" in location else f"file://{location}")
+        return f"x-delta://{quoted(table.strip().lower())}"
+    return quoted(location if "://" in location else f"file://{location}")
 
 
-def _quoted(path: str) -> str:
+def quoted(path: str) -> str:
     """Percent-encode what a URI may not hold (metadata databases store asset URIs as ASCII)."""
     return quote(path, safe="/:@%!$&'()*+,;=~-._")

@@ -11,25 +11,25 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import DAG, AssetAny, CronDataIntervalTimetable, get_parsing_context
 
+from airflow_delta_cdc import engine
 from airflow_delta_cdc.arguments import is_literal
-from airflow_delta_cdc.assets import delta_asset, pipeline_alias, watched_asset
+from airflow_delta_cdc.assets import delta_asset, pipeline_alias
 from airflow_delta_cdc.form import run_params
-from airflow_delta_cdc.groups.bundle import RunBundleOperator
-from airflow_delta_cdc.groups.cut import CutOperator
-from airflow_delta_cdc.groups.look import LookOperator
+from airflow_delta_cdc.groups.detect_changes import DetectChangesOperator
+from airflow_delta_cdc.groups.publish import PublishOperator
+from airflow_delta_cdc.groups.run_spark import RunSparkOperator
 from airflow_delta_cdc.groups.table import ApplyTableOperator
 from airflow_delta_cdc.retry import DELTA_CDC_RETRY_POLICY
 from airflow_delta_cdc.tables import source_of
-from delta_cdc.config import Group
-from delta_cdc.errors import DeltaCdcError, InvalidConfiguration
-from delta_cdc.tables import is_ingested
+from airflow_delta_cdc.triggers import watched_asset
+from delta_cdc.core.errors import DeltaCdcError, InvalidConfiguration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from airflow.sdk import Asset
 
-    from delta_cdc.config import Table
+    from delta_cdc.config import Group, Table
 
 #: What is said of tasks, and of the application that some of them start.
 _OF_TASKS = ("owner", "pool", "queue", "retries")
@@ -86,7 +86,6 @@ def build_dags(
     :return: the DAGs by their ids. While Airflow runs a task of one DAG, only that one
     :raises InvalidConfiguration: tells everything that is wrong with the configuration, line by line
     """
-    from delta_cdc.config import load
 
     caller = sys._getframe(1).f_globals.get("__file__") or ""
     wanted = get_parsing_context().dag_id
@@ -94,7 +93,7 @@ def build_dags(
     if isinstance(source, str | Path) and caller:
         source = Path(caller).parent / source
     dags: dict[str, DAG] = {}
-    for group in load(source).groups:
+    for group in engine.load_configuration(source).groups:
         maker = _Maker(group, told, caller, dict(default_args or {}), dag_arguments)
         for dag_id, is_backfill in maker.wanted(wanted):
             dags[dag_id] = maker.made(dag_id, is_backfill=is_backfill)
@@ -123,7 +122,7 @@ class _Maker:
     def _work(self) -> str:
         """Return what identifies the work: another schedule or another text is no reason to refuse it."""
         settings = {name: self.group.settings.get(name) for name in _OF_THE_WORK}
-        return Group(self.group.name, settings, self.group.tables).fingerprint
+        return engine.Group(self.group.name, settings, self.group.tables).fingerprint
 
     @property
     def _place(self) -> str:
@@ -145,7 +144,8 @@ class _Maker:
         try:
             return self.dag(dag_id, is_backfill=is_backfill)
         except DeltaCdcError as error:
-            raise InvalidConfiguration(f"{self._place}: {error.message}", remedy=error.remedy) from error
+            said = f"{self._place}: {error.message}"
+            raise InvalidConfiguration(said, remedy=error.remedy, argument=error.argument) from error
         except (ValueError, TypeError) as error:
             raise InvalidConfiguration(
                 f"{self._place}: Airflow does not make the DAG {dag_id}: {error}",
@@ -162,7 +162,7 @@ class _Maker:
             "start_date": _START,
             **self.dag_arguments,
             **{name: settings[name] for name in _OF_DAGS if name in settings},
-            **({"start_date": _moment(settings["start_date"])} if "start_date" in settings else {}),
+            **{name: engine.start_time(name, settings[name]) for name in ("start_date",) if name in settings},
             # Nothing starts it by itself, so that nothing is to be held up.
             **({"max_active_runs": 1, "is_paused_upon_creation": False} if is_backfill else {}),
         }
@@ -191,24 +191,24 @@ class _Maker:
     def _tasks(self) -> None:
         small = [table for table in self.group.tables if not table.own_application]
         large = [table for table in self.group.tables if table.own_application]
-        looks, applies = [], []
+        detections, applies = [], []
         for tables, suffix in ((small, ""), (large, "_large")):
             if tables:
-                look, apply = self._chain(tables, suffix, shares=not suffix)
-                looks.append(look)
+                detect, apply = self._chain(tables, suffix, shares=not suffix)
+                detections.append(detect)
                 applies.append(apply)
-        cut = CutOperator(
-            task_id="cut",
+        publish = PublishOperator(
+            task_id="publish",
             group=self.group.name,
-            looks=[look.task_id for look in looks],
+            detections=[detect.task_id for detect in detections],
             applies=[apply.task_id for apply in applies],
             trigger_rule="none_failed",
             **self._of_applications(),
         )
-        [*looks, *applies] >> cut
+        [*detections, *applies] >> publish
 
     def _chain(self, tables: Sequence[Table], suffix: str, *, shares: bool) -> tuple[Any, Any]:
-        """Make the tasks of some tables: a look at them, and one for each with work.
+        """Make the tasks of some tables: one that detects changes, and one for each table with work.
 
         :param shares: one application does the work of all; else each has its own
         """
@@ -216,19 +216,19 @@ class _Maker:
         given = [table.arguments for table in tables]
         sources = [source_of(one) for one in given]
         inlets = [delta_asset(one) for one in dict.fromkeys(s for s in sources if is_literal(s))]
-        look = LookOperator(
-            task_id=f"look{suffix}",
+        detect = DetectChangesOperator(
+            task_id=f"detect_changes{suffix}",
             tables=given,
             group=self.names,
             fingerprint=self._work,
             inlets=inlets,
             **self._of_applications(),
         )
-        bundle = None
+        run_spark = None
         if shares:
-            bundle = RunBundleOperator(
-                task_id="run_bundle",
-                work=look.output,
+            run_spark = RunSparkOperator(
+                task_id="run_spark",
+                work=detect.output,
                 parallel=parallel,
                 inlets=inlets,
                 **self._of_applications(),
@@ -236,17 +236,17 @@ class _Maker:
         apply = ApplyTableOperator.partial(
             task_id=f"apply{suffix}",
             configuration=self._work,
-            bundle=bundle.task_id if bundle is not None else None,
+            run_spark=run_spark.task_id if run_spark is not None else None,
             trigger_rule="all_done",
             map_index_template="{{ task.pipeline }}",
             max_active_tis_per_dagrun=parallel,
             inlets=inlets,
             outlets=[pipeline_alias(table.pipeline) for table in tables],
             **self._of_applications(),
-        ).expand_kwargs(look.output)
-        if bundle is not None:
-            bundle >> apply
-        return look, apply
+        ).expand_kwargs(detect.output)
+        if run_spark is not None:
+            run_spark >> apply
+        return detect, apply
 
     def _of_applications(self) -> dict[str, Any]:
         return {name: value for name, value in self.group.settings.items() if name in _OF_APPLICATIONS}
@@ -280,7 +280,7 @@ class _Maker:
         how = {name: settings[name] for name in ("delta_conn_id", "storage_options") if name in settings}
         sources = {table.pipeline: table.arguments["source"] for table in self.group.tables}
         for table in self.group.tables:
-            if is_ingested(table.arguments) or not is_literal(sources[table.pipeline]):
+            if engine.is_ingested(table.arguments) or not is_literal(sources[table.pipeline]):
                 raise InvalidConfiguration(
                     f"{table.pipeline} ({table.place}) is in a group with schedule on_change, and nobody can "
                     "watch its source.",
@@ -296,11 +296,6 @@ class _Maker:
             f"table{'s' if len(self.names) > 1 else ''}. Configuration `{self.group.fingerprint}`."
         )
         return f"{own.rstrip()}\n\n{made}" if own else made
-
-
-def _moment(text: str) -> datetime:
-    found = datetime.fromisoformat(text)
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
 def _named(dotted: str) -> Any:

@@ -1,68 +1,35 @@
-"""``airflow delta-cdc doctor``: what ``delta-cdc doctor`` checks, and the connections that Airflow keeps.
-
-Airflow asks :func:`get_cli_commands` at every start of its command line, so nothing else is imported here.
-"""
+"""``airflow delta-cdc doctor``: what ``delta-cdc doctor`` checks, and the connections that Airflow keeps."""
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TextIO
 
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterator
+from airflow_delta_cdc import engine
+from airflow_delta_cdc.commands import HELP, arguments
+from airflow_delta_cdc.hooks.connect import DeltaCdcConnectHook, is_connect
+from airflow_delta_cdc.hooks.table import DeltaTableHook, merged
+from airflow_delta_cdc.runtime.exchange import needed_results_uri, options_for, results_uri
+from airflow_delta_cdc.runtime.submit import hands_over_jars
+from airflow_delta_cdc.runtime.submit_hook import DeltaCdcSubmitHook
+from delta_cdc.core.errors import InvalidConfiguration
+from delta_cdc.core.secrets import secrets
 
-    from airflow.cli.cli_config import CLICommand
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
     from delta_cdc.doctor import Check, Finding, Hider, Questions
 
-_HELP = "Check what the Delta CDC provider needs"
 
-
-def get_cli_commands() -> list[CLICommand]:
-    """Return the group ``airflow delta-cdc`` with its one command."""
-    from airflow.cli.cli_config import ActionCommand, GroupCommand
-
-    doctor = ActionCommand(
-        name="doctor",
-        help=_HELP,
-        description="One line for each check: status, what was found, and what to do where something is "
-        "wrong. Exit code 0: nothing failed (warnings may be told); 1: something did; 2: wrong usage. "
-        "Secrets are never printed.",
-        func=doctor_command,
-        args=_arguments(),
-    )
-    return [GroupCommand(name="delta-cdc", help="Delta CDC provider", subcommands=(doctor,))]
-
-
-def _arguments() -> tuple[Any, ...]:
-    """Return the arguments of ``delta-cdc doctor``, and those that name connections, as Airflow has them."""
-    from airflow.cli.cli_config import Arg
-
-    from delta_cdc.cli.doctor import options
-
-    class Collected(list[Any]):
-        def add_argument(self, *flags: str, **told: Any) -> None:
-            self.append(Arg(flags=flags, **told))  # type: ignore[no-untyped-call]
-
-    found = Collected()
-    found.add_argument("--spark-conn-id", help="Spark connection: its master, or its Spark Connect server")
-    found.add_argument("--delta-conn-id", help="connection of type delta: reads --storage and --table")
-    options(found)
-    return tuple(found)
-
-
-def doctor_command(arguments: argparse.Namespace) -> None:
+def doctor_command(given: argparse.Namespace) -> None:
     """Make the checks, print what they found, and end with the exit code."""
-    from delta_cdc.cli.doctor import questions
-    from delta_cdc.doctor import Questions, examined, told
-    from delta_cdc.errors import InvalidConfiguration
 
     try:
-        asked = Questions(**questions(arguments))
+        asked = engine.Questions(**engine.doctor_questions(given))
     except InvalidConfiguration as error:
         sys.stderr.write(f"{type(error).__name__}: {error}\n")
         sys.exit(2)
@@ -70,10 +37,10 @@ def doctor_command(arguments: argparse.Namespace) -> None:
     # alone, not in Airflow's database.
     os.environ.setdefault("_AIRFLOW_PROCESS_CONTEXT", "server")
     hide = asked.hide
-    checks = Connections(asked, hide, spark=arguments.spark_conn_id, delta=arguments.delta_conn_id).checks()
-    entries = examined(checks, timeout=asked.timeout, hide=hide)
+    checks = Connections(asked, hide, spark=given.spark_conn_id, delta=given.delta_conn_id).checks()
+    entries = engine.examined_checks(checks, timeout=asked.timeout, hide=hide)
     with _report() as out:
-        code = told(entries, out, as_json=arguments.json)
+        code = engine.print_checks(entries, out, as_json=given.json)
     sys.exit(code)
 
 
@@ -115,11 +82,10 @@ class Connections:
 
     def checks(self) -> Iterator[Check]:
         """Yield the checks one after the other; some come only once an earlier one was made."""
-        from delta_cdc.doctor import Check
 
-        yield Check("airflow-config", self._configuration)
+        yield engine.Check("airflow-config", self._configuration)
         if self._delta:
-            yield Check("delta-connection", self._delta_connection)
+            yield engine.Check("delta-connection", self._delta_connection)
             if not self._is_known:
                 # What was to be reached with it would be asked in another name.
                 self._asked = replace(self._asked, storage=None, tables=())
@@ -127,23 +93,17 @@ class Connections:
                 self._asked = replace(self._asked, tables=(self._test_table,))
         yield from self._asked.checks()
         if self._spark:
-            yield Check("spark-connection", self._spark_connection)
+            yield engine.Check("spark-connection", self._spark_connection)
             yield from self._of_spark()
 
     # -- what Airflow keeps ---------------------------------------------------------------------
     def _configuration(self) -> Finding:
-        from airflow_delta_cdc.applications.exchange import results_uri
-        from airflow_delta_cdc.applications.submitted import hands_over_jars
-        from delta_cdc.doctor.report import ok
-
         jars = "auto" if hands_over_jars() else "provided"
-        return ok(f"[delta_cdc] delta_jars is {jars}, results_uri is {results_uri() or 'not set'}")
+        return engine.check_ok(
+            f"[delta_cdc] delta_jars is {jars}, results_uri is {results_uri() or 'not set'}"
+        )
 
     def _delta_connection(self) -> Finding:
-        from airflow_delta_cdc.hooks.table import DeltaTableHook, merged
-        from delta_cdc.doctor.report import ok
-        from delta_cdc.masking import secrets
-
         hook = DeltaTableHook(str(self._delta))
         options = hook.storage_options()
         self._hide.secrets.update(secrets(options or {}))
@@ -152,13 +112,9 @@ class Connections:
         self._test_table = hook.get_connection(str(self._delta)).extra_dejson.get("test_table")
         self._is_known = True
         names = ", ".join(sorted(told)) or "nothing: the identity of the machine is used"
-        return ok(f"{self._delta} tells {names}")
+        return engine.check_ok(f"{self._delta} tells {names}")
 
     def _spark_connection(self) -> Finding:
-        from airflow_delta_cdc.hooks.connect import DeltaCdcConnectHook, is_connect
-        from airflow_delta_cdc.hooks.submit import DeltaCdcSubmitHook
-        from delta_cdc.doctor.report import ok
-
         conn_id = str(self._spark)
         if is_connect(conn_id):
             hook = DeltaCdcConnectHook(conn_id)
@@ -167,15 +123,13 @@ class Connections:
             if password:
                 self._hide.secrets.add(password)
             self._server = hook.get_connection_url()
-            return ok(f"{conn_id} is a Spark Connect server, {found}")
+            return engine.check_ok(f"{conn_id} is a Spark Connect server, {found}")
         self._hook = DeltaCdcSubmitHook(conn_id=conn_id)
         mode = "cluster" if self._hook.is_cluster else "client"
-        return ok(f"{conn_id} is {self._hook.master}, deploy mode {mode}")
+        return engine.check_ok(f"{conn_id} is {self._hook.master}, deploy mode {mode}")
 
     def _of_spark(self) -> Iterator[Check]:
         """Yield what there is to ask of the Spark that the connection names."""
-        from delta_cdc.doctor import Check
-        from delta_cdc.doctor.report import skipped
 
         if self._server is not None:
             yield from self._asked.checks_of_spark(self._server)
@@ -185,32 +139,30 @@ class Connections:
             if not self._hook.is_cluster:
                 yield job
                 return
-            yield Check("results-folder", self._results_folder)
-            yield Check(
-                job.name, lambda: skipped("the driver runs on the cluster: run a task with the connection")
+            yield engine.Check("results-folder", self._results_folder)
+            yield engine.Check(
+                job.name,
+                lambda: engine.check_skipped(
+                    "the driver runs on the cluster: run a task with the connection"
+                ),
             )
 
     def _results_folder(self) -> Finding:
         """Go the way that specs and results go between this worker and a driver on the cluster."""
-        from airflow_delta_cdc.applications.exchange import needed_results_uri, options_for
-        from delta_cdc.doctor.report import ok
-        from delta_cdc.doctor.store import RoundTrip
 
         uri = needed_results_uri(f"The connection {self._spark!r} runs applications in deploy mode cluster")
         # As a task reaches it: with its connection, if that is for the same kind of store.
         options = options_for(uri, self._asked.storage_options)
         # All of them: the last one deletes what the first one wrote.
-        found = [check.look() for check in RoundTrip(uri, options, self._asked.timeout).checks()]
-        right = ok(f"{uri} can be written, listed, read and emptied from here")
+        found = [check.look() for check in engine.RoundTrip(uri, options, self._asked.timeout).checks()]
+        right = engine.check_ok(f"{uri} can be written, listed, read and emptied from here")
         return next((one for one in found if one.status == "failed"), right)
 
 
 def main() -> None:
     """Run the command without Airflow's own command line: ``python -m airflow_delta_cdc.doctor``."""
-    import argparse
-
-    parser = argparse.ArgumentParser(prog="python -m airflow_delta_cdc.doctor", description=_HELP)
-    for argument in _arguments():
+    parser = argparse.ArgumentParser(prog="python -m airflow_delta_cdc.doctor", description=HELP)
+    for argument in arguments():
         argument.add_to_parser(parser)
     doctor_command(parser.parse_args())
 

@@ -6,7 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from delta_cdc.variables import expand
+from airflow_delta_cdc import engine
+from delta_cdc.core.variables import expand
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator, Context
@@ -30,7 +31,6 @@ def configuration(operator: BaseOperator, context: Context, path: str) -> Config
     :param path: see :func:`beside_dag`
     :raises InvalidConfiguration: tells everything that is wrong with it
     """
-    from delta_cdc.config import load
 
     def rendered(value: Any) -> Any:
         if isinstance(value, str):
@@ -39,7 +39,7 @@ def configuration(operator: BaseOperator, context: Context, path: str) -> Config
             return {name: rendered(item) for name, item in value.items()}
         return [rendered(item) for item in value] if isinstance(value, list) else value
 
-    found = load(beside_dag(context, path))
+    found = engine.load_configuration(beside_dag(context, path))
     groups = (
         replace(group, tables=tuple(replace(one, arguments=rendered(one.arguments)) for one in group.tables))
         for group in found.groups

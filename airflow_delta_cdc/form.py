@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import Param
 from airflow.sdk.exceptions import AirflowSkipException
 
-from delta_cdc import arguments as given
-from delta_cdc.errors import InvalidConfiguration
+from airflow_delta_cdc import engine
+from delta_cdc.core import arguments as given
+from delta_cdc.core.errors import InvalidConfiguration
+from delta_cdc.core.option_schema import APPLY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -29,7 +31,7 @@ MODES = ("incremental", "backfill", "repair", "reload", "dry_run")
 
 _LABELS = {
     "incremental": "Incremental: everything new since the watermark",
-    "backfill": "Backfill: everything up to a version or a time, in milestones",
+    "backfill": "Backfill: everything up to a version or a time, in several commits",
     "repair": "Repair: compute some keys again, the watermark stays",
     "reload": "Reload: compare all keys with the source",
     "dry_run": "Dry run: show what would be done, write nothing",
@@ -39,9 +41,11 @@ _TIMES_ALONE, _REPAIR = "Times instead of versions", "Repair only: keys instead 
 _VERSIONS = ("starting_version", "ending_version")
 _TIMES = ("starting_timestamp", "ending_timestamp")
 _BOUNDS = (*_VERSIONS, *_TIMES)
+#: What the form says beside mode and tables.
+_OF_A_RUN = (*_BOUNDS, "repair_keys", "versions_per_commit", "repair_quarantined")
 #: Modes of one commit, and what of a task does not go with them.
 _AT_ONCE = ("repair", "reload", "interval")
-_LIMITS = ("max_versions", "max_bytes", "milestone_versions", "milestone_bytes")
+_LIMITS = ("max_versions", "max_bytes", "versions_per_commit", "bytes_per_commit")
 #: What Airflow calls a run that was made for a backfill by dates.
 _BY_DATE = "dag_run.run_type == 'backfill'"
 
@@ -67,11 +71,11 @@ def run_params(*, tables: Sequence[str] = (), mode: str = "incremental") -> dict
         ),
         **({"tables": _tables(tables)} if tables else {}),
         **_versions(),
-        "milestone_versions": Param(
+        "versions_per_commit": Param(
             None,
             type=["null", "integer"],
             minimum=1,
-            title="Versions per milestone",
+            title="Versions per commit",
             description_md="**Backfill** only. Commit after every so many versions, all in one Spark "
             "application. A run that dies goes on behind its last commit. Empty: one commit at the end.",
         ),
@@ -174,7 +178,7 @@ def run_arguments() -> dict[str, Any]:
     All are templates but ``pre_execute``, by which the task checks the form before it does anything. A run of
     a backfill by dates hands over its data interval instead.
     """
-    plain = ("starting_version", "ending_version", "milestone_versions", "repair_keys", "repair_quarantined")
+    plain = ("starting_version", "ending_version", "versions_per_commit", "repair_keys", "repair_quarantined")
     return {
         "mode": f"{{{{ 'interval' if {_BY_DATE} else params.mode }}}}",
         **{name: f"{{{{ params.{name} }}}}" for name in plain},
@@ -288,13 +292,9 @@ def _asked(params: Mapping[str, Any], tables: Sequence[str]) -> Run:
 
 def _values(params: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields that were filled in, beside mode and tables."""
-    values: dict[str, Any] = {name: given.whole_number(name, params.get(name)) for name in _VERSIONS}
-    values |= {name: given.text(params.get(name)) for name in (*_TIMES, "repair_keys")}
-    values["milestone_versions"] = given.whole_number(
-        "milestone_versions", params.get("milestone_versions"), minimum=1
-    )
-    values["repair_quarantined"] = given.flag("repair_quarantined", params.get("repair_quarantined")) or None
-    return {name: value for name, value in values.items() if value is not None}
+    values = {name: APPLY[name].read(params.get(name)) for name in _OF_A_RUN}
+    values |= {name: engine.iso_time(name, params.get(name)) for name in _TIMES}
+    return {name: value for name, value in values.items() if value is not None and value is not False}
 
 
 def _chosen(names: Any, tables: Sequence[str]) -> tuple[str, ...]:
@@ -340,22 +340,16 @@ def _ranges(mode: str, values: Mapping[str, Any]) -> Rules:
     for kind in ("version", "timestamp"):
         first, last = values.get(f"starting_{kind}"), values.get(f"ending_{kind}")
         yield (
-            first is not None and last is not None and _comparable(kind, first, last),
+            first is not None and last is not None and _is_later(kind, first, last),
             f"starting_{kind} {first} lies after ending_{kind} {last}",
             "exchange them, or leave one of them empty.",
         )
 
 
-def _comparable(kind: str, first: Any, last: Any) -> bool:
-    """Tell whether the first one is the later one.
-
-    :raises InvalidConfiguration: a time without an offset
-    """
-    if kind == "version":
-        return bool(first > last)
-    from delta_cdc.plan.request import epoch_ms
-
-    return epoch_ms("starting_timestamp", first) > epoch_ms("ending_timestamp", last)
+def _is_later(kind: str, first: Any, last: Any) -> bool:
+    if kind == "timestamp":
+        first, last = engine.moment("starting_timestamp", first), engine.moment("ending_timestamp", last)
+    return bool(first > last)
 
 
 def _fields(mode: str, values: Mapping[str, Any]) -> Rules:
@@ -363,9 +357,9 @@ def _fields(mode: str, values: Mapping[str, Any]) -> Rules:
     named = [name for name in ("repair_keys", "repair_quarantined") if name in values]
     ranged = any(name in values for name in _BOUNDS)
     yield (
-        mode != "backfill" and "milestone_versions" in values,
-        f"milestone_versions is filled in, and mode is {mode}",
-        "leave it empty: only a backfill has milestones.",
+        mode != "backfill" and "versions_per_commit" in values,
+        f"versions_per_commit is filled in, and mode is {mode}",
+        "leave it empty: only a backfill is cut into several commits.",
     )
     yield (
         mode != "repair" and bool(named),

@@ -8,13 +8,12 @@ from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHo
 from airflow.sdk.log import mask_secret
 
 from airflow_delta_cdc.hooks.table import _extra
-from delta_cdc.errors import InvalidConfiguration, KafkaConnectionNotFound
+from delta_cdc.core.errors import InvalidConfiguration, KafkaConnectionNotFound
+from delta_cdc.core.secrets import secrets
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: Of the client's configuration, what nobody may read.
-_SECRETS = ("password", "secret", "token", "ssl.key.pem", "jaas")
 #: What a connection may hold for consumers of other operators, and a plain text cannot say.
 _CALLBACKS = "_cb"
 
@@ -32,9 +31,8 @@ def kafka_options(kafka_conn_id: str | None, options: Mapping[str, Any] | None) 
     """
     found = _of_connection(kafka_conn_id) if kafka_conn_id else {}
     told = {str(name): _text(value) for name, value in {**found, **(options or {})}.items()}
-    for name, value in told.items():
-        if value and any(part in name.lower() for part in _SECRETS):
-            mask_secret(value)
+    for secret in secrets(told):
+        mask_secret(secret)
     return told or None
 
 

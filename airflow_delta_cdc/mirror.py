@@ -1,7 +1,7 @@
 """The copy of the newest seal, and of the watermark it proves, in Airflow's asset state store.
 
 It is kept with the source's asset, where people and other DAGs look for it. The engine reads it only where
-the sealed commit was cleaned from the target's log (:class:`delta_cdc.reconcile.Mirror`).
+the sealed commit was cleaned from the target's log (:class:`delta_cdc.planning.reconcile.Mirror`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def keep(
 
     :param inlets: of the task
     :param source: the source as the task was given it
-    :param mirror: :attr:`delta_cdc.flow.ApplyResult.mirror`
+    :param mirror: :attr:`delta_cdc.run.outcomes.ApplyResult.mirror`
     """
     inlet = _asset(inlets, source)
     if inlet is None:

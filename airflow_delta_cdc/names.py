@@ -4,27 +4,28 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.providers.common.compat.sdk import Asset
 
+from airflow_delta_cdc import engine
 from airflow_delta_cdc.assets import delta_asset
-from delta_cdc.errors import DeltaCdcError, NotADeltaTable, TableNameUnresolved, TableNotFound
-from delta_cdc.jars import cache_home
-from delta_cdc.spec import ResolveSpec
+from delta_cdc.core.drafts import replacing
+from delta_cdc.core.errors import DeltaCdcError, NotADeltaTable, TableNameUnresolved, TableNotFound
+from delta_cdc.core.spec import ResolveSpec
+from delta_cdc.core.uris import canonical_uri
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from airflow.sdk import Context
     from airflow.sdk.types import Logger
 
     from airflow_delta_cdc.operators.base import DeltaCdcOperator
-    from delta_cdc.plan import ApplyRequest, ReadRequest
+    from delta_cdc.core.spec import ApplyRequest
+    from delta_cdc.planning.request import ReadRequest
 
 R = TypeVar("R", bound="ApplyRequest | ReadRequest")
 
@@ -108,8 +109,6 @@ def cached_location(context: Context, table: str) -> str | None:
 
 
 def _is_name(table: str) -> bool:
-    from delta_cdc.log import canonical_uri
-
     try:
         canonical_uri(table)
     except TableNameUnresolved:
@@ -119,13 +118,12 @@ def _is_name(table: str) -> bool:
 
 def _known(operator: DeltaCdcOperator, cache: _Cache, name: str) -> str | None:
     """Return a location that is kept and still holds."""
-    from delta_cdc.log import DeltaLog, run_sync
 
     entry = cache.get(name)
     if entry is None or entry.spark_conn_id != (operator.spark_conn_id or ""):
         return None
     try:
-        state = run_sync(DeltaLog(entry.location, operator.options_of_storage()).snapshot())
+        state = engine.run_sync(engine.DeltaLog(entry.location, operator.options_of_storage()).snapshot())
     except (TableNotFound, NotADeltaTable):
         operator.log.info("%s does not lie at %s any more.", name, entry.location)
         return None
@@ -139,13 +137,8 @@ def _asked(
     operator: DeltaCdcOperator, context: Context, names: Sequence[str]
 ) -> dict[str, Location | DeltaCdcError]:
     """Look names up by one Spark application; a name that is none has its error."""
-    from airflow_delta_cdc.operators.base import raise_if_failed
-    from delta_cdc.log import canonical_uri
-
     operator.log.info("Asking Spark's catalog where %s lies", ", ".join(names))
-    result = operator.run_job(context, ResolveSpec(run_id=context["run_id"], tables=tuple(names)))
-    operator.forget_job(context)
-    raise_if_failed(result)
+    result = operator.run_to_end(context, ResolveSpec(run_id=context["run_id"], tables=tuple(names)))
     found: dict[str, Location | DeltaCdcError] = {}
     for row in result.tables:
         name = row["table"]
@@ -236,7 +229,7 @@ def _read(value: Any, name: str) -> Location | None:
 
 
 def _file(name: str) -> Path:
-    return cache_home() / "names" / f"{hashlib.sha256(name.encode()).hexdigest()}.json"
+    return engine.cache_home() / "names" / f"{hashlib.sha256(name.encode()).hexdigest()}.json"
 
 
 def _read_file(path: Path, name: str) -> Location | None:
@@ -249,11 +242,5 @@ def _read_file(path: Path, name: str) -> Location | None:
 
 def _write_file(path: Path, entry: Location) -> None:
     """Write an entry in one step, for this user only."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, draft = tempfile.mkstemp(prefix=".name-", suffix=".json", dir=path.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(asdict(entry), file)
-        Path(draft).replace(path)
-    finally:
-        Path(draft).unlink(missing_ok=True)
+    with replacing(path) as file:
+        file.write(json.dumps(asdict(entry)).encode())

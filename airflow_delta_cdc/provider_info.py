@@ -73,7 +73,7 @@ def get_provider_info() -> dict[str, Any]:
                 ],
             }
         ],
-        "cli": ["airflow_delta_cdc.doctor.get_cli_commands"],
+        "cli": ["airflow_delta_cdc.commands.get_cli_commands"],
         "task-decorators": [
             {
                 "name": "delta_changes",
@@ -95,7 +95,7 @@ def get_provider_info() -> dict[str, Any]:
         "hooks": [
             {
                 "integration-name": _INTEGRATION,
-                "python-modules": ["airflow_delta_cdc.hooks.submit", "airflow_delta_cdc.hooks.table"],
+                "python-modules": ["airflow_delta_cdc.runtime.submit_hook", "airflow_delta_cdc.hooks.table"],
             }
         ],
         "connection-types": [

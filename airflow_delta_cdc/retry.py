@@ -6,17 +6,13 @@ from datetime import timedelta
 
 from airflow.sdk import ExceptionRetryPolicy, RetryAction, RetryRule
 
-from delta_cdc.errors import (
-    ConcurrentModification,
-    DeltaCdcError,
-    ExecutorLost,
-    JobFailed,
-    OutcomeUnknown,
-    SparkServerLost,
-    SparkServerUnreachable,
-    StoreUnavailable,
-    TablesFailed,
-)
+from delta_cdc.core.errors import ConcurrentModification, DeltaCdcError, OutcomeUnknown, TablesFailed, named
+
+#: Errors with a rule of their own; all others of which an error says that it may pass, have one together.
+_SOON: list[type[BaseException] | str] = [ConcurrentModification, OutcomeUnknown]
+_LATER: list[type[BaseException] | str] = [
+    cls for cls in named() if cls.retryable and cls not in (*_SOON, TablesFailed)
+]
 
 #: For ``retry_policy=`` of a task: a lost race or an unknown outcome is tried again soon, an application that
 #: died, and a server or a store that does not answer, after a while, and a named error that needs somebody's
@@ -24,13 +20,15 @@ from delta_cdc.errors import (
 DELTA_CDC_RETRY_POLICY = ExceptionRetryPolicy(
     rules=[
         RetryRule(
-            exception=[ConcurrentModification, OutcomeUnknown],
+            exception=_SOON,
+            match_subclasses=False,
             action=RetryAction.RETRY,
             retry_delay=timedelta(seconds=15),
             reason="another writer was faster, or the outcome is not known yet",
         ),
         RetryRule(
-            exception=[JobFailed, ExecutorLost, SparkServerLost, SparkServerUnreachable, StoreUnavailable],
+            exception=_LATER,
+            match_subclasses=False,
             action=RetryAction.RETRY,
             retry_delay=timedelta(minutes=1),
             reason="the Spark application died, or a server or the object store did not answer",

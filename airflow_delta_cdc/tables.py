@@ -12,10 +12,17 @@ from difflib import get_close_matches
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from airflow_delta_cdc import engine
 from airflow_delta_cdc.assets import delta_asset, pipeline_alias
 from airflow_delta_cdc.mirror import keep, kept
-from delta_cdc import tables as engine
-from delta_cdc.errors import DeltaCdcError, InvalidConfiguration, TableNotFound, TablesFailed, TablesRefused
+from airflow_delta_cdc.names import all_located
+from delta_cdc.core.errors import (
+    DeltaCdcError,
+    InvalidConfiguration,
+    TableNotFound,
+    TablesFailed,
+    TablesRefused,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -24,8 +31,10 @@ if TYPE_CHECKING:
     from airflow.sdk.types import Logger
 
     from airflow_delta_cdc.operators.base import DeltaCdcOperator
-    from delta_cdc.flow import Piece, PieceResult, Pins
-    from delta_cdc.plan import ApplyRequest, IngestRequest
+    from delta_cdc.core.spec import ApplyRequest
+    from delta_cdc.planning.ingest_request import IngestRequest
+    from delta_cdc.run.batch import Piece, PieceResult
+    from delta_cdc.run.saved_plans import Pins
 
     Requests = tuple[IngestRequest | None, ApplyRequest | None]
     Connections = tuple[dict[str, Any], dict[str, str] | None]
@@ -88,7 +97,7 @@ def pieces(
     context: Context,
     tables: Sequence[Mapping[str, Any]],
     *,
-    ingest: Callable[[Mapping[str, Any]], bool] = engine.is_ingested,
+    ingest: Callable[[Mapping[str, Any]], bool] | None = None,
     named: bool = True,
     connections: Connections | None = None,
     unknown: dict[str, DeltaCdcError] | None = None,
@@ -96,31 +105,33 @@ def pieces(
     """Return the work that tables ask for, with locations in the place of catalog names.
 
     :param operator: whose connections are used, and whose Spark is asked for catalog names
-    :param tables: arguments of each (:func:`delta_cdc.tables.requests`)
-    :param ingest: tells whether a table's source is looked at, or only its log
+    :param tables: arguments of each (:func:`delta_cdc.run.table_arguments.requests`)
+    :param ingest: tells whether a table's source is looked at, or only its log; None: where it has a log
     :param named: say in an error which table it is of
     :param connections: what :func:`connections_of` gave; None asks
     :param unknown: see :func:`airflow_delta_cdc.names.all_located`
     :raises InvalidConfiguration: for arguments that are none
     :raises TableNotFound: for a catalog name that is none
     """
-    from delta_cdc.flow import Piece
 
     connected, kafka = connections or connections_of(operator)
     work_id = operator.work_id(context)
+    reads_source = ingest or engine.is_ingested
     found: list[Requests] = []
     for given in tables:
         try:
             found.append(
-                engine.requests(given, run_id=work_id, kafka_options=kafka, ingest=ingest(given), **connected)
+                engine.table_requests(
+                    given, run_id=work_id, kafka_options=kafka, ingest=reads_source(given), **connected
+                )
             )
         except InvalidConfiguration as error:
             if not named:
                 raise
             said = f"Pipeline {given.get('pipeline')}: {error.message}"
-            raise InvalidConfiguration(said, remedy=error.remedy) from error
+            raise InvalidConfiguration(said, remedy=error.remedy, argument=error.argument) from error
     return [
-        Piece(
+        engine.Piece(
             ingest=batch,
             apply=apply,
             mirror=partial(kept, context, operator.inlets, source_of(given), given["pipeline"]),
@@ -136,7 +147,6 @@ def _located(
     unknown: dict[str, DeltaCdcError] | None,
 ) -> list[Requests]:
     """Return the requests with locations in the place of catalog names."""
-    from airflow_delta_cdc.names import all_located
 
     wanted: list[str] = []
     for batch, apply in found:
@@ -175,8 +185,8 @@ def announce_apply(
 
     :param inlets: of the task
     :param given: has ``source``, ``target`` and ``pipeline``, as the task was given them
-    :param published: :meth:`delta_cdc.flow.ApplyResult.to_dict`
-    :param mirror: :attr:`delta_cdc.flow.ApplyResult.mirror`
+    :param published: :meth:`delta_cdc.run.outcomes.ApplyResult.to_dict`
+    :param mirror: :attr:`delta_cdc.run.outcomes.ApplyResult.mirror`
     """
     keep(context, inlets, given["source"], given["pipeline"], published, mirror)
     if published["applied"]:
@@ -202,14 +212,12 @@ def announce(context: Context, inlets: Sequence[Any], given: Mapping[str, Any], 
 
 def forget(piece: Piece, outcome: PieceResult, pins: Pins) -> None:
     """Say that everybody knows of a table's results."""
-    from delta_cdc.flow import published
-    from delta_cdc.flow.bundle import since_key
 
     if piece.apply is not None:
-        pins.delete(since_key(piece.apply))
+        pins.delete(engine.since_key(piece.apply))
     for result in (outcome.ingested, outcome.applied):
         if result is not None:
-            published(result, pins)
+            engine.forget_saved_plans(result, pins)
 
 
 def warn(log: Logger, outcome: PieceResult) -> None:
@@ -238,13 +246,12 @@ def would_do(operator: DeltaCdcOperator, context: Context, piece: Piece) -> dict
     :param piece: whose apply, if it has one, is a dry run
     :return: what is published of it
     """
-    from delta_cdc.flow import run_apply
 
     log, would = operator.log, taken(operator, piece)
     if piece.apply is None:
         return would
     try:
-        applied = run_apply(
+        applied = engine.run_apply(
             piece.apply, execute=partial(operator.run_job, context), mirror=piece.mirror, say=log.info
         )
     except TableNotFound:
@@ -260,11 +267,10 @@ def would_do(operator: DeltaCdcOperator, context: Context, piece: Piece) -> dict
 
 def taken(operator: DeltaCdcOperator, piece: Piece) -> dict[str, Any]:
     """Say what an ingest would take, and return what is published of it."""
-    from delta_cdc.plan import plan_ingest
 
     would: dict[str, Any] = {"applied": False, "pipeline": piece.pipeline, "dry_run": {}}
     if piece.ingest is not None:
-        plan = str(plan_ingest(piece.ingest))
+        plan = str(engine.plan_ingest(piece.ingest))
         operator.log.info("Would take:\n%s", plan)
         would["dry_run"]["ingest"] = plan[:_MOST_OF_A_PLAN]
     return would

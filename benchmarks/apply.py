@@ -37,7 +37,7 @@ from arms import Arm, race
 from report import conclude, shared_arguments
 from summary import ratio
 
-from delta_cdc.session import embedded_session
+from delta_cdc.launch.session import embedded_session
 
 if TYPE_CHECKING:
     import argparse

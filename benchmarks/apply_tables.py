@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from arms import Worthless
 
 from delta_cdc import apply_changes
-from delta_cdc.sql import table as sql_table
+from delta_cdc.core.sql import table as sql_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable

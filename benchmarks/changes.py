@@ -26,16 +26,16 @@ from arms import Arm, Worthless, race
 from summary import crossings, print_table, ratio
 
 from delta_cdc import plan_changes, read_changes
-from delta_cdc.session import embedded_session
-from delta_cdc.sql import quote
-from delta_cdc.sql import table as sql_table
+from delta_cdc.core.sql import quote
+from delta_cdc.core.sql import table as sql_table
+from delta_cdc.launch.session import embedded_session
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from delta_cdc.spec import Segment
+    from delta_cdc.core.spec import Segment
 
 Frame = Callable[[], "DataFrame"]
 _COLUMNS = ("id", "region", "amount", "name")

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING
 from arms import Arm, Disagreement, race
 from summary import print_table, ratio
 
-from delta_cdc.session import embedded_session
-from delta_cdc.sql import table as sql_table
+from delta_cdc.core.sql import table as sql_table
+from delta_cdc.launch.session import embedded_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -34,10 +34,10 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from report import circumstances, conclude, shared_arguments
 from summary import compared, markdown_table
 
-from delta_cdc import tables
-from delta_cdc.flow import run_bundle
-from delta_cdc.session import child_environment, embedded_confs, engine_zip, submit_binary
-from delta_cdc.spec import JobResult, sha256, to_json
+from delta_cdc.core.spec import JobResult, sha256, to_json
+from delta_cdc.launch.session import child_environment, embedded_confs, engine_zip, submit_binary
+from delta_cdc.run import batch
+from delta_cdc.run.batch import run_bundle
 
 if TYPE_CHECKING:
     import argparse
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 
     from report import Cells, Kept
 
-    from delta_cdc.flow import Piece
-    from delta_cdc.spec import BundleSpec
+    from delta_cdc.core.spec import BundleSpec
+    from delta_cdc.run.batch import Piece
 
 #: What is aimed at, as a ratio of medians, for 10 changed tables.
 AT_MOST, AIMED = 0.20, 10
@@ -101,13 +101,13 @@ class Lake:
     # -- the two ways ---------------------------------------------------------------------------
     def together(self, changed: Sequence[int]) -> None:
         """Look at all tables, and have one application do what there is to do."""
-        pieces = [tables.piece(self.arguments(at), run_id="r") for at in range(self.number)]
+        pieces = [batch.piece(self.arguments(at), run_id="r") for at in range(self.number)]
         self._run(pieces, at_least=len(changed))
 
     def one_by_one(self, changed: Sequence[int], at_once: int) -> None:
         """Have an application for each table."""
         with ThreadPoolExecutor(at_once) as pool:
-            pieces = [[tables.piece(self.arguments(at), run_id="r")] for at in changed]
+            pieces = [[batch.piece(self.arguments(at), run_id="r")] for at in changed]
             list(pool.map(lambda some: self._run(some, at_least=1), pieces))
 
     def _run(self, pieces: Sequence[Piece], *, at_least: int) -> None:

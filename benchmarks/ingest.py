@@ -31,10 +31,11 @@ from ingest_arms import ADAPTER_OPTIONS, DECLARED, Cell, Deliveries, Run, ours, 
 from report import circumstances, conclude, shared_arguments
 from summary import compared, markdown_table, median, spread
 
-from delta_cdc import arguments
-from delta_cdc.flow import Piece, run_bundle
-from delta_cdc.plan import IngestRequest, plan_ingest
-from delta_cdc.session import embedded_session
+from delta_cdc.launch.session import embedded_session
+from delta_cdc.planning.ingest import plan_ingest
+from delta_cdc.planning.ingest_request import IngestRequest
+from delta_cdc.run.batch import Piece, run_bundle
+from delta_cdc.run.table_arguments import ingest_options
 
 if TYPE_CHECKING:
     import argparse
@@ -114,18 +115,8 @@ def looks(session: SparkSession, folder: Path, tables: int, files: int, repeats:
 
 
 def _request(landing: Path, log: Path) -> IngestRequest:
-    options = arguments.ingest_options(
-        source=str(landing),
-        format="json",
-        adapter="plain",
-        adapter_options=ADAPTER_OPTIONS,
-        keys=["id"],
-        schema=DECLARED,
-        format_options=None,
-        insert_only=False,
-        on_invalid="quarantine",
-        cluster_by=None,
-        log_properties=None,
+    options = ingest_options(
+        {"source": str(landing), "adapter_options": ADAPTER_OPTIONS, "keys": ["id"], "schema": DECLARED}
     )
     return IngestRequest(pipeline="benchmark", source=str(landing), log=str(log), options=options)
 

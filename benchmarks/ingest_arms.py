@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from apply_tables import linked
 
 from delta_cdc import apply_changes, ingest_changes
-from delta_cdc.sql import table as sql_table
+from delta_cdc.core.sql import table as sql_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable

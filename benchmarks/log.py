@@ -28,9 +28,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from logs import file_name, sealed, write_log
 
-from delta_cdc.log import DeltaLog
-from delta_cdc.plan import ApplyRequest, plan_apply_async
-from delta_cdc.spec import ApplyOptions
+from delta_cdc.core.spec import ApplyOptions, ApplyRequest
+from delta_cdc.delta_log.table import DeltaLog
+from delta_cdc.planning.apply import plan_apply_async
 from tests.support.http_store import BUCKET, HttpStore
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ def _local(folder: Path, newest: int) -> list[Contestant]:
 async def _list_store(uri: str, options: dict[str, str]) -> int:
     import obstore
 
-    from delta_cdc.log.store import open_store
+    from delta_cdc.delta_log.store import open_store
 
     names: list[str] = []
     store = open_store(uri, options)

@@ -6,7 +6,7 @@ import json
 import uuid
 from typing import TYPE_CHECKING
 
-from delta_cdc.watermark import Seal, SealStep, app_id
+from delta_cdc.core.watermark import PipelineState, Seal, SealStep, TableVersion, app_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -105,12 +105,12 @@ def sealed(pipeline: str, source_id: str, source_uri: str, commit_hash: Callable
         seal = Seal(
             pipeline=pipeline,
             number=number,
-            source_table_id=source_id,
             source_uri=source_uri,
-            applied_from=0,
-            watermark=version,
-            source_commit_hash=commit_hash(version),
-            configuration={"keys": ["id"], "scd_type": 1, "tracked": {"include": None, "except": None}},
+            state=PipelineState(
+                TableVersion(source_id, version, commit_hash(version)),
+                applied_from=0,
+                configuration={"keys": ["id"], "scd_type": 1, "tracked": {"include": None, "except": None}},
+            ),
             step=SealStep("apply", version, version, "benchmark", "benchmark"),
         )
         info = {**_info(version), "userMetadata": seal.to_json()}

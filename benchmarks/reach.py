@@ -45,10 +45,10 @@ from summary import aim, markdown_table, median, ratio, spread
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from delta_cdc.environment import spark_home
-from delta_cdc.jars import delta_jars
-from delta_cdc.spec import sha256
-from delta_cdc.training import make_archive
+from delta_cdc.core.spec import sha256
+from delta_cdc.launch.environment import spark_home
+from delta_cdc.launch.jars import delta_jars
+from delta_cdc.warmup import make_archive
 from demo.places import Places
 from tests.support.connect_server import connect_server
 from tests.system.parts import Parts
@@ -154,7 +154,7 @@ class Runner:
             ),
             REACH_FOLDER=str(folder / "lake"),
             REACH_STEP=str(HERE / "reach_step.py"),
-            REACH_JARS=",".join(map(str, delta_jars())),
+            REACH_JARS=",".join(map(str, delta_jars().jars())),
             # As it is without the variable: the demo's has its own settings in it.
             SPARK_CONF_DIR=str(spark_home() / "conf"),
             # Each driver opens a file, and writes next to nothing to it.

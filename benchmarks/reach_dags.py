@@ -63,7 +63,7 @@ def ours(name: str, spark_conn_id: str | None) -> DAG | None:
         wait = DeltaVersionSensor(
             task_id="wait", table=source, pipeline=f"{name}_current", target=target["current"]
         )
-        enable >> wait >> made.get_task("look")
+        enable >> wait >> made.get_task("detect_changes")
     return made
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from arms import Worthless
 
-from delta_cdc.jars import cache_home
+from delta_cdc.launch.jars import cache_home
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

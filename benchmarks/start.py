@@ -11,7 +11,7 @@ timed is from the process's start to the end of the MERGE. All run the same stat
 
 The second part tells what "small" is: loads and applies of tables of growing size by ``apply_changes``, in
 sessions of both profiles, quick and full (process start to the end of the job). A job's size is told by its
-plan, as it is to the operators: ``delta_cdc.plan.size``. Where the lines cross, ``SMALL`` belongs.
+plan, as it is to the operators: ``delta_cdc.planning.size``. Where the lines cross, ``SMALL`` belongs.
 
     python benchmarks/start.py                       # both parts: some 25 minutes
     python benchmarks/start.py --only first --repeats 9
@@ -41,13 +41,13 @@ from pyarrow import compute
 from report import circumstances, conclude, shared_arguments
 from summary import Ratio, compared, crossings, markdown_table, median, ratio, spread
 
-from delta_cdc import tables
-from delta_cdc.jars import class_path, delta_jars
-from delta_cdc.log.table import run_sync
-from delta_cdc.plan import plan_apply
-from delta_cdc.plan.size import SMALL, work_size
-from delta_cdc.session import child_environment, delta_confs
-from delta_cdc.training import make_archive
+from delta_cdc.delta_log.table import run_sync
+from delta_cdc.launch.jars import class_path, delta_jars
+from delta_cdc.launch.session import child_environment, delta_confs
+from delta_cdc.planning.apply import plan_apply
+from delta_cdc.planning.size import SMALL, work_size
+from delta_cdc.run import table_arguments
+from delta_cdc.warmup import make_archive
 
 if TYPE_CHECKING:
     import argparse
@@ -84,7 +84,7 @@ if told["ours"] is None:
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
 else:
-    from delta_cdc.session import embedded_session
+    from delta_cdc.launch.session import embedded_session
     spark = embedded_session("start", **told["ours"], **told["confs"])
 started = time.time()
 exec(told["work"])
@@ -141,7 +141,7 @@ class Way:
 def ways() -> list[Way]:
     """Return the ways of the first part."""
     usual = {"spark.master": "local[*]", **delta_confs()}
-    jars = ",".join(map(str, delta_jars()))
+    jars = ",".join(map(str, delta_jars().jars()))
     return [
         Way("plain", {**usual, "spark.jars": jars}),
         Way("class path", {**usual, "spark.driver.extraClassPath": class_path()}),
@@ -215,7 +215,7 @@ def _sized(
 def _work(source: str, target: Path) -> int:
     """Return the size of the work, as an operator sees it before it starts a driver."""
     told = {"pipeline": "start", "source": source, "target": str(target), "keys": ["id"]}
-    _, request = tables.requests(told)
+    _, request = table_arguments.requests(told)
     assert request is not None
     spec = plan_apply(request).spec
     assert spec is not None

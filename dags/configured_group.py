@@ -2,8 +2,8 @@
 
 `configured_group.yaml` says which tables there are, and what becomes of each. `build_dags` makes two DAGs of
 it: `configured_group`, every 15 minutes, and `configured_group__backfill` for long runs by hand. In each,
-`look` finds out without Spark which tables have work, `run_bundle` does it in one application, `apply` shows
-each table under its own name, and `cut` tells which versions of all targets go together.
+`detect_changes` finds out without Spark which tables have work, `run_spark` does it in one application,
+`apply` shows each table under its own name, and `publish` tells which versions of all targets go together.
 
 The DAG `configured_group_sources` plays the shop: each run changes the sources a little, always in the same
 way. Run it once before the group runs first.
@@ -111,7 +111,7 @@ with DAG(
     @task
     def next_day() -> int:
         """Change the sources as the shop does in a day."""
-        from delta_cdc.session import embedded_session
+        from delta_cdc.launch.session import embedded_session
 
         spark = embedded_session("shop", cores=1, quick_start=True)
         try:

@@ -46,7 +46,7 @@ with DAG(
     @task
     def write_copy() -> int:
         """Overwrite the table with the next day's list; return its number of rows."""
-        from delta_cdc.session import embedded_session
+        from delta_cdc.launch.session import embedded_session
 
         spark = embedded_session("stock", cores=1, quick_start=True)
         try:

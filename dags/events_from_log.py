@@ -59,7 +59,7 @@ with DAG(
     @task
     def write_events() -> int:
         """Append what reaches the log in the next hour; return the number of scans."""
-        from delta_cdc.session import embedded_session
+        from delta_cdc.launch.session import embedded_session
 
         spark = embedded_session("scans", cores=1, quick_start=True)
         try:

@@ -20,8 +20,9 @@ from typing import Any
 from airflow.sdk import DAG, Asset
 from example_settings import table
 
-from airflow_delta_cdc.assets import delta_asset, watched_asset
+from airflow_delta_cdc.assets import delta_asset
 from airflow_delta_cdc.operators import DeltaApplyChangesOperator
+from airflow_delta_cdc.triggers import watched_asset
 
 ORDERS = table("orders")
 BRONZE, SILVER, GOLD = table("bronze_orders"), table("silver_orders"), table("gold_orders")

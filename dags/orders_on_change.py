@@ -14,8 +14,8 @@ from __future__ import annotations
 from airflow.sdk import DAG
 from example_settings import table
 
-from airflow_delta_cdc.assets import watched_asset
 from airflow_delta_cdc.operators import DeltaApplyChangesOperator
+from airflow_delta_cdc.triggers import watched_asset
 
 SOURCE, TARGET = table("orders"), table("orders_on_change")
 

@@ -73,7 +73,7 @@ with DAG(
     @task
     def write_readings() -> int:
         """Append what reaches the log on the next day; return the number of readings."""
-        from delta_cdc.session import embedded_session
+        from delta_cdc.launch.session import embedded_session
 
         spark = embedded_session("meters", cores=1, quick_start=True)
         try:

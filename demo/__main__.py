@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from delta_cdc.errors import DeltaCdcError
+from delta_cdc.core.errors import DeltaCdcError
 from demo.places import PROJECT, Places
 
 

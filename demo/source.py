@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from delta_cdc.session import embedded_session
+from delta_cdc.launch.session import embedded_session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -101,10 +101,10 @@ check() {
 from importlib.metadata import version
 
 from airflow_delta_cdc import operators, sensors  # noqa: F401 - that they can be imported is the check
-from delta_cdc.jars import is_resolved
+from delta_cdc.launch.jars import delta_jars
 
 assert version("pyspark") == version("pyspark-client"), "pyspark and pyspark-client differ"
-assert is_resolved(), "the Delta JARs are not there"
+assert delta_jars().is_resolved(), "the Delta JARs are not there"
 PY
 }
 

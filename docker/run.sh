@@ -22,7 +22,7 @@ bin=$(cd "$(dirname "$0")" && pwd)
 [ -n "${DELTA_CDC_PRINT:-}" ] || echo "$role" >"${TMPDIR:-/tmp}/delta-cdc-role"
 
 spark_home() {
-    python -c 'from delta_cdc.environment import spark_home; print(spark_home())'
+    python -c 'from delta_cdc.launch.environment import spark_home; print(spark_home())'
 }
 
 # Every JAR once, in the form of a class path. Each node of the cluster has them at the same place.

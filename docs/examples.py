@@ -104,7 +104,7 @@ def _a_minute_apart(line: re.Match[str]) -> str:
 
 
 if __name__ == "__main__":
-    from delta_cdc.session import embedded_session
+    from delta_cdc.launch.session import embedded_session
 
     session = embedded_session("examples", cores=2, quick_start=True)
     for page in [_DOCS / name for name in sys.argv[1:]] or PAGES:

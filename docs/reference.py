@@ -1,6 +1,7 @@
-"""Write ``docs/operators.md`` from the docstrings of the operators and sensors.
+"""Write ``docs/operators.md`` from the docstrings of the operators and sensors, and from the options' schema.
 
-Run ``python docs/reference.py`` after a change of a docstring, and commit both; a test compares them.
+Run ``python docs/reference.py`` after a change of a docstring or an option, and commit both; a test
+compares them.
 """
 
 from __future__ import annotations
@@ -10,15 +11,23 @@ import re
 from pathlib import Path
 from typing import Any
 
+from delta_cdc.core.option_schema import APPLY, INGEST, READ, Option
+
 TARGET = Path(__file__).parent / "operators.md"
 
 _HEAD = """# Operators and sensors
 
-Made by `docs/reference.py` from the docstrings; edit those.
+Made by `docs/reference.py` from the docstrings and from `delta_cdc.core.option_schema`; edit those.
 
 `${ENV}` in a path is filled in from the environment. Parameters marked *templated* take Jinja. For numbers,
 an empty text and `None` mean "not given", so `"{{ params.ending_version }}"` works with an empty form field.
 """
+#: Whose parameters are options.
+_OPTIONS = {
+    "DeltaApplyChangesOperator": APPLY,
+    "DeltaIngestChangesOperator": INGEST,
+    "DeltaReadChangesOperator": READ,
+}
 _PARAM = re.compile(r"^:param (\w+): (.*)$")
 
 
@@ -51,7 +60,13 @@ def described(cls: type) -> tuple[str, dict[str, str], list[str]]:
             text.append(line)
     params = {m[1]: m[2].strip() for m in map(_PARAM.match, fields) if m}
     raised = [line.removeprefix(":raises ").strip() for line in fields if line.startswith(":raises ")]
-    return "\n".join(text).strip(), params, raised
+    options = _OPTIONS.get(cls.__name__, {})
+    meanings = {name: _meaning(options[name]) for name in parameters(cls) if name in options} | params
+    return "\n".join(text).strip(), meanings, raised
+
+
+def _meaning(option: Option) -> str:
+    return f"{option.doc}{' (templated)' if option.templated else ''}"
 
 
 def page() -> str:
@@ -103,7 +118,7 @@ def _error(line: str) -> str:
 
 
 def _markdown(text: str) -> str:
-    text = re.sub(r":(?:class|func|meth):`~?([^`]+)`", r"`\1`", text)
+    text = re.sub(r":(?:class|func|meth|data|mod):`~?([^`]+)`", r"`\1`", text)
     text = text.replace("``", "`").replace("|", "\\|")
     return text.replace("(templated)", "*(templated)*")
 

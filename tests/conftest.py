@@ -51,7 +51,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """Start Spark, once per run, when the first test asks for it."""
-    from delta_cdc.session import embedded_session
+    from delta_cdc.launch.session import embedded_session
 
     # Thousands of different tiny queries: compiling each one costs more than running it interpreted.
     interpreted = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
@@ -68,7 +68,7 @@ def spark() -> Iterator[SparkSession]:
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """Start a Kafka broker, once per run, when the first test asks for it; each test makes its own topics."""
-    from delta_cdc.errors import EnvironmentNotReady
+    from delta_cdc.core.errors import EnvironmentNotReady
     from tests.support.kafka_broker import PASSWORD, USER, broker
     from tests.support.maven import locked
 

@@ -1,4 +1,4 @@
-"""Check what ruff cannot see: names the engine must not touch, because Spark Connect does not have them.
+"""Check what ruff cannot see: the layers of engine and provider, and names that Spark Connect does not have.
 
 Prints one line per finding; exits with 1 if there is any.
 """
@@ -7,10 +7,53 @@ from __future__ import annotations
 
 import ast
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
-ENGINE = Path(__file__).resolve().parent.parent / "spark_jobs" / "delta_cdc"
+ROOT = Path(__file__).resolve().parent.parent
+ENGINE = ROOT / "spark_jobs" / "delta_cdc"
+PROVIDER = ROOT / "airflow_delta_cdc"
 
+#: The layer of a module that is in no other one.
+EDGE = "edge"
+#: A layer is a folder, or a module beside the folders; each with the layers that it may import. What is in
+#: none of them is an edge, and may import them all.
+Layers = Mapping[str, tuple[str, ...]]
+#: Of the engine. Edges: ``api``, ``cli``, ``config``, ``doctor`` and the modules beside them.
+LAYERS: Layers = {
+    "core": (),
+    "delta_log": ("core",),
+    "planning": ("core", "delta_log"),
+    "spark": ("core",),
+    "launch": ("core",),
+    "run": ("core", "delta_log", "planning"),
+}
+#: Of the provider. Edges: the DAG factory, the command line and the doctor.
+_BASE = ("engine", "arguments")
+_SHARED = (*_BASE, "assets", "hooks", "mirror", "kafka")
+PROVIDER_LAYERS: Layers = {
+    "engine": (),
+    "arguments": (),
+    "retry": (),
+    "form": _BASE,
+    "assets": _BASE,
+    "mirror": (*_BASE, "assets"),
+    "hooks": _BASE,
+    "kafka": (*_BASE, "hooks"),
+    "triggers": (*_BASE, "assets", "hooks"),
+    "runtime": (*_BASE, "hooks"),
+    # These three serve operators: they import the base class of all, for types.
+    "names": (*_SHARED, "operators"),
+    "files": (*_SHARED, "operators"),
+    "tables": (*_SHARED, "operators", "names"),
+    "operators": (*_SHARED, "runtime", "names", "files", "tables"),
+    "sensors": (*_SHARED, "names", "triggers"),
+    "decorators": (*_SHARED, "runtime", "operators"),
+    "groups": (*_SHARED, "operators", "names", "tables", "form"),
+}
+#: What the provider may import of the engine where it does not go through ``airflow_delta_cdc.engine``: what
+#: is cheap.
+CHEAP = ("delta_cdc.core", "delta_cdc._version")
 #: Attributes that exist in classic mode only.
 BANNED_ATTRIBUTES = {"_jvm", "_jsparkSession", "_jdf", "_sc", "sparkContext", "rdd"}
 #: Airflow, because the arrows between the packages go one way; Delta's Python package, because it needs a
@@ -51,14 +94,145 @@ def _banned_call(node: ast.Call) -> list[str]:
     return [f"attribute {name.value} through getattr"] if banned and isinstance(name, ast.Constant) else []
 
 
+def layer_findings(package: str, sources: dict[str, str], layers: Layers) -> list[str]:
+    """Return one line for each import against the layers, each import inside a function, and each circle.
+
+    Imports for types count for the layers and not for circles: they are never executed.
+
+    :param package: the package, whose own imports are looked at
+    :param sources: text of each module by its dotted name
+    :param layers: the layers of the package
+    """
+    found: list[str] = []
+    executed: dict[str, set[str]] = {name: set() for name in sources}
+    for name, source in sources.items():
+        tree = ast.parse(source, name)
+        in_functions = _inside(tree, ast.FunctionDef | ast.AsyncFunctionDef)
+        for_types = _for_types(tree)
+        for node, module in _own_imports(tree, package, sources):
+            where = f"{name}:{node.lineno}"
+            if id(node) in in_functions:
+                found.append(f"{where}: import of {module} inside a function")
+            own = _layer(name, layers)
+            if _layer(module, layers) not in (own, *layers.get(own, (*layers, EDGE))):
+                found.append(f"{where}: {own} must not import {module}")
+            if id(node) not in for_types and module in executed and module != name:
+                executed[name].add(module)
+    return found + [f"imports in a circle: {' -> '.join(circle)}" for circle in _circles(executed)]
+
+
+def dear_findings(sources: dict[str, str]) -> list[str]:
+    """Return one line for each import of the engine by which importing a module of the provider gets dear.
+
+    Imports for types are never executed, and one inside a function goes round the list in
+    ``airflow_delta_cdc.engine``.
+
+    :param sources: text of each module of the provider by its dotted name
+    """
+    return [
+        f"{name}:{node.lineno}: import of {module} beside airflow_delta_cdc.engine"
+        for name, source in sources.items()
+        for tree in [ast.parse(source, name)]
+        for types in [_for_types(tree)]
+        for node, module in _own_imports(tree, "delta_cdc", {})
+        if id(node) not in types and not module.startswith(CHEAP)
+    ]
+
+
+def private_findings(sources: dict[str, str]) -> list[str]:
+    """Return one line for each private attribute of another object that a module uses.
+
+    Airflow's hooks and operators give no word on theirs. Our subclasses of them use their own, by ``self``.
+
+    :param sources: text of each module by its dotted name
+    """
+    return [
+        f"{name}:{node.lineno}: {ast.unparse(node)} is private"
+        for name, source in sources.items()
+        for node in ast.walk(ast.parse(source, name))
+        if isinstance(node, ast.Attribute)
+        and node.attr.startswith("_")
+        and not node.attr.startswith("__")
+        and ast.unparse(node.value) not in ("self", "cls", "super()", "sys")
+    ]
+
+
+def _for_types(tree: ast.AST) -> set[int]:
+    return {
+        id(node)
+        for block in ast.walk(tree)
+        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
+        for node in ast.walk(block)
+    }
+
+
+def _inside(tree: ast.AST, kinds: type | object) -> set[int]:
+    return {
+        id(node)
+        for outer in ast.walk(tree)
+        if isinstance(outer, kinds)  # type: ignore[arg-type]
+        for node in ast.walk(outer)
+    }
+
+
+def _own_imports(
+    tree: ast.AST, package: str, modules: dict[str, str]
+) -> list[tuple[ast.Import | ast.ImportFrom, str]]:
+    found: list[tuple[ast.Import | ast.ImportFrom, str]] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == package:
+            for alias in node.names:
+                full = f"{node.module}.{alias.name}"
+                found.append((node, full if full in modules else str(node.module)))
+        elif isinstance(node, ast.Import):
+            found += [(node, alias.name) for alias in node.names if alias.name.partition(".")[0] == package]
+    return found
+
+
+def _layer(module: str, layers: Layers) -> str:
+    folder = [*module.split("."), ""][1]
+    return folder if folder in layers else EDGE
+
+
+def _circles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """Return one path for each circle that a walk in depth meets."""
+    found: list[list[str]] = []
+    done: set[str] = set()
+
+    def walk(name: str, path: list[str]) -> None:
+        if name in path:
+            found.append([*path[path.index(name) :], name])
+        elif name not in done:
+            for following in sorted(graph[name]):
+                walk(following, [*path, name])
+            done.add(name)
+
+    for name in sorted(graph):
+        walk(name, [])
+    return found
+
+
+def _sources(folder: Path) -> dict[str, str]:
+    return {
+        ".".join(path.relative_to(folder.parent).with_suffix("").parts).removesuffix(
+            ".__init__"
+        ): path.read_text()
+        for path in sorted(folder.rglob("*.py"))
+    }
+
+
 def main() -> int:
-    """Check the whole engine."""
+    """Check the whole engine, and the layers of the provider."""
     found = [
         line
         for path in sorted(ENGINE.rglob("*.py"))
-        for line in findings(path.read_text(), str(path.relative_to(ENGINE.parent.parent)))
+        for line in findings(path.read_text(), str(path.relative_to(ROOT)))
     ]
-    print("\n".join(found) or "engine: nothing that Spark Connect lacks", flush=True)
+    provider = _sources(PROVIDER)
+    found += layer_findings("delta_cdc", _sources(ENGINE), LAYERS)
+    found += layer_findings("airflow_delta_cdc", provider, PROVIDER_LAYERS)
+    found += dear_findings(provider) + private_findings(provider)
+    print("\n".join(found) or "engine: layers hold, and nothing that Spark Connect lacks", flush=True)
     return 1 if found else 0
 
 

@@ -77,11 +77,11 @@ fi
 .venv/bin/python - <<'PY'
 import sys
 
-from delta_cdc.errors import EnvironmentNotReady
-from delta_cdc.jars import DELTA_JARS, KAFKA_JARS, S3_JARS
+from delta_cdc.core.errors import EnvironmentNotReady
+from delta_cdc.launch.jars import delta_jars, kafka_jars, s3_jars
 
 try:
-    for wanted in (DELTA_JARS, KAFKA_JARS, S3_JARS):
+    for wanted in (delta_jars(), kafka_jars(), s3_jars()):
         if not wanted.is_resolved():
             print(f"setup: resolving the {wanted.title}", flush=True)
         wanted.jars()
@@ -92,9 +92,9 @@ echo "$key" >"$stamp"
 
 # Nothing needs it; every Spark of the tests starts in less time with it.
 .venv/bin/python - <<'PY' || echo "setup: no class-data archive; Spark starts as ever" >&2
-from delta_cdc.archive import ClassDataArchive
-from delta_cdc.jars import class_path
-from delta_cdc.training import make_archive
+from delta_cdc.launch.class_data_archive import ClassDataArchive
+from delta_cdc.launch.jars import class_path
+from delta_cdc.warmup import make_archive
 
 if ClassDataArchive(class_path()).standing().state in ("missing", "damaged"):
     print("setup: making the class-data archive", flush=True)

@@ -11,15 +11,18 @@ from airflow.providers.common.compat.sdk import (
     task_decorator_factory,
 )
 
-from airflow_delta_cdc.applications.exchange import private_directory
-from airflow_delta_cdc.applications.slices import slices_for
+from airflow_delta_cdc import engine
 from airflow_delta_cdc.arguments import expand
+from airflow_delta_cdc.operators.base import DEFAULT_NAME
 from airflow_delta_cdc.operators.pins import TaskPins
 from airflow_delta_cdc.operators.read import DeltaReadChangesOperator
-from airflow_delta_cdc.operators.session import WorkerSession, refuse_submit_arguments
-from delta_cdc import arguments
-from delta_cdc.errors import InvalidConfiguration
-from delta_cdc.places import locations_of
+from airflow_delta_cdc.runtime.exchange import private_directory
+from airflow_delta_cdc.runtime.in_process import WorkerSession, refuse_submit_arguments
+from airflow_delta_cdc.runtime.slices import slices_for
+from delta_cdc.core import arguments
+from delta_cdc.core.errors import InvalidConfiguration
+from delta_cdc.core.locations import locations_of
+from delta_cdc.core.uris import spark_uri
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -29,9 +32,9 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
     from pyspark.sql import DataFrame
 
-    from delta_cdc.flow import ReadResult
-    from delta_cdc.plan import CommitRequest
-    from delta_cdc.spec import JobResult, Spec
+    from delta_cdc.core.spec import JobResult, Spec
+    from delta_cdc.planning.request import CommitRequest
+    from delta_cdc.run.outcomes import ReadResult
 
 #: A parameter of this name gets what the read says of the batch: range, counts, and where it is staged.
 BATCH = "batch"
@@ -91,7 +94,7 @@ class _DeltaChangesDecoratedOperator(DecoratedOperator, DeltaReadChangesOperator
         """Stage or find the batch, call the function, commit; return what the function returned."""
         pins = TaskPins(context)
         with private_directory() as directory:
-            session = self._session = WorkerSession(self, directory.path)
+            session = self._session = WorkerSession(self, directory.path, self._session_name())
             try:
                 returned = self._processed(context, session, directory.path, pins)
                 directory.keep_log = False
@@ -105,15 +108,14 @@ class _DeltaChangesDecoratedOperator(DecoratedOperator, DeltaReadChangesOperator
         if self._session is not None:
             self._session.kill()
 
+    def _session_name(self) -> str:
+        return self.name if self.name != DEFAULT_NAME else f"{self.dag_id}-{self.task_id}"
+
     def _processed(self, context: Context, session: WorkerSession, directory: Path, pins: TaskPins) -> Any:
-        from delta_cdc.flow import published, run_commit
-
         def run(spec: Spec) -> JobResult:
-            from delta_cdc import job
-
             options = self.options_of_storage()
             with slices_for(spec, session.master, directory, options=options, log=self.log) as ready:
-                return job.run(session.get(locations_of(spec)), ready)
+                return engine.run_spec(session.get(locations_of(spec)), ready)
 
         batch = self.staged(context, run, pins)
         if batch.versions is None:
@@ -121,8 +123,8 @@ class _DeltaChangesDecoratedOperator(DecoratedOperator, DeltaReadChangesOperator
             return None
         returned = self._called(context, batch, self._changes(session, batch))
         request = self._commit_request(context, batch.pipeline, batch.versions.ending_version)
-        done = run_commit(request, execute=run, say=self.log.info)
-        published(batch, pins)
+        done = engine.run_commit(request, execute=run, say=self.log.info)
+        engine.forget_saved_plans(batch, pins)
         self._tell(context, {**done.to_dict(), "rows": batch.rows, "counts": batch.counts})
         return returned
 
@@ -131,10 +133,9 @@ class _DeltaChangesDecoratedOperator(DecoratedOperator, DeltaReadChangesOperator
 
         :raises AirflowSkipException: this run has committed nothing
         """
-        from delta_cdc.flow import committed_by_run, published
 
-        earlier = committed_by_run(self._commit_request(context, batch.pipeline))
-        published(batch, pins)
+        earlier = engine.committed_by_run(self._commit_request(context, batch.pipeline))
+        engine.forget_saved_plans(batch, pins)
         if earlier is None:
             self._tell(context, {**batch.to_dict(), "applied": False})
             raise AirflowSkipException(f"{batch.source_table} has no changes beyond the watermark.")
@@ -146,8 +147,6 @@ class _DeltaChangesDecoratedOperator(DecoratedOperator, DeltaReadChangesOperator
         self._tell(context, {**earlier.to_dict(), "rows": None, "counts": {}})
 
     def _changes(self, session: WorkerSession, batch: ReadResult) -> DataFrame:
-        from delta_cdc.log.store import spark_uri
-
         spark = session.get([spark_uri(batch.source_table), spark_uri(batch.staging)])
         reader = spark.read.format("delta").option("versionAsOf", batch.staging_version or 0)
         return reader.load(spark_uri(batch.staging))
@@ -162,9 +161,7 @@ class _DeltaChangesDecoratedOperator(DecoratedOperator, DeltaReadChangesOperator
     def _commit_request(
         self, context: Context, pipeline: str, ending_version: int | None = None
     ) -> CommitRequest:
-        from delta_cdc.plan import CommitRequest
-
-        return CommitRequest(
+        return engine.CommitRequest(
             pipeline=pipeline,
             staging=expand(arguments.required("staging", self.staging)),
             ending_version=ending_version,

@@ -1,1 +1,1 @@
-"""The tasks of a group: a look at all its tables, one application for those with work, a task for each."""
+"""The tasks of a group: detect changes, run Spark once for all tables with work, apply each, publish."""

@@ -6,20 +6,21 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from airflow_delta_cdc import tables
+from airflow_delta_cdc import engine, tables
+from airflow_delta_cdc.kafka import kafka_options
 from airflow_delta_cdc.mirror import kept
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from airflow_delta_cdc.operators.pins import TaskPins
-from delta_cdc import arguments
-from delta_cdc.errors import InvalidConfiguration
-from delta_cdc.tables import is_ingested
+from delta_cdc.core import arguments
+from delta_cdc.core.errors import InvalidConfiguration
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from airflow.sdk import Context
 
-    from delta_cdc.flow import Piece, Pins
+    from delta_cdc.run.batch import Piece
+    from delta_cdc.run.saved_plans import Pins
 
 #: In these, a table with a change log takes what its source has; in all others only its log is read.
 INGESTING = ("incremental", "dry_run")
@@ -70,7 +71,6 @@ class GroupOperator(DeltaCdcOperator):
 
         :raises KafkaConnectionNotFound: the named connection doesn't exist
         """
-        from airflow_delta_cdc.kafka import kafka_options
 
         return kafka_options(arguments.text(self.kafka_conn_id), self.kafka_options)
 
@@ -82,12 +82,12 @@ def mode_of(table: Mapping[str, Any]) -> str:
 
 def takes_source(table: Mapping[str, Any]) -> bool:
     """Return whether a run takes what the source of a table with a change log has."""
-    return is_ingested(table) and mode_of(table) in INGESTING
+    return engine.is_ingested(table) and mode_of(table) in INGESTING
 
 
 def has_target(table: Mapping[str, Any]) -> bool:
     """Return whether something is applied, and not only ingested."""
-    return arguments.is_given(table.get("target")) or not is_ingested(table)
+    return arguments.is_given(table.get("target")) or not engine.is_ingested(table)
 
 
 def refuse_unrendered(table: Mapping[str, Any]) -> None:
@@ -98,8 +98,8 @@ def refuse_unrendered(table: Mapping[str, Any]) -> None:
     if UNRENDERED in table:
         raise InvalidConfiguration(
             f"The templates of {table['pipeline']} cannot be filled in: {table[UNRENDERED]}.",
-            remedy="mend them, or what they ask for; then clear the run from its look task on, because "
-            "templates are filled in there.",
+            remedy="mend them, or what they ask for; then clear the run from its task detect_changes on, "
+            "because templates are filled in there.",
         )
 
 
@@ -110,13 +110,13 @@ def is_dry(table: Mapping[str, Any]) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Item:
-    """One table's work as ``look`` hands it on, in XCom and as arguments of a mapped task.
+    """One table's work as ``detect_changes`` hands it on, in XCom and as arguments of a mapped task.
 
     :param pipeline: the table's name
     :param table: its arguments, with all templates filled in, and what the form of the run says
     :param located: those of ``source``, ``log`` and ``target`` that are catalog names, as locations
-    :param fingerprint: of the group's configuration when it was looked at
-    :param stamp: of that look; what was kept of an earlier one is not about this work
+    :param fingerprint: of the group's configuration when its changes were detected
+    :param stamp: of that detection; what was kept of an earlier one is not about this work
     :param since: version of the target before the work, -1 without one; None where nothing is applied
     :param pins: what keeps the work at what was found
     :param found: the work, for people
@@ -153,7 +153,7 @@ class WorkPins:
     """Pins of one item: kept in the task's state store, and before that what others planned of it.
 
     :param context: the task's context
-    :param stamp: of the look; pins of another one are not found
+    :param stamp: of the detection; pins of another one are not found
     :param before: pins by key, of earlier tasks
     """
 

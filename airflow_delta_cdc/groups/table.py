@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from airflow_delta_cdc import tables
+from airflow_delta_cdc import engine, tables
 from airflow_delta_cdc.assets import pipeline_alias
 from airflow_delta_cdc.groups.base import (
     GroupOperator,
@@ -16,34 +16,34 @@ from airflow_delta_cdc.groups.base import (
     pieces_of,
     refuse_unrendered,
 )
-from delta_cdc.errors import ConfigurationChanged, DeltaCdcError
+from delta_cdc.core.errors import ConfigurationChanged, DeltaCdcError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from airflow.sdk import Context
 
-    from delta_cdc.flow import Piece
+    from delta_cdc.run.batch import Piece
 
-#: In the task's state store: the try of the application whose error this task has raised, and the look whose
-#: work it has published.
+#: In the task's state store: the try of the application whose error this task has raised, and the
+#: detection whose work it has published.
 _ANSWERED, _PUBLISHED = "answered", "published"
 
 
 class ApplyTableOperator(GroupOperator):
     """Publish what the group's application did of one table, or do it in an application of its own.
 
-    Mapped over the output of ``look``. Where the target's log proves the work, no process is started. An
-    error that the application met, and that time does not mend, is raised here once, by its name; the next
-    try, and one after clearing, plans anew. What the application did not come to is done here.
+    Mapped over the output of ``detect_changes``. Where the target's log proves the work, no process is
+    started. An error that the application met, and that time does not mend, is raised here once, by its name;
+    the next try, and one after clearing, plans anew. What the application did not come to is done here.
 
     It publishes what :class:`DeltaApplyChangesOperator` and :class:`DeltaIngestChangesOperator` publish.
 
     :param configuration: fingerprint of the group's configuration as this task's DAG file has it
-    :param bundle: id of the task that ran the shared application; None is none
+    :param run_spark: id of the task that ran the shared application; None where there is none
     :param pipeline: see :class:`Item` for this and all that follow
     :param kwargs: see :class:`GroupOperator`
-    :raises ConfigurationChanged: ``look`` read another configuration
+    :raises ConfigurationChanged: ``detect_changes`` read another configuration
     :raises DeltaCdcError: a named error, with its remedy, for everything that stops the table
     """
 
@@ -53,7 +53,7 @@ class ApplyTableOperator(GroupOperator):
         self,
         *,
         configuration: str,
-        bundle: str | None,
+        run_spark: str | None,
         pipeline: str,
         table: Mapping[str, Any],
         located: Mapping[str, str],
@@ -67,7 +67,7 @@ class ApplyTableOperator(GroupOperator):
     ) -> None:
         super().__init__(**kwargs)
         self.configuration = configuration
-        self.bundle = bundle
+        self.run_spark = run_spark
         self.pipeline = pipeline
         # No template field: mapped values of these would be rendered once more.
         self.table = table
@@ -81,19 +81,19 @@ class ApplyTableOperator(GroupOperator):
         # Of all tables of the group, which the mapped task declares, this one.
         self.outlets = [pipeline_alias(pipeline)]
 
-    def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]
+    def execute(self, context: Context) -> dict[str, Any]:
         """Find the proof, or plan and run; publish."""
         self._refuse_other_configuration()
         item = self._item()
         refuse_unrendered(item.table)
         self.log.info("%s: %s", item.pipeline, item.found)
         published = self._is_published(context)
-        of_bundle = {} if published else self._of_bundle(context)
-        self._answer(context, of_bundle)
+        of_application = {} if published else self._of_application(context)
+        self._answer(context, of_application)
         (piece,) = pieces_of(self, context, [item])
         if is_dry(item.table):
-            return self._show(context, piece, of_bundle)
-        before = {} if published else {**item.pins, **of_bundle.get("pins", {})}
+            return self._show(context, piece, of_application)
+        before = {} if published else {**item.pins, **of_application.get("pins", {})}
         pins = WorkPins(context, item.stamp, before)
         return self._run(context, replace(piece, since=None if published else item.since), pins)
 
@@ -113,9 +113,9 @@ class ApplyTableOperator(GroupOperator):
     def _refuse_other_configuration(self) -> None:
         if self.fingerprint != self.configuration:
             raise ConfigurationChanged(
-                f"The configuration of pipeline {self.pipeline} was changed after its group was looked at "
+                f"The configuration of pipeline {self.pipeline} was changed after its changes were detected "
                 f"(fingerprint {self.fingerprint[:12]} then, {self.configuration[:12]} now).",
-                remedy="clear the run from its look task on, with all that follows.",
+                remedy="clear the run from its task detect_changes on, with all that follows.",
             )
 
     def _is_published(self, context: Context) -> bool:
@@ -123,13 +123,13 @@ class ApplyTableOperator(GroupOperator):
         store = context.get("task_state_store")
         return store is not None and store.get(_PUBLISHED) == self.stamp
 
-    def _of_bundle(self, context: Context) -> dict[str, Any]:
-        """Return what the shared application says about this work; of another look it knows nothing."""
-        if self.bundle is None:
+    def _of_application(self, context: Context) -> dict[str, Any]:
+        """Return what the shared application says about this work; of another detection it knows nothing."""
+        if self.run_spark is None:
             return {}
-        told = context["ti"].xcom_pull(task_ids=self.bundle, map_indexes=-1)
+        told = context["ti"].xcom_pull(task_ids=self.run_spark, map_indexes=-1)
         found = told.get(self.pipeline) if isinstance(told, dict) else None
-        return found if isinstance(found, dict) and found.get("look") == self.stamp else {}
+        return found if isinstance(found, dict) and found.get("detected") == self.stamp else {}
 
     def _answer(self, context: Context, told: Mapping[str, Any]) -> None:
         """Raise the error of the application, once."""
@@ -145,10 +145,8 @@ class ApplyTableOperator(GroupOperator):
         raise DeltaCdcError.from_dict(told["error"])
 
     def _run(self, context: Context, piece: Piece, pins: WorkPins) -> dict[str, Any]:
-        from delta_cdc.flow import run_bundle
-
         try:
-            (outcome,) = run_bundle(
+            (outcome,) = engine.run_bundle(
                 [replace(piece, pins=pins)],
                 run_id=self.work_id(context),
                 execute=partial(self.run_job, context),

@@ -14,15 +14,15 @@ from urllib.parse import urlsplit
 from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
 from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook
 
-from delta_cdc.environment import release
-from delta_cdc.errors import (
+from airflow_delta_cdc import engine
+from delta_cdc.core.errors import (
     DeltaCdcError,
     EnvironmentNotReady,
     InvalidConfiguration,
     SparkServerUnreachable,
 )
-from delta_cdc.jars import DELTA_VERSION
-from delta_cdc.sessions import close, delta_version, is_lost
+from delta_cdc.core.reasons import reason
+from delta_cdc.core.secrets import redacted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -89,16 +89,16 @@ class DeltaCdcConnectHook(SparkConnectHook):
             try:
                 yield spark
             finally:
-                close(spark)
+                engine.close_session(spark)
 
     def open(self, confs: Mapping[str, Any]) -> SparkSession:
-        """Open a session, as :meth:`session` does; to be closed by :func:`delta_cdc.sessions.close`."""
+        """Open a session, as :meth:`session` does; to be closed by :func:`delta_cdc.spark.sessions.close`."""
         spark = self._connected()
         try:
             self._check(spark)
             self._set(spark, confs)
         except BaseException:
-            close(spark)
+            engine.close_session(spark)
             raise
         return spark
 
@@ -159,7 +159,7 @@ class DeltaCdcConnectHook(SparkConnectHook):
             extensions, catalog = spark.conf.get(_EXTENSIONS, ""), spark.conf.get(_CATALOG, "")
         except Exception as error:  # noqa: BLE001 - the client's own text may hold the token
             raise self._named(error) from None
-        if release(theirs) != release(ours):
+        if engine.release_of(theirs) != engine.release_of(ours):
             raise EnvironmentNotReady(
                 f"The Spark Connect server {self.server} runs Spark {theirs}, and this worker has pyspark "
                 f"{ours}.",
@@ -175,24 +175,24 @@ class DeltaCdcConnectHook(SparkConnectHook):
 
     def _check_delta(self, spark: SparkSession) -> None:
         remedy = (
-            f"start the server with the JARs of Delta {release(DELTA_VERSION)} on its driver's class path: "
-            "delta-cdc jars lists them."
+            f"start the server with the JARs of Delta {engine.release_of(engine.installed_delta())} on its "
+            "driver's class path: delta-cdc jars lists them."
         )
         try:
-            theirs = delta_version(spark)
+            theirs = engine.delta_version(spark)
         except Exception as error:  # noqa: BLE001 - see above
-            if is_lost(error):
+            if engine.is_session_lost(error):
                 raise self._named(error) from None
             # Confs may name classes that are not there: of an extension's, Spark only warns.
             raise EnvironmentNotReady(
                 f"The Spark Connect server {self.server} does not tell the version of its Delta: "
-                f"{_line(error)}",
+                f"{self._said(error)}",
                 remedy=remedy,
             ) from None
-        if release(theirs) != release(DELTA_VERSION):
+        if engine.release_of(theirs) != engine.release_of(engine.installed_delta()):
             raise EnvironmentNotReady(
                 f"The Spark Connect server {self.server} runs Delta {theirs}, and this provider is for Delta "
-                f"{DELTA_VERSION}.",
+                f"{engine.installed_delta()}.",
                 remedy=remedy,
             )
 
@@ -201,34 +201,38 @@ class DeltaCdcConnectHook(SparkConnectHook):
             try:
                 spark.conf.set(name, str(value))
             except Exception as error:  # noqa: BLE001 - see above
-                if is_lost(error):
+                if engine.is_session_lost(error):
                     raise self._named(error) from None
                 raise InvalidConfiguration(
-                    f"The conf {name} cannot be set in a session on {self.server}: {_line(error)}",
+                    f"The conf {name} cannot be set in a session on {self.server}: {self._said(error)}",
                     remedy="leave it out of conf, and give it to the server when that is started.",
                 ) from None
 
     def _named(self, error: Exception) -> DeltaCdcError:
         name = getattr(getattr(error, "getGrpcStatusCode", lambda: None)(), "name", "")
+        said = self._said(error)
+        if name not in said:
+            said = f"{name}: {said}"
         if name in ("UNAUTHENTICATED", "PERMISSION_DENIED"):
             return InvalidConfiguration(
-                f"The Spark Connect server {self.server} refuses the connection {self._conn_id!r} ({name}).",
+                f"The Spark Connect server {self.server} refuses the connection {self._conn_id!r}: {said}",
                 remedy="give the connection the server's token as its password.",
             )
-        if not name and not is_lost(error):
+        if not name and not engine.is_session_lost(error):
             return EnvironmentNotReady(
-                f"The client of Spark Connect fails: {type(error).__name__}: {_line(error)}",
+                f"The client of Spark Connect fails: {said}",
                 remedy="see that pyspark, pandas, pyarrow and grpcio on the worker go together.",
             )
         return SparkServerUnreachable(
-            f"The Spark Connect server {self.server} does not answer ({name or _line(error)}).",
+            f"The Spark Connect server {self.server} does not answer: {said}",
             remedy="see that it runs, that this worker reaches it, and that the connection says use_ssl "
             "where it speaks TLS. Nothing was started; a retry is safe.",
         )
 
-
-def _line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    def _said(self, error: Exception) -> str:
+        """Return the reason without the token, which the client's own text may hold."""
+        token = self.get_connection(self._conn_id).password
+        return redacted(reason(error), {"token": token} if token else None)
 
 
 def _patience(seconds: float) -> Any:

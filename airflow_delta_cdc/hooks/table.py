@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook
 from airflow.sdk.log import amask_secret, mask_secret
 
-from delta_cdc.errors import DeltaCdcError, DeltaConnectionNotFound, InvalidConfiguration
-from delta_cdc.masking import redacted, secrets
-from delta_cdc.storage import canonical_option
+from airflow_delta_cdc import engine
+from delta_cdc.core.errors import DeltaCdcError, DeltaConnectionNotFound, InvalidConfiguration
+from delta_cdc.core.reasons import reason
+from delta_cdc.core.secrets import redacted, secrets
+from delta_cdc.core.storage_options import canonical_option
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -105,9 +107,8 @@ class DeltaTableHook(BaseHook):
         :param table: path or URI
         :raises TableNotFound: where nothing is at the location
         """
-        from delta_cdc.log import DeltaLog, run_sync
 
-        return run_sync(DeltaLog(table, self.storage_options()).newest_version())
+        return engine.run_sync(engine.DeltaLog(table, self.storage_options()).newest_version())
 
     def test_connection(self) -> tuple[bool, str]:
         """Read what the connection says and, where its extra names a ``test_table``, that table's log.
@@ -126,16 +127,14 @@ class DeltaTableHook(BaseHook):
         except DeltaCdcError as error:
             return False, redacted(str(error), options)
         except Exception as error:  # noqa: BLE001 - whatever a store raises, the form shows a sentence
-            # What follows the first line is a dump of the store's client.
-            first = str(error).strip().split("\n", 1)[0]
-            return False, redacted(f"{type(error).__name__}: {first}", options)
+            return False, redacted(reason(error), options)
         return True, f"{table} is a Delta table, and its newest version is {version}."
 
     @staticmethod
     def _within_time(table: str, options: dict[str, str] | None) -> int:
-        from delta_cdc.log import DeltaLog, run_sync
-
-        return run_sync(asyncio.wait_for(DeltaLog(table, options).newest_version(), TEST_TIMEOUT))
+        return engine.run_sync(
+            asyncio.wait_for(engine.DeltaLog(table, options).newest_version(), TEST_TIMEOUT)
+        )
 
     # -- connection -----------------------------------------------------------------------------
     def _look_up(self) -> Connection | None:

@@ -4,36 +4,37 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.providers.common.compat.sdk import BaseOperator, ResumableJobMixin
+from airflow.providers.common.compat.sdk import conf as configuration
 
-from airflow_delta_cdc.applications import application_for
-from airflow_delta_cdc.applications.exchange import results_uri
-from airflow_delta_cdc.applications.slices import is_here
-from airflow_delta_cdc.applications.submitted import FINGERPRINT_KEY, SubmittedApplication
-from airflow_delta_cdc.hooks.submit import DeltaCdcSubmitHook
-from delta_cdc.errors import DeltaCdcError, InvalidConfiguration, JobFailed
+from airflow_delta_cdc.hooks.table import storage_options
+from airflow_delta_cdc.runtime import runtime_for
+from airflow_delta_cdc.runtime.exchange import results_uri
+from airflow_delta_cdc.runtime.slices import is_here
+from airflow_delta_cdc.runtime.submit import SUCCEEDED_KEY, SubmitRuntime, drop_stored_job
+from delta_cdc.core.errors import DeltaCdcError, InvalidConfiguration, JobFailed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     from airflow.sdk import Context
     from pydantic import JsonValue
+    from requests.auth import AuthBase
 
-    from airflow_delta_cdc.applications import Application
-    from delta_cdc.spec import JobResult, Spec
+    from airflow_delta_cdc.runtime import SparkRuntime
+    from delta_cdc.core.spec import JobResult, Spec
 
 #: Of an application.
 DEFAULT_NAME = "delta-cdc"
 
 
-class DeltaCdcOperator(SparkSubmitOperator):
+class DeltaCdcOperator(ResumableJobMixin, BaseOperator):
     """Base of the operators that run the engine in one Spark application.
 
     The worker waits while the application runs, so none of these operators is deferrable: in client mode
     the driver is a child of this very task. ``DeltaVersionSensor`` is what defers.
 
-    Everything :class:`SparkSubmitOperator` takes works here as well, but for ``application``,
+    Everything Airflow's :class:`SparkSubmitOperator` takes works here as well, but for ``application``,
     ``application_args``, ``java_class`` and ``conn_id``, which this class provides.
 
     :param spark_conn_id: connection of type ``spark`` (an application is submitted) or ``spark_connect`` (a
@@ -48,6 +49,37 @@ class DeltaCdcOperator(SparkSubmitOperator):
     :param packages: Maven coordinates, Delta's among them, in the place of the provider's JARs. (templated)
     :param conf: Spark confs, winning over those the provider sets; a class path, options for the driver's
         JVM, and lists of JARs and files come behind the provider's. (templated)
+    :param files: files for the executors' working folders, behind the provider's own (templated)
+    :param py_files: Python files for the job, behind the provider's own (templated)
+    :param archives: archives that are unpacked in the executors' working folders
+    :param driver_class_path: more of the driver's class path, behind the provider's (templated)
+    :param exclude_packages: Maven coordinates to leave out of what ``packages`` needs (templated)
+    :param repositories: more repositories for ``packages``
+    :param total_executor_cores: cores of all executors together; of a standalone master
+    :param executor_cores: cores of an executor
+    :param executor_memory: memory of an executor, such as ``2g``
+    :param driver_memory: memory of the driver, such as ``2g``
+    :param keytab: path of a Kerberos keytab; it wins over the connection's (templated)
+    :param principal: its principal; it wins over the connection's (templated)
+    :param proxy_user: user in whose name the application runs (templated)
+    :param name: name of the application (templated)
+    :param num_executors: number of executors
+    :param status_poll_interval: seconds between two questions for the status of an application of a cluster
+    :param env_vars: environment variables of the driver (templated)
+    :param verbose: let ``spark-submit`` say more in its log
+    :param spark_binary: the command; it wins over the connection's
+    :param properties_file: file with properties, in the place of ``spark-defaults.conf`` (templated)
+    :param yarn_queue: queue of YARN; it wins over the connection's
+    :param use_krb5ccache: use the ticket cache for Kerberos, not a keytab
+    :param post_submit_commands: shell commands that run after the application has ended (templated)
+    :param track_driver_via_k8s_api: Kubernetes, deploy mode cluster: ask the API for the driver's pod, and
+        end ``spark-submit`` as soon as that is there. The connection's extra may say so, too.
+    :param yarn_track_via_rm_api: YARN, deploy mode cluster: the same with the ResourceManager's API
+    :param yarn_rm_auth: authentication for that API
+    :param openlineage_inject_parent_job_info: give Spark's OpenLineage the task as parent; None takes
+        ``[openlineage] spark_inject_parent_job_info``
+    :param openlineage_inject_transport_info: give it the transport; None takes
+        ``[openlineage] spark_inject_transport_info``
     :param durable: find an application of a cluster again after the worker died. Turned off, and said so,
         where the connection doesn't allow tracking.
     :raises SparkConnectionNotFound: the named connection doesn't exist
@@ -62,8 +94,23 @@ class DeltaCdcOperator(SparkSubmitOperator):
         "spark_conn_id",
         "delta_conn_id",
         "deploy_mode",
-        *(f for f in SparkSubmitOperator.template_fields if f not in ("application", "application_args")),
+        "conf",
+        "files",
+        "py_files",
+        "jars",
+        "driver_class_path",
+        "packages",
+        "exclude_packages",
+        "keytab",
+        "principal",
+        "proxy_user",
+        "name",
+        "env_vars",
+        "post_submit_commands",
+        "properties_file",
     )
+    #: Where the tries of a task store the id of an application of a cluster.
+    external_id_key = "spark_job_id"
 
     #: Options of the object store that win over those of the connection; set by subclasses.
     storage_options: Mapping[str, str] | None = None
@@ -74,6 +121,38 @@ class DeltaCdcOperator(SparkSubmitOperator):
         spark_conn_id: str | None = None,
         delta_conn_id: str | None = None,
         deploy_mode: str | None = None,
+        conf: dict[str, Any] | None = None,
+        files: str | None = None,
+        py_files: str | None = None,
+        archives: str | None = None,
+        driver_class_path: str | None = None,
+        jars: str | None = None,
+        packages: str | None = None,
+        exclude_packages: str | None = None,
+        repositories: str | None = None,
+        total_executor_cores: int | None = None,
+        executor_cores: int | None = None,
+        executor_memory: str | None = None,
+        driver_memory: str | None = None,
+        keytab: str | None = None,
+        principal: str | None = None,
+        proxy_user: str | None = None,
+        name: str = DEFAULT_NAME,
+        num_executors: int | None = None,
+        status_poll_interval: int = 1,
+        env_vars: dict[str, Any] | None = None,
+        verbose: bool = False,
+        spark_binary: str | None = None,
+        properties_file: str | None = None,
+        yarn_queue: str | None = None,
+        use_krb5ccache: bool = False,
+        post_submit_commands: list[str] | None = None,
+        track_driver_via_k8s_api: bool = False,
+        yarn_track_via_rm_api: bool = False,
+        yarn_rm_auth: AuthBase | None = None,
+        openlineage_inject_parent_job_info: bool | None = None,
+        openlineage_inject_transport_info: bool | None = None,
+        durable: bool = True,
         **kwargs: Any,
     ) -> None:
         ours = {"application", "application_args", "java_class", "conn_id"} & set(kwargs)
@@ -82,13 +161,47 @@ class DeltaCdcOperator(SparkSubmitOperator):
                 f"{type(self).__name__} was given {', '.join(sorted(ours))}, which it sets itself.",
                 remedy="name the connection with spark_conn_id, and leave the others out.",
             )
-        kwargs.setdefault("name", DEFAULT_NAME)
-        super().__init__(conn_id="", deploy_mode=None, **kwargs)
+        super().__init__(durable=durable, **kwargs)
         self.spark_conn_id = spark_conn_id
         self.delta_conn_id = delta_conn_id
         self.deploy_mode = deploy_mode
+        self.conf = conf
+        self.files = files
+        self.py_files = py_files
+        self.archives = archives
+        self.driver_class_path = driver_class_path
+        self.jars = jars
+        self.packages = packages
+        self.exclude_packages = exclude_packages
+        self.repositories = repositories
+        self.total_executor_cores = total_executor_cores
+        self.executor_cores = executor_cores
+        self.executor_memory = executor_memory
+        self.driver_memory = driver_memory
+        self.keytab = keytab
+        self.principal = principal
+        self.proxy_user = proxy_user
+        self.name = name
+        self.num_executors = num_executors
+        self.status_poll_interval = status_poll_interval
+        self.env_vars = env_vars
+        self.verbose = verbose
+        self.spark_binary = spark_binary
+        self.properties_file = properties_file
+        self.yarn_queue = yarn_queue
+        self.use_krb5ccache = use_krb5ccache
+        self.post_submit_commands = post_submit_commands
+        self.track_driver_via_k8s_api = track_driver_via_k8s_api
+        self.yarn_track_via_rm_api = yarn_track_via_rm_api
+        self.yarn_rm_auth = yarn_rm_auth
+        self.openlineage_inject_parent_job_info = _configured(
+            openlineage_inject_parent_job_info, "spark_inject_parent_job_info"
+        )
+        self.openlineage_inject_transport_info = _configured(
+            openlineage_inject_transport_info, "spark_inject_transport_info"
+        )
         self._killed = False
-        self._application: Application | None = None
+        self._runtime: SparkRuntime | None = None
 
     def execute(self, context: Context) -> Any:
         """Do the operator's work; each subclass says what it returns."""
@@ -99,7 +212,6 @@ class DeltaCdcOperator(SparkSubmitOperator):
 
         :raises DeltaConnectionNotFound: the named connection doesn't exist
         """
-        from airflow_delta_cdc.hooks.table import storage_options
 
         return storage_options(self.delta_conn_id, self.storage_options)
 
@@ -131,11 +243,27 @@ class DeltaCdcOperator(SparkSubmitOperator):
 
         :raises JobFailed: the job ended without a result
         """
-        self._application = application_for(self)
+        self._runtime = runtime_for(self)
         if self._killed:
             # The signal came while there was nothing to tell.
-            self._application.kill()
-        return self._application.run(context, spec)
+            self._runtime.kill()
+        return self._runtime.run(context, spec)
+
+    def run_to_end(self, context: Context, spec: Spec) -> JobResult:
+        """Run one spec as :meth:`run_job` does, and forget its application.
+
+        :raises DeltaCdcError: the named error that the job reported
+        """
+        result = self.run_job(context, spec)
+        self.forget_job(context)
+        if result.status != "failed":
+            return result
+        if result.error is None:
+            raise JobFailed(
+                f"The Spark application failed: {result.message or 'no reason given'}.",
+                remedy="see the task's log; a retry is safe.",
+            )
+        raise DeltaCdcError.from_dict(result.error)
 
     def has_scratch(self) -> bool:
         """Return whether there is a folder that this worker can write and its Spark can read.
@@ -146,104 +274,71 @@ class DeltaCdcOperator(SparkSubmitOperator):
         if not self.spark_conn_id or results_uri():
             return True
         try:
-            return is_here(application_for(self).master)
+            return is_here(runtime_for(self).master)
         except DeltaCdcError:
             return False
-
-    # -- the base class's reconnect, told which job it may reconnect to --------------------------
-    def submit_job(self, context: Context) -> str | None:
-        """Submit a new application; an older result of the same spec is removed first."""
-        assert isinstance(self._application, SubmittedApplication)
-        self._application.drop_older_result()
-        self.application = self._application.file
-        return super().submit_job(context)
-
-    def get_job_status(self, external_id: JsonValue, context: Context) -> str:
-        """Return the status of the stored application; one that can't be found or reached counts as gone."""
-        try:
-            return super().get_job_status(external_id, context)
-        except Exception as error:  # noqa: BLE001 - whatever the cluster answers, the txn makes it safe
-            self.log.warning(
-                "The Spark application %s cannot be found (%s); submitting again.", external_id, error
-            )
-            return "NOT_FOUND"
 
     def forget_job(self, context: Context) -> None:
         """Drop what is stored about an application, and its files: its outcome is known, or nobody can tell.
 
         One that was lost sight of, and may run, stays: the next try has to find it.
         """
-        submitted = self._application if isinstance(self._application, SubmittedApplication) else None
+        submitted = self._runtime if isinstance(self._runtime, SubmitRuntime) else None
         if submitted is not None and submitted.may_run:
             return
-        self.drop_stored_job(context)
+        drop_stored_job(context, self.external_id_key)
         if submitted is not None:
             submitted.clean_up()
 
-    def drop_stored_job(self, context: Context) -> None:
-        """Drop what is stored about an application."""
+    # -- what Airflow's resumable jobs ask for: an application of a cluster -----------------------
+    def submit_job(self, context: Context) -> str:
+        """Submit a new application and return its id."""
+        return self._submitted.submit_job()
+
+    def get_job_status(self, external_id: JsonValue, context: Context) -> str:
+        """Return the status of the stored application; one that can't be found or reached counts as gone."""
         store = context.get("task_state_store")
-        if store is None:
-            return
-        for key in (self.external_id_key, self._K8S_DRIVER_STATUS_KEY, FINGERPRINT_KEY):
-            if store.get(key) is not None:
-                store.delete(key)
+        succeeded = store.get(SUCCEEDED_KEY) if store is not None else None
+        try:
+            return str(succeeded or self._submitted.tracked.status_of(str(external_id)))
+        except Exception as error:  # noqa: BLE001 - whatever the cluster answers, the txn makes it safe
+            self.log.warning(
+                "The Spark application %s cannot be found (%s); submitting again.", external_id, error
+            )
+            return "NOT_FOUND"
 
-    # -- hook -----------------------------------------------------------------------------------
-    def _get_hook(self, log_file: Path | None = None) -> DeltaCdcSubmitHook:
-        """Build the hook; the files of the run are filled in once it is known where the driver will be.
+    def is_job_active(self, status: str) -> bool:
+        """Return whether an application of this status runs, or is going to."""
+        return self._submitted.tracked.is_active(status)
 
-        :param log_file: see :class:`DeltaCdcSubmitHook`
+    def is_job_succeeded(self, status: str) -> bool:
+        """Return whether an application of this status has succeeded."""
+        return status.upper() == "SUCCEEDED"
+
+    def poll_until_complete(self, external_id: JsonValue, context: Context) -> None:
+        """Wait for the end of an application.
+
+        :raises RuntimeError: it failed, or cannot be tracked any more
         """
-        return DeltaCdcSubmitHook(
-            conn_id=self.spark_conn_id or None,
-            log_file=log_file,
-            conf=dict(self.conf or {}),
-            files=self.files,
-            py_files=self.py_files,
-            archives=self._archives,
-            driver_class_path=self.driver_class_path,
-            jars=self.jars,
-            packages=self.packages,
-            exclude_packages=self.exclude_packages,
-            repositories=self._repositories,
-            total_executor_cores=self._total_executor_cores,
-            executor_cores=self._executor_cores,
-            executor_memory=self._executor_memory,
-            driver_memory=self._driver_memory,
-            keytab=self.keytab,
-            principal=self.principal,
-            proxy_user=self.proxy_user,
-            name=self.name,
-            num_executors=self._num_executors,
-            status_poll_interval=self._status_poll_interval,
-            env_vars=self.env_vars,
-            verbose=self._verbose,
-            spark_binary=self._spark_binary,
-            properties_file=self.properties_file,
-            yarn_queue=self._yarn_queue,
-            deploy_mode=self.deploy_mode or None,
-            use_krb5ccache=self._use_krb5ccache,
-            post_submit_commands=self.post_submit_commands,
-            track_driver_via_k8s_api=self._track_driver_via_k8s_api,
-            yarn_track_via_rm_api=self._yarn_track_via_rm_api,
-            yarn_rm_auth=self._yarn_rm_auth,
-        )
+        hook, store = self._submitted.tracked, context.get("task_state_store")
+        if hook.wait_for(str(external_id)) and hook.is_kubernetes and store is not None:
+            store.set(SUCCEEDED_KEY, "Succeeded")
+
+    def get_job_result(self, external_id: JsonValue, context: Context) -> None:
+        """Return nothing: the runtime reads the result, also of an application that was found again."""
+
+    @property
+    def _submitted(self) -> SubmitRuntime:
+        assert isinstance(self._runtime, SubmitRuntime)
+        return self._runtime
 
     def on_kill(self) -> None:
         """Stop what runs. With nothing started there is nothing to stop, nor to look up."""
         self._killed = True
-        if self._application is not None:
-            self._application.kill()
+        if self._runtime is not None:
+            self._runtime.kill()
 
 
-def raise_if_failed(result: JobResult) -> None:
-    """Raise the named error that a job reported."""
-    if result.status != "failed":
-        return
-    if result.error is None:
-        raise JobFailed(
-            f"The Spark application failed: {result.message or 'no reason given'}.",
-            remedy="see the task's log; a retry is safe.",
-        )
-    raise DeltaCdcError.from_dict(result.error)
+def _configured(given: bool | None, option: str) -> bool:
+    """Return a switch as it was given, else as Airflow's configuration of OpenLineage has it."""
+    return bool(configuration.getboolean("openlineage", option, fallback=False)) if given is None else given

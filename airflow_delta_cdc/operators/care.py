@@ -7,18 +7,22 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from airflow_delta_cdc import engine
+from airflow_delta_cdc.files import configuration
+from airflow_delta_cdc.names import all_located
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
-from delta_cdc import arguments
-from delta_cdc.errors import DeltaCdcError, InvalidConfiguration
-from delta_cdc.variables import expand
+from delta_cdc.core import arguments
+from delta_cdc.core.errors import DeltaCdcError, InvalidConfiguration
+from delta_cdc.core.text_table import grid
+from delta_cdc.core.variables import expand
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from airflow.sdk import Context
 
-    from delta_cdc.maintain.consumers import Consumer
-    from delta_cdc.maintain.flow import Work
+    from delta_cdc.planning.consumers import Consumer
+    from delta_cdc.run.maintain import Work
 
 
 class DeltaTableCareOperator(DeltaCdcOperator):
@@ -60,11 +64,8 @@ class DeltaTableCareOperator(DeltaCdcOperator):
         self.single_driver = single_driver
         self.storage_options = storage_options
 
-    def execute(self, context: Context) -> list[dict[str, Any]]:  # type: ignore[override]
+    def execute(self, context: Context) -> list[dict[str, Any]]:
         """Look at the logs, do what is due, and say what was done: one dict per table."""
-        from airflow_delta_cdc.names import all_located
-        from delta_cdc.grid import grid
-        from delta_cdc.maintain import flow
 
         names = self._names()
         at = dict(zip(names, all_located(self, context, names), strict=True))
@@ -72,18 +73,19 @@ class DeltaTableCareOperator(DeltaCdcOperator):
         works = [self._planned(context, name, at[name], consumers) for name in names]
         if any(work.spec is not None for work in works):
             try:
-                works = flow.run(works, execute=partial(self.run_job, context), run_id=context["run_id"])
+                works = engine.run_maintenance(
+                    works, execute=partial(self.run_job, context), run_id=context["run_id"]
+                )
             finally:
                 self.forget_job(context)
             works = [self._finished(work) for work in works]
         rows = [work.row for work in works]
         self.log.info("%s\n%s", type(self).__name__, grid(rows))
-        flow.raise_failed(works)
+        engine.raise_failed_maintenance(works)
         return rows
 
     def _located(self, context: Context, consumers: Sequence[Consumer]) -> list[Consumer]:
         """Return consumers by the locations of their tables; of one that has none the error stands in it."""
-        from airflow_delta_cdc.names import all_located
 
         def found(name: str) -> str | DeltaCdcError:
             try:
@@ -117,12 +119,10 @@ class DeltaTableCareOperator(DeltaCdcOperator):
         return []
 
     def _planned(self, context: Context, name: str, location: str, consumers: Sequence[Consumer]) -> Work:
-        from delta_cdc.maintain.flow import Work
-
         try:
             return replace(self.plan(context, location, consumers), table=name)
         except DeltaCdcError as error:
-            return Work(name, error=error)
+            return engine.MaintenanceWork(name, error=error)
 
     def _finished(self, work: Work) -> Work:
         return self.finished(work) if work.spec is not None and work.error is None else work
@@ -182,10 +182,7 @@ class DeltaConsumedTableOperator(DeltaTableCareOperator):
         self.dry_run = dry_run  # type: ignore[method-assign, assignment]
 
     def _consumers(self, context: Context) -> list[Consumer]:
-        from airflow_delta_cdc.files import configuration
-        from delta_cdc.maintain.consumers import consumers_of
-
-        found = list(consumers_of(self.consumers))
+        found = list(engine.consumers_of(self.consumers))
         if arguments.is_given(self.config):
             found += configuration(self, context, str(self.config)).consumers()
         return list(dict.fromkeys(found))

@@ -5,18 +5,19 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from airflow_delta_cdc import engine
 from airflow_delta_cdc.arguments import expand
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
-from delta_cdc import arguments
-from delta_cdc.errors import DeltaCdcError
+from delta_cdc.core import arguments
+from delta_cdc.core.errors import DeltaCdcError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from airflow.sdk import Context
 
-    from delta_cdc.flow import CommitResult
-    from delta_cdc.plan import CommitRequest
+    from delta_cdc.planning.request import CommitRequest
+    from delta_cdc.run.outcomes import CommitResult
 
 
 class DeltaCommitWatermarkOperator(DeltaCdcOperator):
@@ -74,7 +75,7 @@ class DeltaCommitWatermarkOperator(DeltaCdcOperator):
         self.single_driver = single_driver
         self.storage_options = storage_options
 
-    def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]
+    def execute(self, context: Context) -> dict[str, Any]:
         """Plan, run at most one Spark application per attempt, confirm from the staging table's log."""
         try:
             result = self._committed(context)
@@ -87,19 +88,15 @@ class DeltaCommitWatermarkOperator(DeltaCdcOperator):
         return answer
 
     def _committed(self, context: Context) -> CommitResult:
-        from delta_cdc.flow import committed_so_far, run_commit
-
         request = self._request(context)
         if self._names_batch and request.ending_version is None:
             # Not the open batch: another run may have read that since, and it has arrived nowhere.
             self.log.info("Nothing to commit: ending_version came out empty, so the read had no batch.")
-            return committed_so_far(request)
-        return run_commit(request, execute=partial(self.run_job, context), say=self.log.info)
+            return engine.committed_so_far(request)
+        return engine.run_commit(request, execute=partial(self.run_job, context), say=self.log.info)
 
     def _request(self, context: Context) -> CommitRequest:
-        from delta_cdc.plan import CommitRequest
-
-        return CommitRequest(
+        return engine.CommitRequest(
             pipeline=arguments.required("pipeline", self.pipeline),
             staging=expand(arguments.required("staging", self.staging)),
             ending_version=arguments.whole_number("ending_version", self.ending_version),

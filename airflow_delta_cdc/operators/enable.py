@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from airflow_delta_cdc import engine
 from airflow_delta_cdc.arguments import expand
-from airflow_delta_cdc.operators.base import DeltaCdcOperator, raise_if_failed
-from delta_cdc import arguments
-from delta_cdc.errors import InvalidConfiguration
-from delta_cdc.spec import EnableSpec
+from airflow_delta_cdc.operators.base import DeltaCdcOperator
+from delta_cdc.core import arguments
+from delta_cdc.core.errors import InvalidConfiguration
+from delta_cdc.core.spec import EnableSpec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -85,20 +86,18 @@ class DeltaEnableChangeDataFeedOperator(DeltaCdcOperator):
         self.single_driver = single_driver
         self.storage_options = storage_options
 
-    def execute(self, context: Context) -> list[dict[str, Any]]:  # type: ignore[override]
+    def execute(self, context: Context) -> list[dict[str, Any]]:
         """Look at the logs first; start Spark only where something has to be changed or resolved."""
-        from delta_cdc.enable import described
-        from delta_cdc.log import run_sync
 
         spec = self._spec(context)
         done = self._already_done(spec)
         if done is not None:
             self.log.info("Nothing to do: %s", _told(done))
             return done
-        result = self.run_job(context, spec)
-        self.forget_job(context)
-        raise_if_failed(result)
-        tables = run_sync(described(result.tables, storage_options=self.options_of_storage()))
+        result = self.run_to_end(context, spec)
+        tables = engine.run_sync(
+            engine.described_tables(result.tables, storage_options=self.options_of_storage())
+        )
         self.log.info("%s", _told(tables))
         return tables
 
@@ -133,13 +132,11 @@ class DeltaEnableChangeDataFeedOperator(DeltaCdcOperator):
 
     def _already_done(self, spec: EnableSpec) -> list[dict[str, Any]] | None:
         """Return the answer where no table needs a change; None where Spark is needed to tell."""
-        from delta_cdc.enable import already_enabled, is_path
-        from delta_cdc.log import run_sync
 
-        if spec.schema or not all(is_path(table) for table in spec.tables):
+        if spec.schema or not all(engine.is_path(table) for table in spec.tables):
             return None
-        return run_sync(
-            already_enabled(
+        return engine.run_sync(
+            engine.already_enabled(
                 spec.tables,
                 spec.properties,
                 storage_options=self.options_of_storage(),

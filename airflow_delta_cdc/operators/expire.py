@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from airflow_delta_cdc import engine
 from airflow_delta_cdc.operators.care import DeltaConsumedTableOperator
-from delta_cdc import arguments
+from delta_cdc.core import arguments
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from airflow.sdk import Context
 
-    from delta_cdc.maintain.consumers import Consumer
-    from delta_cdc.maintain.flow import Work
+    from delta_cdc.planning.consumers import Consumer
+    from delta_cdc.run.maintain import Work
 
 
 class DeltaExpireEventsOperator(DeltaConsumedTableOperator):
@@ -88,11 +89,8 @@ class DeltaExpireEventsOperator(DeltaConsumedTableOperator):
 
     def plan(self, context: Context, table: str, consumers: Sequence[Consumer]) -> Work:
         """Decide from the logs what is due."""
-        from delta_cdc.log import run_sync
-        from delta_cdc.maintain.expiry import ExpireRequest, plan_expiry
-        from delta_cdc.maintain.flow import Work
 
-        request = ExpireRequest(
+        request = engine.ExpireRequest(
             table=table,
             consumers=consumers,
             horizon=str(self.horizon).strip() if arguments.is_given(self.horizon) else None,
@@ -102,5 +100,5 @@ class DeltaExpireEventsOperator(DeltaConsumedTableOperator):
             run_id=context["run_id"],
             storage_options=self.options_of_storage(),
         )
-        planned = run_sync(plan_expiry(request))
-        return Work(table, planned.spec, planned.found)
+        planned = engine.run_sync(engine.plan_expiry(request))
+        return engine.MaintenanceWork(table, planned.spec, planned.found)

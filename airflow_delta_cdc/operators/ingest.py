@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from airflow_delta_cdc import engine
 from airflow_delta_cdc import tables as many_tables
-from airflow_delta_cdc.arguments import is_literal, is_template
+from airflow_delta_cdc.arguments import is_literal, is_template, take
 from airflow_delta_cdc.assets import delta_asset, pipeline_alias
+from airflow_delta_cdc.kafka import kafka_options
 from airflow_delta_cdc.operators.apply import DeltaApplyChangesOperator
 from airflow_delta_cdc.operators.pins import TaskPins
 from airflow_delta_cdc.tables import raise_failures, refuse_unknown, would_do
-from delta_cdc import arguments
-from delta_cdc.errors import DeltaCdcError, InvalidConfiguration
-from delta_cdc.tables import INGEST_DEFAULTS
+from delta_cdc.core import arguments
+from delta_cdc.core.arguments import last_part
+from delta_cdc.core.errors import DeltaCdcError, InvalidConfiguration
+from delta_cdc.core.option_schema import APPLY, INGEST, templated
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from delta_cdc.flow import Piece, PieceResult
+    from delta_cdc.run.batch import Piece, PieceResult
 
 #: An operator's ``log`` is its logger.
 _ATTRIBUTES = {"log": "log_table"}
+#: What an ingest takes beside an apply.
+_OWN = {name: one for name, one in INGEST.items() if name not in APPLY and name != "log"}
 
 #: What the flow's line begins with, behind the table's name, where there is nothing to do.
 _IDLE = ": Nothing to "
@@ -54,41 +60,11 @@ class DeltaIngestChangesOperator(DeltaApplyChangesOperator):
 
     A dry run says what would be taken now, and what the apply would do with what the log holds already.
 
-    :param pipeline: the flow's name in the log, and in the target. It must stay the same as long as they
-        live. Required without ``tables`` (templated)
-    :param source: folder or prefix of files, or ``kafka://<host:port>,…/<topic>,…``; ``${ENV}`` allowed.
-        Required without ``tables`` (templated)
-    :param log: path, URI or catalog name of the change log, ``${ENV}`` allowed. It is created where it
-        doesn't exist. Required without ``tables`` (templated)
-    :param target: path, URI or catalog name of the table to apply the log to; None only ingests (templated)
+    The options and what they mean: :data:`delta_cdc.core.option_schema.INGEST`.
+
     :param tables: several tables in one task: a list of mappings, each with ``pipeline``, ``source``, ``log``
         and any other argument that is about a table; the task's own arguments stand in for what it doesn't
         name (templated)
-    :param keys: columns that identify a row; may be empty only with ``insert_only`` (templated)
-    :param format: of files: ``json`` (one object per line), ``csv`` or ``parquet``; of a topic: ``json``
-        (templated)
-    :param adapter: how a record becomes an event: ``plain``, ``debezium``, ``dms``, ``goldengate``, or the
-        dotted name of a function of your own (templated)
-    :param adapter_options: what the adapter is told (templated)
-    :param schema: the events' columns as Spark SQL DDL; None takes what the records show (templated)
-    :param format_options: of Spark's reader, for instance ``{"sep": ";"}`` (templated)
-    :param insert_only: every record is a new row; no keys
-    :param starting_timestamp: files and records before it (ISO 8601 with offset) are left out, and counted
-        (templated)
-    :param max_files: take at most so many files (templated)
-    :param max_bytes: take files of at most so many bytes, but at least one (templated)
-    :param max_offsets: Kafka: take at most so many records (templated)
-    :param glob: pattern over the files' own names, for instance ``orders-*.json`` (templated)
-    :param lexical_order: names of new files always sort behind those taken, so only the rest of the listing
-        is asked for (templated)
-    :param on_invalid: what is no event: ``quarantine`` or ``fail`` (templated)
-    :param on_expired: Kafka: records that the topic has lost before they were taken: ``fail``, or
-        ``continue`` behind them (templated)
-    :param replay: take the records in quarantine again, with the arguments as they are now, instead of new
-        ones (templated)
-    :param source_kind: of the log for the apply; None is ``change_log``, or with ``insert_only``
-        ``change_feed`` (templated)
-    :param log_properties: table properties of a log that is created here (templated)
     :param kafka_options: options of the Kafka client, by the names of its own configuration, winning over
         those of ``kafka_conn_id``; no secrets: they stand in the DAG (templated)
     :param kafka_conn_id: Airflow connection of type ``kafka``, whose extra holds the configuration of the
@@ -102,18 +78,7 @@ class DeltaIngestChangesOperator(DeltaApplyChangesOperator):
     template_fields = (
         "log_table",
         "tables",
-        "format",
-        "adapter",
-        "adapter_options",
-        "schema",
-        "format_options",
-        "max_files",
-        "max_offsets",
-        "glob",
-        "lexical_order",
-        "on_expired",
-        "replay",
-        "log_properties",
+        *templated(_OWN),
         "kafka_options",
         "kafka_conn_id",
         *DeltaApplyChangesOperator.template_fields,
@@ -157,6 +122,7 @@ class DeltaIngestChangesOperator(DeltaApplyChangesOperator):
         kafka_conn_id: str | None = None,
         **kwargs: Any,
     ) -> None:
+        given = locals()
         refuse_unknown(kwargs, _parameters(type(self)), f"{type(self).__name__} takes no")
         # Before the base class, which asks for the assets.
         self.log_table = log
@@ -173,20 +139,12 @@ class DeltaIngestChangesOperator(DeltaApplyChangesOperator):
             source_kind=source_kind,  # type: ignore[arg-type]
             **kwargs,
         )
-        self.format = format
-        self.adapter = adapter
-        self.adapter_options = adapter_options
-        self.schema = schema
-        self.format_options = format_options
-        self.max_files = max_files
-        self.max_offsets = max_offsets
-        self.glob = glob
-        self.lexical_order = lexical_order
-        self.on_expired = on_expired
-        self.replay = replay
-        self.log_properties = log_properties
+        take(self, _OWN, given)
         self.kafka_options = kafka_options
         self.kafka_conn_id = kafka_conn_id
+
+    def _default_pipeline(self) -> str:
+        return super()._default_pipeline() or last_part(os.path.expandvars(self.log_table or ""))
 
     def declare_assets(self) -> None:
         """Tell Airflow the logs and the pipelines that are known while it parses."""
@@ -205,9 +163,8 @@ class DeltaIngestChangesOperator(DeltaApplyChangesOperator):
         return [{**own, **table} for table in self.tables if isinstance(table, Mapping)]
 
     # -- running --------------------------------------------------------------------------------
-    def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]
+    def execute(self, context: Context) -> dict[str, Any]:
         """Plan without Spark, run at most one application per attempt, confirm from the logs, publish."""
-        from delta_cdc.flow import run_bundle
 
         many, tables = self.tables is not None, self._tables()
         pieces = self._pieces(context, tables)
@@ -215,7 +172,7 @@ class DeltaIngestChangesOperator(DeltaApplyChangesOperator):
             return self._looked_at(context, tables, pieces)
         pins = TaskPins(context)
         try:
-            outcomes = run_bundle(
+            outcomes = engine.run_bundle(
                 pieces,
                 run_id=self.work_id(context),
                 execute=partial(self.run_job, context),
@@ -247,8 +204,7 @@ class DeltaIngestChangesOperator(DeltaApplyChangesOperator):
 
         :raises InvalidConfiguration: for arguments that are unknown, or pipelines that share a name
         """
-        own = {name: getattr(self, _ATTRIBUTES.get(name, name)) for name in INGEST_DEFAULTS}
-        own["dry_run"] = self.dry_run
+        own = {name: getattr(self, _ATTRIBUTES.get(name, name)) for name in INGEST}
         if self.tables is None:
             return [own]
         if not isinstance(self.tables, list | tuple) or not all(isinstance(t, Mapping) for t in self.tables):
@@ -258,8 +214,11 @@ class DeltaIngestChangesOperator(DeltaApplyChangesOperator):
                 "template made is none, unless the DAG has render_template_as_native_obj=True.",
             )
         for number, table in enumerate(self.tables, 1):
-            refuse_unknown(table, INGEST_DEFAULTS, f"Table {number} ({table.get('pipeline')}) takes no")
+            refuse_unknown(
+                table, set(INGEST) - {"dry_run"}, f"Table {number} ({table.get('pipeline')}) takes no"
+            )
         found = [{**own, **table} for table in self.tables]
+        found = [{**table, "pipeline": engine.pipeline_of(table)} for table in found]
         pipelines = [table["pipeline"] for table in found]
         twice = sorted({str(name) for name in pipelines if pipelines.count(name) > 1})
         if twice:
@@ -286,7 +245,6 @@ class DeltaIngestChangesOperator(DeltaApplyChangesOperator):
 
         :raises KafkaConnectionNotFound: the named connection doesn't exist
         """
-        from airflow_delta_cdc.kafka import kafka_options
 
         return kafka_options(arguments.text(self.kafka_conn_id), self.kafka_options)
 
@@ -295,7 +253,6 @@ class DeltaIngestChangesOperator(DeltaApplyChangesOperator):
         self, context: Context, tables: Sequence[Mapping[str, Any]], pieces: Sequence[Piece]
     ) -> dict[str, Any]:
         """Say what would be taken and applied; write nothing, and pin nothing."""
-        from delta_cdc.flow import PieceResult
 
         found: dict[str, Any] = {}
         outcomes = []
@@ -306,7 +263,7 @@ class DeltaIngestChangesOperator(DeltaApplyChangesOperator):
             except DeltaCdcError as error:
                 if self.tables is None:
                     raise
-                outcomes.append(PieceResult(pipeline=given["pipeline"], error=error))
+                outcomes.append(engine.PieceResult(pipeline=given["pipeline"], error=error))
         answer = found if self.tables is not None else found[tables[0]["pipeline"]]
         context["ti"].xcom_push(key="watermark", value=answer)
         raise_failures(outcomes, len(tables))

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from airflow_delta_cdc import engine
 from airflow_delta_cdc.operators.care import DeltaTableCareOperator
-from delta_cdc import arguments
+from delta_cdc.core import arguments
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from airflow.sdk import Context
 
-    from delta_cdc.maintain.consumers import Consumer
-    from delta_cdc.maintain.flow import Work
+    from delta_cdc.planning.consumers import Consumer
+    from delta_cdc.run.maintain import Work
 
 
 class DeltaOptimizeOperator(DeltaTableCareOperator):
@@ -73,11 +74,8 @@ class DeltaOptimizeOperator(DeltaTableCareOperator):
 
     def plan(self, context: Context, table: str, consumers: Sequence[Consumer]) -> Work:
         """Decide from the log whether the table needs it."""
-        from delta_cdc.log import run_sync
-        from delta_cdc.maintain.flow import Work
-        from delta_cdc.maintain.optimizing import OptimizeRequest, plan_optimize
 
-        request = OptimizeRequest(
+        request = engine.OptimizeRequest(
             table=table,
             where=arguments.text(self.where),
             zorder_by=arguments.names("zorder_by", self.zorder_by) or (),
@@ -87,5 +85,5 @@ class DeltaOptimizeOperator(DeltaTableCareOperator):
             run_id=context["run_id"],
             storage_options=self.options_of_storage(),
         )
-        planned = run_sync(plan_optimize(request))
-        return Work(table, planned.spec, planned.found)
+        planned = engine.run_sync(engine.plan_optimize(request))
+        return engine.MaintenanceWork(table, planned.spec, planned.found)

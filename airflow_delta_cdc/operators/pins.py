@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 class TaskPins:
     """Keeps a plan across the tries of one task, so that a retry plans the same and knows its own commit.
 
-    It is forgotten once the result is published (:func:`delta_cdc.flow.published`). A pin that is lost costs
-    nothing but a longer range and an asset event: the target's log is what proves.
+    It is forgotten once the result is published (:func:`delta_cdc.run.watermarks.published`). A pin that is
+    lost costs nothing but a longer range and an asset event: the target's log is what proves.
 
     :param context: the task's context; without a task state store nothing is kept
     """

@@ -5,16 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from airflow_delta_cdc import engine
 from airflow_delta_cdc.operators.care import DeltaConsumedTableOperator
-from delta_cdc import arguments
+from delta_cdc.core import arguments
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from airflow.sdk import Context
 
-    from delta_cdc.maintain.consumers import Consumer
-    from delta_cdc.maintain.flow import Work
+    from delta_cdc.planning.consumers import Consumer
+    from delta_cdc.run.maintain import Work
 
 
 class DeltaVacuumOperator(DeltaConsumedTableOperator):
@@ -87,13 +88,10 @@ class DeltaVacuumOperator(DeltaConsumedTableOperator):
 
     def plan(self, context: Context, table: str, consumers: Sequence[Consumer]) -> Work:
         """Decide from the logs whether a VACUUM is due, and may run."""
-        from delta_cdc.log import run_sync
-        from delta_cdc.maintain.flow import Work
-        from delta_cdc.maintain.vacuuming import VacuumRequest, plan_vacuum
 
         if not consumers:
             self.log.warning("No consumer of %s is named, so nothing of it is held back for any.", table)
-        request = VacuumRequest(
+        request = engine.VacuumRequest(
             table=table,
             consumers=consumers,
             extend_retention=arguments.flag("extend_retention", self.extend_retention),
@@ -103,16 +101,16 @@ class DeltaVacuumOperator(DeltaConsumedTableOperator):
             run_id=context["run_id"],
             storage_options=self.options_of_storage(),
         )
-        planned = run_sync(plan_vacuum(request))
-        return Work(table, planned.spec, {**planned.found, "version": planned.version})
+        planned = engine.run_sync(engine.plan_vacuum(request))
+        return engine.MaintenanceWork(table, planned.spec, {**planned.found, "version": planned.version})
 
     def finished(self, work: Work) -> Work:
         """Read from the log what was deleted."""
-        from delta_cdc.log import run_sync
-        from delta_cdc.maintain.vacuuming import deleted
 
         found = {name: value for name, value in work.found.items() if name != "version"}
         if not arguments.flag("dry_run", self.dry_run):
             uri, version = work.found["table"], work.found["version"]
-            found |= run_sync(deleted(uri, version, storage_options=self.options_of_storage()))
+            found |= engine.run_sync(
+                engine.deleted_files(uri, version, storage_options=self.options_of_storage())
+            )
         return replace(work, found=found)

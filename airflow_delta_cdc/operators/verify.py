@@ -7,21 +7,25 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
+from airflow_delta_cdc import engine
 from airflow_delta_cdc.arguments import expand, is_literal
 from airflow_delta_cdc.assets import delta_asset
+from airflow_delta_cdc.files import configuration
 from airflow_delta_cdc.mirror import kept
+from airflow_delta_cdc.names import all_located
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
-from delta_cdc import arguments
-from delta_cdc.errors import DeltaCdcError, InvalidConfiguration, TableNotFound
-from delta_cdc.verify.checks import SEAL, finding, ok
+from airflow_delta_cdc.tables import source_of
+from delta_cdc.core import arguments
+from delta_cdc.core.checks import CHECKS, SEAL, finding, ok
+from delta_cdc.core.errors import DeltaCdcError, InvalidConfiguration, TableNotFound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from airflow.sdk import Context
 
-    from delta_cdc.verify.flow import Verification
-    from delta_cdc.verify.request import VerifyRequest
+    from delta_cdc.planning.verify_request import VerifyRequest
+    from delta_cdc.run.verify import Verification
 
 #: What an XCom takes.
 _MOST_BYTES = 48 * 1024
@@ -47,7 +51,7 @@ class DeltaVerifyOperator(DeltaCdcOperator):
         asset is an inlet, and the copy of the seal that is kept there is looked at (templated)
     :param current: a target of the other SCD type with the same keys: current rows are compared with the open
         rows of the history (templated)
-    :param on_tie: a change log: as the pipeline has it, which no seal tells (templated)
+    :param on_conflict: a change log: as the pipeline has it, which no seal tells (templated)
     :param config: a configuration instead: a YAML file or a folder of them, in which templates are filled in.
         A relative path counts from the DAG's file. Connections and storage options are the task's own
         (templated)
@@ -70,7 +74,7 @@ class DeltaVerifyOperator(DeltaCdcOperator):
         "target",
         "source",
         "current",
-        "on_tie",
+        "on_conflict",
         "config",
         "group",
         "tables",
@@ -89,7 +93,7 @@ class DeltaVerifyOperator(DeltaCdcOperator):
         target: str | None = None,
         source: str | None = None,
         current: str | None = None,
-        on_tie: str | Mapping[str, Sequence[str]] = "fail",
+        on_conflict: str | Mapping[str, Sequence[str]] = "fail",
         config: str | None = None,
         group: str | None = None,
         tables: Sequence[str] | str | None = None,
@@ -104,7 +108,7 @@ class DeltaVerifyOperator(DeltaCdcOperator):
         self.target = target
         self.source = source
         self.current = current
-        self.on_tie = on_tie
+        self.on_conflict = on_conflict
         self.config = config
         self.group = group
         self.tables = tables
@@ -115,19 +119,17 @@ class DeltaVerifyOperator(DeltaCdcOperator):
         if self.source is not None and is_literal(self.source):
             self.add_inlets([delta_asset(self.source)])
 
-    def execute(self, context: Context) -> list[dict[str, Any]]:  # type: ignore[override]
+    def execute(self, context: Context) -> list[dict[str, Any]]:
         """Look at the logs, run at most one Spark application, show what was found, and fail if asked to."""
-        from delta_cdc.verify.flow import raise_if_wrong, run_verify
-        from delta_cdc.verify.request import VerifyRequest
-        from delta_cdc.verify.tables import paired
-        from delta_cdc.verify.text import text_of
 
         fails = self._fails()
         asked = self._asked(context)
-        known = [one for one in asked if isinstance(one.request, VerifyRequest)]
+        known = [one for one in asked if isinstance(one.request, engine.VerifyRequest)]
         made = iter(
-            run_verify(
-                paired([one.request for one in known if isinstance(one.request, VerifyRequest)]),
+            engine.run_verify(
+                engine.paired_requests(
+                    [one.request for one in known if isinstance(one.request, engine.VerifyRequest)]
+                ),
                 execute=partial(self.run_job, context),
                 mirrors=[one.mirror for one in known],
                 run_id=context["run_id"],
@@ -135,24 +137,21 @@ class DeltaVerifyOperator(DeltaCdcOperator):
                 say=self.log.info,
             )
         )
-        found = [next(made) if isinstance(one.request, VerifyRequest) else one.unknown() for one in asked]
+        found = [
+            next(made) if isinstance(one.request, engine.VerifyRequest) else one.unknown() for one in asked
+        ]
         self.forget_job(context)
-        self.log.info("Verified %d table(s):\n%s", len(found), text_of(found))
+        self.log.info("Verified %d table(s):\n%s", len(found), engine.verification_text(found))
         rows = published(found)
         # Before it may fail: a failed task returns nothing.
         context["ti"].xcom_push(key="return_value", value=rows)
-        raise_if_wrong(found, findings=fails)
+        engine.raise_if_wrong(found, findings=fails)
         return rows
 
     def _fails(self) -> bool:
-        given = arguments.text(self.on_finding) or "fail"
-        if given not in ("fail", "report"):
-            raise InvalidConfiguration(f"on_finding is {given!r}.", remedy='use "fail" or "report".')
-        return given == "fail"
+        return bool(arguments.one_of(("fail", "report"), "on_finding", self.on_finding) != "report")
 
     def _asked(self, context: Context) -> list[_Asked]:
-        from delta_cdc.verify.checks import CHECKS
-
         wanted = arguments.names("checks", self.checks)
         given: dict[str, Any] = {
             "wanted": CHECKS if wanted is None else wanted,
@@ -170,33 +169,25 @@ class DeltaVerifyOperator(DeltaCdcOperator):
         return self._configured(context, given)
 
     def _one(self, context: Context, given: dict[str, Any]) -> _Asked:
-        from delta_cdc.verify.request import VerifyRequest
-
         named = [name for name in ("group", "tables") if arguments.is_given(getattr(self, name))]
         if named:
             raise InvalidConfiguration(
                 f"{', '.join(named)} given without config.", remedy="name the configuration, or leave it out."
             )
-        tie, order = arguments.tie(self.on_tie)
         pipeline = arguments.required("pipeline", self.pipeline)
-        request = VerifyRequest(
+        request = engine.VerifyRequest(
             pipeline=pipeline,
             target=expand(arguments.required("target", self.target)),
             source=_table(self.source),
             current=_table(self.current),
-            on_tie=cast("Any", tie),
-            tie_order=order,
+            on_conflict=arguments.conflict("on_conflict", self.on_conflict) or "fail",
             **given,
         )
         (located,) = self._located(context, [request])
         return _Asked(pipeline, request.target, located, self._mirror(context, self.source, pipeline))
 
     def _configured(self, context: Context, given: dict[str, Any]) -> list[_Asked]:
-        from airflow_delta_cdc.files import configuration
-        from airflow_delta_cdc.tables import source_of
-        from delta_cdc.verify.tables import chosen, request_of
-
-        tables = chosen(
+        tables = engine.chosen_tables(
             configuration(self, context, arguments.required("config", self.config)),
             arguments.text(self.group),
             arguments.names("tables", self.tables),
@@ -206,7 +197,7 @@ class DeltaVerifyOperator(DeltaCdcOperator):
             mirror = self._mirror(context, source_of(one), one["pipeline"])
             place = str(one.get("target") or one.get("log"))
             try:
-                asked.append(_Asked(one["pipeline"], place, request_of(one, **given), mirror))
+                asked.append(_Asked(one["pipeline"], place, engine.verify_request_of(one, **given), mirror))
             except DeltaCdcError as error:
                 # A table that is wrong stops no other.
                 asked.append(_Asked(one["pipeline"], place, error, None))
@@ -248,7 +239,6 @@ class DeltaVerifyOperator(DeltaCdcOperator):
 
         :param unknown: see :func:`airflow_delta_cdc.names.all_located`
         """
-        from airflow_delta_cdc.names import all_located
 
         names = [
             name for one in requests for name in (one.target, one.source, one.current) if name is not None
@@ -280,13 +270,12 @@ class _Asked:
 
     def unknown(self) -> Verification:
         """Return the result of a target that there is no request for."""
-        from delta_cdc.verify.flow import Verification
 
         assert isinstance(self.request, DeltaCdcError)
         if isinstance(self.request, TableNotFound):
             told = finding(SEAL, self.request.message, self.request.remedy)
-            return Verification(self.pipeline, self.target, checks=(told,))
-        return Verification(self.pipeline, self.target, error=self.request)
+            return engine.Verification(self.pipeline, self.target, checks=(told,))
+        return engine.Verification(self.pipeline, self.target, error=self.request)
 
 
 def _table(value: Any) -> str | None:
@@ -297,9 +286,8 @@ def _table(value: Any) -> str | None:
 def published(found: Sequence[Verification]) -> list[dict[str, Any]]:
     """Return what an XCom is given: every check; where that is too long, those that found something, and one
     entry for each of the other tables."""
-    from delta_cdc.verify.flow import rows_of
 
-    rows = rows_of(found)
+    rows = engine.verification_rows(found)
     if len(json.dumps(rows)) <= _MOST_BYTES:
         return rows
     wrong = [row for row in rows if row["status"] == "finding"]

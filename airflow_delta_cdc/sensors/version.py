@@ -10,22 +10,25 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
 from airflow.sdk.exceptions import AirflowSkipException
 
+from airflow_delta_cdc import engine
 from airflow_delta_cdc.arguments import expand, is_literal
 from airflow_delta_cdc.assets import delta_asset
+from airflow_delta_cdc.hooks.table import storage_options
 from airflow_delta_cdc.mirror import kept
+from airflow_delta_cdc.names import cached_location
 from airflow_delta_cdc.triggers.base import configured_interval
 from airflow_delta_cdc.triggers.patience import is_final, message_of
 from airflow_delta_cdc.triggers.sensor import DeltaVersionSensorTrigger
-from delta_cdc import arguments
-from delta_cdc.errors import DeltaCdcError, InvalidConfiguration
+from delta_cdc.core import arguments
+from delta_cdc.core.errors import DeltaCdcError, InvalidConfiguration, NotADeltaTable, TableNotFound
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from airflow.sdk import Context
 
-    from delta_cdc.reconcile import Proof
-    from delta_cdc.waiting import Condition, News, Position
+    from delta_cdc.planning.reconcile import Proof
+    from delta_cdc.planning.waiting import Condition, News, Position
 
 
 @dataclass(frozen=True)
@@ -184,10 +187,7 @@ class DeltaVersionSensor(BaseSensorOperator):
             return None
 
     def _look(self, context: Context, baseline: _Baseline) -> News | None:
-        from delta_cdc.log import run_sync
-        from delta_cdc.waiting import Watch
-
-        watch = Watch(
+        watch = engine.Watch(
             self._located(context, "table", self.table),
             position=baseline.position,
             condition=self._condition(),
@@ -195,11 +195,9 @@ class DeltaVersionSensor(BaseSensorOperator):
             seal_due_at=baseline.seal_due_at,
             storage_options=self._storage_options(),
         )
-        return run_sync(watch.look())
+        return engine.run_sync(watch.look())
 
     def _baseline(self, context: Context) -> _Baseline:
-        from delta_cdc.waiting import Position
-
         given = arguments.is_given
         if given(self.pipeline) != given(self.target):
             raise InvalidConfiguration(
@@ -209,46 +207,41 @@ class DeltaVersionSensor(BaseSensorOperator):
         if given(self.pipeline):
             return self._watermark(context)
         version = arguments.whole_number("baseline_version", self.baseline_version)
-        return _Baseline(self._pinned(context) if version is None else Position(version))
+        return _Baseline(self._pinned(context) if version is None else engine.Position(version))
 
     def _watermark(self, context: Context) -> _Baseline:
         """Return what the target's log proves, or before everything where nothing is proved yet."""
-        from delta_cdc.log import DeltaLog
-        from delta_cdc.reconcile import reconcile
-        from delta_cdc.waiting import Position
 
         options, pipeline = self._storage_options(), arguments.required("pipeline", self.pipeline)
-        log = DeltaLog(self._located(context, "target", self.target), options)
-        proof = reconcile(log, pipeline, mirror=partial(kept, context, self.inlets, self.table, pipeline))
+        log = engine.DeltaLog(self._located(context, "target", self.target), options)
+        proof = engine.reconcile(
+            log, pipeline, mirror=partial(kept, context, self.inlets, self.table, pipeline)
+        )
         if proof is None or proof.seal is None:
-            return _Baseline(Position())
+            return _Baseline(engine.Position())
         seal = proof.seal
-        position = Position(seal.watermark, seal.source_table_id, seal.source_commit_hash or None)
+        position = engine.Position(
+            seal.watermark.version, seal.watermark.table_id, seal.watermark.commit_hash
+        )
         return _Baseline(position, self._seal_due_at(context, proof))
 
     def _seal_due_at(self, context: Context, proof: Proof) -> int | None:
-        from delta_cdc.errors import NotADeltaTable, TableNotFound
-        from delta_cdc.log import DeltaLog, run_sync
-        from delta_cdc.retention import seal_due_at
-
-        source = DeltaLog(self._located(context, "table", self.table), self._storage_options())
+        source = engine.DeltaLog(self._located(context, "table", self.table), self._storage_options())
         try:
-            return seal_due_at(run_sync(source.snapshot()), proof)
+            return engine.seal_due_at(engine.run_sync(source.snapshot()), proof)
         except (TableNotFound, NotADeltaTable):
             # It is waited for; an apply could not seal anything either.
             return None
 
     def _pinned(self, context: Context) -> Position:
         """Return where the table was at the first look of this task, in whatever try or poke that was."""
-        from delta_cdc.log import run_sync
-        from delta_cdc.waiting import Position, position_now
 
         table = self._located(context, "table", self.table)
         key = f"baseline:{delta_asset(table).uri}"[:512]
         store = context.get("task_state_store")
-        pinned = Position.from_dict(store.get(key)) if store is not None else None
+        pinned = engine.Position.from_dict(store.get(key)) if store is not None else None
         if pinned is None:
-            pinned = run_sync(position_now(table, storage_options=self._storage_options()))
+            pinned = engine.run_sync(engine.position_now(table, storage_options=self._storage_options()))
             if store is not None:
                 store.set(key, pinned.to_dict())
         return pinned
@@ -256,19 +249,14 @@ class DeltaVersionSensor(BaseSensorOperator):
     @staticmethod
     def _located(context: Context, argument: str, table: str | None) -> str:
         """Return where a table lies; a name stays one where no operator has looked it up yet."""
-        from airflow_delta_cdc.names import cached_location
 
         given = expand(arguments.required(argument, table))
         return cached_location(context, given) or given
 
     def _condition(self) -> Condition:
-        from delta_cdc.waiting import Condition
-
-        return Condition.of(
+        return engine.Condition.of(
             min_versions=self.min_versions, operations=self.operations, partitions=self.partitions
         )
 
     def _storage_options(self) -> dict[str, str] | None:
-        from airflow_delta_cdc.hooks.table import storage_options
-
         return storage_options(arguments.text(self.delta_conn_id), self.storage_options)

@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.common.compat.sdk import conf
 from airflow.triggers.base import BaseTrigger
 
+from airflow_delta_cdc import engine
 from airflow_delta_cdc.arguments import expand
-from delta_cdc.errors import InvalidConfiguration
+from airflow_delta_cdc.hooks.table import astorage_options
+from delta_cdc.core.errors import InvalidConfiguration
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from delta_cdc.waiting import Position, Watch
+    from delta_cdc.planning.waiting import Position, Watch
 
 #: Seconds between two looks where neither the argument nor ``[delta_cdc] poll_interval`` says otherwise.
 POLL_INTERVAL = 30.0
-_LIBRARIES = ("delta_cdc.waiting", "obstore.store", "airflow_delta_cdc.hooks.table")
 
 
 def configured_interval() -> float:
@@ -42,12 +43,12 @@ class WatchingTrigger(BaseTrigger):
         delta_conn_id: str | None,
         storage_options: Mapping[str, str] | None,
     ) -> None:
-        from delta_cdc.waiting import Condition
-
         super().__init__()  # type: ignore[no-untyped-call]
         # What is wrong is found here, in the DAG file. What comes out can be stored, and is read again
         # without any error: in the triggerer, one from a constructor would end all triggers.
-        condition = Condition.of(min_versions=min_versions, operations=operations, partitions=partitions)
+        condition = engine.Condition.of(
+            min_versions=min_versions, operations=operations, partitions=partitions
+        )
         interval = configured_interval() if poll_interval is None else float(poll_interval)
         if interval <= 0:
             raise InvalidConfiguration(
@@ -82,17 +83,16 @@ class WatchingTrigger(BaseTrigger):
     async def watch(self, position: Position, *, seal_due_at: int | None = None) -> Watch:
         """Return the watch that goes on after a position.
 
-        :param seal_due_at: see :class:`delta_cdc.waiting.Watch`
+        :param seal_due_at: see :class:`delta_cdc.planning.waiting.Watch`
         :raises DeltaCdcError: for a location, a condition or a connection that can't be used
         """
         # The first import of libraries takes longer than an event loop may be held up.
-        await asyncio.to_thread(lambda: [import_module(name) for name in _LIBRARIES])
-        from delta_cdc.waiting import Condition, Watch
+        await asyncio.to_thread(lambda: (engine.Watch, import_module("obstore.store")))
 
-        return Watch(
+        return engine.Watch(
             expand(self.table),
             position=position,
-            condition=Condition.of(
+            condition=engine.Condition.of(
                 min_versions=self.min_versions, operations=self.operations, partitions=self.partitions
             ),
             allow_recreation=self.allow_recreation,
@@ -106,6 +106,4 @@ class WatchingTrigger(BaseTrigger):
             watch.reopen(await self._options())
 
     async def _options(self) -> dict[str, str] | None:
-        from airflow_delta_cdc.hooks.table import astorage_options
-
         return await astorage_options(self.delta_conn_id, self.storage_options)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from delta_cdc.errors import CorruptLog, DeltaCdcError, LogGap, VersionsExpired
+from delta_cdc.core.errors import CorruptLog, DeltaCdcError, LogGap, VersionsExpired
 
 if TYPE_CHECKING:
     import logging

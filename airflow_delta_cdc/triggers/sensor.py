@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import TriggerEvent
 
+from airflow_delta_cdc import engine
 from airflow_delta_cdc.triggers.base import WatchingTrigger
 from airflow_delta_cdc.triggers.patience import Patience
-from delta_cdc.errors import DeltaCdcError
+from delta_cdc.core.errors import DeltaCdcError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
-    from delta_cdc.waiting import News, Watch
+    from delta_cdc.planning.waiting import News, Watch
 
 
 class DeltaVersionSensorTrigger(WatchingTrigger):
@@ -24,11 +25,11 @@ class DeltaVersionSensorTrigger(WatchingTrigger):
     a JVM and without blocking the event loop. A table that doesn't exist yet is waited for. A store that
     fails or is slow makes the pauses longer, up to five minutes, and never ends the trigger.
 
-    The event is what :meth:`delta_cdc.waiting.News.to_dict` returns, or ``{"error": …}`` with a named error
-    that waiting can't repair.
+    The event is what :meth:`delta_cdc.planning.waiting.News.to_dict` returns, or ``{"error": …}`` with a
+    named error that waiting can't repair.
 
     :param table: path or URI of the table
-    :param baseline: where to go on from, the JSON form of :class:`delta_cdc.waiting.Position`
+    :param baseline: where to go on from, the JSON form of :class:`delta_cdc.planning.waiting.Position`
     :param min_versions: how many commits that count it takes
     :param operations: only commits of these operations count
     :param partitions: only commits that touch such partitions count: values by column
@@ -82,9 +83,7 @@ class DeltaVersionSensorTrigger(WatchingTrigger):
             yield TriggerEvent(news.to_dict())  # type: ignore[no-untyped-call]
 
     async def _wait(self) -> News:
-        from delta_cdc.waiting import Position
-
-        position = Position.from_dict(self.baseline) or Position()
+        position = engine.Position.from_dict(self.baseline) or engine.Position()
         patience = Patience(self.table, self.poll_interval, self.log)
         watch: Watch | None = None
         while True:

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 from airflow.triggers.shared_stream import SharedStreamProducer
 
+from airflow_delta_cdc import engine
 from airflow_delta_cdc.triggers.base import WatchingTrigger
 from airflow_delta_cdc.triggers.patience import Patience, is_final
 
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
     from airflow.triggers.shared_stream import AdvanceItem
 
-    from delta_cdc.waiting import News, Position, Watch
+    from delta_cdc.planning.waiting import News, Position, Watch
 
 _log = logging.getLogger(__name__)
 
@@ -47,7 +48,7 @@ class DeltaVersionTrigger(WatchingTrigger, BaseEventTrigger):
         orders = Asset("new orders", watchers=[AssetWatcher(name="orders", trigger=trigger)])
         with DAG("orders_current", schedule=[orders]): ...
 
-    :func:`airflow_delta_cdc.assets.watched_asset` makes all three of the first lines.
+    :func:`airflow_delta_cdc.triggers.watched_asset` makes all three of the first lines.
 
     It looks at the table's log without a JVM and without blocking the event loop: one small request per look.
     A table that doesn't exist is waited for. A store that fails or is slow makes the pauses longer, up to
@@ -201,14 +202,16 @@ class _Cursor:
 
         :raises Exception: where the store can't be asked, which is not the same as finding nothing there
         """
-        from delta_cdc.waiting import Position
-
         if self.position != self._saved:
             # Not kept yet, and still nearer to the truth.
             assert self.position is not None
             return self.position
-        self.position = self._saved = Position.from_dict(await self._store().aget(self._key))
-        return self.position or Position()
+        kept = await self._store().aget(self._key)
+        if isinstance(kept, dict):
+            # The table is there for people who read the store.
+            kept = {name: value for name, value in kept.items() if name != "table"}
+        self.position = self._saved = engine.Position.from_dict(kept)
+        return self.position or engine.Position()
 
     async def save(self) -> None:
         """Keep the position, if it isn't kept yet. After a failure, the next look tries again."""

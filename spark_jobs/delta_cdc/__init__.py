@@ -1,7 +1,7 @@
-"""Change data capture between Delta tables: everything that is true without Airflow.
+"""Change data capture between Delta tables: the engine, independent of Airflow.
 
-``from delta_cdc import apply_changes, VersionRange, Watermark, errors``. Names are loaded when they are first
-used, because this package also travels to Spark drivers and into DAG files, where imports must cost nothing.
+``from delta_cdc import apply_changes, VersionRange, TableVersion, errors``. Names are loaded at their first
+use, because this package also travels to Spark drivers and into DAG files, where imports must be cheap.
 """
 
 from __future__ import annotations
@@ -10,23 +10,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from delta_cdc import errors
-    from delta_cdc.api import apply_changes, ingest_changes, plan_changes, read_changes
-    from delta_cdc.changes.queries import named_in_plan
-    from delta_cdc.flow import ApplyResult, IngestResult
-    from delta_cdc.maintain.api import expire_events
-    from delta_cdc.sink import commit_watermark
-    from delta_cdc.verify.api import verify_table
-    from delta_cdc.verify.flow import Verification
-    from delta_cdc.versions import VersionRange
-    from delta_cdc.watermark import Watermark
+    from delta_cdc.api.changes import apply_changes, ingest_changes, plan_changes, read_changes
+    from delta_cdc.api.maintain import expire_events
+    from delta_cdc.api.sink import commit_watermark
+    from delta_cdc.api.verify import verify_table
+    from delta_cdc.core import errors
+    from delta_cdc.core.versions import VersionRange
+    from delta_cdc.core.watermark import TableVersion
+    from delta_cdc.run.outcomes import ApplyResult, IngestResult
+    from delta_cdc.run.verify import Verification
+    from delta_cdc.spark.changes.queries import named_in_plan
 
 __all__ = [
     "ApplyResult",
     "IngestResult",
+    "TableVersion",
     "Verification",
     "VersionRange",
-    "Watermark",
     "apply_changes",
     "commit_watermark",
     "errors",
@@ -39,25 +39,25 @@ __all__ = [
 ]
 
 _HOME = {
-    "ApplyResult": "delta_cdc.flow",
-    "IngestResult": "delta_cdc.flow",
-    "Verification": "delta_cdc.verify.flow",
-    "VersionRange": "delta_cdc.versions",
-    "Watermark": "delta_cdc.watermark",
-    "apply_changes": "delta_cdc.api",
-    "commit_watermark": "delta_cdc.sink",
-    "expire_events": "delta_cdc.maintain.api",
-    "ingest_changes": "delta_cdc.api",
-    "named_in_plan": "delta_cdc.changes.queries",
-    "plan_changes": "delta_cdc.api",
-    "read_changes": "delta_cdc.api",
-    "verify_table": "delta_cdc.verify.api",
+    "ApplyResult": "delta_cdc.run.outcomes",
+    "IngestResult": "delta_cdc.run.outcomes",
+    "Verification": "delta_cdc.run.verify",
+    "VersionRange": "delta_cdc.core.versions",
+    "TableVersion": "delta_cdc.core.watermark",
+    "apply_changes": "delta_cdc.api.changes",
+    "commit_watermark": "delta_cdc.api.sink",
+    "expire_events": "delta_cdc.api.maintain",
+    "ingest_changes": "delta_cdc.api.changes",
+    "named_in_plan": "delta_cdc.spark.changes.queries",
+    "plan_changes": "delta_cdc.api.changes",
+    "read_changes": "delta_cdc.api.changes",
+    "verify_table": "delta_cdc.api.verify",
 }
 
 
 def __getattr__(name: str) -> Any:
     if name == "errors":
-        return import_module("delta_cdc.errors")
+        return import_module("delta_cdc.core.errors")
     if name in _HOME:
         return getattr(import_module(_HOME[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,6 +1,6 @@
-"""``python -m delta_cdc``, and the application that spark-submit starts: runs one spec.
+"""``python -m delta_cdc``, the application that spark-submit starts: runs one spec.
 
-Every line for people goes to stdout with the prefix :data:`LINE_PREFIX`, so that it can be told from Spark's.
+Every line for people goes to stdout with the prefix :data:`LINE_PREFIX`, to distinguish it from Spark's.
 """
 
 from __future__ import annotations
@@ -13,21 +13,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from delta_cdc import phases, spec
-from delta_cdc.errors import DeltaCdcError, JobFailed
-from delta_cdc.reasons import unnamed
-from delta_cdc.spec import JobResult
+from delta_cdc import job
+from delta_cdc.core import failpoints, spec
+from delta_cdc.core.drafts import replacing
+from delta_cdc.core.errors import DeltaCdcError, JobFailed
+from delta_cdc.core.reasons import unnamed
+from delta_cdc.core.spec import JobResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pyspark.sql import SparkSession
-
-LINE_PREFIX = "delta_cdc| "
+from delta_cdc.core.spec import LINE_PREFIX
 
 
 class _Driver:
-    """The Spark session of this process: started when it is first needed, stopped at the end."""
+    """The Spark session of this process: started at its first use, stopped at the end."""
 
     def __init__(self) -> None:
         self._spark: SparkSession | None = None
@@ -47,7 +48,7 @@ class _Driver:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the spec named on the command line.
 
-    :return: 0 when the job came to its end, 1 when it failed (the result then names the error)
+    :return: 0 if the job finished, 1 if it failed (the result then names the error)
     """
     parser = argparse.ArgumentParser(prog="delta_cdc_job")
     parser.add_argument("--spec", required=True, help="path of the spec file")
@@ -75,25 +76,23 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(driver: _Driver, path: str, sha256: str, write: Callable[[JobResult], None]) -> JobResult:
     """Run the spec of a file.
 
-    :param write: writes the result; of a bundle also what there is of it after each part, so that it outlives
-        the application
+    :param write: writes the result; for a batch, also the partial result after each part, so that it survives
+        a crash of the application
     """
     try:
         work = spec.read(path, sha256)
-        phases.install_from_environment()
-        from delta_cdc import job
-
+        failpoints.install_from_environment()
         return job.run(driver.session(), work, part_done=lambda so_far: write(_unfinished(work, so_far)))
     except DeltaCdcError as error:
         return JobResult(status="failed", error=error.to_dict(), message=str(error))
-    except Exception as error:  # noqa: BLE001 - whatever it was, the waiting operator must hear of it
+    except Exception as error:  # noqa: BLE001 - the waiting operator must receive every error
         traceback.print_exc()
         failed = unnamed(error, "The application failed:", remedy="retry; see the Spark log.")
         return JobResult(status="failed", error=failed.to_dict(), message=str(failed))
 
 
 def _unfinished(work: spec.Spec, so_far: JobResult) -> JobResult:
-    """Return the result of a bundle as it is to be read if nothing more is written."""
+    """Return a batch's result as readers should see it if nothing more is written."""
     assert isinstance(work, spec.BundleSpec)
     done = sum(part.status != "unreached" for part in so_far.parts)
     error = JobFailed(
@@ -106,7 +105,7 @@ def _unfinished(work: spec.Spec, so_far: JobResult) -> JobResult:
 def write_result(spark: SparkSession, uri: str, result: JobResult) -> None:
     """Write the result as a folder with one text file, replacing an older one.
 
-    Through Spark, because on a cluster only its file systems know the credentials of the store.
+    Spark writes it, because on a cluster only Spark's file systems know the credentials of the store.
 
     :param uri: the folder, as Hadoop's file systems name it
     """
@@ -116,9 +115,8 @@ def write_result(spark: SparkSession, uri: str, result: JobResult) -> None:
 
 def _write(path: Path, result: JobResult) -> None:
     """Write the result in one step: a reader sees the whole file or none."""
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(result.to_json())
-    partial.replace(path)
+    with replacing(path, mode=0o644) as file:
+        file.write(result.to_json().encode())
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The one place the version is written down; it travels to the driver with the engine."""
+"""The only definition of the version; it travels to the driver with the engine."""
 
 from __future__ import annotations
 

@@ -1,34 +1,25 @@
-"""Runs one spec on a Spark session and names what went wrong."""
+"""Runs one spec on a Spark session: in a driver, or in the user's own session.
+
+An ingest may include the apply that follows it. The apply is planned here, from the log that the ingest
+wrote. That needs obstore; if a driver lacks it, the process that started the application starts another one.
+"""
 
 from __future__ import annotations
 
+import json
 import logging
-import traceback
+import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from delta_cdc import phases
-from delta_cdc.apply import constraints, engine
-from delta_cdc.apply.batch import DUPLICATE_MARK, LOST_ROWS
-from delta_cdc.changes.queries import named_in_plan
-from delta_cdc.errors import (
-    ChangeFeedDisabled,
-    DeltaCdcError,
-    EnvironmentNotReady,
-    ExecutorLost,
-    InvalidExpression,
-    KeyNotUnique,
-    NotADeltaTable,
-    SchemaChangeInRange,
-    SparkServerLost,
-    TableNotFound,
-    VersionsExpired,
-)
-from delta_cdc.reasons import reason, unnamed
-from delta_cdc.sessions import is_lost
-from delta_cdc.spec import (
+from delta_cdc.core import failpoints
+from delta_cdc.core.errors import InvalidConfiguration
+from delta_cdc.core.spec import (
     ApplySpec,
     BundleSpec,
     CareSpec,
@@ -40,78 +31,38 @@ from delta_cdc.spec import (
     ResolveSpec,
     VerifySpec,
 )
+from delta_cdc.delta_log.file_manifests import prepared
+from delta_cdc.manifest_folder import folder_for
+from delta_cdc.run.apply import run_apply
+from delta_cdc.spark import catalog, sink, staging, table_properties
+from delta_cdc.spark.apply import engine
+from delta_cdc.spark.ingest import engine as ingest
+from delta_cdc.spark.ingest import kafka
+from delta_cdc.spark.maintain.engine import run as maintain
+from delta_cdc.spark.named_errors import failed
+from delta_cdc.spark.verify.engine import run as verify
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pyspark.sql import SparkSession
 
-    from delta_cdc.spec import Spec
+    from delta_cdc.core.spec import ApplyRequest, Spec
 
-    #: All but a bundle.
+    #: All specs except a batch.
     Job = ApplySpec | ReadSpec | CommitSpec | IngestSpec | VerifySpec | CareSpec | EnableSpec | ResolveSpec
 
 log = logging.getLogger(__name__)
 
-_EXPIRED = (
-    "start a new target, and raise delta.logRetentionDuration and delta.deletedFileRetentionDuration in time."
-)
-
-#: What Delta and Spark say -> our name and remedy. First match wins.
-_KNOWN: tuple[tuple[tuple[str, ...], type[DeltaCdcError], str], ...] = (
-    (
-        ("DELTA_CHANGE_DATA_FEED_INCOMPATIBLE", "DELTA_BLOCK_COLUMN_MAPPING_AND_CDC"),
-        SchemaChangeInRange,
-        "apply up to the version before the change (ending_version), then build the target anew after it.",
-    ),
-    (
-        ("DATA_SOURCE_NOT_FOUND] Failed to find the data source: delta", "Cannot find catalog plugin class"),
-        EnvironmentNotReady,
-        "put Delta's JARs on the class path of Spark's driver: delta-cdc jars lists them.",
-    ),
-    (
-        (LOST_ROWS,),
-        ExecutorLost,
-        "retry; where it happens again, see why executors die: memory, or machines that are taken away.",
-    ),
-    (
-        ("DELTA_MISSING_CHANGE_DATA",),
-        ChangeFeedDisabled,
-        "turn the feed on (DeltaEnableChangeDataFeedOperator) and load the target anew.",
-    ),
-    (
-        (
-            "DELTA_UNSUPPORTED_TIME_TRAVEL_BEYOND",
-            "DELTA_VERSION_NOT_FOUND",
-            "DELTA_TRUNCATED_TRANSACTION_LOG",
-            "FAILED_READ_FILE.FILE_NOT_EXIST",
-            "DELTA_FILE_NOT_FOUND",
-        ),
-        VersionsExpired,
-        _EXPIRED,
-    ),
-    (
-        ("DELTA_TABLE_NOT_FOUND", "DELTA_PATH_DOES_NOT_EXIST", "PATH_NOT_FOUND"),
-        TableNotFound,
-        "check the path of the table.",
-    ),
-    (("DELTA_TABLE_ONLY_OPERATION", "DELTA_MISSING_DELTA_TABLE"), NotADeltaTable, "name a Delta table."),
-    (
-        ("UNRESOLVED_COLUMN", "UNRESOLVED_ROUTINE", "PARSE_SYNTAX_ERROR", "DATATYPE_MISMATCH"),
-        InvalidExpression,
-        "correct the SQL expressions of the configuration.",
-    ),
-)
-
 
 @dataclass(frozen=True)
 class Secrets:
-    """What a job is told beside its spec, because a spec names no secret.
+    """Values passed to a job beside its spec, because a spec contains no secret.
 
-    :param storage_options: of the object store, for what a job plans itself (:mod:`delta_cdc.ingest.then`);
-        None takes what the environment names
-    :param kafka_options: how to reach the brokers; None takes what the environment names
-    :param scratch: see :func:`delta_cdc.ingest.then.run`
+    :param storage_options: options of the object store, for plans made by the job (:func:`apply_after`);
+        None uses the environment's
+    :param kafka_options: how to reach the brokers; None uses the environment's
+    :param scratch: see :func:`apply_after`
     """
 
     storage_options: Mapping[str, str] | None = field(default=None, repr=False)
@@ -133,9 +84,9 @@ def run(
     :param storage_options: see :class:`Secrets`
     :param kafka_options: see :class:`Secrets`
     :param scratch: see :class:`Secrets`
-    :param part_done: of a bundle: told after each part but the last one what there is of the
-        result; the parts that are not done yet are ``unreached``
-    :return: what the job says about itself; ``failed`` carries the named error
+    :param part_done: for a batch: called after each part except the last one with the result so far, in
+        which the unfinished parts are ``unreached``
+    :return: the job's result; ``failed`` carries the named error
     """
     secrets = Secrets(storage_options, kafka_options, scratch)
     if isinstance(spec, BundleSpec):
@@ -144,33 +95,24 @@ def run(
 
 
 def _run_one(spark: SparkSession, spec: Job, secrets: Secrets) -> JobResult:
-    phases.reached("started")
+    failpoints.reached("started")
     try:
         result = _dispatch(spark, spec, secrets)
-    except Exception as error:  # noqa: BLE001 - whatever it is, the result says it by name
+    except Exception as error:  # noqa: BLE001 - the result names the error
         return failed(error, _place(spec))
-    phases.reached("finished")
+    failpoints.reached("finished")
     return result
-
-
-def failed(error: Exception, place: str) -> JobResult:
-    """Return the result of a job that ended with an error, named."""
-    failure = named(error, place)
-    if failure is not error:
-        # Ours say all there is to say; of others the whole story belongs in the log.
-        traceback.print_exception(error)
-    return JobResult(status="failed", error=failure.to_dict(), message=str(failure))
 
 
 def _run_parts(
     spark: SparkSession, spec: BundleSpec, secrets: Secrets, done: Callable[[JobResult], object] | None
 ) -> JobResult:
-    """Run the parts of a bundle, several at a time; what becomes of one is no matter to the others.
+    """Run the parts of a batch, several at a time; the outcome of one does not affect the others.
 
-    Each has a session of its own (:func:`delta_cdc.sessions.private_session`), so that neither seals nor
-    confs of one are seen by another.
+    Each has its own session (:func:`delta_cdc.spark.sessions.private_session`), so that it sees neither the
+    seals nor the confs of another.
 
-    :return: ``committed``: all were run; how each of them ended is in its own result
+    :return: ``committed``: all parts ran; each part's own result shows how it ended
     """
     count = len(spec.parts)
     found = [JobResult("unreached", message="not reached yet")] * count
@@ -198,9 +140,6 @@ def _run_parts(
 
 
 def _dispatch(spark: SparkSession, spec: Job, secrets: Secrets) -> JobResult:
-    from delta_cdc import features, names, sink, staging
-    from delta_cdc.maintain.engine import run as maintain
-    from delta_cdc.verify.engine import run as verify
 
     if isinstance(spec, ApplySpec):
         return engine.run(spark, spec)
@@ -211,19 +150,17 @@ def _dispatch(spark: SparkSession, spec: Job, secrets: Secrets) -> JobResult:
     if isinstance(spec, CommitSpec):
         return sink.run(spark, spec)
     if isinstance(spec, ResolveSpec):
-        return names.run(spark, spec)
+        return catalog.run(spark, spec)
     if isinstance(spec, VerifySpec):
         return verify(spark, spec)
     if isinstance(spec, CareSpec):
         return maintain(spark, spec)
     assert isinstance(spec, EnableSpec)
-    return features.run(spark, spec)
+    return table_properties.run(spark, spec)
 
 
 def _ingested(spark: SparkSession, spec: IngestSpec, secrets: Secrets) -> JobResult:
-    """Ingest, and apply from the log what it holds then: also where another driver has ingested."""
-    from delta_cdc.ingest import engine as ingest
-    from delta_cdc.ingest import kafka, then
+    """Ingest, then apply the log's new content: also if another driver already ingested the batch."""
 
     try:
         result = ingest.run(spark, spec, secrets.kafka_options)
@@ -232,13 +169,13 @@ def _ingested(spark: SparkSession, spec: IngestSpec, secrets: Secrets) -> JobRes
         if known is None:
             raise
         raise known from error
-    if spec.then is None or result.status not in ("committed", "skipped"):
+    if spec.after is None or result.status not in ("committed", "skipped"):
         return result
-    return replace(result, then=then.run(spark, spec.then, secrets.storage_options, secrets.scratch))
+    return replace(result, then=apply_after(spark, spec.after, secrets.storage_options, secrets.scratch))
 
 
 def _place(spec: Job) -> str:
-    """Return where a job was when it failed, for errors that don't say it themselves."""
+    """Return the locations of a failed job, for errors that do not name them."""
     if isinstance(spec, ResolveSpec):
         return ", ".join(spec.tables)
     if isinstance(spec, EnableSpec):
@@ -255,57 +192,59 @@ def _place(spec: Job) -> str:
     return f"{spec.source_uri}, {versions}, into {into}"
 
 
-def named(error: Exception, place: str) -> DeltaCdcError:
-    """Give an error its name: ours as it is, Spark's and Delta's by their error class.
+#: Names a JSON file, readable only by this user, with the options of the object store.
+STORAGE_OPTIONS = "DELTA_CDC_STORAGE_OPTIONS"
 
-    :param place: tables and versions, for the message
+
+def apply_after(
+    spark: SparkSession,
+    request: ApplyRequest,
+    storage_options: Mapping[str, str] | None = None,
+    scratch: str | None = None,
+) -> JobResult:
+    """Apply a change log's events after its target's watermark.
+
+    :param request: from the ingest's spec; without options of the object store
+    :param storage_options: None uses the file that :data:`STORAGE_OPTIONS` names, if it is set
+    :param scratch: a folder for file manifests that this process and Spark's executors can reach; None if
+        Spark runs only on this machine
+    :return: ``committed``; ``skipped`` if there was nothing to do; ``planned`` if it did not run, because
+        this driver cannot read logs without Spark; ``failed`` with the named error. The ingest remains
+        committed in every case
     """
-    if isinstance(error, DeltaCdcError):
-        return error
-    if is_lost(error):
-        first = _first_lost(error)
-        return SparkServerLost(
-            f"{place}: the connection to the Spark Connect server was lost, or its session is gone "
-            f"({type(first).__name__}: {_short(first)}).",
-            remedy="retry: what was committed before, the next try finds in the table's log, and goes on "
-            "from there. Why the server went away stands in its own log.",
-        )
-    raised = named_in_plan(error)
-    if raised is not None:
-        return raised
-    text = str(error)
-    if DUPLICATE_MARK in text:
-        key = text.split(DUPLICATE_MARK, 1)[1].split(" SQLSTATE")[0].strip()
-        return KeyNotUnique(
-            f"{place}: the source inserts a key that the target already has (for instance {key}).",
-            remedy="two rows of the source share a key: add columns to keys until a row is unique, or remove "
-            "the duplicate; a row put into the target by hand under this key has to go, too. After an "
-            "accepted change of where, run once with mode='reload'.",
-        )
-    refused = constraints.named(error, f"{place}:")
-    if refused is not None:
-        return refused
-    for classes, cls, remedy in _KNOWN:
-        if any(name in text for name in classes):
-            return cls(f"{place}: {reason(error)}", remedy=remedy)
-    return unnamed(
-        error,
-        f"{place}:",
-        remedy="retry: what was committed before, the next try finds. Where it fails again, look at Spark's "
-        "log for the whole story.",
-    )
+    if find_spec("obstore") is None:
+        return JobResult("planned", message="not run: obstore is not installed where the driver runs")
+    place = f"{request.source} into {request.target}"
+    log.info("applying %s", place)
+    try:
+        options = storage_options if storage_options is not None else _from_environment()
+        request = replace(request, storage_options=dict(options) if options else None)
+        done = run_apply(request, execute=partial(_execute, spark, options, scratch), say=log.info)
+    except Exception as error:  # noqa: BLE001 - the ingest stays committed; the result names the error
+        return failed(error, place)
+    message = f"target version {done.target_version}"
+    return JobResult("committed" if done.applied else "skipped", counts=dict(done.counts), message=message)
 
 
-def _first_lost(error: BaseException) -> BaseException:
-    """Return the error by which a loss was noticed: what tidies up behind it fails as well, and hides it."""
-    first, earlier = error, error.__context__
-    while earlier is not None:
-        first = earlier if is_lost(earlier) else first
-        earlier = earlier.__context__
-    return first
+def _execute(
+    spark: SparkSession, storage_options: Mapping[str, str] | None, scratch: str | None, spec: ApplySpec
+) -> JobResult:
+
+    segments = [segment for step in spec.steps for segment in step.segments]
+    folder = folder_for(spark, segments, scratch)
+    options = dict(storage_options) if storage_options else None
+    return run(spark, prepared(spec, folder, options))
 
 
-def _short(error: BaseException) -> str:
-    """Return what an error of gRPC says, which has it in a line of its own."""
-    details = [line for line in str(error).splitlines() if "details = " in line]
-    return details[0].strip().removeprefix("details = ") if details else reason(error)
+def _from_environment() -> dict[str, str] | None:
+    path = os.environ.get(STORAGE_OPTIONS)
+    if not path:
+        return None
+    try:
+        found = json.loads(Path(path).read_text())
+    except (OSError, ValueError) as error:
+        raise InvalidConfiguration(
+            f"{STORAGE_OPTIONS} names {path}, which cannot be read: {error}.",
+            remedy="name a JSON file with the options of the object store, or leave the variable unset.",
+        ) from error
+    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in found.items()}

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from delta_cdc.archive import ClassDataArchive
-from delta_cdc.environment import child_environment, submit_binary
-from delta_cdc.jars import cache_home, class_path
-from delta_cdc.session import CLASS_PATH, embedded_confs
-from delta_cdc.training import make_archive
+from delta_cdc.launch.class_data_archive import ClassDataArchive
+from delta_cdc.launch.environment import child_environment, submit_binary
+from delta_cdc.launch.jars import cache_home, class_path
+from delta_cdc.launch.session import CLASS_PATH, embedded_confs
+from delta_cdc.warmup import make_archive
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
 _CHECK = """
-from delta_cdc.session import embedded_session
+from delta_cdc.launch.session import embedded_session
 
 spark = embedded_session("archive", cores=1, quick_start=True)
 print("rows", spark.range(7).count())

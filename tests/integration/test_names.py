@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
 
 from delta_cdc import job
-from delta_cdc.errors import NotADeltaTable, TableNotFound
-from delta_cdc.log import canonical_uri
-from delta_cdc.names import run
-from delta_cdc.spec import ResolveSpec
+from delta_cdc.api.changes import located
+from delta_cdc.core.errors import DeltaCdcError, NotADeltaTable, TableNotFound
+from delta_cdc.core.spec import ResolveSpec
+from delta_cdc.core.uris import canonical_uri
+from delta_cdc.spark.catalog import run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -80,3 +82,34 @@ def test_a_catalog_that_does_not_answer_is_not_an_unknown_name(
     monkeypatch.setattr(type(sales), "sql", away)
     with pytest.raises(AnalysisException):
         run(sales, ResolveSpec(run_id="r", tables=("names_sales.orders",)))
+
+
+@pytest.mark.parametrize(
+    ("conf", "said"),
+    [
+        ({"": "no.such.Catalog"}, r"no\.such\.Catalog"),
+        ({"": "java.lang.String"}, "java.lang.String"),
+        (
+            {
+                "": "org.apache.spark.sql.execution.datasources.v2.jdbc.JDBCTableCatalog",
+                ".url": "jdbc:derby:memory:nowhere",
+                ".driver": "org.apache.derby.iapi.jdbc.AutoloadedDriver",
+            },
+            "connect to the database",
+        ),
+    ],
+)
+def test_a_catalog_that_cannot_be_asked_keeps_its_reason(
+    sales: SparkSession, conf: dict[str, str], said: str
+) -> None:
+    name = f"broken_{len(said)}"
+    for key, value in conf.items():
+        sales.conf.set(f"spark.sql.catalog.{name}{key}", value)
+    asked = f"{name}.names_sales.orders"
+    result = job.run(sales, ResolveSpec(run_id="r", tables=(asked,)))
+    assert result.error is not None
+    assert result.error["class"] != "TableNotFound"
+    assert re.search(said, result.error["message"])
+    with pytest.raises(DeltaCdcError, match=said) as raised:
+        located(sales, asked)
+    assert not isinstance(raised.value, TableNotFound)

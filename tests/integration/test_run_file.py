@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from delta_cdc.cli import main
-from delta_cdc.sql import quote
+from delta_cdc.core.sql import quote
 
 if TYPE_CHECKING:
     from pathlib import Path

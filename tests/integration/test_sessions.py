@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from delta_cdc.jars import DELTA_VERSION
-from delta_cdc.sessions import asking_java, delta_version
+from delta_cdc.launch.jars import installed_delta
+from delta_cdc.spark.sessions import asking_java, delta_version
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -16,7 +16,7 @@ def test_java_is_asked_in_the_driver(spark: SparkSession) -> None:
     """An executor's JVM has other properties, and may have other JARs; and there may be none just now."""
     spark.sparkContext.setJobGroup("asking", "without a task")
     try:
-        assert delta_version(spark) == DELTA_VERSION
+        assert delta_version(spark) == installed_delta()
         properties = [("java.lang.System", "getProperty", name, "") for name in ("no 'such", "java.home")]
         absent, home = spark.sql(asking_java(*properties)).collect()[0]
         assert absent == ""

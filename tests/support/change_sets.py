@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from delta_cdc.ingest import shape
-from delta_cdc.ingest.adapters import named
+from delta_cdc.core import change_log
+from delta_cdc.core.adapters import named
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 RECORD_DDL = (
-    f"{shape.RAW} string, {shape.KEY} string, {shape.UNDECODED} string, {shape.PUBLISHED} timestamp, "
-    f"{shape.POSITION} {shape.POSITION_DDL}"
+    f"{change_log.RAW} string, {change_log.KEY} string, {change_log.UNDECODED} string, "
+    f"{change_log.PUBLISHED} timestamp, "
+    f"{change_log.POSITION} {change_log.POSITION_DDL}"
 )
 
 
@@ -59,7 +60,7 @@ def table_records(
     """Return rows as records of CSV or Parquet files, each with the columns of ``ddl``."""
     places = list(files) or ["/in/f.csv"] * len(rows)
     shown = list(present) or [None] * len(rows)
-    ddl = f"{RECORD_DDL}, {shape.RECORD} struct<{ddl}>, {shape.PRESENT} array<string>"
+    ddl = f"{RECORD_DDL}, {change_log.RECORD} struct<{ddl}>, {change_log.PRESENT} array<string>"
     made = [
         (None, None, None, None, (place, at, None, None, None), tuple(row), names)
         for at, (row, place, names) in enumerate(zip(rows, places, shown, strict=True))
@@ -90,7 +91,7 @@ def adapted(
 
     made = named(adapter)
     checked = made.check(dict(options), keys=tuple(keys), format=format)
-    context = shape.Context(
+    context = change_log.Context(
         spark=records.sparkSession,
         options=checked,
         keys=tuple(keys),
@@ -111,16 +112,18 @@ def by_row(events: DataFrame) -> dict[int, list[Event]]:
     """Return the events of each record, by its number, the lower sequence first."""
     found: dict[int, list[Event]] = {}
     for row in events.collect():
-        error = row[shape.ERROR]
-        columns = row[shape.COLUMNS]
-        stamp = row[shape.SOURCE_TIMESTAMP]
+        error = row[change_log.ERROR]
+        columns = row[change_log.COLUMNS]
+        stamp = row[change_log.SOURCE_TIMESTAMP]
         event = Event(
-            op=row[shape.OP],
-            row=row[shape.PAYLOAD].asDict(recursive=True) if row[shape.PAYLOAD] and error is None else {},
-            sequence=row[shape.SEQUENCE] if error is None else None,
+            op=row[change_log.OP],
+            row=row[change_log.PAYLOAD].asDict(recursive=True)
+            if row[change_log.PAYLOAD] and error is None
+            else {},
+            sequence=row[change_log.SEQUENCE] if error is None else None,
             columns=tuple(sorted(columns)) if columns is not None and error is None else None,
             error=error,
             timestamp=None if stamp is None else stamp.isoformat(sep=" "),
         )
-        found.setdefault(row[shape.POSITION]["row"], []).append(event)
+        found.setdefault(row[change_log.POSITION]["row"], []).append(event)
     return {at: sorted(several, key=lambda event: str(event.sequence)) for at, several in found.items()}

@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from delta_cdc.environment import child_environment, submit_binary
-from delta_cdc.jars import DELTA_JARS, DELTA_VERSION, class_path
-from delta_cdc.session import CLASS_PATH, embedded_confs
+from delta_cdc.launch.environment import child_environment, submit_binary
+from delta_cdc.launch.jars import class_path, delta_jars, installed_delta
+from delta_cdc.launch.session import CLASS_PATH, embedded_confs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -104,15 +104,16 @@ def delta_of_version(folder: Path, version: str) -> dict[str, str]:
     :param folder: for the class that says it
     :param version: as long as ours
     """
-    assert len(version) == len(DELTA_VERSION)
-    for jar in DELTA_JARS.jars():
+    assert len(version) == len(installed_delta())
+    for jar in delta_jars().jars():
         with zipfile.ZipFile(jar) as files:
             if _VERSION_CLASS in files.namelist():
                 said = files.read(_VERSION_CLASS)
-    assert said.count(DELTA_VERSION.encode()) == 1
+    ours = installed_delta().encode()
+    assert said.count(ours) == 1
     changed = folder / _VERSION_CLASS
     changed.parent.mkdir(parents=True)
-    changed.write_bytes(said.replace(DELTA_VERSION.encode(), version.encode()))
+    changed.write_bytes(said.replace(ours, version.encode()))
     return {CLASS_PATH: os.pathsep.join((str(folder), class_path()))}
 
 

@@ -13,16 +13,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from delta_cdc import apply_changes, ingest_changes
-from delta_cdc.arguments import ingest_options, of_ingested_log
-from delta_cdc.plan import IngestRequest, plan_ingest
+from delta_cdc.planning.ingest import plan_ingest
+from delta_cdc.planning.ingest_request import IngestRequest
+from delta_cdc.run.table_arguments import ingest_options, of_ingested_log
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from pyspark.sql import SparkSession
 
-    from delta_cdc.flow import ApplyResult, IngestResult
-    from delta_cdc.spec import IngestSpec
+    from delta_cdc.core.spec import IngestSpec
+    from delta_cdc.run.outcomes import ApplyResult, IngestResult
 
     Event = dict[str, Any]
 
@@ -92,7 +93,7 @@ class Deliveries:
     def planned(self, **more: Any) -> IngestSpec:
         """Return the next batch, as a driver gets it that does not run it yet."""
         source = str(self.source)
-        options = ingest_options(source=source, **self.arguments())
+        options = ingest_options({"source": source, **self.arguments()})
         spec = plan_ingest(
             IngestRequest(pipeline="flow", source=source, log=self.log, options=options, **more)
         ).spec

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc import job
-from delta_cdc.sessions import private_session
-from delta_cdc.spec import ApplyOptions, ApplySpec, JobResult, ReadSpec, Segment, Staging, Step
-from delta_cdc.watermark import PlannedOn, Seal
+from delta_cdc.core.spec import ApplyOptions, ApplySpec, JobResult, ReadSpec, Segment, Staging, Step
+from delta_cdc.core.watermark import Seal, TableVersion
+from delta_cdc.spark.sessions import private_session
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,9 +73,9 @@ def newest_seal(table: str) -> Seal | None:
     return next((seal for seal in found if seal is not None), None)
 
 
-def looked_at(table: str) -> PlannedOn | None:
+def looked_at(table: str) -> TableVersion | None:
     """Return what a planner sees of the target."""
-    return PlannedOn(metadata(table)["id"], newest(table)) if versions(table) else None
+    return TableVersion(metadata(table)["id"], newest(table)) if versions(table) else None
 
 
 def commit_hash(table: str, version: int) -> str:
@@ -100,13 +100,11 @@ class Flow:
         planned = Step(
             kind=kind,  # type: ignore[arg-type]
             starting_version=start,
-            ending_version=end,
+            watermark=TableVersion(metadata(self.source)["id"], end, commit_hash(self.source, max(end, 0))),
             seal_number=FIRST_SEAL if last is None else last.number + 1,
-            applied_from=start if last is None else last.applied_from,
-            source_commit_hash=commit_hash(self.source, max(end, 0)),
             source_columns=columns(self.source, end),
             planned_on=looked_at(self.target),
-            highest_sequence=None if last is None else last.highest_sequence,
+            before=None if last is None else last.state,
             segments=(Segment(start, end, "change_files", "", 0),) if kind == "apply" else (),
         )
         return replace(planned, **changes)
@@ -117,7 +115,6 @@ class Flow:
             pipeline=self.pipeline,
             run_id="test",
             source_uri=self.source,
-            source_table_id=metadata(self.source)["id"],
             target_uri=self.target,
             options=self.options,
             steps=steps,
@@ -137,7 +134,7 @@ class Flow:
     def apply(self, end: int | None = None, start: int | None = None, **changes: Any) -> JobResult:
         """Apply everything after the watermark up to ``end`` (default: the newest version)."""
         last = newest_seal(self.target)
-        first = (last.watermark + 1 if last else 0) if start is None else start
+        first = (last.watermark.version + 1 if last else 0) if start is None else start
         return self.run(self.step("apply", first, newest(self.source) if end is None else end, **changes))
 
     def through(self, first: int, *ends: int) -> Flow:
@@ -161,11 +158,11 @@ class Flow:
             pipeline=self.pipeline,
             run_id="test",
             source_uri=self.source,
-            source_table_id=metadata(self.source)["id"],
             staging_uri=staging,
             steps=(replace(step, **changes),),
             kind=kind,  # type: ignore[arg-type]
             starting_version=start,
+            applied_from=start,
         )
         return job.run(self.spark, spec)
 

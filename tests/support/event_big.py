@@ -6,7 +6,7 @@ import json
 import sys
 from pathlib import Path
 
-from delta_cdc.session import embedded_session
+from delta_cdc.launch.session import embedded_session
 from tests.support.event_types import CHANGED, EVENTS, FEED, LATE, Tables, same, sides
 
 _TEXT = "concat(repeat('x', 16 * 1024 * 1024 - 1), {})"

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from delta_cdc import apply_changes, arguments, job
-from delta_cdc.log.slices import prepared
-from delta_cdc.plan import ApplyRequest, plan_apply
-from delta_cdc.scratch import folder_for
-from delta_cdc.spec import ApplyOptions, ApplySpec
+from delta_cdc import apply_changes, job
+from delta_cdc.core.option_schema import APPLY, filled
+from delta_cdc.core.spec import ApplyOptions, ApplyRequest, ApplySpec
+from delta_cdc.delta_log.file_manifests import prepared
+from delta_cdc.manifest_folder import folder_for
+from delta_cdc.planning.apply import plan_apply
 from tests.support.engine import newest, table_rows, versions
 from tests.support.event_streams import FIRST
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from delta_cdc.flow import ApplyResult
+    from delta_cdc.run.outcomes import ApplyResult
 
 #: How Delta and the engine say that a plan came too late.
 TOO_LATE = ("skipped", "conflict", "stale")
@@ -56,11 +56,7 @@ class LogFlow:
     @property
     def options(self) -> ApplyOptions:
         """Return the arguments as the planner gets them."""
-        known = {name: given.default for name, given in inspect.signature(apply_changes).parameters.items()}
-        asked = {**known, "source_kind": "change_log", **self.arguments}
-        return arguments.apply_options(
-            **{name: asked[name] for name in inspect.signature(arguments.apply_options).parameters}
-        )
+        return filled(ApplyOptions, APPLY, {"source_kind": "change_log", **self.arguments})
 
     def planned(self, ending_version: int) -> ApplySpec:
         """Plan a run on the target as it is now, and leave it at that."""

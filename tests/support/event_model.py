@@ -74,7 +74,7 @@ class Rules:
     ignore_null_updates_column_list: tuple[str, ...] | None = None
     ignore_null_updates_except_column_list: tuple[str, ...] | None = None
     columns_to_update: bool = False
-    on_tie: Literal["fail", "last_by", "quarantine"] = "fail"
+    on_conflict: Literal["fail", "last_by", "quarantine"] = "fail"
 
     @cached_property
     def leaves(self) -> tuple[Path, ...]:
@@ -177,15 +177,15 @@ def settled(group: Sequence[Event], rules: Rules) -> Told | None:
     """
     sequence = group[0].sequence
     deletes = [event for event in group if event.kind == "delete"]
-    if deletes and (len(deletes) == len(group) or rules.on_tie != "last_by"):
+    if deletes and (len(deletes) == len(group) or rules.on_conflict != "last_by"):
         return Told(sequence, None)
     if not deletes:
         said = _merged(group, rules)
         if said is not None:
             return Told(sequence, said)
-    if rules.on_tie == "quarantine":
+    if rules.on_conflict == "quarantine":
         return None
-    if rules.on_tie == "last_by":
+    if rules.on_conflict == "last_by":
         last = [event for event in group if _rank(event) == max(map(_rank, group))]
         if any(event.kind == "delete" for event in last):
             return Told(sequence, None)

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from delta_cdc import checks
-from delta_cdc.plan import plan_apply
-from delta_cdc.spec import ApplySpec, step_fingerprint
-from delta_cdc.tables import requests
-from delta_cdc.watermark import Seal, SealStep, app_id
+from delta_cdc.core import validation
+from delta_cdc.core.spec import ApplySpec, step_fingerprint
+from delta_cdc.core.watermark import Seal, SealStep, app_id
+from delta_cdc.planning.apply import plan_apply
+from delta_cdc.run.table_arguments import requests
+from tests.support.logs import state_after
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,13 +28,8 @@ def fill(arguments: Mapping[str, Any]) -> None:
     seal = Seal(
         pipeline=spec.pipeline,
         number=step.seal_number,
-        source_table_id=spec.source_table_id,
         source_uri=spec.source_uri,
-        applied_from=step.applied_from,
-        watermark=step.at,
-        source_commit_hash=step.source_commit_hash,
-        loaded_version=step.ending_version,
-        configuration=checks.described(replace(spec.options)),
+        state=state_after(step, validation.described(replace(spec.options))),
         step=SealStep(
             kind="load",
             starting_version=step.starting_version,

@@ -1,4 +1,4 @@
-"""Hooks for :mod:`delta_cdc.phases`: hold a job at a point, or end it there.
+"""Hooks for :mod:`delta_cdc.core.failpoints`: hold a job at a point, or end it there.
 
 In one process, :class:`Gate` holds a thread. In a driver of its own, a test names :func:`in_driver` in
 ``DELTA_CDC_PHASE_HOOK`` and says in the environment what is to happen. Nothing here sleeps: a holder waits
@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from delta_cdc import phases
+from delta_cdc.core import failpoints
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -59,7 +59,7 @@ class Gate:
 @contextmanager
 def hooked(*hooks: Callable[[str], None]) -> Iterator[None]:
     """Install hooks for the time of a block."""
-    removers = [phases.install(hook) for hook in hooks]
+    removers = [failpoints.install(hook) for hook in hooks]
     try:
         yield
     finally:

@@ -16,19 +16,23 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from delta_cdc.flow import NoPins, published, run_ingest
-from delta_cdc.ingest.shape import LOG_COLUMNS
-from delta_cdc.ingest.topics import Bounds
-from delta_cdc.plan import IngestRequest, Memory, plan_ingest
-from delta_cdc.spec import IngestOptions, IngestSpec, JobResult, step_fingerprint
-from delta_cdc.watermark import Seal, SealStep, app_id
+from delta_cdc.core.change_log import LOG_COLUMNS
+from delta_cdc.core.spec import IngestOptions, IngestSpec, JobResult, step_fingerprint
+from delta_cdc.core.watermark import PipelineState, Seal, SealStep, app_id
+from delta_cdc.planning.ingest import plan_ingest
+from delta_cdc.planning.ingest_request import IngestRequest
+from delta_cdc.planning.request import Memory
+from delta_cdc.planning.topics import Bounds
+from delta_cdc.run.ingest import run_ingest
+from delta_cdc.run.saved_plans import NoPins
+from delta_cdc.run.watermarks import published
 from tests.support.logs import EPOCH, LogTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from delta_cdc.flow import IngestResult
-    from delta_cdc.plan import IngestPlan
+    from delta_cdc.planning.ingest import IngestPlan
+    from delta_cdc.run.outcomes import IngestResult
 
 DONE = JobResult("committed")
 SCHEMA = pa.schema(
@@ -292,14 +296,10 @@ def seal_of(spec: IngestSpec, rows: int, events: int) -> Seal:
     made = Seal(
         pipeline=spec.pipeline,
         number=step.seal_number,
-        source_table_id="",
         source_uri=spec.source_uri,
-        applied_from=step.applied_from,
-        watermark=step.seal_number,
-        source_commit_hash="",
-        configuration={**step.configuration, "rows": rows},
+        state=PipelineState(None, step.applied_from, configuration={**step.configuration, "rows": rows}),
         step=SealStep(
-            kind=step.kind,  # type: ignore[arg-type]
+            kind=step.kind,
             starting_version=step.seal_number,
             ending_version=step.seal_number,
             fingerprint=step_fingerprint(spec, step.seal_number),

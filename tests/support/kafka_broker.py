@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-from delta_cdc.environment import java_binary
+from delta_cdc.launch.environment import java_binary
 from tests.support.maven import locked
 
 if TYPE_CHECKING:

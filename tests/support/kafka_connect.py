@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
-from delta_cdc.environment import java_binary
+from delta_cdc.launch.environment import java_binary
 from tests.support.kafka_broker import free_ports, signal_group
 from tests.support.maven import locked
 

@@ -61,7 +61,7 @@ class Lake:
         """Put a local folder into the bucket, by its own name, and return its location."""
         import obstore
 
-        from delta_cdc.log.store import open_store
+        from delta_cdc.delta_log.store import open_store
 
         store = open_store(f"s3://{self.name}", self.direct)
         assert store is not None

@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from delta_cdc.watermark import PlannedOn, Seal, SealStep, app_id
+from delta_cdc.core.spec import CommitStep, Step
+from delta_cdc.core.watermark import PipelineState, Seal, SealStep, TableVersion, app_id
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -242,7 +243,7 @@ def seal(
     *,
     source: LogTable | None = None,
     start: int | None = None,
-    planned_on: PlannedOn | None = None,
+    planned_on: TableVersion | None = None,
     fingerprint: str = "f",
     **changes: Any,
 ) -> Seal:
@@ -251,12 +252,16 @@ def seal(
     made = Seal(
         pipeline="p",
         number=number,
-        source_table_id=source.table_id if source else "source-id",
         source_uri=source.uri if source else "/source",
-        applied_from=0,
-        watermark=watermark,
-        source_commit_hash=source.sha256(watermark) if source else "hash",
-        configuration={"keys": ["id"], "scd_type": 1, "tracked": {"include": None, "except": None}},
+        state=PipelineState(
+            TableVersion(
+                source.table_id if source else "source-id",
+                watermark,
+                source.sha256(watermark) if source else "hash",
+            ),
+            applied_from=0,
+            configuration={"keys": ["id"], "scd_type": 1, "tracked": {"include": None, "except": None}},
+        ),
         step=SealStep(
             kind=kind,
             starting_version=watermark if start is None else start,
@@ -267,4 +272,20 @@ def seal(
             counts={"late": 0},
         ),
     )
-    return replace(made, **changes)
+    return changed(made, **changes)
+
+
+def changed(made: Seal, **changes: Any) -> Seal:
+    """Return a seal with other fields, of its own or of its state."""
+    of_state = {name: changes.pop(name) for name in {*changes} & {f.name for f in fields(PipelineState)}}
+    return replace(made, state=replace(made.state, **of_state), **changes)
+
+
+def state_after(step: Step | CommitStep, configuration: dict[str, Any]) -> PipelineState:
+    """Return what a seal carries after a step, as the engine has it."""
+    before = step.applied_from if isinstance(step, CommitStep) else 0
+    if isinstance(step, Step) and step.before is not None:
+        before = step.before.applied_from
+    return PipelineState(
+        step.watermark, before, loaded_version=step.watermark.version, configuration=configuration
+    )

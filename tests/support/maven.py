@@ -12,8 +12,8 @@ import tempfile
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
-from delta_cdc.environment import java_binary, spark_home
-from delta_cdc.jars import JarSet
+from delta_cdc.launch.environment import java_binary, spark_home
+from delta_cdc.launch.jars import JarSet
 
 KAFKA_VERSION = "4.3.1"
 DEBEZIUM_VERSION = "3.7.0.Final"

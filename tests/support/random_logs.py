@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from delta_cdc.log import Commit, DeltaLog
+    from delta_cdc.delta_log.actions import Commit
+    from delta_cdc.delta_log.table import DeltaLog
 
 _SEED = "DELTA_CDC_SEED"
 _NO_ROWS = ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted")
@@ -635,7 +636,7 @@ async def check_log(
 
     :param table: where the reader finds the table; None is where the ledger has it
     """
-    from delta_cdc.log import DeltaLog
+    from delta_cdc.delta_log.table import DeltaLog
 
     log = DeltaLog(table or str(ledger.path), storage_options)
     assert await log.newest_version() == ledger.newest
@@ -651,7 +652,7 @@ async def check_log(
 
 
 async def _check_commits(log: DeltaLog, ledger: Ledger) -> None:
-    from delta_cdc.errors import LogGap, VersionsExpired
+    from delta_cdc.core.errors import LogGap, VersionsExpired
 
     present = ledger.present()
     for commit in await log.commits(range(present[0], present[-1] + 1)):
@@ -712,7 +713,7 @@ async def _check_times(log: DeltaLog, ledger: Ledger) -> None:
 
 
 async def _check_state(log: DeltaLog, ledger: Ledger, version: int) -> None:
-    from delta_cdc.errors import VersionsExpired
+    from delta_cdc.core.errors import VersionsExpired
 
     if not ledger.rebuildable(version):
         with pytest.raises(VersionsExpired):
@@ -726,7 +727,7 @@ async def _check_state(log: DeltaLog, ledger: Ledger, version: int) -> None:
     assert state.partition_columns == tuple(told.metadata["partitionColumns"])
     assert state.features == told.features
     assert state.num_files == len(told.files)
-    found = {(name.partition("#")[0], masked) for name, masked in await log.files(version)}
+    found = {(name, masked) for name, _, masked in await log.files(version)}
     assert found == {(unquote(file.path), file.rows) for file in told.files}
     if version == ledger.newest:
         await log.snapshot()

@@ -14,7 +14,7 @@ import threading
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
-from delta_cdc.environment import child_environment, spark_home
+from delta_cdc.launch.environment import child_environment, spark_home
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -5,14 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from delta_cdc.plan import ApplyRequest, Memory, Plan, ReadRequest, plan_apply, plan_read
-from delta_cdc.spec import ApplyOptions
-from delta_cdc.watermark import PlannedOn
-from tests.support.logs import EPOCH, FEED, SECOND, LogTable, seal
+from delta_cdc.core.spec import ApplyOptions, ApplyRequest
+from delta_cdc.core.watermark import TableVersion
+from delta_cdc.planning.apply import plan_apply
+from delta_cdc.planning.read import plan_read
+from delta_cdc.planning.request import Memory, ReadRequest
+from tests.support.logs import EPOCH, FEED, SECOND, LogTable, changed, seal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from delta_cdc.planning.plan import Plan
 
 NOW = EPOCH + 3_600 * SECOND
 KEYED = ApplyOptions(keys=("id",))
@@ -54,12 +58,12 @@ class Tables:
     def sealed(self, watermark: int, number: int = 100, **changes: Any) -> None:
         planned = None
         if self.target.version >= 0:
-            planned = PlannedOn(self.target.table_id, self.target.version)
+            planned = TableVersion(self.target.table_id, self.target.version)
         self.target.write_seal(seal(number, watermark, source=self.source, planned_on=planned, **changes))
 
     def staged(self, number: int, start: int, end: int, batch: str = "changes", **changes: Any) -> int:
         made = seal(number, end, source=self.source, start=start, kind="read", **changes)
-        return self.staging.write_seal(replace(made, configuration={"batch": batch}), operation="WRITE")
+        return self.staging.write_seal(changed(made, configuration={"batch": batch}), operation="WRITE")
 
     @classmethod
     def made_in(cls, folder: Path) -> Tables:

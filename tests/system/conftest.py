@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Literal
 import pytest
 
 from delta_cdc import apply_changes, job
-from delta_cdc.flow import published, run_apply
+from delta_cdc.run.apply import run_apply
+from delta_cdc.run.watermarks import published
 from tests.support.world import Rows, Source, commits, expected, held, ranges
 from tests.system.driver import FilePins, request
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from delta_cdc.flow import ApplyResult
+    from delta_cdc.run.outcomes import ApplyResult
 
 Kind = Literal["load", "scd1", "scd2"]
 KINDS: tuple[Kind, ...] = ("load", "scd1", "scd2")

@@ -14,11 +14,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from delta_cdc import job, phases
-from delta_cdc.flow import run_apply
-from delta_cdc.plan import ApplyRequest
-from delta_cdc.session import embedded_session
-from delta_cdc.spec import ApplyOptions
+from delta_cdc import job
+from delta_cdc.core import failpoints
+from delta_cdc.core.spec import ApplyOptions, ApplyRequest
+from delta_cdc.launch.session import embedded_session
+from delta_cdc.run.apply import run_apply
 
 
 class FilePins:
@@ -56,7 +56,7 @@ def main() -> None:
     logging.basicConfig(format="%(message)s")
     logging.getLogger("delta_cdc").setLevel(logging.INFO)
     spark = embedded_session("driver", cores=1, quick_start=True)
-    phases.install_from_environment()
+    failpoints.install_from_environment()
     result = run_apply(
         request(source, target, int(scd), **(json.loads(more[0]) if more else {})),
         execute=partial(job.run, spark),

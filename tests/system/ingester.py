@@ -16,8 +16,9 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from delta_cdc import apply_changes, ingest_changes, phases
-from delta_cdc.session import embedded_session
+from delta_cdc import apply_changes, ingest_changes
+from delta_cdc.core import failpoints
+from delta_cdc.launch.session import embedded_session
 from demo.landing import ADAPTER_OPTIONS
 from demo.workload import ACCOUNTS
 
@@ -90,7 +91,7 @@ def doom(death: str) -> None:
         if not left:
             _die()
 
-    phases.install(hook)
+    failpoints.install(hook)
 
 
 def _die() -> None:

@@ -14,9 +14,10 @@ import pytest
 from deltalake import DeltaTable
 
 from delta_cdc import job
-from delta_cdc.errors import VersionsExpired
-from delta_cdc.flow import published, run_apply
-from delta_cdc.versions import VersionRange
+from delta_cdc.core.errors import VersionsExpired
+from delta_cdc.core.versions import VersionRange
+from delta_cdc.run.apply import run_apply
+from delta_cdc.run.watermarks import published
 from tests.support.holding import killing
 from tests.support.world import Source, expected, held, listing, ranges, seals
 from tests.system.driver import FilePins, request
@@ -27,10 +28,10 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from delta_cdc.flow import ApplyResult
-    from delta_cdc.spec import ApplySpec, JobResult
+    from delta_cdc.core.spec import ApplySpec, JobResult
+    from delta_cdc.run.outcomes import ApplyResult
 
-_ALL = {"mode": "backfill", "starting_version": 1, "ending_version": 300, "milestone_versions": 100}
+_ALL = {"mode": "backfill", "starting_version": 1, "ending_version": 300, "versions_per_commit": 100}
 _PARTS = [(1, 100), (101, 200), (201, 300)]
 
 
@@ -98,10 +99,10 @@ def test_killed_in_the_second_milestone(
     )
     assert dead.returncode == -9, dead.stderr[-4000:]
     assert ranges(str(target))[1:] == _PARTS[:1]
-    assert [line for line in dead.stderr.splitlines() if line.startswith("Milestone")] == [
-        f"Milestone 1 of 3: versions 1-100 of {source.path}",
-        f"Milestone 1 of 3 is version {seals(str(target))[-1]['at']} of {target}",
-        f"Milestone 2 of 3: versions 101-200 of {source.path}",
+    assert [line for line in dead.stderr.splitlines() if line.startswith("Commit ")] == [
+        f"Commit 1 of 3: versions 1-100 of {source.path}",
+        f"Commit 1 of 3 is version {seals(str(target))[-1]['at']} of {target}",
+        f"Commit 2 of 3: versions 101-200 of {source.path}",
     ]
 
     # The source has gone on in the meantime; the retry does what the run was about.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from delta_cdc import apply_changes, ingest_changes
-from delta_cdc.arguments import of_ingested_log
+from delta_cdc.run.table_arguments import of_ingested_log
 from tests.support.kafka_connect import connect
 from tests.support.postgres import server
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from delta_cdc import phases
+from delta_cdc.core import failpoints
 from demo import stream_check, workload
 from demo.check import Check, Finding, rows_of
 from demo.landing import Draining, Landing
@@ -42,7 +42,7 @@ RATE = 5_000
 #: Events of a file, files of a batch: at most.
 MOST_EVENTS, MOST_FILES = 1_500, 2
 #: Points that every batch passes.
-_POINTS = [point for point in phases.POINTS if point not in ("exported", "quarantined")]
+_POINTS = [point for point in failpoints.POINTS if point not in ("exported", "quarantined")]
 
 
 @pytest.fixture

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from selenium.webdriver import Chrome
     from selenium.webdriver.remote.webelement import WebElement
 
+_DETECT = "detect_changes"
 #: One operator with the form; the example.
 _ONE = "backfill_by_versions"
 _EXAMPLES = ("example_settings", _ONE)
@@ -140,7 +141,7 @@ def pages(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 # -- by REST, without Spark -----------------------------------------------------------------------
 @pytest.mark.parametrize(
     "conf",
-    [{"ending_version": -1}, {"ending_version": "4"}, {"mode": "everything"}, {"milestone_versions": 0}],
+    [{"ending_version": -1}, {"ending_version": "4"}, {"mode": "everything"}, {"versions_per_commit": 0}],
     ids=str,
 )
 def test_values_of_another_type_start_no_run(server: Server, conf: dict[str, Any]) -> None:
@@ -152,8 +153,8 @@ def test_a_form_that_contradicts_itself_ends_the_first_task(server: Server, plac
     before = applications(places)
     wrong = [
         (_ONE, "apply", {"mode": "repair"}, "mode is repair, and nothing says which keys"),
-        ("shop", "look", {"mode": "backfill", "ending_version": 3}, "ending_version is filled in for 2"),
-        ("shop", "look", {"mode": "dry_run", "tables": ["orders_no"]}, "did you mean 'orders_now'"),
+        ("shop", _DETECT, {"mode": "backfill", "ending_version": 3}, "ending_version is filled in for 2"),
+        ("shop", _DETECT, {"mode": "dry_run", "tables": ["orders_no"]}, "did you mean 'orders_now'"),
         (_ONE, "apply", {"mode": "backfill", "ending_versoin": 3}, "did you mean 'ending_version'"),
     ]
     runs = [(dag_id, task, server.trigger(dag_id, conf), said) for dag_id, task, conf, said in wrong]
@@ -217,7 +218,7 @@ def test_a_backfill_from_the_form(server: Server, places: Places, pages: Pages) 
     pages.see("[data-testid=trigger-dag-button]").click()
     pages.fill("starting_version", "1")
     pages.fill("ending_version", "4")
-    pages.fill("milestone_versions", "2")
+    pages.fill("versions_per_commit", "2")
     pages.keep("trigger_form")
     pages.see("[data-testid=trigger-dag-submit]").click()
     run_id = newest_run(server, _ONE)
@@ -228,7 +229,7 @@ def test_a_backfill_from_the_form(server: Server, places: Places, pages: Pages) 
         "mode": "backfill",
         "starting_version": 1,
         "ending_version": 4,
-        "milestone_versions": 2,
+        "versions_per_commit": 2,
     }
     pages.open(f"/dags/{_ONE}/runs/{run_id}")
     pages.see("//*[normalize-space()='Success' or normalize-space()='success']")
@@ -243,7 +244,7 @@ def test_a_backfill_from_the_form(server: Server, places: Places, pages: Pages) 
     assert applications(places) == before + 1
     assert ranges(str(target), _PIPELINE) == [(0, 0), (1, 2), (3, 4)]
     log = server.log(_ONE, run_id, "apply")
-    assert "Milestone 2 of 2: versions 3-4 of" in log
+    assert "Commit 2 of 2: versions 3-4 of" in log
     assert current(target) == [(1, 400), (2, 20), (3, 30)]
     published = server.result(_ONE, run_id, "apply")
     assert (published["starting_version"], published["ending_version"]) == (1, 4)
@@ -318,7 +319,7 @@ def test_each_mode_of_a_group(server: Server, places: Places, spark: SparkSessio
     assert not history.exists()
 
     backfill = Group(server, places, "shop__backfill")
-    one = {"tables": ["orders_history"], "starting_version": 1, "ending_version": 4, "milestone_versions": 2}
+    one = {"tables": ["orders_history"], "starting_version": 1, "ending_version": 4, "versions_per_commit": 2}
     assert set(backfill.run(one)) == {"orders_history"}
     assert ranges(str(history), "orders_history") == [(0, 0), (1, 2), (3, 4)]
     assert not now.exists()

@@ -10,8 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from delta_cdc import archive, environment
-from delta_cdc.archive import MOST_ARCHIVES, MOST_TRIES, UNUSED_FOR, VARIABLE, ClassDataArchive
+from delta_cdc.launch import class_data_archive as archive
+from delta_cdc.launch import environment
+from delta_cdc.launch.class_data_archive import (
+    MOST_ARCHIVES,
+    MOST_TRIES,
+    UNUSED_FOR,
+    VARIABLE,
+    ClassDataArchive,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -158,6 +165,17 @@ def test_after_a_crash_it_is_forgotten(place: Place) -> None:
     made.forget()
     assert made.standing().state == "missing"
     assert place.files() == {".lock"}
+
+
+def test_a_manifest_that_cannot_be_written_leaves_nothing(place: Place) -> None:
+    with place.archive().training() as training:
+        assert training is not None
+        training.draft.write_bytes(b"classes")
+        place.archive().path.with_suffix(".json").mkdir()
+        training.succeeded()
+    left = {path.name for path in place.folder.iterdir()}
+    path = place.archive().path
+    assert left == {path.name, path.with_suffix(".json").name, path.with_suffix(".lock").name}
 
 
 def _without_word(training: archive.Training) -> None:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from delta_cdc import arguments
-from delta_cdc.arguments import RunChoices
-from delta_cdc.errors import InvalidConfiguration
-from delta_cdc.spec import IngestOptions
+from delta_cdc.core import arguments
+from delta_cdc.core.errors import InvalidConfiguration
 
 
 @pytest.mark.parametrize("value", [None, "", "  ", "None", "none", "null"])
@@ -49,35 +47,41 @@ def test_names_are_texts(value: object) -> None:
 
 
 def test_partition_by_as_list_and_as_mapping() -> None:
-    assert arguments.partitions(["region"]) == {"region": None}
-    assert arguments.partitions({"year": "year(day)", "region": ""}) == {"year": "year(day)", "region": None}
-    assert arguments.partitions(None) == {}
+    assert arguments.partitions("partition_by", ["region"]) == {"region": None}
+    assert arguments.partitions("partition_by", {"year": "year(day)", "region": ""}) == {
+        "year": "year(day)",
+        "region": None,
+    }
+    assert arguments.partitions("partition_by", None) == {}
 
 
 def test_initial_load() -> None:
-    assert arguments.initial_load("snapshot") == "snapshot"
-    assert arguments.initial_load("") == "snapshot"
-    assert arguments.initial_load({"from_version": "3"}) == {"from_version": 3}
-    assert arguments.initial_load({"from_version": ""}) == "snapshot"
-    assert arguments.initial_load("none") == "none"
-    assert arguments.initial_load({"none_at": "7"}) == {"none_at": 7}
+    assert arguments.initial_load("initial_load", "snapshot") == "snapshot"
+    assert arguments.initial_load("initial_load", "") is None
+    assert arguments.initial_load("initial_load", {"from_version": "3"}) == {"from_version": 3}
+    assert arguments.initial_load("initial_load", {"from_version": ""}) is None
+    assert arguments.initial_load("initial_load", "none") == "none"
+    assert arguments.initial_load("initial_load", {"none_at": "7"}) == {"none_at": 7}
 
 
 def test_a_declared_version_is_never_guessed() -> None:
     """An empty field of a form must not come to mean the newest version."""
     for nothing in ("", None, "None"):
         with pytest.raises(InvalidConfiguration, match="none_at"):
-            arguments.initial_load({"none_at": nothing})
+            arguments.initial_load("initial_load", {"none_at": nothing})
 
 
 @pytest.mark.parametrize("value", ["everything", {"from": 3}, {"from_version": "x"}, 3])
 def test_another_initial_load_is_refused(value: object) -> None:
     with pytest.raises(InvalidConfiguration, match="initial_load"):
-        arguments.initial_load(value)
+        arguments.initial_load("initial_load", value)
 
 
 def test_properties_are_delta_text() -> None:
-    assert arguments.properties({"delta.appendOnly": True, "n": 3}) == {"delta.appendOnly": "true", "n": "3"}
+    assert arguments.properties("target_properties", {"delta.appendOnly": True, "n": 3}) == {
+        "delta.appendOnly": "true",
+        "n": "3",
+    }
 
 
 @pytest.mark.parametrize("value", ["", "None", None, 5])
@@ -109,113 +113,48 @@ def test_what_is_no_flag_is_refused_by_name(value: object) -> None:
 
 
 def test_a_sequence_is_an_expression_or_several() -> None:
-    assert arguments.sequences(None) == arguments.sequences("") == "_commit_version"
-    assert arguments.sequences("at") == arguments.sequences(["at"]) == "at"
-    assert arguments.sequences(["lsn", "n"]) == ("lsn", "n")
+    assert (
+        arguments.sequences("sequence_by", None)
+        == arguments.sequences("sequence_by", "")
+        == "_commit_version"
+    )
+    assert arguments.sequences("sequence_by", "at") == arguments.sequences("sequence_by", ["at"]) == "at"
+    assert arguments.sequences("sequence_by", ["lsn", "n"]) == ("lsn", "n")
 
 
 @pytest.mark.parametrize("value", [[], ["at", ""], [1], 7])
 def test_another_sequence_is_refused(value: object) -> None:
     with pytest.raises(InvalidConfiguration, match="sequence_by"):
-        arguments.sequences(value)
+        arguments.sequences("sequence_by", value)
 
 
-def test_ways_to_break_a_tie() -> None:
-    assert arguments.tie(None) == arguments.tie("fail") == ("fail", ())
-    assert arguments.tie("quarantine") == ("quarantine", ())
-    assert arguments.tie({"last_by": "n"}) == ("last_by", ("n",))
-    assert arguments.tie({"last_by": ["at", "n"]}) == ("last_by", ("at", "n"))
+def test_what_is_done_about_conflicting_events() -> None:
+    assert arguments.conflict("on_conflict", None) is None
+    assert arguments.conflict("on_conflict", "quarantine") == "quarantine"
+    assert arguments.conflict("on_conflict", {"last_by": "n"}) == ("n",)
+    assert arguments.conflict("on_conflict", {"last_by": ["at", "n"]}) == ("at", "n")
 
 
 @pytest.mark.parametrize(
     "value", ["last_by", "first", {"last_by": []}, {"last_by": [""]}, {"last_by": ["n"], "or": 1}, {}, ["n"]]
 )
 def test_another_way_is_refused(value: object) -> None:
-    with pytest.raises(InvalidConfiguration, match="on_tie"):
-        arguments.tie(value)
-
-
-def test_a_misspelt_choice_names_the_nearest() -> None:
-    asked = dict.fromkeys(RunChoices.__annotations__)
-    assert arguments.run_choices(**asked)["mode"] == "incremental"
-    with pytest.raises(InvalidConfiguration, match=r"mode is 'relaod'.*did you mean 'reload'\?"):
-        arguments.run_choices(**{**asked, "mode": "relaod"})
-
-
-def test_modes_as_a_form_has_them() -> None:
-    asked = dict.fromkeys(RunChoices.__annotations__)
-    for mode in arguments.MODES:
-        assert arguments.run_choices(**{**asked, "mode": mode}) == {
-            **arguments.run_choices(**asked),
-            "mode": mode,
-        }
-    dry = arguments.run_choices(**{**asked, "mode": "dry_run", "dry_run": "False"})
-    assert dry == {**arguments.run_choices(**asked), "dry_run": True}
-
-
-# -- ingests ------------------------------------------------------------------------------------
-def test_an_ingest_as_a_form_renders_it() -> None:
-    given = arguments.ingest_options(
-        source=" kafka://h/t ",
-        format="",
-        adapter=" debezium ",
-        adapter_options='{"connector": "postgresql"}',
-        keys="id",
-        schema="None",
-        format_options={"lineSep": 5, "multiLine": True},
-        insert_only="False",
-        on_invalid="",
-        cluster_by=["id"],
-        log_properties={"delta.logRetentionDuration": "interval 60 days"},
-    )
-    assert given == IngestOptions(
-        source_kind="kafka",
-        adapter="debezium",
-        adapter_options={"connector": "postgresql"},
-        keys=("id",),
-        format_options={"lineSep": "5", "multiLine": "true"},
-        cluster_by=("id",),
-        log_properties={"delta.logRetentionDuration": "interval 60 days"},
-    )
-    assert arguments.ingest_options(source="/in") == IngestOptions()
-    own = ("my.module", "my.module.function", "my.module:function")
-    assert [arguments.ingest_options(source="/in", adapter=name).adapter for name in own] == list(own)
+    with pytest.raises(InvalidConfiguration, match="on_conflict"):
+        arguments.conflict("on_conflict", value)
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("table", "part"),
     [
-        ({"format": "jsonl"}, "did you mean 'json'"),
-        ({"adapter": "debesium"}, "did you mean 'debezium'"),
-        ({"on_invalid": "quarantin"}, "did you mean 'quarantine'"),
-        ({"adapter_options": "{"}, "adapter_options is '{'"),
-        ({"adapter_options": [1]}, "adapter_options is"),
-        ({"format_options": "5"}, "format_options is '5'"),
-        ({"insert_only": "maybe"}, "insert_only is 'maybe'"),
+        ("/lake/orders", "orders"),
+        ("s3://lake/silver/orders/", "orders"),
+        ("main.silver.orders", "orders"),
+        ("orders", "orders"),
+        ("s3://lake/{{ params.a / 2 }}/orders", "orders"),
+        ("/lake/x_{{ params.a / 2 }}", "x_{{ params.a / 2 }}"),
+        ("main.{{ params.table }}", "{{ params.table }}"),
+        ("", ""),
     ],
 )
-def test_an_ingest_that_is_misspelt(changes: dict[str, object], said: str) -> None:
-    with pytest.raises(InvalidConfiguration, match=said):
-        arguments.ingest_options(source="/in", **changes)
-
-
-def test_applying_the_log_of_an_ingest() -> None:
-    events = ["_op", "_sequence", "_columns", "_source_timestamp", "_position"]
-    assert arguments.of_ingested_log({"keys": ["id"], "other": 1, "sequence_by": ""}) == {
-        "keys": ["id"],
-        "other": 1,
-        "source_kind": "change_log",
-        "sequence_by": "_sequence",
-        "apply_as_deletes": "_op = 'delete'",
-        "apply_as_truncates": "_op = 'truncate'",
-        "columns_to_update": "_columns",
-        "except_column_list": events,
-    }
-    own = {"sequence_by": "at", "apply_as_deletes": "gone", "column_list": ["a"], "columns_to_update": "cols"}
-    found = arguments.of_ingested_log(own)
-    assert {name: found[name] for name in own} == own
-    assert "except_column_list" not in found
-    appended = arguments.of_ingested_log({"insert_only": True})
-    assert appended == {"insert_only": True, "source_kind": "change_feed", "except_column_list": events}
-    assert "except_column_list" not in arguments.of_ingested_log({"select": ["id", "a + 1 AS b"]})
-    assert "except_column_list" in arguments.of_ingested_log({"select": ["*", "a + 1 AS b"]})
+def test_the_last_part_of_a_tables_name(table: str, part: str) -> None:
+    assert arguments.last_part(table) == part

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from delta_cdc import checks
-from delta_cdc.errors import ColumnNotFound, ConfigurationDrift, ReservedColumnName
-from delta_cdc.options import check_options
-from delta_cdc.spec import ApplyOptions
+from delta_cdc.core import validation
+from delta_cdc.core.errors import ColumnNotFound, ConfigurationDrift, ReservedColumnName
+from delta_cdc.core.options import check_options
+from delta_cdc.core.spec import ApplyOptions
 from tests.support.logs import seal
 
 COLUMNS = ("id", "name", "at", "Info")
@@ -29,15 +29,15 @@ COPIES = replace(FEED, source_kind="snapshot")
         (replace(FEED, ignore_null_updates_column_list=("nope.x",)), "ignore-null column nope.x"),
         (replace(FEED, ignore_null_updates_except_column_list=("nope",)), "ignore-null column nope"),
         (replace(LOG, columns_to_update="nope"), "columns_to_update column nope"),
-        (replace(LOG, on_tie="last_by", tie_order=("at", "nope")), "on_tie column nope"),
+        (replace(LOG, on_conflict=("at", "nope")), "on_conflict column nope"),
         (replace(COPIES, snapshot_version_column="nope"), "snapshot version column nope"),
         (replace(LOG, columns_to_update="nope", select=("id",)), "columns_to_update column nope"),
-        (replace(LOG, on_tie="last_by", tie_order=("nope",), select=("id",)), "on_tie column nope"),
+        (replace(LOG, on_conflict=("nope",), select=("id",)), "on_conflict column nope"),
     ],
 )
 def test_a_column_that_is_not_there(options: ApplyOptions, said: str) -> None:
     with pytest.raises(ColumnNotFound, match=said):
-        checks.check_columns(options, COLUMNS, "/source", 3)
+        validation.check_columns(options, COLUMNS, "/source", 3)
 
 
 @pytest.mark.parametrize(
@@ -45,19 +45,19 @@ def test_a_column_that_is_not_there(options: ApplyOptions, said: str) -> None:
     [
         replace(FEED, column_list=("ID", "NAME"), ignore_null_updates_column_list=("info.x", "name")),
         replace(FEED, column_list=("made",), select=("id", "name AS made")),
-        replace(LOG, columns_to_update="AT", on_tie="last_by", tie_order=("AT",)),
+        replace(LOG, columns_to_update="AT", on_conflict=("AT",)),
         replace(COPIES, snapshot_version_column="At"),
     ],
 )
 def test_columns_that_are_there(options: ApplyOptions) -> None:
-    checks.check_columns(options, COLUMNS, "/source", 3)
+    validation.check_columns(options, COLUMNS, "/source", 3)
 
 
 def test_the_mark_of_a_soft_delete_is_the_targets_own() -> None:
     columns = (*COLUMNS, "_DELETED")
-    checks.check_columns(FEED, columns, "/source", 3)
+    validation.check_columns(FEED, columns, "/source", 3)
     with pytest.raises(ReservedColumnName, match="_deleted"):
-        checks.check_columns(replace(FEED, delete_mode="soft"), columns, "/source", 3)
+        validation.check_columns(replace(FEED, delete_mode="soft"), columns, "/source", 3)
 
 
 # -- drift --------------------------------------------------------------------------------------
@@ -95,24 +95,24 @@ NEVER = {
 
 
 def built_with(options: ApplyOptions) -> Any:
-    return seal(100, 3, configuration=checks.described(options))
+    return seal(100, 3, configuration=validation.described(options))
 
 
 @pytest.mark.parametrize(("name", "options", "changes"), CHANGED, ids=[row[0] for row in CHANGED])
 def test_what_a_target_was_built_with(name: str, options: ApplyOptions, changes: dict[str, Any]) -> None:
     now = replace(options, **changes)
     for was, given in ((options, now), (now, options)):
-        assert checks.check_drift(built_with(was), was, "/target") == ()
+        assert validation.check_drift(built_with(was), was, "/target") == ()
         with pytest.raises(ConfigurationDrift, match=f"built with {name} = .*, and now {name} = ") as failed:
-            checks.check_drift(built_with(was), given, "/target")
+            validation.check_drift(built_with(was), given, "/target")
         for policy in ("accept", "repair"):
             if name in NEVER:
                 assert 'mode="reset"' in failed.value.remedy
                 with pytest.raises(ConfigurationDrift):
-                    checks.check_drift(built_with(was), given, "/target", policy)
+                    validation.check_drift(built_with(was), given, "/target", policy)
         if name not in NEVER:
             assert 'on_drift="accept"' in failed.value.remedy
-            notes = checks.check_drift(built_with(was), given, "/target", "accept")
+            notes = validation.check_drift(built_with(was), given, "/target", "accept")
             assert any(f"built with {name}" in note and "accepted" in note for note in notes)
 
 
@@ -127,27 +127,27 @@ def test_what_a_target_was_built_with(name: str, options: ApplyOptions, changes:
 def test_how_rows_come_after_a_drift_that_was_accepted(options: ApplyOptions, again: str) -> None:
     """It is no drift any more then, so on_drift does nothing for them."""
     with pytest.raises(ConfigurationDrift) as failed:
-        checks.check_drift(built_with(options), replace(options, where="id > 1"), "/target")
+        validation.check_drift(built_with(options), replace(options, where="id > 1"), "/target")
     assert again in failed.value.remedy
     now = replace(options, where="id > 1")
-    assert checks.check_drift(built_with(now), now, "/target", "repair") == ()
+    assert validation.check_drift(built_with(now), now, "/target", "repair") == ()
 
 
 def test_one_drift_that_is_accepted_does_not_cover_another() -> None:
     now = replace(FEED, where="id > 1", delete_mode="soft")
     with pytest.raises(ConfigurationDrift, match="delete_mode"):
-        checks.check_drift(built_with(FEED), now, "/target", "accept")
+        validation.check_drift(built_with(FEED), now, "/target", "accept")
 
 
 def test_a_reload_does_not_cut_history_of_a_feed_anew() -> None:
     now = replace(TYPE_2, where="id > 1")
     with pytest.raises(ConfigurationDrift, match="cannot cut history") as failed:
-        checks.check_drift(built_with(TYPE_2), now, "/target", "repair")
+        validation.check_drift(built_with(TYPE_2), now, "/target", "repair")
     assert 'mode="repair"' in failed.value.remedy
     log = replace(LOG, stored_as_scd_type=2)
     for built in (FEED, log):
-        assert checks.check_drift(built_with(built), replace(built, where="id > 1"), "/target", "repair")
-    assert checks.check_drift(built_with(TYPE_2), TYPE_2, "/target", "repair") == ()
+        assert validation.check_drift(built_with(built), replace(built, where="id > 1"), "/target", "repair")
+    assert validation.check_drift(built_with(TYPE_2), TYPE_2, "/target", "repair") == ()
 
 
 @pytest.mark.parametrize(
@@ -164,14 +164,14 @@ def test_a_reload_does_not_cut_history_of_a_feed_anew() -> None:
     ],
 )
 def test_what_is_no_drift(one: dict[str, Any], other: dict[str, Any]) -> None:
-    assert checks.check_drift(built_with(replace(FEED, **one)), replace(FEED, **other), "/target") == ()
+    assert validation.check_drift(built_with(replace(FEED, **one)), replace(FEED, **other), "/target") == ()
 
 
 def test_a_seal_of_an_older_release_had_the_defaults() -> None:
     old = seal(100, 3, configuration={"keys": ["id"], "scd_type": 1})
-    assert checks.check_drift(old, replace(FEED, where="id > 1"), "/target") == (), "it may have had it"
+    assert validation.check_drift(old, replace(FEED, where="id > 1"), "/target") == (), "it may have had it"
     with pytest.raises(ConfigurationDrift, match="built with delete_mode = hard"):
-        checks.check_drift(old, replace(FEED, delete_mode="soft"), "/target")
+        validation.check_drift(old, replace(FEED, delete_mode="soft"), "/target")
 
 
 @pytest.mark.parametrize(
@@ -184,18 +184,18 @@ def test_a_seal_of_an_older_release_had_the_defaults() -> None:
     ],
 )
 def test_a_seal_tells_the_options_it_was_built_with(options: ApplyOptions) -> None:
-    told = checks.options_of(built_with(options))
-    assert checks.described(told) == checks.described(options)
+    told = validation.options_of(built_with(options))
+    assert validation.described(told) == validation.described(options)
     check_options(told)
 
 
 def test_a_seal_that_does_not_tell_the_sequence_of_its_log() -> None:
-    written = checks.described(LOG)
+    written = validation.described(LOG)
     del written["sequence_by"]
-    check_options(checks.options_of(seal(100, 3, configuration=written)))
+    check_options(validation.options_of(seal(100, 3, configuration=written)))
 
 
 def test_another_expression_for_the_same_sequence_is_no_drift() -> None:
     built = replace(TYPE_2, sequence_by="at", delete_sequence="now()")
     now = replace(TYPE_2, sequence_by="date(at)", delete_sequence="today()")
-    assert checks.check_drift(built_with(built), now, "/target") == ()
+    assert validation.check_drift(built_with(built), now, "/target") == ()

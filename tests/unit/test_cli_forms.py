@@ -34,7 +34,7 @@ def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tables:
     def refused(*_: Any, **__: Any) -> None:
         raise AssertionError("Spark was started")
 
-    monkeypatch.setattr("delta_cdc.session.embedded_session", refused)
+    monkeypatch.setattr("delta_cdc.cli.common.embedded_session", refused)
     monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", lambda: None)
     made = Tables.made_in(tmp_path / "tables")
     made.sealed(5)
@@ -185,7 +185,7 @@ def test_a_plan_of_all_pipelines_of_a_file(tables: Tables, capsys: Said) -> None
     assert "the snapshot of version 5" in said
     tables.source.append()
     tables.source.append()
-    assert code_of("plan", "flows.yaml", "p", "--milestone-versions", "1") == 0
+    assert code_of("plan", "flows.yaml", "p", "--versions-per-commit", "1") == 0
     said = capsys.readouterr().out
     assert "versions 6-6" in said
     assert "versions 7-7" in said

@@ -22,7 +22,7 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: Any, **__: Any) -> None:
         raise AssertionError("Spark was started")
 
-    monkeypatch.setattr("delta_cdc.session.embedded_session", refused)
+    monkeypatch.setattr("delta_cdc.cli.common.embedded_session", refused)
     # Another test of the same run may have left a session.
     monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", lambda: None)
 
@@ -100,7 +100,7 @@ def test_the_clients_options_are_read_from_a_file(
 ) -> None:
     """A password has no place on a command line."""
     asked: list[Any] = []
-    monkeypatch.setattr("delta_cdc.plan.plan_ingest", asked.append)
+    monkeypatch.setattr("delta_cdc.cli.plan.plan_ingest", asked.append)
     file = tmp_path / "client.json"
     file.write_text(json.dumps({"bootstrap.servers": "one:9092", "session.timeout.ms": 6000}))
     topic = ["plan", "--ingest", "kafka:///orders", str(tmp_path / "log"), "--pipeline", "p"]

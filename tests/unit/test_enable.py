@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable
 
-from delta_cdc.enable import already_enabled, first_readable_version, is_path
-from delta_cdc.errors import NotADeltaTable, TableNotFound
-from delta_cdc.log import DeltaLog
+from delta_cdc.core.errors import NotADeltaTable, TableNotFound
+from delta_cdc.delta_log.table import DeltaLog
+from delta_cdc.planning.table_properties import already_enabled, first_readable_version, is_path
 from tests.support.logs import LogTable
 from tests.unit.airflow.tables import append, set_properties
 

@@ -260,7 +260,7 @@ TIED = [put(2, "b"), put(2, "c")]
 
 def last_by(*orders: int, rules: Rules = ONE) -> list[tuple[Any, ...]]:
     events = [replace(event, order=(order,)) for event, order in zip(TIED, orders, strict=True)]
-    return one([put(1, "a"), *events], replace(rules, on_tie="last_by"))
+    return one([put(1, "a"), *events], replace(rules, on_conflict="last_by"))
 
 
 def test_a_tie_is_refused() -> None:
@@ -276,19 +276,19 @@ def test_the_last_by_another_column_wins() -> None:
 
 
 def test_the_last_by_another_column_wins_against_a_delete() -> None:
-    rules = replace(ONE, on_tie="last_by")
+    rules = replace(ONE, on_conflict="last_by")
     pair = [replace(put(2, "b"), order=(5,)), replace(delete(2), order=(4,))]
     assert one(pair, rules) == [(1, "b")]
     assert one([replace(pair[0], order=(3,)), pair[1]], rules) == []
 
 
 def test_a_delete_wins_against_upserts() -> None:
-    for rules in (ONE, replace(ONE, on_tie="quarantine")):
+    for rules in (ONE, replace(ONE, on_conflict="quarantine")):
         assert two([put(1, "a"), delete(2, v="d"), delete(2), *TIED], rules) == [(1, "a", 1, 2)]
 
 
 def test_tied_events_are_taken_out() -> None:
-    rules = replace(ONE, on_tie="quarantine")
+    rules = replace(ONE, on_conflict="quarantine")
     events = [put(1, "a"), *TIED, put(3, "d"), Event((None,), 4), Event((1,), None)]
     assert two(events, rules) == [(1, "a", 1, 3), (1, "d", 3, None)]
     assert model.taken_out(events, rules) == [events[4], events[5], *TIED]
@@ -362,10 +362,10 @@ SETTINGS: list[dict[str, Any]] = [
 HISTORY = ("id", "v", "n", "s", "m", model.START, model.END)
 
 
-@pytest.mark.parametrize("on_tie", ["last_by", "quarantine"])
+@pytest.mark.parametrize("on_conflict", ["last_by", "quarantine"])
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
-def test_laws_of_the_model(settings: dict[str, Any], on_tie: Any) -> None:
-    rules = replace(WIDE, on_tie=on_tie, **settings)
+def test_laws_of_the_model(settings: dict[str, Any], on_conflict: Any) -> None:
+    rules = replace(WIDE, on_conflict=on_conflict, **settings)
     draw = random.Random(str(settings))
     for _ in range(300):
         events = drawn(draw)
@@ -381,7 +381,7 @@ def test_laws_of_the_model(settings: dict[str, Any], on_tie: Any) -> None:
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 def test_a_moment_is_what_was_said_last(settings: dict[str, Any]) -> None:
     """The same told without a fold: a leaf holds what was last said of it since the key was last deleted."""
-    rules = replace(WIDE, on_tie="last_by", **settings)
+    rules = replace(WIDE, on_conflict="last_by", **settings)
     draw = random.Random(f"moments {settings}")
     for _ in range(150):
         events = drawn(draw)

@@ -9,21 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from delta_cdc.errors import (
+from delta_cdc.core.errors import (
     ConcurrentModification,
     JobFailed,
     KeyNotUnique,
     OutcomeUnknown,
-    PipelineAdopted,
+    PipelineTakenOver,
     SourceTableReplaced,
     TargetChangedUnderneath,
 )
-from delta_cdc.flow import NoPins, committed, committed_by_run, published, run_apply, run_commit, run_read
-from delta_cdc.flow import apply as apply_flow
-from delta_cdc.plan import ApplyRequest, CommitRequest, Memory, ReadRequest, captures, plan_read
-from delta_cdc.reconcile import Mirror
-from delta_cdc.spec import (
+from delta_cdc.core.spec import (
     ApplyOptions,
+    ApplyRequest,
     ApplySpec,
     CommitSpec,
     JobResult,
@@ -32,15 +29,25 @@ from delta_cdc.spec import (
     fingerprint,
     step_fingerprint,
 )
-from delta_cdc.versions import VersionRange
-from delta_cdc.watermark import PlannedOn, Seal, SealStep, Watermark
-from tests.support.logs import EPOCH, FEED, LogTable
+from delta_cdc.core.versions import VersionRange
+from delta_cdc.core.watermark import Seal, SealStep, TableVersion
+from delta_cdc.planning import read_methods
+from delta_cdc.planning.read import plan_read
+from delta_cdc.planning.reconcile import Mirror
+from delta_cdc.planning.request import CommitRequest, Memory, ReadRequest
+from delta_cdc.run import apply as apply_flow
+from delta_cdc.run.apply import run_apply
+from delta_cdc.run.commit import committed_by_run, run_commit
+from delta_cdc.run.read import run_read
+from delta_cdc.run.saved_plans import NoPins
+from delta_cdc.run.watermarks import committed, published
+from tests.support.logs import EPOCH, FEED, LogTable, state_after
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from delta_cdc.flow import ApplyResult, ReadResult
+    from delta_cdc.run.outcomes import ApplyResult, ReadResult
 
 DONE = JobResult(status="committed")
 
@@ -82,16 +89,12 @@ class World:
             load = step.kind in ("load", "reset")
             if step.planned_on is None and self.target.version >= 0:
                 # What the engine does for a step that follows another one.
-                step = replace(step, planned_on=PlannedOn(self.target.table_id, self.target.version))
+                step = replace(step, planned_on=TableVersion(self.target.table_id, self.target.version))
             made = Seal(
                 pipeline=step.pipeline or spec.pipeline,
                 number=step.seal_number,
-                source_table_id=spec.source_table_id,
                 source_uri=spec.source_uri,
-                applied_from=step.applied_from,
-                watermark=step.at,
-                source_commit_hash=step.source_commit_hash,
-                configuration={"where": spec.options.where},
+                state=state_after(step, {"where": spec.options.where}),
                 step=SealStep(
                     kind=step.kind,
                     starting_version=step.starting_version,
@@ -121,17 +124,16 @@ class World:
             made = Seal(
                 pipeline=spec.pipeline,
                 number=step.seal_number,
-                source_table_id=spec.source_table_id,
                 source_uri=spec.source_uri,
-                applied_from=step.applied_from,
-                watermark=step.ending_version,
-                source_commit_hash=step.source_commit_hash,
-                configuration={
-                    **spec.configuration,
-                    "complete": complete,
-                    "plain": spec.plain and step.kind == "apply",
-                    **(output if complete else {}),
-                },
+                state=state_after(
+                    step,
+                    {
+                        **spec.configuration,
+                        "complete": complete,
+                        "plain": spec.plain and step.kind == "apply",
+                        **(output if complete else {}),
+                    },
+                ),
                 step=SealStep(
                     kind="read",
                     starting_version=spec.starting_version,
@@ -155,12 +157,8 @@ class World:
         made = Seal(
             pipeline=spec.pipeline,
             number=step.seal_number,
-            source_table_id=spec.source_table_id,
             source_uri=spec.source_uri,
-            applied_from=step.applied_from,
-            watermark=step.ending_version,
-            source_commit_hash=step.source_commit_hash,
-            configuration=step.configuration,
+            state=state_after(step, step.configuration),
             step=SealStep(
                 kind="commit",
                 starting_version=step.starting_version,
@@ -244,7 +242,7 @@ def test_a_load_publishes_what_the_log_proves(tmp_path: Path) -> None:
     assert (result.applied, result.versions, result.watermark) == (
         True,
         VersionRange(1, 1),
-        Watermark("source-id", 1),
+        TableVersion("source-id", 1, world.source.sha256(1)),
     )
     assert result.counts == {"inserted": 50, "suppressed": 4}
     assert result.target_version == 0
@@ -268,7 +266,7 @@ def test_an_apply_publishes_range_counts_and_watermark(world: World) -> None:
         "target_version": 1,
         "counts": {"inserted": 3, "updated": 2, "deleted": 1, "suppressed": 4},
     }
-    assert committed(world.request) == Watermark("source-id", 5)
+    assert committed(world.request) == TableVersion("source-id", 5, world.source.sha256(5))
 
 
 def test_nothing_to_do_runs_nothing_and_writes_nothing(world: World) -> None:
@@ -277,7 +275,7 @@ def test_nothing_to_do_runs_nothing_and_writes_nothing(world: World) -> None:
     world.next_run()
     result = world.apply(never)
     assert (result.applied, result.versions, result.counts) == (False, None, {})
-    assert result.watermark == Watermark("source-id", 5)
+    assert result.watermark == TableVersion("source-id", 5, world.source.sha256(5))
     assert (result.to_dict()["starting_version"], result.to_dict()["ending_version"]) == (None, None)
     assert world.target.version == before
     assert world.heard("Nothing to do")
@@ -352,7 +350,11 @@ def test_a_finished_task_that_is_cleared_has_nothing_to_do(world: World) -> None
     world.apply()
     assert world.pinned() is None
     again = world.apply(never)
-    assert (again.applied, again.versions, again.watermark) == (False, None, Watermark("source-id", 5))
+    assert (again.applied, again.versions, again.watermark) == (
+        False,
+        None,
+        TableVersion("source-id", 5, world.source.sha256(5)),
+    )
     assert world.heard("Nothing to do")
     assert world.pinned() is None
 
@@ -375,12 +377,12 @@ def test_a_retry_publishes_its_own_range_though_others_went_on(world: World) -> 
     again = world.unpublished(never)
     assert (again.applied, again.versions, again.target_version) == (True, VersionRange(4, 5), 1)
     assert again.counts == first.counts
-    assert again.watermark == Watermark("source-id", 6)
+    assert again.watermark == TableVersion("source-id", 6, world.source.sha256(6))
 
 
 # -- several milestones -------------------------------------------------------------------------
 def test_milestones_are_published_as_one_range(world: World) -> None:
-    result = world.apply(milestone_versions=1)
+    result = world.apply(versions_per_commit=1)
     assert (result.applied, result.versions) == (True, VersionRange(4, 5))
     assert result.counts == {"inserted": 6, "updated": 4, "deleted": 2, "suppressed": 8}
     assert result.target_version == 2
@@ -395,9 +397,9 @@ def test_killed_between_milestones_a_retry_goes_on_and_publishes_both(world: Wor
         raise Boom("killed")
 
     with pytest.raises(Boom):
-        world.unpublished(dies, milestone_versions=1)
+        world.unpublished(dies, versions_per_commit=1)
     assert world.target.version == 1
-    again = world.apply(milestone_versions=1)
+    again = world.apply(versions_per_commit=1)
     assert [step.starting_version for spec in world.ran for step in spec.steps] == [5, 6]
     assert (again.applied, again.versions, again.counts["inserted"]) == (True, VersionRange(4, 6), 9)
 
@@ -406,8 +408,8 @@ def test_many_milestones_are_known_again(world: World) -> None:
     """More than the pin has room for plans."""
     for _ in range(60):
         world.source.append()
-    first = world.unpublished(milestone_versions=1)
-    again = world.unpublished(never, milestone_versions=1)
+    first = world.unpublished(versions_per_commit=1)
+    again = world.unpublished(never, versions_per_commit=1)
     assert (again.versions, again.counts) == (VersionRange(4, 65), first.counts)
 
 
@@ -420,11 +422,11 @@ def test_another_run_between_our_milestones(world: World) -> None:
         raise Boom("killed")
 
     with pytest.raises(Boom):
-        world.unpublished(dies, milestone_versions=1)
+        world.unpublished(dies, versions_per_commit=1)
     mine, world.pins = world.pins, NoPins()
     world.apply(run_id="twin", ending_version=5)
     world.pins = mine
-    result = world.apply(milestone_versions=1)
+    result = world.apply(versions_per_commit=1)
     assert (result.versions, result.counts["inserted"]) == (VersionRange(4, 6), 6)
 
 
@@ -435,7 +437,7 @@ def test_what_was_restored_and_applied_by_another_run_is_not_ours(world: World) 
     world.apply(run_id="twin")
     world.pins = mine
     again = world.unpublished(never)
-    assert (again.applied, again.watermark) == (False, Watermark("source-id", 5))
+    assert (again.applied, again.watermark) == (False, TableVersion("source-id", 5, world.source.sha256(5)))
 
 
 # -- repair, reload and reset -------------------------------------------------------------------
@@ -446,7 +448,7 @@ def test_a_repair_is_proved_by_its_own_commit(world: World) -> None:
     assert (result.applied, result.versions, result.watermark) == (
         True,
         VersionRange(2, 3),
-        Watermark("source-id", 3),
+        TableVersion("source-id", 3, world.source.sha256(3)),
     )
     assert result.counts == {"inserted": 3, "updated": 2, "deleted": 1, "suppressed": 4}
     assert world.heard("the keys that 2-3 changed")
@@ -547,7 +549,7 @@ def test_a_repair_that_a_restore_took_back_is_done_again(world: World) -> None:
 def test_a_long_repair_of_which_a_part_is_there_is_done_again(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(captures, "MOST_VERSIONS", 1)
+    monkeypatch.setattr(read_methods, "MOST_VERSIONS", 1)
     asked = {"mode": "repair", "starting_version": 1}
 
     def dies(spec: ApplySpec) -> JobResult:
@@ -588,7 +590,7 @@ def test_a_reload_publishes_where_it_brought_the_target_to(world: World) -> None
     assert (result.applied, result.versions, result.watermark) == (
         True,
         VersionRange(5, 5),
-        Watermark("source-id", 5),
+        TableVersion("source-id", 5, world.source.sha256(5)),
     )
     world.next_run()
     assert not world.apply(never).applied
@@ -606,7 +608,7 @@ def test_a_policy_reloads_once(world: World) -> None:
 def test_a_reset_counts_as_a_load(world: World) -> None:
     result = world.apply(mode="reset")
     assert result.counts["inserted"] == 50
-    assert committed(world.request) == Watermark("source-id", 5)
+    assert committed(world.request) == TableVersion("source-id", 5, world.source.sha256(5))
     world.next_run()
     assert not world.apply(never).applied
 
@@ -623,7 +625,7 @@ def test_a_dry_run_tells_and_writes_nothing(world: World) -> None:
     assert (result.applied, result.versions, result.watermark) == (
         False,
         VersionRange(4, 5),
-        Watermark("source-id", 3),
+        TableVersion("source-id", 3, world.source.sha256(3)),
     )
     assert result.counts == {"events": 4, "inserted": 2}
     (step,) = result.to_dict()["dry_run"]["steps"]
@@ -675,14 +677,14 @@ def test_a_dry_run_with_nothing_to_do_starts_no_job(world: World) -> None:
 
 
 def test_a_dry_run_of_a_seal_alone_starts_no_job(world: World) -> None:
-    result = world.unpublished(never, dry_run=True, pipeline="q", adopt_from="p", ending_version=3)
+    result = world.unpublished(never, dry_run=True, pipeline="q", take_over_from="p", ending_version=3)
     found = result.to_dict()["dry_run"]
     assert [line.split(":")[0] for line in found["steps"]] == ["adopt", "adopt"]
     assert [(row["commit"], row["kind"]) for row in found["table"]] == [(1, "adopt"), (2, "adopt")]
 
 
 def test_a_dry_run_of_milestones_counts_the_first(world: World) -> None:
-    result = world.unpublished(dry, dry_run=True, mode="backfill", ending_version=5, milestone_versions=1)
+    result = world.unpublished(dry, dry_run=True, mode="backfill", ending_version=5, versions_per_commit=1)
     rows = result.to_dict()["dry_run"]["table"]
     assert [(row["what"].split(",")[0], row.get("inserted")) for row in rows] == [
         ("versions 4-4", 2),
@@ -755,38 +757,42 @@ def test_a_seal_without_rows_wakes_nobody(world: World) -> None:
     result = resealed(world)
     assert [step.kind for spec in world.ran for step in spec.steps] == ["reseal"]
     assert (result.applied, result.versions, result.counts) == (False, None, {})
-    assert result.watermark == Watermark("source-id", 6)
+    assert result.watermark == TableVersion("source-id", 6, world.source.sha256(6))
     assert world.heard("no rows were moved")
 
 
 def test_a_seal_without_rows_of_a_try_that_died_wakes_nobody_either(world: World) -> None:
     resealed(world)
     again = world.unpublished(never)
-    assert (again.applied, again.versions, again.watermark) == (False, None, Watermark("source-id", 6))
+    assert (again.applied, again.versions, again.watermark) == (
+        False,
+        None,
+        TableVersion("source-id", 6, world.source.sha256(6)),
+    )
 
 
 def test_adoption_and_changes_come_together(world: World) -> None:
-    result = world.apply(pipeline="q", adopt_from="p")
+    result = world.apply(pipeline="q", take_over_from="p")
     assert (result.applied, result.versions, result.pipeline) == (True, VersionRange(4, 5), "q")
     assert result.counts["inserted"] == 3
     world.next_run()
-    with pytest.raises(PipelineAdopted):
+    with pytest.raises(PipelineTakenOver):
         world.apply()
 
 
 def test_adoption_alone_wakes_nobody(world: World) -> None:
     world.apply()
     world.next_run()
-    result = world.apply(pipeline="q", adopt_from="p")
-    assert (result.applied, result.watermark) == (False, Watermark("source-id", 5))
+    result = world.apply(pipeline="q", take_over_from="p")
+    assert (result.applied, result.watermark) == (False, TableVersion("source-id", 5, world.source.sha256(5)))
 
 
 def test_the_result_carries_the_whole_seal_for_the_mirror(world: World) -> None:
     result = world.apply()
     kept = Mirror.from_dict(result.mirror)
     assert kept is not None
-    assert (kept.seal.number, kept.seal.watermark, kept.target_table_id) == (result.seal, 5, "id-1")
-    assert kept.target_version == result.target_version
+    assert (kept.seal.number, kept.seal.watermark.version, kept.target.table_id) == (result.seal, 5, "id-1")
+    assert kept.target.version == result.target_version
     assert "mirror" not in result.to_dict()
 
 
@@ -926,7 +932,7 @@ def test_a_loser_plans_again(world: World, status: Any) -> None:
         if not world.ran:
             twin = replace(spec, run_id="twin")
             step = spec.steps[0]
-            step = replace(step, ending_version=4, source_commit_hash=world.source.sha256(4))
+            step = replace(step, watermark=TableVersion("source-id", 4, world.source.sha256(4)))
             world.engine(replace(twin, steps=(step,)))
             return JobResult(status=status, message="a twin was faster")
         return world.engine(spec)
@@ -942,7 +948,7 @@ def test_a_loser_whose_range_is_done_has_nothing_to_do(world: World) -> None:
         return JobResult(status="skipped")
 
     result = world.apply(loses)
-    assert (result.applied, result.watermark) == (False, Watermark("source-id", 5))
+    assert (result.applied, result.watermark) == (False, TableVersion("source-id", 5, world.source.sha256(5)))
 
 
 def test_skipped_by_our_own_zombie_is_a_success(world: World) -> None:
@@ -963,17 +969,16 @@ def test_overtaken_after_the_commit_is_a_success(world: World) -> None:
         again = replace(
             spec.steps[0],
             starting_version=6,
-            ending_version=6,
+            watermark=TableVersion("source-id", 6, world.source.sha256(6)),
             seal_number=spec.steps[0].seal_number + 1,
-            source_commit_hash=world.source.sha256(6),
-            planned_on=PlannedOn("id-1", world.target.version),
+            planned_on=TableVersion("id-1", world.target.version),
         )
         world.engine(replace(spec, run_id="next", steps=(again,)))
         return DONE
 
     result = world.apply(overtaken)
     assert (result.applied, result.versions, result.target_version) == (True, VersionRange(4, 5), 1)
-    assert result.watermark == Watermark("source-id", 6)
+    assert result.watermark == TableVersion("source-id", 6, world.source.sha256(6))
 
 
 def test_losing_every_time_ends(world: World) -> None:
@@ -994,7 +999,10 @@ def test_restored_target_catches_up(world: World) -> None:
     world.apply()
     world.target.restore(0)
     result = world.apply()
-    assert (result.versions, result.watermark) == (VersionRange(4, 5), Watermark("source-id", 5))
+    assert (result.versions, result.watermark) == (
+        VersionRange(4, 5),
+        TableVersion("source-id", 5, world.source.sha256(5)),
+    )
     assert world.heard("was restored in version 2 to version 0")
 
 
@@ -1047,7 +1055,7 @@ def test_the_first_batch_of_a_new_target(world: World, tmp_path: Path) -> None:
     world.target = LogTable(tmp_path / "other")
     assert world.read().versions == VersionRange(5, 5)
     result = world.apply(staging=world.staging.uri)
-    assert (result.applied, result.watermark) == (True, Watermark("source-id", 5))
+    assert (result.applied, result.watermark) == (True, TableVersion("source-id", 5, world.source.sha256(5)))
 
 
 def test_no_batch_and_no_target(world: World, tmp_path: Path) -> None:
@@ -1084,7 +1092,7 @@ def test_a_batch_is_offered_until_it_is_committed(world: World) -> None:
     assert (done.applied, done.versions, done.watermark) == (
         True,
         VersionRange(5, 5),
-        Watermark("source-id", 5),
+        TableVersion("source-id", 5, world.source.sha256(5)),
     )
     assert done.to_dict()["staging_version"] == world.staging.version == 1
     assert world.heard("Committed versions 5")
@@ -1093,7 +1101,7 @@ def test_a_batch_is_offered_until_it_is_committed(world: World) -> None:
         assert (idle.applied, idle.versions, idle.watermark.version) == (False, None, 5)
     assert world.heard("Nothing to commit")
     assert committed(ReadRequest(pipeline="p", source=world.source.uri, staging=world.staging.uri)) == (
-        Watermark("source-id", 5)
+        TableVersion("source-id", 5, world.source.sha256(5))
     )
     world.next_run()
     assert world.read(target=None).versions == VersionRange(6, 6)
@@ -1135,7 +1143,7 @@ def test_a_commit_that_was_made_and_not_published_is_the_runs_own(world: World) 
     assert (made.applied, made.versions, made.watermark) == (
         True,
         VersionRange(5, 5),
-        Watermark("source-id", 5),
+        TableVersion("source-id", 5, world.source.sha256(5)),
     )
     assert committed_by_run(replace(request, run_id="r2")) is None
 
@@ -1154,7 +1162,10 @@ def test_a_seal_of_an_idle_sink_is_nobodys_batch(world: World) -> None:
     assert committed_by_run(request) is None
     made = committed_by_run(replace(request, run_id="r1"))
     assert made is not None
-    assert (made.versions, made.watermark) == (VersionRange(5, 5), Watermark("source-id", 6))
+    assert (made.versions, made.watermark) == (
+        VersionRange(5, 5),
+        TableVersion("source-id", 6, world.source.sha256(6)),
+    )
 
 
 def test_a_commit_that_died_before_raises(world: World) -> None:
@@ -1202,7 +1213,7 @@ def test_a_commit_that_always_loses(world: World) -> None:
 
 
 def test_a_read_that_died_between_milestones_goes_on(world: World) -> None:
-    asked = {"milestone_versions": 1, "output_path": "/files", "output_format": "json"}
+    asked = {"versions_per_commit": 1, "output_path": "/files", "output_format": "json"}
 
     def dies(spec: ReadSpec) -> JobResult:
         world.reader(spec, 1)
@@ -1261,7 +1272,11 @@ def test_an_idle_sink_is_sealed_and_nobody_is_told(world: World) -> None:
         return world.committer(spec)
 
     result = world.read(seals_alone, target=None)
-    assert (result.applied, result.versions, result.watermark) == (False, None, Watermark("source-id", 6))
+    assert (result.applied, result.versions, result.watermark) == (
+        False,
+        None,
+        TableVersion("source-id", 6, world.source.sha256(6)),
+    )
     assert world.heard("nothing was read")
     assert world.pinned() is not None
-    assert world.read(never, target=None).watermark == Watermark("source-id", 6)
+    assert world.read(never, target=None).watermark == TableVersion("source-id", 6, world.source.sha256(6))

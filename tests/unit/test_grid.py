@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from delta_cdc.grid import grid, width
+from delta_cdc.core.text_table import grid, width
 
 
 def test_columns_are_aligned_and_numbers_stand_at_the_right() -> None:

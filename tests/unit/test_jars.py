@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+from importlib.metadata import PackageNotFoundError
 from typing import TYPE_CHECKING
 
 import pytest
 
-from delta_cdc import environment, jars
-from delta_cdc.errors import EnvironmentNotReady
+from delta_cdc.core.errors import EnvironmentNotReady
+from delta_cdc.launch import environment, jars
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,10 +25,11 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "home"
 
 
-HASHES = jars.DELTA_JARS.hashes
+HASHES = jars.delta_jars().hashes
 
 
-def fill(home: Path, wanted: jars.JarSet = jars.DELTA_JARS) -> Path:
+def fill(home: Path, wanted: jars.JarSet | None = None) -> Path:
+    wanted = wanted or jars.delta_jars()
     folder = home / "jars" / wanted.folder
     folder.mkdir(parents=True)
     for name in wanted.hashes:
@@ -39,8 +41,8 @@ def fill(home: Path, wanted: jars.JarSet = jars.DELTA_JARS) -> Path:
 
 def test_a_full_cache_needs_neither_java_nor_network(home: Path) -> None:
     folder = fill(home)
-    assert {path.parent for path in jars.delta_jars()} == {folder}
-    assert {path.name for path in jars.delta_jars()} == set(HASHES)
+    assert {path.parent for path in jars.needed()} == {folder}
+    assert {path.name for path in jars.needed()} == set(HASHES)
     assert jars.class_path().count(os.pathsep) == 6
 
 
@@ -48,23 +50,87 @@ def test_the_connector_to_kafka_is_resolved_only_where_it_is_needed(home: Path) 
     fill(home)
     with pytest.raises(EnvironmentNotReady, match="Java is missing"):
         jars.class_path(kafka=True)
-    folder = fill(home, jars.KAFKA_JARS)
+    folder = fill(home, jars.kafka_jars())
     added = jars.class_path(kafka=True).removeprefix(f"{jars.class_path()}{os.pathsep}").split(os.pathsep)
-    assert added == [str(folder / name) for name in sorted(jars.KAFKA_JARS.hashes)]
+    assert added == [str(folder / name) for name in sorted(jars.kafka_jars().hashes)]
     assert len(added) == 4
 
 
 def test_the_jars_of_s3_are_resolved_only_where_a_location_is_there(home: Path) -> None:
     fill(home)
     elsewhere = ["/local", "gs://bucket/t", "abfss://c@a.dfs.core.windows.net/t", "/s3:/t"]
-    assert jars.needed(elsewhere) == jars.delta_jars()
+    assert jars.needed(elsewhere) == jars.needed()
     for uri in ("s3://lake/t", "s3a://lake/t", "S3N://lake/t"):
         with pytest.raises(EnvironmentNotReady, match="Java is missing"):
             jars.needed(["/local", uri])
-    folder = fill(home, jars.S3_JARS)
-    added = jars.needed(["/local", "s3://lake/t"])[len(jars.delta_jars()) :]
-    assert added == tuple(folder / name for name in sorted(jars.S3_JARS.hashes))
+    folder = fill(home, jars.s3_jars())
+    added = jars.needed(["/local", "s3://lake/t"])[len(jars.needed()) :]
+    assert added == tuple(folder / name for name in sorted(jars.s3_jars().hashes))
     assert jars.class_path(["s3a://lake/t"]).count(os.pathsep) == 7 + len(added) - 1
+
+
+def test_the_coordinates_are_those_of_delta_spark() -> None:
+    from delta.pip_utils import configure_spark_with_delta_pip
+    from pyspark.sql import SparkSession
+
+    builder = configure_spark_with_delta_pip(SparkSession.Builder())
+    assert builder._options["spark.jars.packages"] in jars.delta_jars().pins
+
+
+def spark_of(folder: Path, monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    """Put a Spark with these JARs in the place of the installed one."""
+    (folder / "jars").mkdir(parents=True)
+    for name in names:
+        (folder / "jars" / f"{name}.jar").touch()
+    monkeypatch.setattr(jars, "spark_home", lambda: folder)
+    monkeypatch.setattr(environment, "spark_home", lambda: folder)
+
+
+def test_a_delta_spark_without_known_jars_names_the_pairs_that_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jars, "version", {"delta-spark": "4.4.1"}.__getitem__)
+    with pytest.raises(EnvironmentNotReady, match=r"delta-spark 4\.4\.1 with pyspark 4\.2") as caught:
+        jars.needed()
+    assert "install delta-spark 4.4.0 with pyspark 4.2 with Scala 2.13;" in caught.value.remedy
+
+
+def test_a_spark_without_known_jars_names_the_pairs_that_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("spark-core_2.13-4.3.1", "scala-library-2.13.18", "hadoop-client-api-3.6.0")
+    spark_of(tmp_path / "newer", monkeypatch, *names)
+    cases = (
+        (jars.delta_jars, "4.3 ", "4.2 "),
+        (jars.kafka_jars, "4.3.1", "4.2.0"),
+        (jars.s3_jars, "3.6.0", "3.5.0"),
+    )
+    for one, found, works in cases:
+        with pytest.raises(EnvironmentNotReady, match=found) as caught:
+            one()
+        assert works in caught.value.remedy
+
+
+def test_a_patch_release_of_spark_keeps_delta_and_not_the_connector(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = jars.delta_jars()
+    spark_of(tmp_path / "patch", monkeypatch, "spark-core_2.13-4.2.9", "scala-library-2.13.18")
+    assert jars.delta_jars() == before
+    with pytest.raises(EnvironmentNotReady, match=r"4\.2\.9"):
+        jars.kafka_jars()
+
+
+def test_missing_packages_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spark_of(tmp_path / "damaged", monkeypatch)
+    with pytest.raises(EnvironmentNotReady, match="no JAR spark-core"):
+        jars.delta_jars()
+
+    def missing(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(jars, "version", missing)
+    with pytest.raises(EnvironmentNotReady, match="delta-spark is not installed") as caught:
+        jars.delta_jars()
+    assert "install delta-spark 4.4.0 with pyspark 4.2" in caught.value.remedy
 
 
 @pytest.mark.parametrize("damage", ["missing", "short", "manifest", "foreign"])
@@ -79,9 +145,9 @@ def test_a_damaged_cache_is_not_trusted(home: Path, damage: str) -> None:
         manifest.write_text("{")
     else:
         manifest.write_text(manifest.read_text().replace(HASHES[jar.name], "0" * 64))
-    assert not jars.is_resolved()
+    assert not jars.delta_jars().is_resolved()
     with pytest.raises(EnvironmentNotReady, match="Java is missing"):
-        jars.delta_jars()
+        jars.needed()
 
 
 def test_the_home_variable_wins_over_the_cache_folder(
@@ -121,7 +187,7 @@ def test_a_failed_resolution_names_the_remedy_and_leaves_no_jar(
 ) -> None:
     resolver(tmp_path, monkeypatch, script)
     with pytest.raises(EnvironmentNotReady, match=said) as caught:
-        jars.delta_jars()
+        jars.needed()
     assert "DELTA_CDC_IVY_SETTINGS" in caught.value.remedy
     assert [path for path in home.rglob("*") if path.is_file()] == []
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from delta_cdc.errors import InvalidConfiguration
-from delta_cdc.launcher import parsed, said
-from delta_cdc.storage import properties_text
+from delta_cdc.core.errors import InvalidConfiguration
+from delta_cdc.core.storage_options import properties_text
+from delta_cdc.launch.spark_defaults import parsed, said
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delta_cdc import checks
-from delta_cdc.errors import ConfigurationDrift
-from delta_cdc.log.schema import leaf_paths
-from delta_cdc.spec import ApplyOptions
+from delta_cdc.core import validation
+from delta_cdc.core.errors import ConfigurationDrift
+from delta_cdc.core.spec import ApplyOptions
+from delta_cdc.delta_log.schema_changes import leaf_paths
 from tests.support.logs import seal
 
 if TYPE_CHECKING:
-    from delta_cdc.watermark import Seal
+    from delta_cdc.core.watermark import Seal
 
 #: The leaves of the source; ``info`` is a struct. ``id`` is the key, ``at`` the sequence.
 COLUMNS = ("id", "at", "name", "City", "amount", "odd name")
@@ -31,12 +31,12 @@ LEAVES = [path for path in PATHS if path != ("id",)]
 
 def built_with(options: ApplyOptions, columns: tuple[str, ...] | None = (*COLUMNS, "info")) -> Seal:
     """Return the seal of a target; without columns it is one of an older release."""
-    told = {} if columns is None else checks.described_columns(options, columns, ["at"])
-    return seal(100, 3, configuration={**checks.described(options), **told})
+    told = {} if columns is None else validation.described_columns(options, columns, ["at"])
+    return seal(100, 3, configuration={**validation.described(options), **told})
 
 
 def drifts(was: ApplyOptions, now: ApplyOptions, **sealed: Any) -> set[str]:
-    return {drift.name for drift in checks.drifts(built_with(was, **sealed), now, "/target", PATHS)}
+    return {drift.name for drift in validation.drifts(built_with(was, **sealed), now, "/target", PATHS)}
 
 
 # -- a plain model: the set that a spelling stands for --------------------------------------------
@@ -138,9 +138,9 @@ def test_the_example() -> None:
     was = replace(TYPE_2, track_history_column_list=("name",))
     now = replace(TYPE_2, track_history_except_column_list=("AT", "city", "amount", "odd name", "info"))
     for built, given_now in ((was, now), (now, was)):
-        assert checks.check_drift(built_with(built), given_now, "/target", "fail", PATHS) == ()
+        assert validation.check_drift(built_with(built), given_now, "/target", "fail", PATHS) == ()
     with pytest.raises(ConfigurationDrift, match="tracked"):
-        checks.check_drift(
+        validation.check_drift(
             built_with(was), replace(now, track_history_except_column_list=("at",)), "/target", "fail", PATHS
         )
 
@@ -219,9 +219,9 @@ def test_order_and_case_of_names_never_count() -> None:
 def test_a_source_too_wide_for_a_seal() -> None:
     """Then the columns of now count, as for the seal of an older release."""
     wide = tuple(f"column_{number:05d}" for number in range(3000))
-    told = checks.described_columns(TYPE_2, wide, ())
+    told = validation.described_columns(TYPE_2, wide, ())
     assert len(json.dumps(told)) < 1000
-    assert checks.described_columns(FEED, wide[:1000], ()) == {"source_columns": list(wide[:1000])}
+    assert validation.described_columns(FEED, wide[:1000], ()) == {"source_columns": list(wide[:1000])}
 
 
 def test_leaves_of_a_schema() -> None:

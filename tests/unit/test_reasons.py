@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from delta_cdc.errors import DeltaCdcError, JobFailed, JobRefused, KeyNotUnique, TablesRefused
-from delta_cdc.reasons import causes, is_lasting, reason, unnamed
-from delta_cdc.spec import JobResult
+from delta_cdc.core.errors import DeltaCdcError, JobFailed, JobRefused, KeyNotUnique, TablesRefused
+from delta_cdc.core.reasons import causes, is_lasting, reason, unnamed
+from delta_cdc.core.spec import JobResult
 
 _AT = "\tat org.apache.Some$.$anonfun$run$1(Some.scala:53)\n\tat java.base/java.lang.Thread.run(T.java:8)\n"
 _SPARK = "org.apache.spark.SparkException"
@@ -113,6 +113,13 @@ CASES: dict[str, tuple[Exception, str, bool]] = {
         "[DIVIDE_BY_ZERO] by zero. SQLSTATE: 22012",
         True,
     ),
+    "with its place in the user's SQL": (
+        Captured(
+            "\n[PARSE_SYNTAX_ERROR] at ')'. SQLSTATE: 42601 (line 2, pos 2)\n\n== SQL ==\nid =\n  )\n--^^^\n"
+        ),
+        "[PARSE_SYNTAX_ERROR] at ')'. SQLSTATE: 42601 (line 2, pos 2) == SQL == id = )",
+        True,
+    ),
     "displaced by PySpark": (displaced(), "[DELTA_X] no v", True),
     "overflow of Java": (
         Raised(f"{_SAVE}java.lang.ArithmeticException: long overflow\n{_AT}"),
@@ -121,7 +128,26 @@ CASES: dict[str, tuple[Exception, str, bool]] = {
     ),
     "our own": (KeyNotUnique("two rows.", remedy="none."), "two rows. Remedy: none.", True),
     "a value": (ValueError("no number"), "ValueError: no number", True),
+    "a folder that nobody can make": (
+        Raised(
+            f"{_SAVE}java.io.IOException: Mkdirs failed to create file:/t/v={'ä' * 127} (exists=false)\n{_AT}"
+        ),
+        f"IOException: Mkdirs failed to create file:/t/v={'ä' * 127} (exists=false)",
+        True,
+    ),
+    "a name that is too long": (
+        Raised(f"{_SAVE}java.io.FileNotFoundException: /t/v=a/part-0 (File name too long)\n{_AT}"),
+        "FileNotFoundException: /t/v=a/part-0 (File name too long)",
+        True,
+    ),
     # What a retry may not meet again:
+    "a folder that could not be made": (
+        Raised(
+            f"{_SAVE}java.io.IOException: Mkdirs failed to create file:/t/v={'ä' * 126} (exists=false)\n{_AT}"
+        ),
+        f"IOException: Mkdirs failed to create file:/t/v={'ä' * 126} (exists=false)",
+        False,
+    ),
     "an executor": (
         Raised(
             f"{_SAVE}{_SPARK}: {_ABORTED}ExecutorLostFailure (executor 1 exited)\n\nDriver stacktrace:\n{_AT}"
@@ -142,6 +168,38 @@ CASES: dict[str, tuple[Exception, str, bool]] = {
     "a race": (
         Raised(f"{_SAVE}io.delta.X: [DELTA_CONCURRENT_WRITE] others\n{_AT}"),
         "[DELTA_CONCURRENT_WRITE] others",
+        False,
+    ),
+    "of gRPC": (
+        Raised(
+            "<_MultiThreadedRendezvous of RPC that terminated with:\n\tstatus = StatusCode.UNAVAILABLE\n"
+            '\tdetails = "no connection;\nlast error: refused"\n\tdebug_error_string = "UNAVAILABLE:{x}"\n>'
+        ),
+        "Raised: UNAVAILABLE: no connection; last error: refused",
+        False,
+    ),
+    "a store's answer": (
+        Raised(
+            "Generic S3 error: status code: 403 Forbidden: <?xml version='1.0'?>\n<Error>\n"
+            "<Code>SignatureDoesNotMatch</Code>\n<Message>Check\nyour key</Message>"
+            "<CanonicalRequest>x-amz-security-token:secret</CanonicalRequest></Error>\n\n"
+            "Debug source:\nGeneric {\n    source: RetryError(\n        status: 403,\n    ),\n}"
+        ),
+        "Raised: Generic S3 error: status code: 403 Forbidden: SignatureDoesNotMatch: Check your key",
+        False,
+    ),
+    "another answer of a store": (
+        Raised("status code: 500: <Error>\n<Why>none</Why></Error>\nof a proxy"),
+        "Raised: status code: 500: <Error> <Why>none</Why></Error> of a proxy",
+        False,
+    ),
+    "what the network said": (
+        Raised(
+            "Generic S3 error: error sending request\n\nDebug source:\nGeneric {\n    source: RetryError(\n"
+            "        source: reqwest::Error {\n            source: ConnectError(\n"
+            '                "dns error",\n                "Not known",\n            ),\n        }\n    )\n}'
+        ),
+        'Raised: Generic S3 error: error sending request Caused by: ConnectError( "dns error", "Not known"',
         False,
     ),
     "a time-out": (TimeoutError("30 s"), "TimeoutError: 30 s", False),

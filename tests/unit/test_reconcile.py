@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pytest
 
-from delta_cdc.errors import (
+from delta_cdc.core.errors import (
     LogGap,
     NotADeltaTable,
-    PipelineAdopted,
+    PipelineTakenOver,
     ProofExpired,
     SealUnreadable,
     TargetChangedUnderneath,
@@ -18,10 +17,10 @@ from delta_cdc.errors import (
     TargetWithoutProof,
     TransactionRetentionSet,
 )
-from delta_cdc.log.table import DeltaLog, run_sync
-from delta_cdc.reconcile import Proof, reconcile, reconcile_async
-from delta_cdc.watermark import PlannedOn
-from tests.support.logs import EPOCH, SECOND, LogTable, seal
+from delta_cdc.core.watermark import TableVersion
+from delta_cdc.delta_log.table import DeltaLog, run_sync
+from delta_cdc.planning.reconcile import Proof, reconcile, reconcile_async
+from tests.support.logs import EPOCH, LogTable, seal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +32,7 @@ def target(tmp_path: Path) -> LogTable:
     """Version 0 carries seal 100 (watermark 5), version 1 seal 101 (watermark 8)."""
     made = LogTable(tmp_path / "target")
     made.write_seal(seal(100, 5, kind="load"))
-    made.write_seal(seal(101, 8, planned_on=PlannedOn("id-1", 0)))
+    made.write_seal(seal(101, 8, planned_on=TableVersion("id-1", 0)))
     return made
 
 
@@ -47,7 +46,7 @@ def proven(table: LogTable) -> tuple[int, int]:
     """Return (watermark, next seal number)."""
     proof = look(table)
     assert proof.seal is not None
-    return proof.seal.watermark, proof.next_number
+    return proof.seal.watermark.version, proof.next_number
 
 
 def test_the_newest_seal_counts(target: LogTable) -> None:
@@ -131,7 +130,7 @@ def test_restore_takes_the_watermark_back_and_not_the_number(target: LogTable) -
 
 def test_restore_of_a_restore(target: LogTable) -> None:
     target.restore(0)
-    target.write_seal(seal(102, 6, planned_on=PlannedOn("id-1", 2)))
+    target.write_seal(seal(102, 6, planned_on=TableVersion("id-1", 2)))
     assert proven(target) == (6, 103)
     target.restore(2)
     assert proven(target) == (5, 103)
@@ -156,27 +155,20 @@ def test_restore_to_a_replaced_state_is_still_replaced(target: LogTable) -> None
         look(target)
 
 
-@pytest.mark.parametrize("zone_hours", [0, 2, -8])
-def test_restore_by_timestamp_is_found_by_its_files(target: LogTable, zone_hours: int) -> None:
-    target.commit("WRITE", target.add(), at=EPOCH + 3_600 * SECOND)
-    target.commit("WRITE", target.add(), at=EPOCH + 40 * 3_600 * SECOND)
-    meant = EPOCH + SECOND + 500 + zone_hours * 3_600 * SECOND
-    text = datetime.fromtimestamp(meant / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
-    target.restore(1, timestamp=text)
+def test_restore_to_a_time_is_refused_until_a_restore_by_version(target: LogTable) -> None:
+    """Delta logs the time in the writer's time zone, and does not log the zone."""
+    restored = target.restore(1, timestamp="2020-01-01 00:00:01.500")
+    with pytest.raises(ProofExpired, match=f"Version {restored} .* is a RESTORE to a time") as caught:
+        look(target)
+    assert "by its number" in caught.value.remedy
+    target.restore(1)
     proof = look(target)
     assert proof.seal is not None
-    assert proof.seal.watermark == 8
-    assert "to version 1" in proof.notes[0]
-
-
-def test_restore_by_a_timestamp_that_fits_nothing(target: LogTable) -> None:
-    target.restore(0, timestamp="2001-01-01 00:00:00")
-    with pytest.raises(ProofExpired, match="RESTORE to the time"):
-        look(target)
+    assert proof.seal.watermark.version == 8
 
 
 def test_a_leaked_user_metadata_is_no_seal(target: LogTable) -> None:
-    leaked = seal(101, 8, planned_on=PlannedOn("id-1", 0))
+    leaked = seal(101, 8, planned_on=TableVersion("id-1", 0))
     target.optimize(user_metadata=leaked.to_json())
     proof = look(target)
     assert proof.commit is not None
@@ -206,7 +198,7 @@ def test_seals_of_other_pipelines_are_passed_over(target: LogTable) -> None:
 )
 def test_changed_between_planning_and_commit(target: LogTable, between: Callable[[LogTable], int]) -> None:
     between(target)
-    target.write_seal(seal(102, 9, planned_on=PlannedOn("id-1", 1)))
+    target.write_seal(seal(102, 9, planned_on=TableVersion("id-1", 1)))
     with pytest.raises(TargetChangedUnderneath, match="RESTORE the target to version 2"):
         look(target)
 
@@ -214,13 +206,13 @@ def test_changed_between_planning_and_commit(target: LogTable, between: Callable
 def test_harmless_commits_between_planning_and_commit(target: LogTable) -> None:
     target.optimize()
     target.append()
-    target.write_seal(seal(102, 9, planned_on=PlannedOn("id-1", 1)))
+    target.write_seal(seal(102, 9, planned_on=TableVersion("id-1", 1)))
     assert proven(target) == (9, 103)
 
 
 def test_a_replacement_below_the_plan_is_history(target: LogTable) -> None:
     target.restore(0)
-    target.write_seal(seal(102, 6, planned_on=PlannedOn("id-1", 2)))
+    target.write_seal(seal(102, 6, planned_on=TableVersion("id-1", 2)))
     assert proven(target) == (6, 103)
 
 
@@ -314,16 +306,16 @@ def test_a_table_by_hand_that_is_forgiven_has_one_first_number(tmp_path: Path) -
 
 def test_other_errors_are_not_forgiven(target: LogTable) -> None:
     target.truncate()
-    target.write_seal(seal(102, 9, planned_on=PlannedOn("id-1", 1)))
+    target.write_seal(seal(102, 9, planned_on=TableVersion("id-1", 1)))
     with pytest.raises(TargetChangedUnderneath):
         forgiven(target)
 
 
 def test_an_adopted_target_stays_adopted_whatever_happened_to_it(target: LogTable) -> None:
-    target.write_seal(seal(102, 8, planned_on=PlannedOn("id-1", 1), successor="q"), rows=False)
+    target.write_seal(seal(102, 8, planned_on=TableVersion("id-1", 1), successor="q"), rows=False)
     target.truncate()
     for asked in (look, forgiven):
-        with pytest.raises(PipelineAdopted):
+        with pytest.raises(PipelineTakenOver):
             asked(target)
 
 
@@ -331,7 +323,7 @@ def test_an_adopted_target_stays_adopted_whatever_happened_to_it(target: LogTabl
 def test_a_restore_over_any_step(target: LogTable, kind: str) -> None:
     """The watermark is the one true where it goes; a repair does not change it, and counts by its number."""
     given = {"operation": "WRITE", "parameters": {"mode": "Overwrite"}} if kind == "reset" else {}
-    planned = PlannedOn("id-1", 1)
+    planned = TableVersion("id-1", 1)
     target.write_seal(seal(102, 8 if kind == "repair" else 12, kind=kind, planned_on=planned), **given)
     assert proven(target) == (8 if kind == "repair" else 12, 103)
     target.restore(0)
@@ -344,7 +336,7 @@ def test_a_restore_over_any_step(target: LogTable, kind: str) -> None:
 
 def test_what_came_between_planning_and_a_reset_is_gone_with_it(target: LogTable) -> None:
     target.replace_table("id-1")
-    made = seal(102, 12, kind="reset", planned_on=PlannedOn("id-1", 1))
+    made = seal(102, 12, kind="reset", planned_on=TableVersion("id-1", 1))
     target.write_seal(made, operation="WRITE", parameters={"mode": "Overwrite"})
     assert proven(target) == (12, 103)
     target.truncate()

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from delta_cdc.errors import CaptureUnavailable
-from delta_cdc.scratch import folder_for
-from delta_cdc.spec import Segment
+from delta_cdc.core.errors import CaptureUnavailable
+from delta_cdc.core.spec import Segment
+from delta_cdc.manifest_folder import folder_for
 
 FED = Segment(1, 2, "change_files", "", 0)
 BY_ROW_IDS = Segment(3, 4, "row_tracking", "", 0)

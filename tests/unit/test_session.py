@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from delta_cdc import environment, session
-from delta_cdc.errors import EnvironmentNotReady
+from delta_cdc.core.errors import EnvironmentNotReady
+from delta_cdc.launch import environment, session
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,7 +43,7 @@ def test_a_cache_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
 
 def test_the_engine_zip_holds_sources_only(tmp_path: Path) -> None:
     names = zipfile.ZipFile(session.engine_zip(tmp_path)).namelist()
-    assert "delta_cdc/session.py" in names
+    assert "delta_cdc/launch/session.py" in names
     assert [name for name in names if not name.endswith(".py") or not name.startswith("delta_cdc/")] == []
 
 
@@ -76,7 +76,9 @@ def test_a_client_without_spark_is_named(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_importing_the_session_module_imports_no_pyspark() -> None:
-    program = "import sys, delta_cdc.session; print([name for name in sys.modules if 'pyspark' in name])"
+    program = (
+        "import sys, delta_cdc.launch.session; print([name for name in sys.modules if 'pyspark' in name])"
+    )
     folder = session._PACKAGE.parent
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=True
@@ -135,7 +137,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> _Builder:
 
     builder = _Builder()
     monkeypatch.setattr(pyspark.sql, "SparkSession", type("SparkSession", (), {"builder": builder}))
-    monkeypatch.setattr("delta_cdc.session.class_path", lambda *_, **__: "/ours.jar")
+    monkeypatch.setattr("delta_cdc.launch.session.class_path", lambda *_, **__: "/ours.jar")
     for name, value in environment.child_environment().items():
         monkeypatch.setenv(name, value)
     return builder

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from delta_cdc import spec as specs
-from delta_cdc.errors import SpecUnreadable
-from delta_cdc.watermark import PlannedOn
+from delta_cdc.core import spec as specs
+from delta_cdc.core.errors import SpecUnreadable
+from delta_cdc.core.watermark import TableVersion
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,19 +18,16 @@ if TYPE_CHECKING:
 STEP = specs.Step(
     kind="apply",
     starting_version=11,
-    ending_version=20,
+    watermark=TableVersion("a-source", 20, "ab" * 32),
     seal_number=5,
-    applied_from=3,
-    source_commit_hash="ab" * 32,
     source_columns=("id", "v"),
-    planned_on=PlannedOn("a-target", 7),
+    planned_on=TableVersion("a-target", 7),
     staging=specs.Staging("s3://lake/staging", 4, "changes"),
 )
 APPLY = specs.ApplySpec(
     pipeline="orders",
     run_id="run",
     source_uri="s3://lake/orders",
-    source_table_id="a-source",
     target_uri="s3://lake/current",
     options=specs.ApplyOptions(keys=("id",), partition_by={"year": "year(day)"}, cluster_by=()),
     steps=(STEP,),
@@ -39,11 +36,11 @@ READ = specs.ReadSpec(
     pipeline="orders",
     run_id="run",
     source_uri="s3://lake/orders",
-    source_table_id="a-source",
     staging_uri="s3://lake/staging",
     steps=(STEP, replace(STEP, kind="complete")),
     kind="changes",
     starting_version=5,
+    applied_from=0,
     options=specs.QueryOptions("min_delta", keys=("id",), select=("id",)),
     configuration={"batch": "changes", "committed": None},
     output_uri="s3a://lake/files/1",
@@ -52,9 +49,8 @@ COMMIT = specs.CommitSpec(
     pipeline="orders",
     run_id="run",
     source_uri="s3://lake/orders",
-    source_table_id="a-source",
     staging_uri="s3://lake/staging",
-    step=replace(STEP, kind="commit"),
+    step=specs.CommitStep(11, TableVersion("a-source", 20), seal_number=5, applied_from=3),
 )
 ENABLE = specs.EnableSpec(run_id="run", tables=("s3://lake/orders",), properties={"a": "b"})
 
@@ -103,7 +99,7 @@ def test_a_fingerprint_names_one_plan_and_one_step_of_it() -> None:
     assert specs.fingerprint(replace(READ, slices_uri="s3a://lake/slices")) == specs.fingerprint(READ)
     assert specs.fingerprint(COMMIT) != specs.fingerprint(replace(COMMIT, pipeline="another"))
     for other in (
-        replace(APPLY, steps=(replace(STEP, ending_version=21),)),
+        replace(APPLY, steps=(replace(STEP, watermark=TableVersion("a-source", 21)),)),
         replace(APPLY, pipeline="another"),
     ):
         assert specs.fingerprint(other) != specs.fingerprint(APPLY)

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from delta_cdc import sql
+from delta_cdc.core import sql
 
 
 def test_names_are_quoted() -> None:

@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from delta_cdc.cli import main
-from delta_cdc.errors import SourceTableReplaced
-from delta_cdc.plan.ingest_status import IngestStatus
-from delta_cdc.status import Status, status
+from delta_cdc.core.errors import SourceTableReplaced
+from delta_cdc.planning.ingest_status import IngestStatus
+from delta_cdc.planning.status import Status, status
 from tests.support.ingest_model import Boom, World
 from tests.support.logs import EPOCH, FEED, SECOND, LogTable
 from tests.support.tables import NOW, Tables
@@ -151,7 +151,7 @@ def test_status_as_json(tables: Tables, capsys: pytest.CaptureFixture[str]) -> N
     assert main(["status", "--json", f"p={tables.target.uri}", f"r={tables.target.uri}"]) == 1
     fine, failed = json.loads(capsys.readouterr().out)
     assert (fine["committed"], fine["lag_commits"], fine["findings"]) == (5, 0, [])
-    assert fine["seal"]["watermark"] == 5
+    assert fine["seal"]["state"]["applied_to"]["version"] == 5
     assert (failed["pipeline"], failed["error"]["class"]) == ("r", "TargetWithoutProof")
 
 
@@ -169,7 +169,7 @@ def test_what_is_no_pair(pair: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_plan_prints_what_the_next_run_does(tables: Tables, capsys: pytest.CaptureFixture[str]) -> None:
     tables.sealed(2)
-    given = [tables.source.uri, tables.target.uri, "--pipeline", "p", "--milestone-versions", "2"]
+    given = [tables.source.uri, tables.target.uri, "--pipeline", "p", "--versions-per-commit", "2"]
     assert main(["plan", *given]) == 0
     said = capsys.readouterr().out
     assert "apply      versions 3-4" in said

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from delta_cdc.storage import (
+from delta_cdc.core.storage_options import (
     SparkStorage,
     hadoop_uri,
     is_secret,

@@ -6,22 +6,27 @@ from typing import Any
 
 import pytest
 
-from delta_cdc.errors import InvalidConfiguration
-from delta_cdc.tables import APPLY_DEFAULTS, INGEST_DEFAULTS, is_ingested, piece, requests
+from delta_cdc.core.errors import InvalidConfiguration
+from delta_cdc.core.option_schema import APPLY, INGEST
+from delta_cdc.core.spec import IngestOptions
+from delta_cdc.planning.request import check_apply
+from delta_cdc.run.batch import piece
+from delta_cdc.run.table_arguments import ingest_options, is_ingested, of_ingested_log, pipeline_of, requests
 
 FEED = {"pipeline": "p", "source": "/s", "target": "/t", "keys": ["id"]}
 LOGGED = {**FEED, "source": "/landing", "log": "/log", "adapter_options": {"sequence_by": "n"}}
 
 
 def test_what_is_not_given_is_as_the_operators_have_it() -> None:
-    assert requests(FEED) == requests({**APPLY_DEFAULTS, **FEED})
-    assert requests(LOGGED) == requests({**INGEST_DEFAULTS, **LOGGED})
+    for given, options in ((FEED, APPLY), (LOGGED, INGEST)):
+        defaults = {name: option.default for name, option in options.items()}
+        assert requests(given) == requests({**defaults, **given})
     ingest, apply = requests(FEED, run_id="r", storage_options={"a": "b"}, scratch=False)
     assert ingest is None
     assert apply is not None
     assert (apply.source, apply.target, apply.run_id, apply.scratch) == ("/s", "/t", "r", False)
     assert apply.storage_options == {"a": "b"}
-    apply.check()
+    check_apply(apply)
 
 
 def test_a_log_stands_between() -> None:
@@ -32,7 +37,7 @@ def test_a_log_stands_between() -> None:
     # They bound what is taken, and not what is applied of it.
     assert (ingest.max_bytes, apply.max_bytes, apply.starting_timestamp) == (5, None, None)
     ingest.check()
-    apply.check()
+    check_apply(apply)
     assert requests({**LOGGED, "target": None})[1] is None
 
 
@@ -41,7 +46,7 @@ def test_the_log_alone() -> None:
     ingest, apply = requests({**LOGGED, "starting_timestamp": "2026-01-01T00:00:00Z"}, ingest=False)
     assert ingest is None
     assert apply is not None
-    assert (apply.source, apply.starting_timestamp) == ("/log", "2026-01-01T00:00:00Z")
+    assert (apply.source, apply.starting_timestamp) == ("/log", "2026-01-01T00:00:00+00:00")
 
 
 def test_options_of_kafka_are_for_topics() -> None:
@@ -64,7 +69,7 @@ def test_variables_are_filled_in(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"pipeline": None}, "pipeline is None"),
+        ({"pipeline": 5}, "pipeline is 5"),
         ({"target": ""}, "target is ''"),
         ({"insert_only": "perhaps"}, "insert_only is 'perhaps'"),
         ({"max_versions": "many"}, "max_versions is 'many'"),
@@ -80,3 +85,98 @@ def test_rendered_flags_are_read() -> None:
     assert apply is not None
     assert (apply.options.insert_only, apply.single_driver) == (True, False)
     assert [is_ingested({"log": log}) for log in (None, "", "None", "/log")] == [False, False, False, True]
+
+
+# -- ingests ------------------------------------------------------------------------------------
+def test_an_ingest_as_a_form_renders_it() -> None:
+    given = ingest_options(
+        {
+            "source": " kafka://h/t ",
+            "format": "",
+            "adapter": " debezium ",
+            "adapter_options": '{"connector": "postgresql"}',
+            "keys": "id",
+            "schema": "None",
+            "format_options": {"lineSep": 5, "multiLine": True},
+            "insert_only": "False",
+            "on_invalid": "",
+            "cluster_by": ["id"],
+            "log_properties": {"delta.logRetentionDuration": "interval 60 days"},
+        }
+    )
+    assert given == IngestOptions(
+        source_kind="kafka",
+        adapter="debezium",
+        adapter_options={"connector": "postgresql"},
+        keys=("id",),
+        format_options={"lineSep": "5", "multiLine": "true"},
+        cluster_by=("id",),
+        log_properties={"delta.logRetentionDuration": "interval 60 days"},
+    )
+    assert ingest_options({"source": "/in"}) == IngestOptions()
+    own = ("my.module", "my.module.function", "my.module:function")
+    assert [ingest_options({"adapter": name}).adapter for name in own] == list(own)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"format": "jsonl"}, "did you mean 'json'"),
+        ({"adapter": "debesium"}, "did you mean 'debezium'"),
+        ({"on_invalid": "quarantin"}, "did you mean 'quarantine'"),
+        ({"adapter_options": "{"}, "adapter_options is '{'"),
+        ({"adapter_options": [1]}, "adapter_options is"),
+        ({"format_options": "5"}, "format_options is '5'"),
+        ({"insert_only": "maybe"}, "insert_only is 'maybe'"),
+    ],
+)
+def test_an_ingest_that_is_misspelt(changes: dict[str, object], said: str) -> None:
+    with pytest.raises(InvalidConfiguration, match=said):
+        ingest_options({"source": "/in", **changes})
+
+
+def test_applying_the_log_of_an_ingest() -> None:
+    events = ["_op", "_sequence", "_columns", "_source_timestamp", "_position"]
+    assert of_ingested_log({"keys": ["id"], "other": 1, "sequence_by": ""}) == {
+        "keys": ["id"],
+        "other": 1,
+        "source_kind": "change_log",
+        "sequence_by": "_sequence",
+        "apply_as_deletes": "_op = 'delete'",
+        "apply_as_truncates": "_op = 'truncate'",
+        "columns_to_update": "_columns",
+        "except_column_list": events,
+    }
+    own = {"sequence_by": "at", "apply_as_deletes": "gone", "column_list": ["a"], "columns_to_update": "cols"}
+    found = of_ingested_log(own)
+    assert {name: found[name] for name in own} == own
+    assert "except_column_list" not in found
+    appended = of_ingested_log({"insert_only": True})
+    assert appended == {"insert_only": True, "source_kind": "change_feed", "except_column_list": events}
+    assert "except_column_list" not in of_ingested_log({"select": ["id", "a + 1 AS b"]})
+    assert "except_column_list" in of_ingested_log({"select": ["*", "a + 1 AS b"]})
+
+
+@pytest.mark.parametrize(
+    ("given", "pipeline"),
+    [
+        ({"pipeline": "p", "target": "/lake/orders"}, "p"),
+        ({"target": "/lake/orders"}, "orders"),
+        ({"pipeline": "", "log": "/lake/events", "target": "main.silver.orders"}, "orders"),
+        ({"log": "/lake/events/", "target": ""}, "events"),
+        ({"target": "${PLACE}"}, "orders"),
+    ],
+)
+def test_a_pipeline_is_called_as_its_table(
+    monkeypatch: pytest.MonkeyPatch, given: dict[str, Any], pipeline: str
+) -> None:
+    monkeypatch.setenv("PLACE", "/lake/orders")
+    assert pipeline_of(given) == pipeline
+
+
+def test_the_mode_of_forms_that_have_one_field() -> None:
+    _, apply = requests({**FEED, "mode": "dry_run", "dry_run": "False"})
+    assert apply is not None
+    assert (apply.mode, apply.dry_run) == ("incremental", True)
+    with pytest.raises(InvalidConfiguration, match=r"mode is 'relaod'.*did you mean 'reload'\?"):
+        requests({**FEED, "mode": "relaod"})

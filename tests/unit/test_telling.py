@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from delta_cdc.cli.common import session
-from delta_cdc.errors import InvalidConfiguration
-from delta_cdc.storage import spark_storage
-from delta_cdc.telling import telling
+from delta_cdc.core.errors import InvalidConfiguration
+from delta_cdc.core.storage_options import spark_storage
+from delta_cdc.launch.storage_secrets import telling
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -115,7 +115,7 @@ class Started:
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[Started]:
     made = Started()
-    monkeypatch.setattr("delta_cdc.session.embedded_session", made)
+    monkeypatch.setattr("delta_cdc.cli.common.embedded_session", made)
     monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", lambda: None)
     monkeypatch.delenv("AWS_ACCESS_KEY_ID", raising=False)
     yield made

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from delta_cdc import training
-from delta_cdc.errors import JobFailed
-from delta_cdc.session import CLASS_PATH
+from delta_cdc import warmup
+from delta_cdc.core.errors import JobFailed
+from delta_cdc.launch.session import CLASS_PATH
 from tests.support.processes import is_running
 
 if TYPE_CHECKING:
@@ -27,9 +27,9 @@ def test_a_workload_that_fails_or_hangs(tmp_path: Path, monkeypatch: pytest.Monk
     submit = tmp_path / "spark-submit"
     submit.write_text(f"#!/bin/sh\necho a JVM dies >&2\n{does.format(told=told)}\n")
     submit.chmod(0o700)
-    monkeypatch.setattr(training, "submit_binary", lambda: submit)
-    monkeypatch.setattr(training, "_LIMIT_SECONDS", 2.0 if how == "hangs" else 60.0)
+    monkeypatch.setattr(warmup, "submit_binary", lambda: submit)
+    monkeypatch.setattr(warmup, "_LIMIT_SECONDS", 2.0 if how == "hangs" else 60.0)
     with pytest.raises(JobFailed, match=said):
-        training._run({CLASS_PATH: "/delta.jar"})
+        warmup._run({CLASS_PATH: "/delta.jar"})
     if how == "hangs":
         assert not is_running(int(told.read_text()))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delta_cdc.versions import VersionRange
+from delta_cdc.core.versions import VersionRange
 
 
 def test_both_ends_belong_to_the_range() -> None:

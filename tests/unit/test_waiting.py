@@ -14,14 +14,14 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from delta_cdc.errors import (
+from delta_cdc.core.errors import (
     InvalidConfiguration,
     SourceHistoryChanged,
     SourceTableReplaced,
     TableNameUnresolved,
     UnsupportedTable,
 )
-from delta_cdc.waiting import CHECK_EVERY, Condition, News, Position, Watch, position_now
+from delta_cdc.planning.waiting import CHECK_EVERY, Condition, News, Position, Watch, position_now
 from tests.unit.airflow.tables import append, compact, set_properties
 
 if TYPE_CHECKING:

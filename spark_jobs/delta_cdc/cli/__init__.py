@@ -1,10 +1,10 @@
-"""The command ``delta-cdc``. It needs no Airflow, and no Spark unless a subcommand says so.
+"""The command ``delta-cdc``. It needs no Airflow, and no Spark except for some subcommands.
 
-A module here is one subcommand: its ``add(commands)`` declares it, and sets the function that runs it. What
-several of them need is in :mod:`delta_cdc.cli.pipelines` (which tables), :mod:`delta_cdc.cli.common` and
+A module here is one subcommand: its ``add(commands)`` adds its parser, and sets the function that runs it.
+Shared code is in :mod:`delta_cdc.cli.pipelines` (which tables), :mod:`delta_cdc.cli.common` and
 :mod:`delta_cdc.cli.application`.
 
-Exit codes: 0 all is well, 1 a finding (a named error, no proof), 2 wrong usage.
+Exit codes: 0 success, 1 a finding (a named error, no recorded watermark), 2 wrong usage.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.cli import archive, changes, doctor, jars, lint, plan, replay, run, schema, status, verify
-from delta_cdc.errors import DeltaCdcError, InvalidConfiguration
+from delta_cdc.core.errors import DeltaCdcError, InvalidConfiguration
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,18 +41,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1
     except BrokenPipeError:
-        # The reader, such as head, has had enough; Python would complain again when it flushes at its end.
+        # The reader, such as head, closed the pipe; without this Python would fail again in its final flush.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
 
 
 class _Parser(argparse.ArgumentParser):
-    """Tells an unknown argument where it stands: with the usage of the subcommand that was given it."""
+    """Reports an unknown argument with the usage of the subcommand that received it."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse; what is left over is an error here, and not of the command as a whole."""
+        """Parse; an unknown argument is an error of this subcommand, not of the whole command."""
         if self._subparsers is None:
-            # Before anything that is missing: it may be what the unknown option was to be.
+            # Before missing arguments are reported: the unknown option may be a misspelled one.
             options = takewhile(lambda text: text != "--", args or ())
             self._refuse([text.partition("=")[0] for text in options if text.startswith("--")])
         found, rest = super().parse_known_args(args, namespace)

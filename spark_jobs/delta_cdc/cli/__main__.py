@@ -1,4 +1,4 @@
-"""``python -m delta_cdc.cli``: the command, where no script of it is on the path."""
+"""``python -m delta_cdc.cli``: the command, if its script is not on the path."""
 
 from __future__ import annotations
 

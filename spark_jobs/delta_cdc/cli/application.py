@@ -1,4 +1,4 @@
-"""The one Spark application of a subcommand that runs what a configuration says."""
+"""The one Spark application of a subcommand that runs a configuration."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from delta_cdc import job
 from delta_cdc.cli.common import session
-from delta_cdc.errors import InvalidConfiguration
-from delta_cdc.places import locations_of, reads_kafka
-from delta_cdc.spec import ApplySpec, IngestSpec
+from delta_cdc.core.errors import InvalidConfiguration
+from delta_cdc.core.locations import locations_of, reads_kafka
+from delta_cdc.core.spec import ApplySpec, IngestSpec
+from delta_cdc.delta_log.file_manifests import prepared
+from delta_cdc.planning.size import is_small
+from delta_cdc.spark.silence_loggers import quietly
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -21,20 +25,20 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from delta_cdc.config import Group, Table
-    from delta_cdc.spec import BundleSpec, JobResult
+    from delta_cdc.core.spec import BundleSpec, JobResult
 
-#: Of a group, what its application is told; one Spark can be told one of each.
+#: Arguments of a group that configure its application; one Spark application can have one value of each.
 _OF_THE_APPLICATION = ("storage_options", "kafka_options", "conf")
-#: Of a request, what names a place.
+#: Attributes of a request that name a location.
 _PLACES = ("source", "log", "target", "staging", "current")
-#: A connection is Airflow's; here is what a file may say instead.
+#: Connections need Airflow; a file may use these arguments instead.
 _INSTEAD_OF = {"delta_conn_id": "storage_options", "kafka_conn_id": "kafka_options"}
 
 
 def told_of(groups: Sequence[Group]) -> dict[str, Any]:
-    """Return what the one application of some groups is told: options of store and of Kafka, and confs.
+    """Return the settings of the one application of some groups: options of store and of Kafka, and confs.
 
-    Where a group relies on a connection, standard error says what takes its place.
+    If a group relies on a connection, a message on standard error names the replacement.
 
     :raises InvalidConfiguration: the groups disagree
     """
@@ -58,7 +62,7 @@ def told_of(groups: Sequence[Group]) -> dict[str, Any]:
 
 
 def refuse_templates(tables: Sequence[Table]) -> None:
-    """Refuse tables that cannot be run without Airflow.
+    """Reject tables that cannot run without Airflow.
 
     :raises InvalidConfiguration: names those whose arguments hold templates
     """
@@ -71,12 +75,12 @@ def refuse_templates(tables: Sequence[Table]) -> None:
 
 
 class Application:
-    """Spark in this process, started once something is to be run, and stopped at the end of the block.
+    """Spark in this process: starts with the first batch, and stops at the end of the block.
 
-    It may run several bundles, and Spark is told before the first what all of them need.
+    It may run several batches; before the first, Spark is configured for all of them.
 
-    :param told: see :func:`told_of`; it may lack any of them
-    :param asked: all that is asked for: requests to ingest, to apply or to verify
+    :param told: settings, see :func:`told_of`; any may be missing
+    :param asked: all requests to ingest, to apply or to verify
     """
 
     def __init__(self, told: Mapping[str, Any], asked: Iterable[Any] = ()) -> None:
@@ -93,15 +97,11 @@ class Application:
         self._open.close()
 
     def execute(self, bundle: BundleSpec) -> JobResult:
-        """Run a bundle."""
-        from delta_cdc import job
-        from delta_cdc.log.slices import prepared
-        from delta_cdc.quiet import quietly
-
+        """Run a batch."""
         self._rounds += 1
         options = self._told.get("storage_options")
         parts = tuple(
-            # A slice is named by its versions, and two parts may read the same ones of two tables.
+            # A file manifest is named by its versions, and two parts may read the same ones of two tables.
             prepared(part, f"{self._folder}/{self._rounds}/{number}", options)
             if isinstance(part, ApplySpec)
             else part
@@ -118,15 +118,13 @@ class Application:
             )
 
     def _session(self, first: BundleSpec) -> AbstractContextManager[SparkSession]:
-        from delta_cdc.plan.size import is_small
-
         options = self._told.get("storage_options")
         named = [str(value) for one in self._asked for name in _PLACES if (value := getattr(one, name, None))]
         topics = [place for place in named if place.startswith("kafka:")]
-        # What is applied after an ingest, in a bundle of its own, may be any size.
+        # An apply after an ingest, in a separate batch, may have any size.
         applied = {one.pipeline for one in self._asked if hasattr(one, "target")}
         ingested = [part for part in first.parts if isinstance(part, IngestSpec)]
-        follows = any(part.then is None and part.pipeline in applied for part in ingested)
+        follows = any(part.after is None and part.pipeline in applied for part in ingested)
         return session(
             "delta-cdc run",
             locations=[*locations_of(first), *(place for place in named if place not in topics)],

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from delta_cdc.warmup import make_archive
+
 if TYPE_CHECKING:
     import argparse
 
 
 def add(commands: Any) -> None:
-    """Declare the subcommand."""
+    """Add the subcommand's parser."""
     archive = commands.add_parser(
         "archive",
         help="make the file from which an embedded Spark starts in less time (starts Spark here)",
@@ -23,8 +25,6 @@ def add(commands: Any) -> None:
 
 
 def _archive(arguments: argparse.Namespace) -> int:
-    from delta_cdc.training import make_archive
-
     made = make_archive(kafka=arguments.kafka, s3=arguments.s3, again=arguments.again)
     print(made.reason)
     return 0 if made.state == "ready" else 1

@@ -8,13 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from delta_cdc import output
-from delta_cdc.arguments import names
-from delta_cdc.checks import options_of
+from delta_cdc.api.changes import plan_changes, read_changes
+from delta_cdc.cli import output
 from delta_cdc.cli.common import bounds, named, newest_seal, refuse, session
 from delta_cdc.cli.pipelines import is_configuration, is_pair, source_of, takes_pipelines, the_one
-from delta_cdc.errors import InvalidConfiguration
-from delta_cdc.spec import Capture, Query
+from delta_cdc.core.arguments import names
+from delta_cdc.core.errors import InvalidConfiguration
+from delta_cdc.core.reserved_columns import METADATA_COLUMNS
+from delta_cdc.core.spec import Capture, Query
+from delta_cdc.core.validation import options_of
+from delta_cdc.spark.changes.states import match
 
 if TYPE_CHECKING:
     import argparse
@@ -22,14 +25,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from delta_cdc.cli.pipelines import Chosen
-    from delta_cdc.plan import ChangesPlan
-    from delta_cdc.watermark import Seal
+    from delta_cdc.core.watermark import Seal
+    from delta_cdc.planning.changes import ChangesPlan
 
 _TABLE_LIMIT = 20
 
 
 def add(commands: Any) -> None:
-    """Declare the subcommand."""
+    """Add the subcommand's parser."""
     changes = commands.add_parser(
         "changes",
         help="show what changed in a table between two versions (starts Spark here, if there is anything)",
@@ -66,8 +69,6 @@ def add(commands: Any) -> None:
 
 
 def _changes(arguments: argparse.Namespace) -> int:
-    from delta_cdc.api import plan_changes
-
     output.check(arguments.format, arguments.output, arguments.limit)
     asked_of = ("query", "capture", "raw", "where", "select", "on_change_commit")
     about = _about(arguments)
@@ -83,7 +84,7 @@ def _changes(arguments: argparse.Namespace) -> int:
         return 0
     for note in plan.notes:
         print(note, file=sys.stderr)
-    # The columns' names and types are part of what is written; of a projection only Spark knows them.
+    # The output contains the columns' names and types; for a projection only Spark knows them.
     typed = arguments.format == "parquet" or (arguments.format == "csv" and bool(arguments.select))
     if plan.segments or typed:
         where = f"{plan.uri}, {_where(plan)}"
@@ -96,7 +97,7 @@ def _changes(arguments: argparse.Namespace) -> int:
 
 @dataclass(frozen=True)
 class _About:
-    """What is shown: a table, from where on, and the keys of its rows."""
+    """The subject of the output: a table, its start, and the keys of its rows."""
 
     table: str
     start: dict[str, Any]
@@ -122,7 +123,7 @@ def _about(arguments: argparse.Namespace) -> _About:
         )
     seal = newest_seal(one.target, one.pipeline, one.storage_options)
     if not start:
-        start = {"starting_version": seal.watermark + 1 if seal is not None else 0}
+        start = {"starting_version": seal.watermark.version + 1 if seal is not None else 0}
     keys = arguments.keys or _keys(one, seal)
     return _About(source_of(one, seal), start, keys, one.storage_options)
 
@@ -134,10 +135,8 @@ def _keys(one: Chosen, seal: Seal | None) -> list[str]:
 
 
 def _read(spark: SparkSession, plan: ChangesPlan, asked: dict[str, Any]) -> DataFrame:
-    """Read what was planned, whatever is committed in the meantime."""
-    from delta_cdc.api import read_changes
-
-    # Not as it was written: a folder without a slash in its name is a catalog name to Spark.
+    """Read the planned range, regardless of later commits."""
+    # Not the user's text: Spark takes a folder without a slash in its name for a catalog name.
     table = plan.uri
     if plan.versions is None:
         return read_changes(spark, table, starting_version=plan.at + 1, **asked)
@@ -146,9 +145,7 @@ def _read(spark: SparkSession, plan: ChangesPlan, asked: dict[str, Any]) -> Data
 
 
 def _show(rows: DataFrame, plan: ChangesPlan, arguments: argparse.Namespace, wanted: list[str]) -> None:
-    from delta_cdc.changes.states import match
-
-    # full_delta does not use keys, so only the sort would notice one that is no column.
+    # full_delta does not use keys, so only the sort would detect a key that is not a column.
     keys = match(output.values(rows), wanted, "keys", plan.uri)
     limit, path = arguments.limit, arguments.output
     if arguments.format == "table":
@@ -165,8 +162,6 @@ def _show(rows: DataFrame, plan: ChangesPlan, arguments: argparse.Namespace, wan
 
 
 def _show_nothing(plan: ChangesPlan, arguments: argparse.Namespace) -> None:
-    from delta_cdc.changes.feed import METADATA_COLUMNS
-
     header = output.csv_line([*plan.columns, *METADATA_COLUMNS]) if arguments.format == "csv" else ""
     if arguments.output is not None:
         arguments.output.write_text(header, encoding="utf-8")

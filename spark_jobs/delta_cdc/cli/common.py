@@ -1,4 +1,4 @@
-"""What several subcommands need."""
+"""Helpers that several subcommands share."""
 
 from __future__ import annotations
 
@@ -9,14 +9,21 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from delta_cdc.errors import DeltaCdcError, InvalidConfiguration, JobFailed
+from delta_cdc.core.errors import DeltaCdcError, InvalidConfiguration, JobFailed
+from delta_cdc.core.storage_options import spark_storage
+from delta_cdc.delta_log.table import DeltaLog
+from delta_cdc.launch.session import embedded_session
+from delta_cdc.launch.storage_secrets import telling
+from delta_cdc.planning.reconcile import reconcile
+from delta_cdc.spark import named_errors
+from delta_cdc.spark.silence_loggers import quietly
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
-    from delta_cdc.watermark import Seal
+    from delta_cdc.core.watermark import Seal
 
 
 def json_object(text: str) -> dict[str, Any]:
@@ -31,10 +38,10 @@ def json_object(text: str) -> dict[str, Any]:
 
 
 def bounds(start: Any, end: Any) -> None:
-    """Declare the ends of a range of versions, which are both inclusive.
+    """Add the arguments for a range of versions; both ends are inclusive.
 
-    :param start: group of what declares the first version
-    :param end: of the last one
+    :param start: argument group for the first version
+    :param end: argument group for the last version
     """
     for group, short, long, which in ((start, "from", "starting", "first"), (end, "to", "ending", "last")):
         name = (f"{long}_version", f"{long}_timestamp")
@@ -45,7 +52,7 @@ def bounds(start: Any, end: Any) -> None:
 
 
 def last_by(group: Any) -> None:
-    """Declare the columns of ``last_by``."""
+    """Add the argument for the columns of ``last_by``."""
     group.add_argument(
         "--last-by", action="extend", type=lambda text: text.split(","), metavar="A,B",
         help="a change log with ties: the columns of last_by, as the pipeline has them; repeatable",
@@ -53,7 +60,7 @@ def last_by(group: Any) -> None:
 
 
 def refuse(arguments: argparse.Namespace, names: Sequence[str], where: str) -> None:
-    """Refuse options that mean nothing here.
+    """Reject options that have no meaning here.
 
     :param names: their names, as attributes of ``arguments``
     :raises InvalidConfiguration: names those that are given
@@ -65,16 +72,13 @@ def refuse(arguments: argparse.Namespace, names: Sequence[str], where: str) -> N
 
 
 def _option(name: str, written: Sequence[str]) -> str:
-    """Return how an option is written: by the name of its argument, where it may be."""
+    """Return an option's spelling: by its argument's name if possible, else its first one."""
     whole = f"--{name.replace('_', '-')}"
     return whole if whole in written else written[0]
 
 
 def newest_seal(table: str, pipeline: str, storage_options: Mapping[str, str] | None = None) -> Seal | None:
-    """Return what a table's log says of a pipeline; None where it says nothing."""
-    from delta_cdc.log.table import DeltaLog
-    from delta_cdc.reconcile import reconcile
-
+    """Return a pipeline's newest seal in a table's log; None if there is no seal."""
     proof = reconcile(DeltaLog(table, dict(storage_options) if storage_options else None), pipeline)
     return proof.seal if proof is not None else None
 
@@ -91,25 +95,21 @@ def session(
     """Start Spark in this process; use the one that runs here, if there is one.
 
     :param name: of the application
-    :param locations: what it has to reach: Spark is told how
-    :param storage_options: of the object store there; None is what the environment says
-    :param quick_start: see :func:`delta_cdc.session.embedded_session`
+    :param locations: those that it has to reach: Spark is configured for them
+    :param storage_options: of the object store there; None takes those of the environment
+    :param quick_start: see :func:`delta_cdc.launch.session.embedded_session`
     :param extra: more for it
     """
     from pyspark.sql import SparkSession
-
-    from delta_cdc.session import embedded_session
-    from delta_cdc.storage import spark_storage
-    from delta_cdc.telling import telling
 
     running = SparkSession.getActiveSession()
     if running is not None:
         yield running
         return
     confs: dict[str, Any] = {
-        # What fails arrives here as an error; Spark would tell it beforehand, at length.
+        # A failure arrives here as an error; Spark would also log it before, at length.
         "spark.log.level": "OFF",
-        # Readers of Parquet beside Spark have stopped to understand its older default.
+        # Parquet readers other than Spark no longer support its older default.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     }
     with tempfile.TemporaryDirectory(prefix="delta-cdc-") as folder:
@@ -124,21 +124,17 @@ def session(
 
 @contextmanager
 def named(place: str) -> Iterator[None]:
-    """Give what Spark raises its name, once, on one line.
+    """Turn Spark's exceptions into named errors, reported once, on one line.
 
     :param place: table and versions
     """
-    from delta_cdc.quiet import quietly
-
     try:
         with quietly():
             yield
     except (DeltaCdcError, BrokenPipeError):
         raise
     except Exception as error:
-        from delta_cdc import job
-
-        failure = job.named(error, place)
+        failure = named_errors.named(error, place)
         if isinstance(failure, JobFailed):
             remedy = "for Spark's whole story, call the function in a session of your own."
             raise JobFailed(failure.message, remedy=remedy) from error

@@ -8,11 +8,12 @@ import sys
 from pathlib import Path
 from typing import Any, Protocol
 
-from delta_cdc.errors import InvalidConfiguration
+from delta_cdc.core.errors import InvalidConfiguration
+from delta_cdc.doctor import DEFAULT_TIMEOUT, Questions, examined, told
 
 
 def add(commands: Any) -> None:
-    """Declare the subcommand."""
+    """Add the subcommand's parser."""
     doctor = commands.add_parser(
         "doctor",
         help="check Java, Spark, packages, JARs and folders, and if asked storage, tables and clusters",
@@ -25,14 +26,14 @@ def add(commands: Any) -> None:
 
 
 class Declares(Protocol):
-    """Takes the declaration of an argument, as argparse does."""
+    """A parser that accepts arguments as argparse does."""
 
     def add_argument(self, *flags: str, **told: Any) -> Any:
-        """Take one."""
+        """Add an argument."""
 
 
 def options(parser: Declares) -> None:
-    """Declare what can be asked; the command of Airflow takes the same."""
+    """Add the arguments for the checks; Airflow's command has the same."""
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
     parser.add_argument("--timeout", type=_seconds, metavar="SECONDS", help="for each check (default: 120)")
     parser.add_argument(
@@ -68,12 +69,10 @@ def _repeatable(parser: Declares, name: str, metavar: str, text: str) -> None:
 
 
 def questions(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return what is asked, as arguments of :class:`delta_cdc.doctor.Questions`.
+    """Return the requested checks, as arguments of :class:`delta_cdc.doctor.Questions`.
 
     :raises InvalidConfiguration: a file or a conf cannot be read
     """
-    from delta_cdc.doctor import DEFAULT_TIMEOUT
-
     return {
         "storage": arguments.storage,
         "storage_options": _options(arguments.storage_options),
@@ -88,8 +87,6 @@ def questions(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from delta_cdc.doctor import Questions, examined, told
-
     asked = Questions(**questions(arguments))
     entries = examined(asked.checks(), timeout=asked.timeout, hide=asked.hide)
     return told(entries, sys.stdout, as_json=arguments.json)
@@ -111,7 +108,7 @@ def _options(file: Path | None) -> dict[str, str] | None:
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        # What a parser says of a text may hold a piece of it.
+        # A parser's message may hold a part of the text.
         what = error.strerror if isinstance(error, OSError) else "it is no JSON"
         raise InvalidConfiguration(
             f"{file} cannot be read: {what}.", remedy="name a file that holds a JSON object."

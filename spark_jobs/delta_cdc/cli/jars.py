@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from delta_cdc.launch.jars import needed
+
 if TYPE_CHECKING:
     import argparse
 
 
 def add(commands: Any) -> None:
-    """Declare the subcommand."""
+    """Add the subcommand's parser."""
     jars = commands.add_parser(
         "jars", help="print the Delta JARs that Spark needs; resolves them once through Spark's own Ivy"
     )
@@ -19,8 +21,6 @@ def add(commands: Any) -> None:
 
 
 def _jars(arguments: argparse.Namespace) -> int:
-    from delta_cdc.jars import needed
-
     for jar in needed(["s3:"] if arguments.s3 else [], kafka=arguments.kafka):
         print(jar)
     return 0

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from delta_cdc.config import lint
+
 if TYPE_CHECKING:
     import argparse
 
 
 def add(commands: Any) -> None:
-    """Declare the subcommand."""
+    """Add the subcommand's parser."""
     lint = commands.add_parser(
         "lint",
         help="check files of pipelines (starts no Spark, and asks no network)",
@@ -23,14 +25,12 @@ def add(commands: Any) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from delta_cdc.config import lint
-
     found = [finding for source in arguments.sources for finding in lint(source)]
     if arguments.json:
         print(json.dumps([finding.to_dict() for finding in found], indent=2))
     else:
         for finding in found:
             print(finding)
-        # Of what was found nothing, people want to know that it was looked at.
+        # Report the checked files even if there are no findings.
         print(f"{len(found)} finding{'' if len(found) == 1 else 's'} in {', '.join(arguments.sources)}")
     return 1 if found else 0

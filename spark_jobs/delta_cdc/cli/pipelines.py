@@ -1,4 +1,4 @@
-"""Which pipelines a subcommand is about: every subcommand that takes tables takes them in the same way."""
+"""Select a subcommand's pipelines: all subcommands name tables in the same way."""
 
 from __future__ import annotations
 
@@ -6,21 +6,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from delta_cdc.arguments import sequences
-from delta_cdc.checks import options_of
 from delta_cdc.cli.common import refuse
-from delta_cdc.errors import InvalidConfiguration
-from delta_cdc.spec import ApplyOptions, SourceKind
-from delta_cdc.variables import expand
+from delta_cdc.config import load
+from delta_cdc.config.findings import nearest
+from delta_cdc.core.errors import InvalidConfiguration
+from delta_cdc.core.option_schema import APPLY, filled
+from delta_cdc.core.spec import ApplyOptions, SourceKind
+from delta_cdc.core.validation import options_of
+from delta_cdc.core.variables import expand
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
     from delta_cdc.config import Group, Table
-    from delta_cdc.watermark import Seal
+    from delta_cdc.core.watermark import Seal
 
-#: What stands in for a seal, as attributes of the arguments.
+#: Arguments that replace a missing seal, as attributes of the arguments.
 FIRST_LOAD = ("source_kind", "keys", "sequence_by")
 
 _SUFFIXES = (".yaml", ".yml")
@@ -34,13 +36,13 @@ _HELP = (
 class Chosen:
     """One pipeline.
 
-    :param source: what the target is applied from, the change log where there is one; None leaves it to the
-        seal
-    :param target: of SOURCE TARGET and of PIPELINE=TARGET whichever table was named; None where a
-        configuration has a change log alone
-    :param log: the change log, where a configuration has one
-    :param table: what a configuration says of it
-    :param group: the group that it is in there
+    :param source: the table that the target is applied from, the change log if there is one; None takes the
+        seal's
+    :param target: for SOURCE TARGET and PIPELINE=TARGET, the named table; None if a configuration has only a
+        change log
+    :param log: the change log, if a configuration has one
+    :param table: its entry in a configuration
+    :param group: its group there
     """
 
     pipeline: str
@@ -57,14 +59,14 @@ class Chosen:
 
     @property
     def storage_options(self) -> dict[str, str] | None:
-        """Return the options of the object store, where a configuration says some."""
+        """Return the options of the object store, if a configuration has some."""
         return self.group.settings.get("storage_options") if self.group is not None else None
 
 
 def takes_pipelines(parser: argparse.ArgumentParser, *more: str) -> None:
-    """Declare how a subcommand takes its tables.
+    """Add the arguments that name a subcommand's tables.
 
-    :param more: other forms of its own
+    :param more: further forms that this subcommand accepts
     """
     forms = ("FILE [PIPELINE ...]", "SOURCE TARGET --pipeline NAME", "PIPELINE=TARGET ...", *more)
     parser.usage = "\n       ".join(f"%(prog)s {form} [options]" for form in forms)
@@ -98,7 +100,7 @@ def chosen(arguments: argparse.Namespace) -> list[Chosen]:
 
 
 def the_one(arguments: argparse.Namespace) -> Chosen:
-    """Return the pipeline of a subcommand that is about one.
+    """Return the pipeline of a subcommand that accepts only one.
 
     :raises InvalidConfiguration: it names several
     """
@@ -110,12 +112,12 @@ def the_one(arguments: argparse.Namespace) -> Chosen:
 
 
 def groups_of(found: Sequence[Chosen]) -> list[Group]:
-    """Return the groups of a configuration that some pipelines are in."""
+    """Return the configuration groups of some pipelines."""
     return list({one.group.name: one.group for one in found if one.group is not None}.values())
 
 
 def before_the_first_load(parser: argparse.ArgumentParser) -> None:
-    """Declare what stands in for a seal that is not there yet."""
+    """Add the arguments that replace a seal before the first load."""
     told = parser.add_argument_group("before the first load, without a configuration")
     told.add_argument("--source-kind", choices=get_args(SourceKind), help="default: change_feed")
     told.add_argument("--key", "--keys", dest="keys", action="append", metavar="COLUMN", help="repeatable")
@@ -123,10 +125,10 @@ def before_the_first_load(parser: argparse.ArgumentParser) -> None:
 
 
 def options_told(arguments: argparse.Namespace, seal: Seal | None) -> ApplyOptions | None:
-    """Return the options of the seal, or, where there is none, what the command line says of them.
+    """Return the options of the seal or, without a seal, those of the command line.
 
-    :return: None where neither says anything
-    :raises InvalidConfiguration: both do
+    :return: None if neither has any
+    :raises InvalidConfiguration: both have some
     """
     given = {name: getattr(arguments, name) for name in FIRST_LOAD if getattr(arguments, name)}
     if seal is None:
@@ -140,17 +142,13 @@ def options_told(arguments: argparse.Namespace, seal: Seal | None) -> ApplyOptio
 
 
 def _options_given(given: dict[str, Any]) -> ApplyOptions:
-    return ApplyOptions(
-        keys=tuple(given.get("keys", ())),
-        source_kind=given.get("source_kind", ApplyOptions.source_kind),
-        sequence_by=sequences(given.get("sequence_by")),
-    )
+    return filled(ApplyOptions, APPLY, given)
 
 
 def source_of(one: Chosen, seal: Seal | None) -> str:
-    """Return what a target is applied from.
+    """Return the source of a target.
 
-    :raises InvalidConfiguration: nothing says it
+    :raises InvalidConfiguration: neither the arguments nor the seal name it
     """
     found = one.source or (seal.source_uri if seal is not None else None)
     if found is None:
@@ -162,7 +160,7 @@ def source_of(one: Chosen, seal: Seal | None) -> str:
 
 
 def is_configuration(text: str) -> bool:
-    """Tell a configuration, a file or a folder of them, from a table."""
+    """Return whether a text names a configuration, a file or a folder of them, and not a table."""
     path = Path(text)
     # An empty text would be the working directory.
     if not text.strip():
@@ -175,16 +173,13 @@ def is_configuration(text: str) -> bool:
 def tables_of(
     file: str, group: str | None = None, pipelines: Sequence[str] | None = None
 ) -> list[tuple[Group, tuple[Table, ...]]]:
-    """Read a configuration, and return the groups with those of their tables that are asked for.
+    """Read a configuration, and return the groups with their requested tables.
 
     :param file: file or folder
     :param group: only this one
     :param pipelines: only these
-    :raises InvalidConfiguration: for a configuration that is none, or a name that is not in it
+    :raises InvalidConfiguration: the configuration is invalid, or a name is not in it
     """
-    from delta_cdc.config import load
-    from delta_cdc.config.findings import nearest
-
     read = load(file).groups
     groups = [found for found in read if group in (None, found.name)]
     if not groups:
@@ -220,7 +215,7 @@ def _source_and_target(source: str, target: str, names: Sequence[str]) -> Chosen
 
 
 def is_pair(text: str) -> bool:
-    """Tell PIPELINE=TARGET from a path, which may have an equals sign, too."""
+    """Return whether a text is PIPELINE=TARGET and not a path, which may contain an equals sign, too."""
     return "=" in text and not Path(text).exists() and "/" not in text.partition("=")[0]
 
 

@@ -7,9 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from delta_cdc import tables as engine
-from delta_cdc.arguments import MODES
-from delta_cdc.checks import ingest_options_of
 from delta_cdc.cli.application import refuse_templates, told_of
 from delta_cdc.cli.common import bounds, newest_seal, refuse
 from delta_cdc.cli.pipelines import (
@@ -22,25 +19,35 @@ from delta_cdc.cli.pipelines import (
     source_of,
     takes_pipelines,
 )
-from delta_cdc.errors import InvalidConfiguration
-from delta_cdc.spec import ApplyOptions, IngestOptions
+from delta_cdc.core.arguments import MODES
+from delta_cdc.core.errors import InvalidConfiguration
+from delta_cdc.core.option_schema import APPLY, INGEST, filled
+from delta_cdc.core.spec import ApplyOptions, IngestOptions
+from delta_cdc.core.validation import ingest_options_of
+from delta_cdc.planning.apply import plan_apply
+from delta_cdc.planning.ingest import plan_ingest
+from delta_cdc.planning.ingest_request import IngestRequest
+from delta_cdc.run import batch
+from delta_cdc.run import table_arguments as engine
+from delta_cdc.run.detect_changes import detect_changes
+from delta_cdc.run.table_arguments import apply_request
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping
 
-    from delta_cdc.flow import Piece
-    from delta_cdc.watermark import Seal
+    from delta_cdc.core.watermark import Seal
+    from delta_cdc.run.batch import Piece
 
 _OF_AN_APPLY = ("starting_version", "ending_version", "ending_timestamp", "max_versions",
-                "milestone_versions", "milestone_bytes", "repair_keys", "repair_quarantined",
+                "versions_per_commit", "bytes_per_commit", "repair_keys", "repair_quarantined",
                 "discard_history", *FIRST_LOAD)  # fmt: skip
 _OF_AN_INGEST = ("max_files", "max_offsets", "glob", "kafka_options")
 _OF_BOTH = ("starting_timestamp", "max_bytes")
 
 
 def add(commands: Any) -> None:
-    """Declare the subcommand."""
+    """Add the subcommand's parser."""
     plan = commands.add_parser(
         "plan",
         help="show what the next run of a pipeline would do, from the logs alone (starts no Spark)",
@@ -51,7 +58,7 @@ def add(commands: Any) -> None:
     takes_pipelines(plan)
     bounded = plan.add_argument_group("bounds, as the operator's arguments of the same names")
     bounds(bounded, bounded)
-    for name in ("max-versions", "max-bytes", "milestone-versions", "milestone-bytes"):
+    for name in ("max-versions", "max-bytes", "versions-per-commit", "bytes-per-commit"):
         bounded.add_argument(f"--{name}", type=int, metavar="N")
     mode = plan.add_argument_group("what the run is to do")
     mode.add_argument("--mode", choices=MODES, default="incremental", help="default: incremental")
@@ -93,46 +100,38 @@ def _plan(arguments: argparse.Namespace) -> int:
 
 
 def _plan_apply(arguments: argparse.Namespace, one: Chosen, seal: Seal | None) -> None:
-    from delta_cdc.plan import ApplyRequest, plan_apply
-
-    names = ("starting_version", "ending_version", "starting_timestamp", "ending_timestamp", "max_versions",
-             "max_bytes", "milestone_versions", "milestone_bytes", "mode", "repair_keys",
-             "repair_quarantined", "discard_history")  # fmt: skip
-    request = ApplyRequest(
+    request = apply_request(
+        vars(arguments),
         pipeline=one.pipeline,
         source=source_of(one, seal),
         target=str(one.target),
-        # Where nothing is said, a load asks for nothing of the rows.
+        # Without options, a load requires nothing of the rows.
         options=options_told(arguments, seal) or ApplyOptions(insert_only=True),
-        **{name: getattr(arguments, name) for name in names},
     )
     print(plan_apply(request))
 
 
 def _plan_ingest(arguments: argparse.Namespace, one: Chosen, seal: Seal | None) -> None:
-    from delta_cdc.plan import IngestRequest, plan_ingest
-
     source = source_of(one, seal)
     told = ingest_options_of(seal) if seal is not None else None
     kafka = source.strip().lower().startswith("kafka://")
-    # A look needs no keys: it reads no record.
+    # An observation needs no keys: it reads no record.
     options = told or IngestOptions(source_kind="kafka" if kafka else "files", insert_only=True)
-    names = ("starting_timestamp", "max_files", "max_bytes", "max_offsets", "glob")
-    request = IngestRequest(
+    request = filled(
+        IngestRequest,
+        INGEST,
+        vars(arguments),
         pipeline=one.pipeline,
         source=source,
         log=str(one.target),
         options=options,
         kafka_options=_client_options(arguments.kafka_options),
-        **{name: getattr(arguments, name) for name in names},
     )
     print(plan_ingest(request))
 
 
 def _plan_configured(arguments: argparse.Namespace, found: list[Chosen]) -> int:
-    """Plan pipelines of a configuration, with what the command line says put over their arguments."""
-    from delta_cdc.flow import look
-
+    """Plan pipelines of a configuration; the command line overrides their arguments."""
     refuse(arguments, FIRST_LOAD, "with a configuration")
     tables = [one.table for one in found if one.table is not None]
     refuse_templates(tables)
@@ -142,8 +141,8 @@ def _plan_configured(arguments: argparse.Namespace, found: list[Chosen]) -> int:
     for table in tables:
         given = {**table.arguments, **_overriding(arguments, table.arguments)}
         options = {"storage_options": told["storage_options"], "kafka_options": kafka}
-        pieces.append(_of_the_ingest(arguments, engine.piece(given, **options)))
-    looked = look(pieces)
+        pieces.append(_of_the_ingest(arguments, batch.piece(given, **options)))
+    looked = detect_changes(pieces)
     for one in looked:
         if len(looked) > 1:
             print(one.pipeline)
@@ -152,12 +151,12 @@ def _plan_configured(arguments: argparse.Namespace, found: list[Chosen]) -> int:
 
 
 def _overriding(arguments: argparse.Namespace, table: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the command line says in the place of a table's arguments."""
+    """Return the command line's overrides of a table's arguments."""
     names = (*_OF_AN_APPLY, "max_files", "max_offsets", "glob", *_OF_BOTH)
     found = {name: value for name in names if (value := getattr(arguments, name)) not in (None, False)}
     if arguments.mode != "incremental":
         found["mode"] = arguments.mode
-    known = engine.INGEST_DEFAULTS if engine.is_ingested(table) else engine.APPLY_DEFAULTS
+    known = INGEST if engine.is_ingested(table) else APPLY
     unknown = [f"--{name.replace('_', '-')}" for name in found if name not in known]
     if unknown:
         raise InvalidConfiguration(

@@ -1,4 +1,4 @@
-"""``delta-cdc replay``: what is in quarantine, once more."""
+"""``delta-cdc replay``: process quarantined records again."""
 
 from __future__ import annotations
 
@@ -6,12 +6,20 @@ import sys
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from delta_cdc.arguments import tie
-from delta_cdc.checks import ingest_options_of, options_of
+from delta_cdc import job
+from delta_cdc.api.changes import ingest_changes
 from delta_cdc.cli.common import json_object, last_by, named, newest_seal, refuse, session
 from delta_cdc.cli.pipelines import chosen, takes_pipelines
-from delta_cdc.errors import TableNotFound
-from delta_cdc.spec import IngestOptions
+from delta_cdc.core.arguments import conflict
+from delta_cdc.core.errors import TableNotFound
+from delta_cdc.core.spec import ApplyRequest, IngestOptions
+from delta_cdc.core.validation import ingest_options_of, options_of
+from delta_cdc.delta_log.file_manifests import prepared
+from delta_cdc.delta_log.table import run_sync
+from delta_cdc.manifest_folder import folder_for
+from delta_cdc.planning.quarantine import holds_records
+from delta_cdc.planning.taken_files import QUARANTINE, beside
+from delta_cdc.run.apply import run_apply
 
 if TYPE_CHECKING:
     import argparse
@@ -19,14 +27,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from delta_cdc.cli.pipelines import Chosen
-    from delta_cdc.spec import ApplySpec, JobResult
-    from delta_cdc.watermark import Seal
+    from delta_cdc.core.spec import ApplySpec, JobResult
+    from delta_cdc.core.watermark import Seal
 
 _OF_A_LOG = ("adapter", "adapter_options", "format_options", "schema", "keys")
 
 
 def add(commands: Any) -> None:
-    """Declare the subcommand."""
+    """Add the subcommand's parser."""
     replay = commands.add_parser(
         "replay",
         help="try again what is in quarantine, after mending (starts Spark here, if there is anything)",
@@ -53,17 +61,17 @@ def add(commands: Any) -> None:
 def _replay(arguments: argparse.Namespace) -> int:
     found = [_Place(one, place, _sealed(one, place)) for one in chosen(arguments) for place in one.written]
     for is_log, names in ((True, ("last_by",)), (False, _OF_A_LOG)):
-        # An option is for a log, or for a target; of a pipeline with both it goes to the one that it is for.
+        # An option applies to a log, or to a target; for a pipeline with both it goes to the matching one.
         if all(place.is_log == is_log for place in found):
             what = f"for {found[0].uri}, which is {'a' if is_log else 'no'} change log"
             refuse(arguments, names, what)
-    # All of them, also where some of one has to stay.
+    # Replay all of them, even if some records of one have to stay.
     return max([_replayed(arguments, place) for place in found])
 
 
 @dataclass(frozen=True)
 class _Place:
-    """A table whose quarantine is taken again."""
+    """A table whose quarantine is replayed."""
 
     of: Chosen
     uri: str
@@ -71,12 +79,12 @@ class _Place:
 
     @property
     def is_log(self) -> bool:
-        """Tell a change log: what an ingest takes is no table, so its seal names none."""
-        return not self.seal.source_table_id
+        """Return whether it is a change log: an ingest reads no table, so its seal names none."""
+        return self.seal.state.applied_to is None
 
     @property
     def configured(self) -> dict[str, Any]:
-        """Return the arguments that a configuration gives."""
+        """Return the arguments in the configuration."""
         return self.of.table.arguments if self.of.table is not None else {}
 
 
@@ -91,10 +99,6 @@ def _sealed(one: Chosen, table: str) -> Seal:
 
 
 def _replayed(arguments: argparse.Namespace, place: _Place) -> int:
-    from delta_cdc.ingest.taken import QUARANTINE, beside
-    from delta_cdc.log.table import run_sync
-    from delta_cdc.plan.quarantine import holds_records
-
     pipeline, table, seal = place.of.pipeline, place.uri, place.seal
     options = place.of.storage_options
     quarantine = beside(table, QUARANTINE)
@@ -112,15 +116,13 @@ def _replayed(arguments: argparse.Namespace, place: _Place) -> int:
 
 
 def _ingest_again(spark: SparkSession, arguments: argparse.Namespace, place: _Place) -> dict[str, int]:
-    from delta_cdc.api import ingest_changes
-
     seal = place.seal
     names = ("format", "adapter", "adapter_options", "keys", "schema", "format_options", "insert_only",
              "on_invalid")  # fmt: skip
-    # A seal leaves out what would make it too long.
+    # A seal omits options that would make it too long.
     told = ingest_options_of(seal) or IngestOptions()
     known = {name: getattr(told, name) for name in names}
-    # Whoever mends the configuration wants what is there to be read by it.
+    # The configuration wins: a user who corrects it expects the replay to use it.
     known |= {name: value for name, value in place.configured.items() if name in names}
     given = {name: getattr(arguments, name) for name in _OF_A_LOG if getattr(arguments, name)}
     done = ingest_changes(
@@ -137,23 +139,17 @@ def _ingest_again(spark: SparkSession, arguments: argparse.Namespace, place: _Pl
 
 
 def _apply_again(spark: SparkSession, arguments: argparse.Namespace, place: _Place) -> dict[str, int]:
-    from delta_cdc import job
-    from delta_cdc.flow import run_apply
-    from delta_cdc.log.slices import prepared
-    from delta_cdc.plan import ApplyRequest
-    from delta_cdc.scratch import folder_for
-
     def execute(spec: ApplySpec) -> JobResult:
         segments = [segment for step in spec.steps for segment in step.segments]
         folder = folder_for(spark, segments, None)
         return job.run(spark, prepared(spec, folder, storage), storage_options=storage)
 
     seal, storage = place.seal, place.of.storage_options
-    ties = tuple(arguments.last_by or tie(place.configured.get("on_tie", "fail"))[1])
+    configured = conflict("on_conflict", place.configured.get("on_conflict"))
+    last_by = arguments.last_by or (configured if isinstance(configured, tuple) else ())
     options = replace(
         options_of(seal),
-        on_tie="last_by" if ties else "quarantine",
-        tie_order=ties,
+        on_conflict=tuple(last_by) or "quarantine",
         on_invalid="quarantine",
     )
     request = ApplyRequest(

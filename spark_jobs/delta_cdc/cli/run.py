@@ -1,4 +1,4 @@
-"""``delta-cdc run``: the pipelines of a configuration once, in a Spark of this process."""
+"""``delta-cdc run``: run the pipelines of a configuration once, with Spark in this process."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from delta_cdc.checks import ingest_options_of, is_untold
 from delta_cdc.cli.application import Application, refuse_templates, told_of
 from delta_cdc.cli.common import newest_seal, refuse
 from delta_cdc.cli.pipelines import (
@@ -18,21 +17,25 @@ from delta_cdc.cli.pipelines import (
     source_of,
     takes_pipelines,
 )
-from delta_cdc.errors import InvalidConfiguration
-from delta_cdc.tables import piece
+from delta_cdc.core.errors import InvalidConfiguration
+from delta_cdc.core.spec import ApplyRequest
+from delta_cdc.core.text_table import grid
+from delta_cdc.core.validation import ingest_options_of, is_untold
+from delta_cdc.planning.ingest_request import IngestRequest
+from delta_cdc.run.batch import Piece, piece, run_bundle
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
     from delta_cdc.cli.pipelines import Chosen
-    from delta_cdc.flow import Piece, PieceResult
+    from delta_cdc.run.batch import PieceResult
 
 _PARALLEL = 8
 
 
 def add(commands: Any) -> None:
-    """Declare the subcommand."""
+    """Add the subcommand's parser."""
     run = commands.add_parser(
         "run",
         help="run pipelines once (starts Spark here, if there is anything to do)",
@@ -52,8 +55,6 @@ def add(commands: Any) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from delta_cdc.flow import run_bundle
-
     run_id = f"delta-cdc-run-{uuid.uuid4().hex[:12]}"
     pieces, told, parallel = _asked(arguments, run_id)
     asked = [request for piece in pieces for request in (piece.ingest, piece.apply) if request is not None]
@@ -66,7 +67,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _asked(arguments: argparse.Namespace, run_id: str) -> tuple[list[Piece], dict[str, Any], int]:
-    """Return the work, what its application is told, and how many tables it works on at once."""
+    """Return the work, its application's settings, and how many tables to process concurrently."""
     found = chosen(arguments)
     tables = [one.table for one in found if one.table is not None]
     if not tables:
@@ -81,10 +82,7 @@ def _asked(arguments: argparse.Namespace, run_id: str) -> tuple[list[Piece], dic
 
 
 def _of_a_seal(arguments: argparse.Namespace, one: Chosen, run_id: str) -> Piece:
-    """Return the work of a pipeline of which the seal says what it is built with."""
-    from delta_cdc.flow import Piece
-    from delta_cdc.plan import ApplyRequest, IngestRequest
-
+    """Return the work of a pipeline whose options are in its seal."""
     target = str(one.target)
     seal = newest_seal(target, one.pipeline)
     common: dict[str, Any] = {"run_id": run_id, "single_driver": arguments.single_driver}
@@ -104,7 +102,7 @@ def _of_a_seal(arguments: argparse.Namespace, one: Chosen, run_id: str) -> Piece
 
 
 def _unsaid(_: str) -> None:
-    """What a flow says of each table is in the table of results."""
+    """Drop a flow's messages on each table: the table of results contains them."""
 
 
 def _show(results: Sequence[PieceResult], *, as_json: bool) -> None:
@@ -112,7 +110,6 @@ def _show(results: Sequence[PieceResult], *, as_json: bool) -> None:
     if as_json:
         print(json.dumps(rows, indent=2))
         return
-    from delta_cdc.grid import grid
 
     shown = [
         {**row, "counts": ", ".join(f"{n} {name}" for name, n in row["counts"].items() if n)} for row in rows

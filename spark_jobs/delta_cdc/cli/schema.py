@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from delta_cdc.config.schema import as_text
+
 if TYPE_CHECKING:
     import argparse
 
 
 def add(commands: Any) -> None:
-    """Declare the subcommand."""
+    """Add the subcommand's parser."""
     schema = commands.add_parser(
         "schema",
         help="print the JSON Schema of files of pipelines, by which editors complete and check",
@@ -19,7 +21,5 @@ def add(commands: Any) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from delta_cdc.config.schema import as_text
-
     print(as_text(), end="")
     return 0

@@ -1,4 +1,4 @@
-"""``delta-cdc status``: how far pipelines are."""
+"""``delta-cdc status``: the progress of pipelines."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.cli.pipelines import chosen, takes_pipelines
-from delta_cdc.errors import DeltaCdcError
+from delta_cdc.core.errors import DeltaCdcError
+from delta_cdc.core.retention import readable as span
+from delta_cdc.delta_log.table import run_sync
+from delta_cdc.planning.plan import readable as size
+from delta_cdc.planning.status import Status, status_of_all
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-    from delta_cdc.status import Status
-
 
 def add(commands: Any) -> None:
-    """Declare the subcommand."""
+    """Add the subcommand's parser."""
     status = commands.add_parser(
         "status",
         help="show how far pipelines are behind their sources, from the logs alone (starts no Spark)",
@@ -29,13 +31,10 @@ def add(commands: Any) -> None:
 
 
 def _status(arguments: argparse.Namespace) -> int:
-    from delta_cdc.log.table import run_sync
-    from delta_cdc.status import Status, status_of_all
-
-    # What is ingested and applied has two tables whose logs tell how far it is.
+    # A pipeline that ingests and applies has two tables whose logs record its progress.
     asked = [(one, place) for one in chosen(arguments) for place in one.written]
     pairs = [(one.pipeline, place) for one, place in asked]
-    # Before the first run nothing but the caller knows the source; a log is not there then either.
+    # Before the first run only the caller knows the source; a change log does not exist then either.
     sources = [one.source if one.log is None else None for one, _ in asked]
     found = run_sync(status_of_all(pairs, [one.storage_options for one, _ in asked], sources))
     named = []
@@ -58,9 +57,6 @@ def _as_json(pair: tuple[str, str], found: Status | DeltaCdcError) -> dict[str, 
 
 
 def _status_lines(pair: tuple[str, str], found: Status | DeltaCdcError) -> Iterator[str]:
-    from delta_cdc.plan.result import readable as size
-    from delta_cdc.retention import readable as span
-
     yield pair[0]
     if isinstance(found, DeltaCdcError):
         yield f"  {type(found).__name__}: {found}"

@@ -1,4 +1,4 @@
-"""``delta-cdc verify``: whether targets are what their pipelines say they are."""
+"""``delta-cdc verify``: check that targets match their pipelines."""
 
 from __future__ import annotations
 
@@ -8,17 +8,21 @@ from typing import TYPE_CHECKING, Any
 from delta_cdc.cli.application import Application, refuse_templates, told_of
 from delta_cdc.cli.common import last_by, refuse
 from delta_cdc.cli.pipelines import chosen, groups_of, takes_pipelines
+from delta_cdc.config.verification import paired, request_of
+from delta_cdc.core.checks import CHECKS
+from delta_cdc.planning.verify_request import VerifyRequest, check_names
+from delta_cdc.run.verify import rows_of, run_verify
+from delta_cdc.run.verify_text import text_of
 
 if TYPE_CHECKING:
     import argparse
 
-    from delta_cdc.verify.request import VerifyRequest
 
 _OF_A_TARGET = ("source", "current", "last_by")
 
 
 def add(commands: Any) -> None:
-    """Declare the subcommand."""
+    """Add the subcommand's parser."""
     verify = commands.add_parser(
         "verify",
         help="look whether targets are what their pipelines say they are (starts Spark for their rows)",
@@ -35,9 +39,6 @@ def add(commands: Any) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from delta_cdc.verify.flow import rows_of, run_verify
-    from delta_cdc.verify.text import text_of
-
     requests, told = _asked(arguments)
     with Application(told, requests) as application:
         found = run_verify(requests, execute=application.execute, run_id="delta-cdc-verify")
@@ -54,11 +55,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _asked(arguments: argparse.Namespace) -> tuple[list[VerifyRequest], dict[str, Any]]:
-    """Return what is to be verified, and what the application is told."""
-    from delta_cdc.verify.checks import CHECKS
-    from delta_cdc.verify.request import VerifyRequest, check_names
-    from delta_cdc.verify.tables import paired, request_of
-
+    """Return the requests to verify, and the application's settings."""
     wanted = CHECKS if arguments.checks is None else tuple(filter(None, arguments.checks.split(",")))
     check_names(wanted)
     found = chosen(arguments)
@@ -75,15 +72,13 @@ def _asked(arguments: argparse.Namespace) -> tuple[list[VerifyRequest], dict[str
         refuse(arguments, _OF_A_TARGET, "with several targets")
     if found[0].source is not None:
         refuse(arguments, ("source",), "with SOURCE TARGET")
-    ties = tuple(arguments.last_by or ())
     return [
         VerifyRequest(
             pipeline=one.pipeline,
             target=str(one.target),
             source=one.source or arguments.source,
             current=arguments.current,
-            on_tie="last_by" if ties else "fail",
-            tie_order=ties,
+            on_conflict=tuple(arguments.last_by or ()) or "fail",
             wanted=wanted,
         )
         for one in found

@@ -1,7 +1,4 @@
-"""Configuration: many pipelines in a file, a folder of files, or a mapping made by code.
-
-Importing this costs nothing: YAML and pydantic are imported once something is read.
-"""
+"""Configuration: many pipelines in a file, a folder of files, or a mapping made by code."""
 
 from __future__ import annotations
 
@@ -9,8 +6,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.config.configuration import Configuration, Group, Table
-from delta_cdc.config.findings import Finding
-from delta_cdc.errors import InvalidConfiguration
+from delta_cdc.config.findings import Enough, Finding, Findings
+from delta_cdc.config.resolve import resolved
+from delta_cdc.config.schema import json_schema as made
+from delta_cdc.config.sources import read
+from delta_cdc.core.errors import InvalidConfiguration
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 __all__ = ["Configuration", "Finding", "Group", "Table", "json_schema", "lint", "load"]
 
-#: Of an error's text; the command ``delta-cdc lint`` shows all of them.
+#: The maximum in an error's text; the command ``delta-cdc lint`` shows all of them.
 _MOST_FINDINGS = 100
 
 
 def load(source: str | Path | Mapping[str, Any]) -> Configuration:
-    """Read a configuration. No network and no connection is asked, and nothing of it is run.
+    """Read a configuration, without network access or connections, and without running any of it.
 
     :param source: path of a YAML file, of a folder whose ``*.yaml`` and ``*.yml`` belong together, or the
         mapping that a file would hold
-    :raises InvalidConfiguration: tells everything that is wrong, one finding a line
+    :raises InvalidConfiguration: lists every problem, one per line
     """
     configuration, found = _read(source)
     if configuration is None:
@@ -42,7 +42,7 @@ def load(source: str | Path | Mapping[str, Any]) -> Configuration:
 
 
 def lint(source: str | Path | Mapping[str, Any]) -> list[Finding]:
-    """Return everything that is wrong with a configuration, in the order of its places.
+    """Return every problem of a configuration, in the order of its places.
 
     :param source: as for :func:`load`
     """
@@ -50,17 +50,11 @@ def lint(source: str | Path | Mapping[str, Any]) -> list[Finding]:
 
 
 def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema of a file; it is kept beside this module as ``schema.json``."""
-    from delta_cdc.config.schema import json_schema as made
-
+    """Return the JSON Schema of a file; a copy is in ``schema.json`` beside this module."""
     return made()
 
 
 def _read(source: str | Path | Mapping[str, Any]) -> tuple[Configuration | None, list[Finding]]:
-    from delta_cdc.config.findings import Enough, Findings
-    from delta_cdc.config.resolve import resolved
-    from delta_cdc.config.sources import read
-
     findings = Findings()
     configuration = None
     with suppress(Enough):

@@ -1,4 +1,4 @@
-"""Whether the arguments of a table go together: the engine's own checks say so."""
+"""Whether the arguments of a table can be combined, by the engine's own checks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.config.findings import shown
-from delta_cdc.errors import DeltaCdcError, TableNameUnresolved
+from delta_cdc.core.errors import DeltaCdcError, TableNameUnresolved
+from delta_cdc.core.uris import canonical_uri
+from delta_cdc.planning.request import check_apply
+from delta_cdc.run.table_arguments import requests
 
 if TYPE_CHECKING:
     from delta_cdc.config.configuration import Table
@@ -16,7 +19,7 @@ if TYPE_CHECKING:
 
 _VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*)\}?")
 _TABLES = ("source", "target", "log")
-#: Texts that no check looks into: a template in them is as good as what it renders to.
+#: Texts whose content is not checked, so a template in them is as valid as its rendered value.
 _FREE = (
     "target",
     "log",
@@ -32,15 +35,15 @@ _OPENING = "The configuration cannot be used: "
 
 
 def check(table: Table, places: dict[str, Place], place: Place, findings: Findings) -> None:
-    """Find arguments that do not go together, or that say nothing.
+    """Find arguments that cannot be combined or have no effect.
 
-    :param places: where they stand
-    :param place: where the pipeline stands
+    :param places: where the arguments are
+    :param place: where the pipeline is
     """
     given = dict(table.arguments)
     kind, of_logs = given.get("source_kind"), "change_feed" if given.get("insert_only") else "change_log"
     if "log" in given and kind not in (None, of_logs):
-        # The engine's own sentence would be about arguments that nobody wrote.
+        # The engine's own message would name arguments that the user did not write.
         message = f"The pipeline {table.pipeline}: source_kind is {kind!r}, and log is given."
         findings.add(places.get("source_kind", place), message, "leave it out: what a log holds are events.")
         return
@@ -57,36 +60,33 @@ def check(table: Table, places: dict[str, Place], place: Place, findings: Findin
     except DeltaCdcError as error:
         said = error.message.removeprefix(_OPENING)
         message = f"The pipeline {table.pipeline}: {said}"
-        findings.add(places.get(asked) or _pointed(said, places) or place, message, error.remedy)
+        asked = asked or error.argument or ""
+        findings.add(places.get(asked, place), message, error.remedy)
     except OSError as error:
         message = f"The pipeline {table.pipeline}: {shown(given.get(asked))}: {error.strerror}."
         findings.add(places.get(asked, place), message, "correct the path.")
 
 
 def _free(given: dict[str, Any]) -> tuple[str, ...]:
-    # Whether files or a topic are ingested is told by the source.
+    # The source decides whether files or a topic are ingested.
     return _FREE if "log" in given else (*_FREE, "source")
 
 
 def _ask(given: dict[str, Any], *, told: bool) -> None:
-    from delta_cdc.tables import requests
-
     ingest, apply = requests(given, ingest="log" in given and told)
     if ingest is not None:
         ingest.check()
     if apply is not None:
-        apply.check()
+        check_apply(apply)
 
 
 def _filled(text: str) -> str:
-    """Return a location with something in the place of variables that are not set here."""
+    """Return a location with placeholders for variables that are not set here."""
     return _VARIABLE.sub(lambda found: f"unset-{found[1]}", os.path.expandvars(text))
 
 
 def _located(table: str) -> str:
-    """Return a location in the place of a catalog name: where that is, only the run finds out."""
-    from delta_cdc.log.store import canonical_uri
-
+    """Replace a catalog name by a placeholder path: only the run resolves it."""
     try:
         canonical_uri(table)
     except TableNameUnresolved:
@@ -95,17 +95,9 @@ def _located(table: str) -> str:
 
 
 def is_template(value: Any) -> bool:
-    """Return whether Jinja stands anywhere in a value."""
+    """Return whether a value contains Jinja anywhere."""
     if isinstance(value, str):
         return "{{" in value or "{%" in value
     if isinstance(value, dict):
         return any(map(is_template, value.values()))
     return isinstance(value, list) and any(map(is_template, value))
-
-
-def _pointed(said: str, places: dict[str, Place]) -> Place | None:
-    """Return where the first key stands that a message names."""
-    for word in re.findall(r"[a-z_]+", said):
-        if word in places:
-            return places[word]
-    return None

@@ -1,4 +1,4 @@
-"""What a configuration says, once it is read: groups of tables, each with what stands nearest to it."""
+"""A configuration after reading: groups of tables, each with the settings that apply to it."""
 
 from __future__ import annotations
 
@@ -6,20 +6,19 @@ import hashlib
 import json
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from delta_cdc.maintain.consumers import Consumer
+from delta_cdc.planning.consumers import Consumer
 
 
 @dataclass(frozen=True)
 class Table:
     """One pipeline.
 
-    :param arguments: arguments of the operators by their names, as they were given, ``pipeline`` among them;
-        texts may hold Jinja and ``${ENV}``
-    :param own_application: it gets a Spark application of its own
-    :param place: where it stands, for people
+    :param arguments: arguments of the operators by name, as given, including ``pipeline``; texts may contain
+        Jinja and ``${ENV}``
+    :param own_application: whether it gets its own Spark application
+    :param place: its place in the source, for people
     """
 
     pipeline: str
@@ -28,18 +27,18 @@ class Table:
     place: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what it says, without the place."""
+        """Return the table as JSON values, without the place."""
         return {"arguments": self.arguments, "own_application": self.own_application}
 
 
 @dataclass(frozen=True)
 class Group:
-    """Pipelines that run in one DAG. A pipeline without a group is one of its own name.
+    """Pipelines that run in one DAG. A pipeline without a group forms a group with its own name.
 
-    :param settings: what is said of DAG, tasks and application, as far as it is: times as ISO 8601 text,
-        spans in seconds, callbacks as lists of dotted names, ``dag_id`` filled in
+    :param settings: given settings of DAG, tasks and application: times as ISO 8601 text, durations in
+        seconds, callbacks as lists of dotted names, ``dag_id`` filled in
     :param tables: sorted by the pipelines' names
-    :param place: where it stands, for people
+    :param place: its place in the source, for people
     """
 
     name: str
@@ -49,17 +48,17 @@ class Group:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Return what identifies all that is said of it, wherever it stands: SHA-256, hexadecimal."""
+        """Return a hash of the group's content, without places: SHA-256, hexadecimal."""
         tables = [table.to_dict() for table in self.tables]
         return _hashed({"name": self.name, "settings": self.settings, "tables": tables})
 
 
 @dataclass(frozen=True)
 class Configuration:
-    """All that was read from one source.
+    """Everything read from one source.
 
     :param groups: sorted by their names
-    :param files: what was read, sorted; empty for a mapping
+    :param files: the files read, sorted; empty for a mapping
     """
 
     groups: tuple[Group, ...]
@@ -67,7 +66,7 @@ class Configuration:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Return what identifies all that is said: SHA-256, hexadecimal."""
+        """Return a hash of the whole content: SHA-256, hexadecimal."""
         return _hashed([group.fingerprint for group in self.groups])
 
     def tables(self) -> tuple[Table, ...]:
@@ -76,12 +75,10 @@ class Configuration:
         return tuple(sorted(found, key=lambda table: table.pipeline))
 
     def consumers(self) -> tuple[Consumer, ...]:
-        """Return who reads which Delta table, as far as the configuration knows.
+        """Return the consumers of each Delta table, as far as the configuration knows.
 
-        Files and topics are no table: of a pipeline that takes them, the target reads the log.
+        Files and topics are not tables: for a pipeline that ingests them, the target reads the log.
         """
-        from delta_cdc.maintain.consumers import Consumer
-
         return tuple(
             Consumer(
                 pipeline=table.pipeline,

@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, and where."""
+"""Problems of a configuration, and their places."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ if TYPE_CHECKING:
 
     from delta_cdc.config.tree import Place
 
-#: Of a value in a message.
+#: The maximum length of a value in a message.
 _LONGEST = 80
-#: Who wrote so much that is wrong gave the wrong file; and looking for near names takes its time.
+#: More problems mean that the wrong file was given; and finding nearest names takes time.
 MOST = 200
 
 
 @dataclass(frozen=True, order=True)
 class Finding:
-    """One thing that is wrong.
+    """One problem.
 
-    :param file: as it was given; ``mapping`` of a mapping
-    :param line: counted from 1; 0 where the file as a whole is meant, or a mapping
-    :param column: likewise
-    :param message: what is wrong, and with which key, one sentence
-    :param remedy: what to do about it, with the nearest valid name where there is one
+    :param file: as given; ``mapping`` for a mapping
+    :param line: counted from 1; 0 for the file as a whole, or a mapping
+    :param column: counted from 1, or 0 likewise
+    :param message: a sentence: the problem, with its key
+    :param remedy: what to do about it, with the nearest valid name if there is one
     """
 
     file: str
@@ -50,21 +50,21 @@ class Finding:
 
 
 class Enough(Exception):
-    """There are so many findings that nobody looks for more."""
+    """The maximum number of findings is reached, so the search stops."""
 
 
 class Findings:
-    """Collects what is wrong, so that all of it is said at once."""
+    """Collects problems, so that all of them are reported together."""
 
     def __init__(self) -> None:
         self._found: list[Finding] = []
 
     def add(self, place: Place, message: str, remedy: str) -> None:
-        """Add one.
+        """Add a finding.
 
         :param message: a sentence
         :param remedy: a sentence
-        :raises Enough: there were :data:`MOST` before
+        :raises Enough: there were already :data:`MOST`
         """
         if len(self._found) == MOST:
             said = f"There are more than {MOST} findings; what comes after is not looked at."
@@ -73,7 +73,7 @@ class Findings:
         self._found.append(Finding(place.file, place.line, place.column, message, remedy))
 
     def sorted(self) -> list[Finding]:
-        """Return all of them in the order of their places, each once."""
+        """Return all findings in the order of their places, without duplicates."""
         return sorted(set(self._found))
 
     def __len__(self) -> int:
@@ -81,9 +81,9 @@ class Findings:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return the remedy for a name that is none of the known ones.
+    """Return the remedy for an unknown name.
 
-    :param name: as it was given
+    :param name: as given
     """
     names = list(known)
     near = get_close_matches(name.lower(), names, n=1)
@@ -91,6 +91,6 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def shown(value: Any) -> str:
-    """Return a value for a message, cut where it is long."""
+    """Return a value for a message, truncated if long."""
     text = repr(value)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

@@ -1,4 +1,4 @@
-"""From trees to groups and tables: names, types, and what stands nearest."""
+"""Convert trees to groups and tables: check names and types; the nearest setting wins."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from delta_cdc.checks import check_pipeline
 from delta_cdc.config import combine, models, values
 from delta_cdc.config.configuration import Configuration, Group, Table
 from delta_cdc.config.findings import nearest, shown
 from delta_cdc.config.tree import Node, Place
-from delta_cdc.errors import InvalidConfiguration
-from delta_cdc.tables import APPLY_DEFAULTS, INGEST_DEFAULTS
+from delta_cdc.core.errors import InvalidConfiguration
+from delta_cdc.core.option_schema import APPLY, INGEST
+from delta_cdc.core.validation import check_pipeline
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,32 +20,23 @@ if TYPE_CHECKING:
     from delta_cdc.config.findings import Findings
 
 _TOP = ("defaults", "groups", "pipelines")
-#: What a run is told, by its form or by the command line: in a configuration it would hold for every run.
-_OF_A_RUN = (
-    "mode",
-    "dry_run",
-    "discard_history",
-    "repair_keys",
-    "repair_quarantined",
-    "replay",
-    "staging",
-    "tables",
-)
-_INGEST_ONLY = tuple(name for name in INGEST_DEFAULTS if name not in APPLY_DEFAULTS and name != "log")
+#: Options of one run, from its form or the command line: a configuration would set them for every run.
+_OF_A_RUN = ("tables", *(name for name, one in {**INGEST, **APPLY}.items() if one.of_run))
+_INGEST_ONLY = tuple(name for name in INGEST if name not in APPLY and name != "log")
 _DAG_ID = re.compile(r"[A-Za-z0-9_.\-]{1,200}")
 _BACKFILL = "__backfill"
 
 
 @dataclass
 class _Section:
-    """What one place says: of all pipelines, of a group, or of one pipeline.
+    """The settings in one place: for all pipelines, for a group, or for one pipeline.
 
     :param place: of its name
     :param given: the values of its keys
-    :param places: where its keys stand
+    :param places: the places of its keys
     :param nodes: the trees of the values
-    :param wrong: keys whose values are none
-    :param unknown: it has keys that are none, so others may be missing
+    :param wrong: keys with invalid values
+    :param unknown: it has unknown keys, so the intended ones may be missing
     """
 
     place: Place
@@ -57,9 +48,9 @@ class _Section:
 
 
 def resolved(roots: list[Node], files: tuple[str, ...], findings: Findings) -> Configuration:
-    """Return the configuration that some trees make together.
+    """Return the configuration that some trees together define.
 
-    :param findings: gets what is wrong; without any, the answer can be used
+    :param findings: receives the problems; if it receives any, the result is unusable
     """
     return _Resolver(findings).configuration(roots, files)
 
@@ -83,7 +74,7 @@ class _Resolver:
             self._findings.add(place, "There is no pipeline.", remedy)
         return Configuration(groups=self._made(), files=files)
 
-    # -- what stands where ------------------------------------------------------------------------
+    # -- collect the places -----------------------------------------------------------------------
     def _collect(self, root: Node) -> None:
         if root.value is None:
             return
@@ -148,7 +139,7 @@ class _Resolver:
             self._findings.add(place, message, "use 1 to 200 letters, digits, '_', '-' or '.'.")
         if len(self._findings) > before:
             self._misnamed.add(name)
-            # The engine's checks would say it again.
+            # The engine's checks would report it again.
             self._pipelines.get(name, _Section(place)).unknown = True
 
     # -- the keys of one place --------------------------------------------------------------------
@@ -166,7 +157,7 @@ class _Resolver:
             if value.is_told:
                 section.wrong.add(name)
                 continue
-            # Nothing is a value, too: what stands further off does not count.
+            # An empty value counts, too: it overrides settings further away.
             section.given[name] = value.texts() if name in models.OF_TEXTS else value.plain()
         section.wrong |= values.check(section.given, section.nodes, where, self._findings)
         for name in section.wrong:
@@ -215,7 +206,7 @@ class _Resolver:
 
     def _check_empty(self, members: Mapping[str, object]) -> None:
         if not self._pipelines or set(members) - set(self._groups):
-            # It is said that there is none, or that one is elsewhere: where it belongs may be here.
+            # A missing or misplaced pipeline is already reported, and may belong in the empty group.
             return
         for name, section in self._groups.items():
             if name not in members and name not in self._pipelines and name not in self._misnamed:
@@ -225,7 +216,7 @@ class _Resolver:
                 )
 
     def _check_places(self, groups: tuple[Group, ...]) -> None:
-        """Of two pipelines that write one table, the second would find rows that it cannot prove."""
+        """Report two pipelines with one table: the second would find rows without its recorded watermark."""
         taken: dict[tuple[str, str], str] = {}
         for table in (table for group in groups for table in group.tables):
             for key in ("log", "target"):
@@ -322,7 +313,7 @@ class _Resolver:
             own_application=own,
             place=str(section.place),
         )
-        # What follows from a finding is none.
+        # Skip errors caused by an earlier error.
         wrong = section.unknown or any(layer.wrong & set(models.table_keys()) for layer in layers)
         if not wrong and self._is_whole(table, section.place):
             combine.check(table, places, section.place, self._findings)

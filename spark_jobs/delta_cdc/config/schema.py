@@ -1,4 +1,4 @@
-"""The JSON Schema of a configuration, for editors: completion, types and what each key means."""
+"""The JSON Schema of a configuration, for editors: completion, types and the meaning of each key."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def json_schema() -> dict[str, Any]:
     types, keys = made.pop("$defs", {}), made["properties"]
     for name, key in keys.items():
         if name in models.OF_TEXTS:
-            # As the loader takes them: as they are written.
+            # The loader takes these values as they are written.
             key["additionalProperties"] = {"type": ["string", "number", "boolean"]}
         keys[name] = _nullable(key)
     defaults = _keys(models.default_keys(), keys, "What holds for all pipelines that do not say otherwise.")
@@ -41,7 +41,7 @@ def json_schema() -> dict[str, Any]:
 
 
 def as_text() -> str:
-    """Return the schema as it is published."""
+    """Return the schema's text as published."""
     return json.dumps(json_schema(), indent=1) + "\n"
 
 
@@ -67,7 +67,7 @@ def _reference(name: str) -> dict[str, str]:
 
 
 def _nullable(key: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of a key that may be said to be not given."""
+    """Return the schema of a key that may also be null (not given)."""
     described = {name: key.pop(name) for name in ("description",) if name in key}
     key.pop("title", None)
     ways = key.pop("anyOf", None) or [key]
@@ -76,7 +76,7 @@ def _nullable(key: dict[str, Any]) -> dict[str, Any]:
 
 
 def _untitled(schema: Any) -> Any:
-    """Return a schema without titles: they say the names again."""
+    """Return a schema without titles, which only repeat the names."""
     if isinstance(schema, dict):
         return {
             name: value.replace("``", "") if name == "description" else _untitled(value)

@@ -1,4 +1,4 @@
-"""What a configuration is read from."""
+"""Read the source of a configuration."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def read(source: str | Path | Mapping[str, Any], findings: Findings) -> tuple[li
     """Return the trees of a source, and the files it consists of.
 
     :param source: see :func:`delta_cdc.config.load`
-    :param findings: gets what is wrong with them
+    :param findings: receives their problems
     """
     if isinstance(source, Mapping):
         return [from_value(source, findings)], ()

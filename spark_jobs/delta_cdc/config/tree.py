@@ -1,8 +1,7 @@
-"""Configuration as a tree whose every node knows its line and column, read strictly.
+"""Read a configuration strictly, as a tree whose every node knows its line and column.
 
-The tree is made from the events of PyYAML's C parser, so nothing of YAML that makes objects, repeats text or
-guesses types is ever reached: tags, anchors, aliases and merge keys are refused, and a plain ``yes``,
-``12:30`` or ``2026-01-01`` is the text that it looks like.
+PyYAML's composer makes nodes with marks, but no objects. Tags, anchors and aliases are errors. A merge key is
+an ordinary name, and a plain ``yes``, ``12:30`` or ``2026-01-01`` stays text.
 """
 
 from __future__ import annotations
@@ -14,20 +13,23 @@ from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+import yaml
+from yaml.composer import Composer, ComposerError
+
 from delta_cdc.config.findings import Findings, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
     from pathlib import Path
 
-#: Of a file, in bytes. A pipeline takes a few hundred.
+#: The maximum size of a file, in bytes. A pipeline takes a few hundred.
 MOST_BYTES = 4 * 1024 * 1024
-#: Of values in values. What is configured needs five.
+#: The maximum nesting of values. A configuration needs five levels.
 MOST_LEVELS = 20
 
 _NULLS = ("", "~", "null", "Null", "NULL")
 _BOOLEANS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
-#: Without a leading zero, which means another base to some; up to what 64 bits hold.
+#: Without a leading zero, which some readers take for another base; up to 64 bits.
 _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _LEADING_ZERO = re.compile(r"[-+]?0[0-9]")
@@ -35,7 +37,7 @@ _LEADING_ZERO = re.compile(r"[-+]?0[0-9]")
 
 @dataclass(frozen=True)
 class Place:
-    """Where something stands.
+    """A position in a source.
 
     :param line: counted from 1; 0 is the file as a whole
     """
@@ -50,12 +52,12 @@ class Place:
 
 @dataclass
 class Node:
-    """A value, and where it stands.
+    """A value and its place.
 
     :param value: a scalar; a dict from names to nodes; or a list of nodes
-    :param text: of a scalar, as it was written
-    :param keys: of a mapping, where each name stands
-    :param is_told: what is wrong with it has been said
+    :param text: of a scalar, its text as written
+    :param keys: of a mapping, the place of each name
+    :param is_told: its problem is already reported
     """
 
     place: Place
@@ -78,7 +80,7 @@ class Node:
         return self.value
 
     def texts(self) -> Any:
-        """Return the value with every scalar as it was written, so that ``1.10`` stays what it is."""
+        """Return the value with every scalar as written, so that ``1.10`` keeps its form."""
         if isinstance(self.value, dict):
             return {name: node.texts() for name, node in self.value.items()}
         if isinstance(self.value, list):
@@ -86,10 +88,10 @@ class Node:
         return self.value if self.value is None else self.text
 
     def follow(self, path: Iterable[int | str], *, to_key: bool = False) -> tuple[Place, int]:
-        """Return where the part stands that a path leads to, and how many steps that takes.
+        """Return the place of the part at a path, and the number of steps followed.
 
-        :param path: names and positions; those that lead nowhere are skipped
-        :param to_key: where its name stands, not its value
+        :param path: names and positions; those that do not exist are skipped
+        :param to_key: return the place of the part's name, not of its value
         """
         node, depth, place = self, 0, self.place
         for step in path:
@@ -113,9 +115,9 @@ class _Refused(Exception):
 def read_file(path: Path, name: str, findings: Findings) -> Node | None:
     """Read a file.
 
-    :param name: what to call it
-    :param findings: gets what is wrong with it
-    :return: None where it holds nothing, or cannot be read at all
+    :param name: its name in messages
+    :param findings: receives its problems
+    :return: None if it is empty or cannot be read
     """
     try:
         return _parsed(_content(path, name), name, findings)
@@ -125,7 +127,7 @@ def read_file(path: Path, name: str, findings: Findings) -> Node | None:
 
 
 def _content(path: Path, name: str) -> str:
-    """Return a file's text. What is too long, or no file, is not opened."""
+    """Return a file's text. Too long files, and paths that are not files, are not opened."""
     place = Place(name)
     try:
         size = path.stat().st_size
@@ -138,7 +140,7 @@ def _content(path: Path, name: str) -> str:
                 "split it into several files of one folder, and name the folder.",
             )
         with path.open("rb") as file:
-            # It may have grown since.
+            # The file may have grown since.
             content = file.read(MOST_BYTES + 1)[:MOST_BYTES]
     except OSError as error:
         said = error.strerror or str(error)
@@ -155,117 +157,86 @@ def _content(path: Path, name: str) -> str:
 
 
 def _parsed(text: str, name: str, findings: Findings) -> Node | None:
-    import yaml
-
-    loader = getattr(yaml, "CLoader", yaml.Loader)
-    reader = _Reader(iter(yaml.parse(text, Loader=loader)), name, findings)
     try:
-        return reader.document()
+        root = _Composer(text, name).get_single_node()
+    except ComposerError as error:
+        remedy = "split it into several files of one folder, and name the folder."
+        raise _Refused(_place(name, error.problem_mark), "A second document begins.", remedy) from error
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        place = Place(name) if mark is None else Place(name, mark.line + 1, mark.column + 1)
         said = ", ".join(part for part in (error.context, error.problem) if part)
         remedy = "correct it; texts with ':', '#', '{', '%' or '*' need quotes."
+        place = Place(name) if mark is None else _place(name, mark)
         raise _Refused(place, f"It is no YAML: {said}.", remedy) from error
     except yaml.YAMLError as error:
         said = " ".join(str(error).split())
         raise _Refused(Place(name), f"It is no YAML: {said}.", "remove what cannot be printed.") from error
+    return None if root is None else _node(root, name, findings)
 
 
-class _Reader:
-    """Makes the tree from the parser's events.
+def _place(name: str, mark: Any) -> Place:
+    return Place(name, mark.line + 1, mark.column + 1)
 
-    :param events: as the parser finds them: nothing behind what is refused is parsed
-    """
 
-    def __init__(self, events: Iterator[Any], name: str, findings: Findings) -> None:
-        self._events = events
+# Python's composer over the C parser, because the C parser's own composer cannot be extended.
+_BASES = (Composer, yaml.CSafeLoader) if hasattr(yaml, "CSafeLoader") else (yaml.SafeLoader,)
+
+
+class _Composer(*_BASES):  # type: ignore[misc]
+    """Makes PyYAML's nodes of plain data; parsing stops at the first refused item."""
+
+    def __init__(self, text: str, name: str) -> None:
+        _BASES[-1].__init__(self, text)
+        Composer.__init__(self)
         self._name = name
-        self._findings = findings
+        self._level = 0
 
-    def document(self) -> Node | None:
-        """Return the one document; None where there is none."""
-        from yaml import events as kinds
-
-        root = None
-        for event in self._events:
-            if isinstance(event, kinds.DocumentStartEvent):
-                if root is not None:
-                    remedy = "split it into several files of one folder, and name the folder."
-                    raise _Refused(self._place(event), "A second document begins.", remedy)
-                root = self._node(next(self._events), 0)
-        return root
-
-    def _node(self, event: Any, level: int) -> Node:
-        from yaml import events as kinds
-
-        self._refuse(event, level)
-        place = self._place(event)
-        if isinstance(event, kinds.ScalarEvent):
-            plain = event.implicit[0]
-            return Node(place, _scalar(event.value) if plain else event.value, text=event.value)
-        if isinstance(event, kinds.SequenceStartEvent):
-            return Node(place, list(self._items(level)))
-        return self._mapping(place, level)
-
-    def _items(self, level: int) -> Iterator[Node]:
-        from yaml import events as kinds
-
-        for event in self._events:
-            if isinstance(event, kinds.SequenceEndEvent):
-                return
-            yield self._node(event, level + 1)
-
-    def _mapping(self, place: Place, level: int) -> Node:
-        from yaml import events as kinds
-
-        found = Node(place, {})
-        for event in self._events:
-            if isinstance(event, kinds.MappingEndEvent):
-                break
-            key = self._node(event, level + 1)
-            node = self._node(next(self._events), level + 1)
-            if isinstance(key.value, dict | list):
-                self._no_key(found, key)
-            elif key.text in found.keys:
-                before = found.keys[key.text]
-                message = f"{shown(key.text)} is written twice, first in line {before.line}."
-                self._findings.add(key.place, message, "keep one of them.")
-            else:
-                found.value[key.text] = node
-                found.keys[key.text] = key.place
-        return found
-
-    def _no_key(self, found: Node, key: Node) -> None:
-        found.is_told = True
-        if key.is_mapping and key.place.line == found.place.line:
-            # To YAML, {{ name }} is a mapping whose key is a mapping.
-            remedy = "put it in quotes: '{{ … }}'."
-            self._findings.add(found.place, "A template without quotes stands here.", remedy)
-        else:
-            self._findings.add(key.place, "A key is no text.", "write a name and a colon.")
-
-    def _refuse(self, event: Any, level: int) -> None:
-        from yaml import events as kinds
-
-        place = self._place(event)
-        if isinstance(event, kinds.AliasEvent) or event.anchor is not None:
-            what = "An alias (*…)" if isinstance(event, kinds.AliasEvent) else "An anchor (&…)"
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        event = self.peek_event()
+        place = _place(self._name, event.start_mark)
+        if isinstance(event, yaml.AliasEvent) or event.anchor is not None:
+            what = "An alias (*…)" if isinstance(event, yaml.AliasEvent) else "An anchor (&…)"
             remedy = "put what several pipelines share into defaults or a group; quote a text that begins so."
             raise _Refused(place, f"{what} stands here: {shown(event.anchor)}.", remedy)
         if event.tag is not None:
-            raise _Refused(
-                place, f"A tag stands here: {shown(event.tag)}.", "remove it, or quote a text that begins so."
-            )
-        if level > MOST_LEVELS:
+            remedy = "remove it, or quote a text that begins so."
+            raise _Refused(place, f"A tag stands here: {shown(event.tag)}.", remedy)
+        if self._level > MOST_LEVELS:
             raise _Refused(place, f"Values lie more than {MOST_LEVELS} levels deep.", "write it flat.")
+        self._level += 1
+        node = super().compose_node(parent, index)
+        self._level -= 1
+        return node
 
-    def _place(self, event: Any) -> Place:
-        return Place(self._name, event.start_mark.line + 1, event.start_mark.column + 1)
+
+def _node(found: Any, name: str, findings: Findings) -> Node:
+    place = _place(name, found.start_mark)
+    if isinstance(found, yaml.ScalarNode):
+        return Node(place, found.value if found.style else _scalar(found.value), text=found.value)
+    if isinstance(found, yaml.SequenceNode):
+        return Node(place, [_node(item, name, findings) for item in found.value])
+    mapping = Node(place, {})
+    for key, value in found.value:
+        where = _place(name, key.start_mark)
+        if not isinstance(key, yaml.ScalarNode):
+            mapping.is_told = True
+            if isinstance(key, yaml.MappingNode) and where.line == place.line:
+                # To YAML, {{ name }} is a mapping whose key is a mapping.
+                remedy = "put it in quotes: '{{ … }}'."
+                findings.add(place, "A template without quotes stands here.", remedy)
+            else:
+                findings.add(where, "A key is no text.", "write a name and a colon.")
+        elif key.value in mapping.keys:
+            message = f"{shown(key.value)} is written twice, first in line {mapping.keys[key.value].line}."
+            findings.add(where, message, "keep one of them.")
+        else:
+            mapping.value[key.value] = _node(value, name, findings)
+            mapping.keys[key.value] = where
+    return mapping
 
 
 def _scalar(text: str) -> Any:
-    """Return what a text without quotes stands for."""
+    """Return the value of a text without quotes."""
     if text in _NULLS:
         return None
     if text in _BOOLEANS:
@@ -281,8 +252,8 @@ def _scalar(text: str) -> Any:
 def from_value(value: Any, findings: Findings, path: str = "") -> Node:
     """Return the tree of a mapping made by code.
 
-    :param findings: gets what has no counterpart in a file
-    :param path: of the value, for messages
+    :param findings: receives values that a file cannot express
+    :param path: path of the value, for messages
     """
     return _Values(findings).node(value, path, 0)
 

@@ -1,22 +1,21 @@
-"""Whether a value is what its key asks for."""
+"""Check that values match their keys' types."""
 
 from __future__ import annotations
 
 import re
-from datetime import datetime
 from difflib import get_close_matches
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.config import models
 from delta_cdc.config.findings import nearest, shown
+from delta_cdc.core.errors import InvalidConfiguration
+from delta_cdc.run.times import seconds, start
 
 if TYPE_CHECKING:
     from delta_cdc.config.findings import Findings
     from delta_cdc.config.tree import Node, Place
 
-_SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}
-_SPAN = re.compile(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*(second|minute|hour|day)s?\s*", re.IGNORECASE)
 _PRESETS = (
     "@once",
     "@continuous",
@@ -29,7 +28,7 @@ _PRESETS = (
     "@yearly",
     "@annually",
 )
-#: When a source of the group has a new version.
+#: Run when a source of the group has a new version.
 ON_CHANGE = "on_change"
 _CRON_FIELDS = (5, 6)
 _SPANS = ("retry_delay", "execution_timeout")
@@ -37,12 +36,12 @@ _CALLBACKS = ("on_failure_callback", "on_success_callback", "on_retry_callback")
 
 
 def check(given: dict[str, Any], nodes: dict[str, Node], where: str, findings: Findings) -> set[str]:
-    """Find values that are none.
+    """Find invalid values.
 
     :param given: values by their keys, known ones only
-    :param nodes: where they stand
-    :param where: whose keys they are, for messages
-    :return: their keys
+    :param nodes: the trees of the values
+    :param where: the owner of the keys, for messages
+    :return: the keys of invalid values
     """
     wrong: dict[str, list[tuple[Place, int]]] = {}
     told = {name: value for name, value in given.items() if value is not None}
@@ -51,7 +50,7 @@ def check(given: dict[str, Any], nodes: dict[str, Node], where: str, findings: F
         surplus = error["type"] == "extra_forbidden"
         wrong.setdefault(name, []).append(nodes[name].follow(inner, to_key=surplus))
     for name, places in wrong.items():
-        # Of the alternatives, the one that fits furthest is what was meant.
+        # Among the alternatives, the user probably meant the one that matches deepest.
         place, _ = max(places, key=itemgetter(1))
         message = f"{name} of {where} is {shown(given[name])}."
         findings.add(place, message, f"give {models.expectations()[name]}{_near(name, given[name])}.")
@@ -74,7 +73,7 @@ def _errors(given: dict[str, Any]) -> list[Any]:
 
 
 def _near(name: str, value: Any) -> str:
-    """Return the choice that was meant, as far as it can be told."""
+    """Return the choice that was probably meant, if one is near."""
     words = re.findall(r"[a-z_]{4,}", models.expectations()[name].removeprefix("one of "))
     if not isinstance(value, str) or not models.expectations()[name].startswith("one of "):
         return ""
@@ -82,9 +81,9 @@ def _near(name: str, value: Any) -> str:
     return f" (did you mean {near[0]!r}?)" if near else ""
 
 
-# -- texts of a form of their own -----------------------------------------------------------------
+# -- texts with their own syntax ------------------------------------------------------------------
 def setting(name: str, value: Any) -> Any:
-    """Return what is kept of a group's key: spans in seconds, callbacks as a list."""
+    """Return the stored form of a group's setting: durations in seconds, callbacks as a list."""
     if name in _SPANS and isinstance(value, str):
         return seconds(value)
     if name in _CALLBACKS and isinstance(value, str):
@@ -92,15 +91,6 @@ def setting(name: str, value: Any) -> Any:
     if name == "schedule" and isinstance(value, dict) and isinstance(value.get("assets"), str):
         return {"assets": [value["assets"]]}
     return value
-
-
-def seconds(text: str) -> float | None:
-    """Return how long ``5 minutes`` is; None where it is no such text."""
-    found = _SPAN.fullmatch(text)
-    if found is None:
-        return None
-    number = float(found[1]) * _SECONDS[found[2].lower()]
-    return int(number) if number.is_integer() else number
 
 
 def _span(value: Any) -> str:
@@ -111,9 +101,9 @@ def _span(value: Any) -> str:
 
 def _date(value: Any) -> str:
     try:
-        datetime.fromisoformat(value)
-    except ValueError:
-        return "give a date as 2026-01-31, or with a time as 2026-01-31T06:00:00+00:00."
+        start("start_date", value)
+    except InvalidConfiguration as error:
+        return f"give a date as 2026-01-31, or with a time: {error.remedy}"
     return ""
 
 
@@ -129,7 +119,7 @@ def _schedule(value: Any) -> str:
 
 def _is_cron(text: str) -> bool:
     try:
-        # What Airflow's schedules read it with.
+        # Airflow's schedules use it, too.
         from croniter import croniter
     except ImportError:
         return len(text.split()) in _CRON_FIELDS

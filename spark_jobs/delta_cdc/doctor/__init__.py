@@ -1,8 +1,8 @@
-"""What is wrong with an installation, and what to do about it: for whoever is called at three in the morning.
+"""Diagnose an installation, and give remedies: for a person called at three in the morning.
 
-Each check is bounded in time, says what it found, and, where something is wrong, one sentence that mends it.
-Nothing is left behind, and no secret is told. ``delta-cdc doctor`` is the command; Airflow's connections are
-looked up by ``airflow_delta_cdc.doctor``, which runs the same checks.
+Each check has a time limit, says what it found, and, if something is wrong, gives a remedy in one sentence.
+The checks leave nothing behind and show no secret. ``delta-cdc doctor`` is the command. Airflow's connections
+are looked up by ``airflow_delta_cdc.doctor``, which runs the same checks.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from delta_cdc.core.storage_options import is_s3
 from delta_cdc.doctor import machine, store
 from delta_cdc.doctor.application import Spark
 from delta_cdc.doctor.report import Check, Entry, Finding, Hider, examined, told
@@ -19,22 +20,22 @@ if TYPE_CHECKING:
 
 __all__ = ["Check", "Entry", "Finding", "Hider", "Questions", "examined", "told"]
 
-#: Seconds for each check. On a busy machine Spark takes a minute of it.
+#: Seconds for each check. On a busy machine Spark needs a minute of it.
 DEFAULT_TIMEOUT = 120.0
 
 
 @dataclass(frozen=True)
 class Questions:
-    """What is asked beyond the machine itself.
+    """The checks requested beyond those of the machine itself.
 
     :param storage: URI or path of a folder for a round trip, and for the table of a MERGE
-    :param storage_options: of it, as delta-rs names them; None takes what the environment names
+    :param storage_options: its options, with delta-rs's names; None uses the environment's
     :param tables: paths or URIs of tables
     :param masters: master URLs
     :param remotes: URLs of Spark Connect servers, with their parameters
-    :param confs: confs of Spark, winning over ours
-    :param kafka: topics are to be read
-    :param s3: tables are on S3; also where one of the locations is
+    :param confs: confs of Spark; they override ours
+    :param kafka: topics will be read
+    :param s3: tables are on S3; implied if one of the locations is
     :param timeout: seconds for each check
     """
 
@@ -50,7 +51,7 @@ class Questions:
 
     @property
     def hide(self) -> Hider:
-        """Return what takes the secrets out of all that is told."""
+        """Return the function that removes the secrets from all output."""
         of_servers = {
             name: value
             for url in self.remotes
@@ -59,9 +60,7 @@ class Questions:
         return Hider.of(self.storage_options, self.confs, of_servers)
 
     def checks(self) -> list[Check]:
-        """Return all checks, the cheap ones first."""
-        from delta_cdc.storage import is_s3
-
+        """Return all checks, the fast ones first."""
         places = (*self.tables, *((self.storage,) if self.storage else ()))
         found = machine.checks(
             timeout=self.timeout, kafka=self.kafka, s3=self.s3 or any(is_s3(place) for place in places)
@@ -72,7 +71,7 @@ class Questions:
         return found
 
     def checks_of_storage(self) -> list[Check]:
-        """Return those of the storage and of the tables."""
+        """Return the checks of the storage and of the tables."""
         found: list[Check] = []
         if self.storage:
             found += store.RoundTrip(self.storage, self.storage_options, self.timeout).checks()
@@ -81,7 +80,7 @@ class Questions:
         return found
 
     def checks_of_spark(self, url: str) -> list[Check]:
-        """Return those of a master, or of a Connect server."""
+        """Return the checks of a master, or of a Connect server."""
         return Spark(
             url,
             folder=self.storage,

@@ -1,4 +1,4 @@
-"""A Spark of somebody's own: is it there, is it of our version, does it know Delta, does a MERGE work."""
+"""Checks of a custom Spark: is it reachable, is its version ours, does it load Delta, does a MERGE work."""
 
 from __future__ import annotations
 
@@ -16,25 +16,27 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from uuid import uuid4
 
+from delta_cdc.core.reasons import reason
+from delta_cdc.core.storage_options import hadoop_uri, properties_text, spark_storage
 from delta_cdc.doctor import store
-from delta_cdc.doctor.machine import jar_sets, spark_version
+from delta_cdc.doctor.machine import spark_version
 from delta_cdc.doctor.report import Check, Finding, failed, ok, skipped, warning
-from delta_cdc.environment import child_environment, release, spark_home, submit_binary
-from delta_cdc.jars import DELTA_VERSION
-from delta_cdc.processes import stop
-from delta_cdc.sessions import DELTA_VERSION_QUERY
-from delta_cdc.storage import hadoop_uri, is_s3, properties_text, spark_storage
+from delta_cdc.launch.environment import child_environment, release, spark_home, submit_binary
+from delta_cdc.launch.jars import installed_delta, jar_sets
+from delta_cdc.launch.processes import stop
+from delta_cdc.launch.session import delta_confs
+from delta_cdc.spark.sessions import DELTA_VERSION_QUERY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from delta_cdc.jars import JarSet
+    from delta_cdc.launch.jars import JarSet
 
 _CONNECT_PORT = 15002
 _PROBE = Path(__file__).with_name("probe.py")
-#: What the whole report says of the rows of :mod:`delta_cdc.doctor.probe`.
+#: The expected number of correct rows in :mod:`delta_cdc.doctor.probe`.
 _MERGED = 3
-#: For three rows.
+#: Settings for three rows.
 _SMALL = {
     "spark.ui.enabled": "false",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
@@ -50,13 +52,13 @@ _NOISE = ("at ", "... ", "Traceback", "File ")
 
 
 class Spark:
-    """Looks at a master, or at a Connect server.
+    """Checks a master, or a Connect server.
 
     :param url: ``local[*]``, ``spark://…``, ``yarn``, ``k8s://…``, or ``sc://…`` for Spark Connect
-    :param folder: URI of a place for a table of its own; None makes a query do
+    :param folder: URI of a place for the probe's own table; None runs only a query
     :param storage_options: of that place
-    :param confs: of the user's own, winning over ours
-    :param timeout: seconds for each look
+    :param confs: the user's own confs; they override ours
+    :param timeout: seconds for each check
     """
 
     def __init__(
@@ -82,11 +84,11 @@ class Spark:
         return self._url.startswith("sc://")
 
     def checks(self) -> list[Check]:
-        """Return the checks, in the order in which they have to be made."""
+        """Return the checks, in the order in which they must run."""
         name = "connect" if self._is_connect else "master"
         return [Check(f"{name}-address", self._address), Check(f"{name}-job", self._job, self._give_up)]
 
-    # -- is it there ----------------------------------------------------------------------------
+    # -- is it reachable ------------------------------------------------------------------------
     def _address(self) -> Finding:
         if self._url.startswith("local"):
             self._is_there = True
@@ -136,7 +138,7 @@ class Spark:
         return self._judged(answer, log, left)
 
     def _run(self, directory: Path) -> tuple[dict[str, Any], str]:
-        """Run the probe; return what it wrote last, and what Spark said that tells something."""
+        """Run the probe; return its last answer, and the informative lines of Spark's log."""
         asked, answer, log = (directory / name for name in ("asked.json", "answer.json", "spark.log"))
         table = hadoop_uri(self._table) if self._table else None
         questions = {
@@ -150,7 +152,7 @@ class Spark:
         shutil.copyfile(_PROBE, probe)
         environment = dict(os.environ)
         if self._is_connect:
-            # Without a JVM; a SPARK_HOME or a master of somebody else's must not meddle.
+            # Without a JVM; a foreign SPARK_HOME or master must not interfere.
             command = [sys.executable, str(probe)]
             for name in ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "MASTER"):
                 environment.pop(name, None)
@@ -168,29 +170,27 @@ class Spark:
             )
             self._process = process
             is_over = not self._is_given_up and _ends(process, self._timeout)
-            # What it says when it is stopped is not what it waited for.
+            # Read the log before the stop: messages of the stop would hide the cause.
             words = _last_words(log)
             stop(process)
         told = json.loads(answer.read_text(encoding="utf-8")) if answer.is_file() else {"step": "start"}
         return {**told, "is_over": is_over, "code": process.returncode}, words
 
     def _give_up(self) -> None:
-        """End the application: nobody waits for it any more. What it left is deleted by whoever ran it."""
+        """End the application, whose result is no longer awaited. The caller deletes what it left."""
         self._is_given_up = True
         if self._process is not None:
             stop(self._process)
 
     def _jar_sets(self) -> tuple[JarSet, ...]:
-        """Return the JARs that are handed over."""
+        """Return the JARs to pass to Spark."""
         given = self._confs.get("spark.jars") or self._confs.get("spark.jars.packages")
         if self._is_connect or given:
             return ()
-        return jar_sets(s3=self._table is not None and is_s3(self._table))
+        return jar_sets([self._table] if self._table else [])
 
     def _submit(self, directory: Path, environment: dict[str, str]) -> list[str]:
         """Return the command line; secrets go by the environment and a file that only this user can read."""
-        from delta_cdc.session import delta_confs
-
         storage = spark_storage(self._options, [self._table] if self._table else [])
         needed = [jar for jars in self._jar_sets() for jar in jars.jars()]
         environment.update({**child_environment(), **storage.environment})
@@ -200,7 +200,7 @@ class Spark:
             **_SMALL,
             **storage.confs,
             **storage.public_credentials,
-            # One machine needs no copies, and no address that the world sees.
+            # On one machine, Spark needs no copies and no public address.
             **(
                 {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
                 if is_local
@@ -219,16 +219,16 @@ class Spark:
         ]
 
     def _forget(self, *, is_made: bool) -> str:
-        """Delete the table of the probe; return where it was left, if it was.
+        """Delete the probe's table; return where it remains, if it does.
 
-        :param is_made: Spark says that it made it
+        :param is_made: Spark reports that it created the table
         """
         if self._table is None:
             return ""
         try:
             if not store.forget(self._table, self._options, self._timeout) and is_made:
                 return f"{self._table}, on a disk of Spark's machines that this one does not see"
-        except Exception:  # noqa: BLE001 - said in the finding; the round trip tells the reason
+        except Exception:  # noqa: BLE001 - the finding names the table; the round trip reports the reason
             return self._table
         return ""
 
@@ -242,7 +242,7 @@ class Spark:
             )
         if "error" in answer:
             return failed(
-                f"{self._url}: the step '{answer['step']}' failed: {answer['error']}", _remedy(answer)
+                f"{self._url}: the step '{answer['step']}' failed: {_said(answer)}", _remedy(answer)
             )
         if answer["step"] != "done":
             return failed(
@@ -266,10 +266,10 @@ class Spark:
             )
         if "delta" in answer:
             text = f"{text}, Delta {answer['delta']}"
-            if release(answer["delta"]) != release(DELTA_VERSION):
+            if release(answer["delta"]) != release(installed_delta()):
                 return failed(
-                    f"{text}; this provider is for Delta {DELTA_VERSION}",
-                    f"put the JARs of Delta {release(DELTA_VERSION)} on the class path there, in the "
+                    f"{text}; this provider is for Delta {installed_delta()}",
+                    f"put the JARs of Delta {release(installed_delta())} on the class path there, in the "
                     "place of the others: delta-cdc jars lists them.",
                 )
         if self._table is None:
@@ -285,7 +285,7 @@ class Spark:
 
 
 def addresses_of(url: str) -> list[tuple[str, int]]:
-    """Return hosts and ports that a master's or a server's URL names."""
+    """Return the hosts and ports in a URL of a master or server."""
     text = url.removeprefix("k8s://")
     if "://" not in text:
         text = f"https://{text}"
@@ -306,7 +306,7 @@ def addresses_of(url: str) -> list[tuple[str, int]]:
 
 
 def _refused(host: str, port: int, timeout: float) -> str:
-    """Return why nobody answers there; empty where somebody does."""
+    """Return why the connection fails; empty if it succeeds."""
     try:
         socket.create_connection((host, port), timeout=min(timeout, 10.0)).close()
     except OSError as error:
@@ -315,7 +315,7 @@ def _refused(host: str, port: int, timeout: float) -> str:
 
 
 def _ends(process: subprocess.Popen[bytes], timeout: float) -> bool:
-    """Return whether a process comes to its end in time."""
+    """Return whether a process ends in time."""
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(timeout)
     return process.poll() is not None
@@ -324,11 +324,17 @@ def _ends(process: subprocess.Popen[bytes], timeout: float) -> bool:
 def _last_words(log: Path) -> str:
     lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines()]
     telling = [line for line in lines if _TELLING.search(line) and not line.startswith(_NOISE)]
-    return f"Spark said: {telling[-1][:250]}" if telling else ""
+    return f"Spark said: {telling[-1]}" if telling else ""
+
+
+def _said(answer: Mapping[str, Any]) -> str:
+    """Return the reason of an error that another Python process reported."""
+    name, text = answer["error"]
+    return reason(type(name, (Exception,), {})(text))
 
 
 def _remedy(answer: Mapping[str, Any]) -> str:
-    error = str(answer["error"])
+    error = ": ".join(answer["error"])
     absent = "put Delta's JARs on the class path: delta-cdc jars lists them."
     known: Sequence[tuple[str, str]] = (
         ("UNAUTHENTICATED", "correct the token of the connection."),

@@ -1,4 +1,4 @@
-"""What is on this machine: Python, Java, Spark, packages, JARs, folders. No JVM but ``java -version``."""
+"""Checks of this machine: Python, Java, Spark, packages, JARs, folders. No JVM except ``java -version``."""
 
 from __future__ import annotations
 
@@ -13,44 +13,50 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from delta_cdc.core.errors import EnvironmentNotReady
 from delta_cdc.doctor.report import Check, Finding, failed, ok, skipped, warning
-from delta_cdc.environment import MINIMUM_JAVA, java_binary, parse_java_version, release, spark_home
-from delta_cdc.errors import EnvironmentNotReady
-from delta_cdc.jars import (
-    DELTA_JARS,
-    DELTA_PACKAGE,
-    DELTA_VERSION,
+from delta_cdc.launch.class_data_archive import ClassDataArchive
+from delta_cdc.launch.environment import (
+    MINIMUM_JAVA,
+    bundled_version,
+    java_binary,
+    parse_java_version,
+    spark_home,
+)
+from delta_cdc.launch.jars import (
     HOME_VARIABLE,
-    KAFKA_JARS,
-    S3_JARS,
     cache_home,
+    class_path,
+    delta_jars,
+    jar_sets,
+    kafka_jars,
+    s3_jars,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from delta_cdc.jars import JarSet
+    from delta_cdc.launch.jars import JarSet
 
 MINIMUM_PYTHON = (3, 11)
-#: First releases of pandas that PySpark does not work with.
+#: The first major version of pandas that PySpark does not support.
 _PANDAS_LIMIT = 3
-#: Package, its least release, the first one that is too new.
+#: Package, its minimum release, the first unsupported one.
 _AIRFLOW = (
     ("apache-airflow", (3, 3, 2), (4,)),
     ("apache-airflow-providers-apache-spark", (6, 3, 4), (7,)),
 )
-#: Any location there.
+#: Any location on S3.
 _ON_S3 = ("s3://bucket",)
-#: Bytes below which a folder is called nearly full.
+#: A folder with less free space, in bytes, counts as nearly full.
 _LITTLE_SPACE = 1 << 30
-_SPARK_OF_DELTA = re.search(r"delta-spark_([\d.]+)_", DELTA_PACKAGE)
 
 
 def checks(*, timeout: float, kafka: bool = False, s3: bool = False) -> list[Check]:
     """Return the checks of this machine.
 
-    :param timeout: seconds that Java is given to tell its version
-    :param kafka: the JARs for Kafka are needed, not only looked at
+    :param timeout: seconds for Java to report its version
+    :param kafka: the JARs for Kafka are needed, so missing ones give a warning
     :param s3: the same for S3
     """
     return [
@@ -62,16 +68,16 @@ def checks(*, timeout: float, kafka: bool = False, s3: bool = False) -> list[Che
         Check("airflow", airflow),
         Check("cache-folder", cache_folder),
         Check("temporary-folder", temporary_folder),
-        Check("delta-jars", lambda: jars(DELTA_JARS, is_needed=True)),
-        Check("kafka-jars", lambda: jars(KAFKA_JARS, is_needed=kafka)),
-        Check("s3-jars", lambda: jars(S3_JARS, is_needed=s3)),
+        Check("delta-jars", lambda: jars(delta_jars(), is_needed=True)),
+        Check("kafka-jars", lambda: jars(kafka_jars(), is_needed=kafka)),
+        Check("s3-jars", lambda: jars(s3_jars(), is_needed=s3)),
         Check("start-archive", lambda: archive(kafka=kafka, s3=s3)),
     ]
 
 
 # -- interpreters -------------------------------------------------------------------------------
 def python(found: Sequence[int] | None = None) -> Finding:
-    """Look at the interpreter; ``found`` is its version."""
+    """Check the interpreter; ``found`` is its version."""
     found = tuple(found or sys.version_info[:3])
     text = f"Python {'.'.join(map(str, found))}, {sys.executable}"
     if found[:2] >= MINIMUM_PYTHON:
@@ -81,7 +87,7 @@ def python(found: Sequence[int] | None = None) -> Finding:
 
 
 def java(timeout: float) -> Finding:
-    """Look at the Java that Spark would start."""
+    """Check the Java that Spark would start."""
     binary = java_binary()
     whence = "JAVA_HOME" if os.environ.get("JAVA_HOME") else "PATH"
     remedy = f"install a Java runtime >= {MINIMUM_JAVA} and put it on PATH, or point JAVA_HOME to it."
@@ -104,7 +110,7 @@ def java(timeout: float) -> Finding:
 
 # -- packages -----------------------------------------------------------------------------------
 def spark() -> Finding:
-    """Look at the Spark distribution that pyspark brings, and whether Delta's JARs are for it."""
+    """Check the Spark distribution in pyspark."""
     home = spark_home()
     found = spark_version(home)
     if found is None:
@@ -112,12 +118,6 @@ def spark() -> Finding:
             f"{home} has no spark-core JAR", "install pyspark anew: its folder is damaged or incomplete."
         )
     text = f"Spark {found}, {home}"
-    wanted = _SPARK_OF_DELTA.group(1) if _SPARK_OF_DELTA else ""
-    if release(found) != wanted:
-        return failed(
-            f"{text}; the JARs of Delta {DELTA_VERSION} are for Spark {wanted}",
-            f"install pyspark {wanted}.0, the version that this provider pins.",
-        )
     if not os.access(home / "bin" / "spark-submit", os.X_OK):
         return failed(f"{home}/bin/spark-submit cannot be executed", "give the file its permission back.")
     inherited = os.environ.get("SPARK_HOME")
@@ -130,15 +130,12 @@ def spark() -> Finding:
 
 
 def spark_version(home: Path) -> str | None:
-    """Return the version of the JVM side of a Spark distribution; None where it has none."""
-    names = (
-        re.match(r"spark-core_[\d.]+-(.+)\.jar$", jar.name) for jar in (home / "jars").glob("spark-core_*")
-    )
-    return next((name.group(1) for name in names if name), None)
+    """Return the version of the JVM side of a Spark distribution; None if it has no version."""
+    return bundled_version(r"spark-core_[\d.]+", home)
 
 
 def pyspark() -> Finding:
-    """Compare pyspark, pyspark-client, which is installed over it, the code that lies there, and its JARs."""
+    """Compare pyspark, pyspark-client (installed over it), the installed code, and its JARs."""
     home = spark_home()
     packages = {name: _installed(name) for name in ("pyspark", "pyspark-client")}
     code = re.search(r"__version__[^\"']*[\"']([^\"']+)", _text(home / "version.py"))
@@ -157,7 +154,7 @@ def pyspark() -> Finding:
 
 
 def pandas() -> Finding:
-    """Look at pandas, which PySpark uses."""
+    """Check pandas, which PySpark uses."""
     found = _installed("pandas")
     if found is None:
         return failed("pandas is not installed", "install pandas >= 2.2, < 3.")
@@ -167,7 +164,7 @@ def pandas() -> Finding:
 
 
 def airflow() -> Finding:
-    """Look at Airflow and its Spark provider; the engine needs neither."""
+    """Check Airflow and its Spark provider; the engine needs neither."""
     found = {name: _installed(name) for name, _, _ in _AIRFLOW}
     if not any(found.values()):
         return skipped("Airflow is not installed, and the engine alone does not need it")
@@ -200,18 +197,18 @@ def _text(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8", errors="replace")
     except OSError:
-        # What a file does not say, the comparison does without.
+        # The comparison works without an unreadable file.
         return ""
 
 
 # -- folders and JARs ---------------------------------------------------------------------------
 def cache_folder() -> Finding:
-    """Write into the folder of JARs, engine and archives."""
+    """Write a test file into the folder of JARs, engine and archives."""
     return _writable(cache_home(), f"make the folder writable, or name another one in {HOME_VARIABLE}.")
 
 
 def temporary_folder() -> Finding:
-    """Write into the folder where each run has a private one for its spec, result and log."""
+    """Write a test file into the folder where each run keeps a private one for its spec, result and log."""
     try:
         folder = Path(tempfile.gettempdir())
     except OSError as error:
@@ -223,10 +220,8 @@ def _writable(folder: Path, remedy: str) -> Finding:
     missing = not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=".doctor-", dir=folder)
-        with os.fdopen(handle, "wb") as file:
+        with tempfile.NamedTemporaryFile(prefix=".doctor-", dir=folder) as file:
             file.write(b"x" * 4096)
-        Path(name).unlink()
         free = shutil.disk_usage(folder).free
     except OSError as error:
         return failed(f"{folder} cannot be written: {error.strerror or error}", remedy)
@@ -235,7 +230,7 @@ def _writable(folder: Path, remedy: str) -> Finding:
 
 
 def jars(wanted: JarSet, *, is_needed: bool) -> Finding:
-    """Compare the bytes of JARs in the cache with those that were published."""
+    """Compare the bytes of JARs in the cache with the published ones."""
     if not wanted.path.is_dir() or not any(wanted.path.glob("*.jar")):
         text = f"the {wanted.title} are not in {wanted.path} yet"
         if not is_needed:
@@ -250,26 +245,19 @@ def jars(wanted: JarSet, *, is_needed: bool) -> Finding:
     return ok(f"{len(wanted.hashes)} {wanted.title}, unharmed, {wanted.path}")
 
 
-def jar_sets(*, kafka: bool = False, s3: bool = False) -> tuple[JarSet, ...]:
-    """Return the JARs that an application needs."""
-    return (DELTA_JARS, *((KAFKA_JARS,) if kafka else ()), *((S3_JARS,) if s3 else ()))
-
-
 def archive(*, kafka: bool = False, s3: bool = False) -> Finding:
-    """Look at the class-data archive, which an embedded Spark starts faster with: one for each class path.
+    """Check the class-data archive, with which an embedded Spark starts faster: one for each class path.
 
-    :param kafka: that of applications that read topics
-    :param s3: that of applications with tables on S3
+    :param kafka: the archive of applications that read topics
+    :param s3: the archive of applications with tables on S3
     """
-    if not all(one.is_resolved() for one in jar_sets(kafka=kafka, s3=s3)):
-        return skipped("the JARs that it is made of are not there yet")
-    from delta_cdc.archive import ClassDataArchive
-    from delta_cdc.jars import class_path
-
+    locations = _ON_S3 if s3 else ()
     try:
-        standing = ClassDataArchive(class_path(_ON_S3 if s3 else (), kafka=kafka)).standing()
+        if not all(one.is_resolved() for one in jar_sets(locations, kafka=kafka)):
+            return skipped("the JARs that it is made of are not there yet")
+        standing = ClassDataArchive(class_path(locations, kafka=kafka)).standing()
     except EnvironmentNotReady as error:
-        # Said by the check of what is missing.
+        # Another check reports the missing part.
         return skipped(error.message.rstrip("."))
     found = standing.reason.rstrip(".")
     if standing.state in ("damaged", "impossible"):
@@ -281,5 +269,5 @@ def _sha256(file: Path) -> str:
     try:
         return hashlib.sha256(file.read_bytes()).hexdigest()
     except OSError:
-        # Told as missing or damaged, which it is to whoever needs it.
+        # It is reported as missing or damaged: for Spark, it is.
         return ""

@@ -1,8 +1,8 @@
-"""A small Spark application: a query and, where there is a place for it, a MERGE into a Delta table.
+"""A small Spark application: run a query and, if a folder is given, a MERGE into a Delta table.
 
-Runs alone, as a file given to ``spark-submit`` or to Python, so it imports nothing of this package. Told by a
-JSON file, it answers by another one; each step is written down before the next one begins, so that the last
-one tells where an application came to that did not come to its end.
+It runs alone, as a file given to ``spark-submit`` or to Python, so it imports nothing of this package. It
+reads its input from a JSON file and writes its answer to another one. It records each step before it begins,
+so that the last one shows how far an application came that did not end.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _EXTENSIONS = "spark.sql.extensions"
 
 
 def main() -> None:
-    """Do what the file says that is named first; write what became of it into the one named second."""
+    """Run the steps that the first file requests; write the outcome to the second file."""
     asked, answer = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")), Path(sys.argv[2])
     told: dict[str, Any] = {"step": "connect"}
 
     def came_to(step: str) -> None:
         told["step"] = step
-        # Renamed into its place: who reads it in between finds a whole one.
+        # Renamed into place, so that readers always see a whole file.
         draft = answer.with_suffix(".draft")
         draft.write_text(json.dumps(told), encoding="utf-8")
         draft.replace(answer)
@@ -40,7 +40,7 @@ def main() -> None:
             came_to("delta")
             told["extensions"] = spark.conf.get(_EXTENSIONS, "") or ""
             if asked["extension"] in told["extensions"]:
-                # Spark goes on without an extension whose class is not there.
+                # Spark continues without an extension whose class is missing.
                 told["delta"] = spark.sql(asked["delta"]).collect()[0][0]
             if asked.get("folder"):
                 came_to("merge")
@@ -48,8 +48,8 @@ def main() -> None:
             came_to("done")
         finally:
             spark.stop()
-    except Exception as error:  # noqa: BLE001 - whoever reads the answer tells it
-        told["error"] = f"{type(error).__name__}: {error}"
+    except Exception as error:  # noqa: BLE001 - the reader of the answer reports it
+        told["error"] = [type(error).__name__, str(error)]
         came_to(told["step"])
 
 
@@ -60,14 +60,14 @@ def _session(asked: dict[str, Any]) -> SparkSession:
     if not asked.get("remote"):
         return builder.getOrCreate()
     spark = builder.remote(asked["remote"]).create()
-    # A server's defaults are made for large tables: on a busy one, those of three rows would run out of time.
+    # A server's defaults are for large tables: on a busy server, three rows would time out with them.
     for name in ("spark.sql.shuffle.partitions", "spark.databricks.delta.snapshotPartitions"):
         spark.conf.set(name, "2")
     return spark
 
 
 def _merge(spark: SparkSession, folder: str) -> int:
-    """Make a table, merge into it, and return how many rows are right."""
+    """Create a table, merge into it, and return the number of correct rows."""
     name = folder.replace("`", "``")
     spark.sql(f"CREATE TABLE delta.`{name}` (id BIGINT, v STRING) USING delta")
     spark.sql(f"INSERT INTO delta.`{name}` VALUES (1, 'a'), (2, 'b')")

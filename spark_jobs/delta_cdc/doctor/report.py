@@ -1,4 +1,4 @@
-"""What a check says, how it is bounded in time, and how it is told: a line each, or JSON. Never a secret."""
+"""Run checks with a time limit, and report them: a line each, or JSON. Never a secret."""
 
 from __future__ import annotations
 
@@ -12,39 +12,34 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Literal, TextIO
 
 from delta_cdc._version import __version__
-from delta_cdc.errors import DeltaCdcError
+from delta_cdc.core.errors import DeltaCdcError
+from delta_cdc.core.reasons import reason
+from delta_cdc.core.secrets import SHORTEST, is_secret, secrets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
 Status = Literal["ok", "warning", "failed", "skipped"]
 
-#: Of the JSON; raised when a field changes its meaning.
+#: Version of the JSON; raised when a field changes its meaning.
 REPORT_FORMAT = 1
 
-#: Seconds that a check is given beyond its own limit, to end what it started.
+#: Seconds beyond its own limit in which a check may end what it started.
 GRACE = 5.0
-_LONGEST = 400
 _HIDDEN = "***"
-#: Shorter ones occur in every other line.
-_SHORTEST_SECRET = 6
-_SECRET_NAME = re.compile(r"secret|passw|token|sas[._]key|access[._]key$|account[._]key|master[._]key", re.I)
-_PUBLIC_NAME = re.compile(r"(_file|_path|_uri|_id|_url)$", re.I)
-_IN_URLS = (
-    # Parameters of Spark Connect, and signatures of Azure.
-    (re.compile(r"(?i)\b(token|sig|password|x-aws-ec2-[^=;&\s]*)=[^;&\s'\"]+"), rf"\1={_HIDDEN}"),
-    (re.compile(r"(?i)(://[^/\s:@]*):[^@/\s]+@"), rf"\1:{_HIDDEN}@"),
-)
+#: Parameters of Spark Connect and of signed addresses, and confs in command-line form.
+_TOLD = re.compile(r"([\w.-]+)=([^;&\s'\"]+)")
+_IN_ADDRESS = re.compile(r"(?i)(://[^/\s:@]*):[^@/\s]+@")
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What one look at one thing gave.
+    """The result of one check.
 
-    :param status: ``warning``: works, or not needed yet, but somebody should know; ``skipped``: not asked
-        for, or pointless after what failed before
-    :param found: a clause that says what is there, with versions and places
-    :param remedy: one sentence; empty where nothing is wrong
+    :param status: ``warning``: works, or is not needed yet, but needs attention; ``skipped``: not requested,
+        or pointless after an earlier failure
+    :param found: a clause: what was found, with versions and places
+    :param remedy: one sentence; empty if nothing is wrong
     """
 
     status: Status
@@ -53,32 +48,32 @@ class Finding:
 
 
 def ok(found: str) -> Finding:
-    """Return a finding that needs nobody."""
+    """Return a finding that needs no action."""
     return Finding("ok", found)
 
 
 def warning(found: str, remedy: str) -> Finding:
-    """Return a finding that is no failure yet."""
+    """Return a finding that is not a failure yet."""
     return Finding("warning", found, remedy)
 
 
 def failed(found: str, remedy: str) -> Finding:
-    """Return a finding that stops work."""
+    """Return a finding that prevents work."""
     return Finding("failed", found, remedy)
 
 
 def skipped(found: str) -> Finding:
-    """Return the finding of a check that was not made."""
+    """Return the finding of a check that did not run."""
     return Finding("skipped", found)
 
 
 @dataclass(frozen=True)
 class Check:
-    """A look at one thing.
+    """A check of one thing.
 
     :param name: short, the same in every release
-    :param look: makes the finding; what it raises is a failure
-    :param stop: ends what the look has started, where nobody waits for the finding any more
+    :param look: returns the finding; an exception counts as a failure
+    :param stop: ends what ``look`` started, when its result is no longer awaited
     """
 
     name: str
@@ -88,7 +83,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Entry:
-    """A finding under the name of its check, with the seconds that it took."""
+    """A finding with the name of its check and the seconds that it took."""
 
     name: str
     status: Status
@@ -103,34 +98,32 @@ class Entry:
 
 @dataclass
 class Hider:
-    """Takes secrets out of texts.
+    """Removes secrets from texts.
 
-    :param secrets: values that must not be seen, wherever they are
+    :param secrets: values to hide everywhere
     """
 
     secrets: set[str] = field(default_factory=set)
 
     @classmethod
     def of(cls, *named: Mapping[str, str] | None) -> Hider:
-        """Hide the secrets among some options, and those of the environment."""
-        values = {
-            str(value)
-            for options in (os.environ, *named)
-            for name, value in (options or {}).items()
-            if _SECRET_NAME.search(name) and not _PUBLIC_NAME.search(name)
-        }
-        return cls({value for value in values if len(value) >= _SHORTEST_SECRET})
+        """Hide the secrets in some options, and those of the environment."""
+        return cls({value for options in (os.environ, *named) for value in secrets(options)})
 
     def __call__(self, text: str) -> str:
         for secret in sorted(self.secrets, key=len, reverse=True):
-            text = text.replace(secret, _HIDDEN)
-        for pattern, instead in _IN_URLS:
-            text = pattern.sub(instead, text)
-        return text
+            if len(secret) >= SHORTEST:
+                text = text.replace(secret, _HIDDEN)
+        return _IN_ADDRESS.sub(rf"\1:{_HIDDEN}@", _TOLD.sub(_hidden, text))
+
+
+def _hidden(told: re.Match[str]) -> str:
+    # A value that is not secret may be an address with secrets in its query string.
+    return f"{told[1]}={_HIDDEN if is_secret(told[1]) else _TOLD.sub(_hidden, told[2])}"
 
 
 def examined(checks: Iterable[Check], *, timeout: float, hide: Hider) -> Iterator[Entry]:
-    """Make the checks, one after the other; give what each found as soon as it is known.
+    """Run the checks in order; yield each result as soon as it is known.
 
     :param timeout: seconds for each
     """
@@ -147,7 +140,7 @@ def examined(checks: Iterable[Check], *, timeout: float, hide: Hider) -> Iterato
 
 
 def _within(check: Check, seconds: float) -> Finding:
-    """Make one check in a thread of its own, which is left behind where it does not come to its end."""
+    """Run one check in its own thread, which is abandoned if it does not end in time."""
     found: list[Finding] = []
     is_over = threading.Event()
 
@@ -160,8 +153,8 @@ def _within(check: Check, seconds: float) -> Finding:
         # Not join(): a thread whose join() was interrupted counts as ended.
         is_over.wait(seconds)
     finally:
-        # Also where somebody has lost patience: what a check starts has a session of its own, so that a
-        # terminal's interrupt does not reach it.
+        # Also after a keyboard interrupt: a check's process has its own session, so a terminal's interrupt
+        # does not reach it.
         if not is_over.is_set() and check.stop is not None:
             check.stop()
             is_over.wait(GRACE)
@@ -178,21 +171,18 @@ def _looked(check: Check) -> Finding:
         return check.look()
     except DeltaCdcError as error:
         return failed(f"{type(error).__name__}: {error.message}", error.remedy)
-    except Exception as error:  # noqa: BLE001 - a doctor that dies of an illness helps nobody
-        return failed(
-            f"{type(error).__name__}: {error}", "this was not expected here: please report it with this line."
-        )
+    except Exception as error:  # noqa: BLE001 - report any failure, never crash
+        return failed(reason(error), "this was not expected here: please report it with this line.")
 
 
 def _one_line(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
+    return " ".join(text.split())
 
 
 def told(entries: Iterable[Entry], out: TextIO, *, as_json: bool = False) -> int:
     """Write a report, and return the exit code: 1 where a check failed, else 0.
 
-    :param as_json: one JSON object at the end, instead of a line for each check as it is made
+    :param as_json: write one JSON object at the end, instead of a line after each check
     """
     kept: list[Entry] = []
     for entry in entries:

@@ -1,28 +1,32 @@
-"""A round trip to the storage, one permission at a time, and a table's log. No JVM."""
+"""Checks of the storage, one permission at a time, and of a table's log. No JVM."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import re
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+from delta_cdc.core.commit_safety import refuse_unsafe_confs
+from delta_cdc.core.errors import UnsafeLogStore
+from delta_cdc.core.reasons import reason
+from delta_cdc.core.storage_options import hadoop_uri, is_s3
+from delta_cdc.core.uris import canonical_uri
+from delta_cdc.delta_log.store import open_store
+from delta_cdc.delta_log.table import DeltaLog, run_sync
 from delta_cdc.doctor.report import Check, Finding, failed, ok, skipped, warning
-from delta_cdc.errors import UnsafeLogStore
-from delta_cdc.storage import hadoop_uri, is_s3
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-#: What is written lies under a name of its own, and is deleted again.
+#: Folder of the test objects, which are deleted afterwards.
 PREFIX = "_delta_cdc_doctor"
 _CONTENT = b"written by delta-cdc doctor; may be deleted\n"
 
 _KEYS = "correct the keys or the token: the store does not know who is asking, or does not believe it."
-#: By what S3's language calls an error.
+#: Remedies by S3 error code.
 _OF_CODES = {
     "NoSuchBucket": "create the bucket, or correct its name.",
     "AccessDenied": "give this identity the right to {verb} objects there, or correct the keys.",
@@ -33,7 +37,7 @@ _OF_CODES = {
     "InvalidToken": _KEYS,
     "RequestTimeTooSkewed": "set this machine's clock right.",
 }
-#: By the class of obstore's error.
+#: Remedies by the class of obstore's error.
 _REMEDIES = {
     "PermissionDeniedError": "give this identity the right to {verb} objects there, or correct the keys.",
     "UnauthenticatedError": _KEYS,
@@ -43,10 +47,10 @@ _REMEDIES = {
 
 
 def patient(storage_options: Mapping[str, str] | None, timeout: float) -> dict[str, str]:
-    """Return the options, and for what they don't say a bound to retries.
+    """Return the options, with a limit on retries if they set none.
 
-    Nothing of the HTTP client, such as its time-outs: options for it make the store forget what the
-    environment says of it (``AWS_ALLOW_HTTP``). A request that hangs is left behind with its check.
+    Do not add options of the HTTP client, such as time-outs: with them, the store ignores the environment's
+    client options (``AWS_ALLOW_HTTP``). A request that hangs is abandoned with its check.
     """
     told = {name.lower() for name in storage_options or {}}
     bounds = {"max_retries": "1", "retry_timeout": f"{max(1, int(timeout))}s"}
@@ -54,10 +58,10 @@ def patient(storage_options: Mapping[str, str] | None, timeout: float) -> dict[s
 
 
 class RoundTrip:
-    """Writes an object, meets it in every way that the provider needs, and deletes it.
+    """Writes an object, uses it in every way that the provider needs, and deletes it.
 
-    :param uri: folder; need not exist on an object store
-    :param storage_options: as delta-rs and obstore name them; None takes the environment's
+    :param uri: folder; it need not exist on an object store
+    :param storage_options: with delta-rs's and obstore's names; None uses the environment's
     :param timeout: seconds for each request
     """
 
@@ -70,7 +74,7 @@ class RoundTrip:
         self._is_written = False
 
     def checks(self) -> list[Check]:
-        """Return the checks, in the order in which they have to be made."""
+        """Return the checks, in the order in which they must run."""
         return [
             Check("storage-put", lambda: self._asked("write", self._put)),
             Check("storage-create", lambda: self._asked("write", self._create)),
@@ -83,8 +87,6 @@ class RoundTrip:
         from obstore.exceptions import BaseError
 
         if self._store is None:
-            from delta_cdc.log.store import canonical_uri, open_store
-
             self._place = canonical_uri(self._uri)
             self._store = open_store(self._place, self._options if "://" in self._place else None)
         if self._store is None:
@@ -92,7 +94,7 @@ class RoundTrip:
         try:
             return ask()
         except (BaseError, OSError) as error:
-            return failed(f"{self._uri}: cannot {verb}: {_said(error)}", _remedy(error, verb))
+            return failed(f"{self._uri}: cannot {verb}: {reason(error)}", _remedy(error, verb))
 
     def _put(self) -> Finding:
         import obstore
@@ -102,7 +104,7 @@ class RoundTrip:
         return ok(f"an object was written under {self._uri.rstrip('/')}/{PREFIX}/")
 
     def _create(self) -> Finding:
-        """Ask for what makes commits safe: a name that is taken must not be written once more."""
+        """Check what makes commits safe: a conditional put must not overwrite an existing name."""
         import obstore
         from obstore.exceptions import AlreadyExistsError, NotSupportedError
 
@@ -113,7 +115,7 @@ class RoundTrip:
         except (AlreadyExistsError, FileExistsError):
             return ok("an object that is there was not written over (conditional put)")
         except (NotSupportedError, NotImplementedError):
-            # Told below: to whoever commits, both are the same.
+            # Reported below: for a writer that commits, both cases are the same.
             pass
         return warning(
             "the store knows no conditional put: of two writers of one commit both would succeed",
@@ -152,17 +154,15 @@ class RoundTrip:
         obstore.delete(self._store, self._name)
         self._is_written = False
         if "://" not in self._place:
-            # A file system keeps folders with nothing in them; another doctor may be at work in this one.
+            # A file system keeps empty folders; another doctor may be using this one.
             with contextlib.suppress(OSError):
                 (Path(self._place) / PREFIX).rmdir()
         return ok("the object was deleted")
 
 
 def forget(uri: str, storage_options: Mapping[str, str] | None, timeout: float) -> bool:
-    """Delete all that lies under a location; return whether there was anything."""
+    """Delete everything under a location; return whether anything existed."""
     import obstore
-
-    from delta_cdc.log.store import canonical_uri, open_store
 
     place = canonical_uri(uri)
     if "://" not in place:
@@ -179,11 +179,9 @@ def forget(uri: str, storage_options: Mapping[str, str] | None, timeout: float) 
 def table(
     uri: str, storage_options: Mapping[str, str] | None, confs: Mapping[str, str], timeout: float
 ) -> list[Check]:
-    """Return the checks of one table: its log can be read, and is safely written by Spark."""
+    """Return the checks of one table: whether its log can be read, and whether Spark writes it safely."""
 
     def readable() -> Finding:
-        from delta_cdc.log.table import DeltaLog, run_sync
-
         log = DeltaLog(uri, patient(storage_options, timeout) if "://" in uri else None)
         newest = run_sync(log.newest_version())
         state = run_sync(log.snapshot(newest))
@@ -196,12 +194,10 @@ def table(
 
 
 def commits(uri: str, confs: Mapping[str, str]) -> Finding:
-    """Look at the class that Spark commits with: on S3, the one that it takes by itself is for one driver.
+    """Check the log store that Spark commits with: on S3, the default one supports only one driver.
 
     :param confs: of Spark
     """
-    from delta_cdc.log_stores import refuse_unsafe_confs
-
     try:
         refuse_unsafe_confs(confs, hadoop_uri(uri), single_driver=False)
     except UnsafeLogStore as error:
@@ -209,18 +205,8 @@ def commits(uri: str, confs: Mapping[str, str]) -> Finding:
     return ok(f"the log store that Spark is told for {uri} keeps several drivers apart")
 
 
-def _said(error: Exception) -> str:
-    """Return the telling part of what a store answered: its code, or the first line."""
-    text = str(error)
-    code, message = re.search(r"<Code>([^<]+)</Code>", text), re.search(r"<Message>([^<]+)</Message>", text)
-    if code:
-        return f"{code.group(1)}{f': {message.group(1)}' if message else ''}"
-    line = text.strip().splitlines()[0] if text.strip() else type(error).__name__
-    return f"{type(error).__name__}: {line}"
-
-
 def _remedy(error: Exception, verb: str) -> str:
-    said = _said(error)
+    said = reason(error)
     by_code = next((remedy for code, remedy in _OF_CODES.items() if code in said), None)
     known = by_code or _REMEDIES.get(type(error).__name__)
     if known is None and isinstance(error, OSError) and error.errno is not None:

@@ -113,7 +113,7 @@ def test_a_group_by_a_file(airflow: Airflow, tmp_path: Path) -> None:
     last = {line["id"]: line for line in sorted(lines, key=lambda line: line["lsn"])}
     wanted = sorted((key, line["name"], line["lsn"]) for key, line in last.items() if line["op"] != "D")
     assert found("shop_customers", "id", "name", "lsn") == wanted
-    assert len(done.xcom("cut")) == 6
+    assert len(done.xcom("publish")) == 6
 
 
 def test_a_chain_by_a_file(airflow: Airflow, tmp_path: Path) -> None:

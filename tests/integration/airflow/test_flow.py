@@ -220,7 +220,7 @@ from airflow.sdk import DAG
 from deltalake import DeltaTable, write_deltalake
 
 from airflow_delta_cdc.sensors import DeltaVersionSensor
-from delta_cdc.waiting import Watch
+from delta_cdc.planning.waiting import Watch
 
 look = Watch.look
 

@@ -90,9 +90,9 @@ def test_a_table_of_every_kind(airflow: Airflow, tmp_path: Path) -> None:
     assert values(tmp_path / "history", "id", "name", "__END_AT") == [(1, "a", None), (2, "b", None)]
     assert values(tmp_path / "copies", "id", "name", "__END_AT") == [(1, "x", None), (2, "y", None)]
     assert values(tmp_path / "events", "id", "name", "n") == [(1, "e", 1)]
-    # Rendered once, by look: what came out of the template is a text like any other.
+    # Rendered once, by detect_changes: what came out of the template is a text like any other.
     assert values(tmp_path / "appended", "id") == [(1,)]
-    (appended,) = (one for one in done.xcom("look") if one["pipeline"] == "appended")
+    (appended,) = (one for one in done.xcom("detect_changes") if one["pipeline"] == "appended")
     assert appended["table"]["where"] == "name <> '{{ run_id }}'"
 
     kept = ["appended", "copies", "current", "events", "history"]
@@ -100,29 +100,29 @@ def test_a_table_of_every_kind(airflow: Airflow, tmp_path: Path) -> None:
     for name in applies:
         told = done.xcom(name)
         assert (told["applied"], told) == (True, done.xcom(name, "watermark"))
-    assert set(done.tasks) == {"look", "run_bundle", "look_large", "cut", *applies}
-    assert {name: one["status"] for name, one in done.xcom("run_bundle").items()} == dict.fromkeys(
+    assert set(done.tasks) == {"detect_changes", "run_spark", "detect_changes_large", "publish", *applies}
+    assert {name: one["status"] for name, one in done.xcom("run_spark").items()} == dict.fromkeys(
         kept, "applied"
     )
-    cut = done.xcom("cut")
+    cut = done.xcom("publish")
     assert {name: one["target_version"] for name, one in cut.items()} == {
         name: DeltaTable(str(tmp_path / name)).version() for name in (*kept, "large")
     }
     targets = {(tmp_path / name).as_uri() for name in (*kept, "large", "events_log")}
     assert announced(done) == {*targets, "x-delta-cdc-group://mixed"}
-    (event,) = (one for one in done.events if one["task"] == "cut")
+    (event,) = (one for one in done.events if one["task"] == "publish")
     assert event["extra"]["tables"] == cut
 
     idle = succeeded(airflow.run(file, dag="mixed", forbid_processes=True))
     assert {name: one["state"] for name, one in idle.tasks.items()} == {
-        "look": "success",
-        "run_bundle": "success",
+        "detect_changes": "success",
+        "run_spark": "success",
         "apply": "skipped",
-        "look_large": "success",
+        "detect_changes_large": "success",
         "apply_large": "skipped",
-        "cut": "success",
+        "publish": "success",
     }
-    assert idle.xcom("cut") == cut
+    assert idle.xcom("publish") == cut
     assert idle.events == []
 
 
@@ -153,8 +153,8 @@ def test_three_tables_of_65(airflow: Airflow, tmp_path: Path) -> None:
     file = group(airflow, "feeds", configuration)
     idle = succeeded(airflow.run(file, dag="feeds"))
     assert idle.submits == 0
-    assert set(states(idle).items()) >= {("apply", "skipped"), ("cut", "success")}
-    assert len(idle.xcom("cut")) == 65
+    assert set(states(idle).items()) >= {("apply", "skipped"), ("publish", "success")}
+    assert len(idle.xcom("publish")) == 65
 
     target = DeltaTable(str(tmp_path / "target30"))
     target.alter.add_constraint({"small": "id < 100"})
@@ -163,15 +163,15 @@ def test_three_tables_of_65(airflow: Airflow, tmp_path: Path) -> None:
     done = airflow.run(file, dag="feeds")
     assert done.submits == 1
     assert states(done) == {
-        "look": "success",
-        "run_bundle": "success",
+        "detect_changes": "success",
+        "run_spark": "success",
         "apply[t03]": "success",
         "apply[t30]": "failed",
         "apply[t64]": "success",
-        "cut": "upstream_failed",
+        "publish": "upstream_failed",
     }
     assert values(tmp_path / "target3", "id") == [(1,), (2,), (100,)]
-    assert done.xcom("run_bundle")["t30"]["status"] == "failed"
+    assert done.xcom("run_spark")["t30"]["status"] == "failed"
     assert "TargetSchemaClash: " in done.log
     assert announced(done) == {(tmp_path / f"target{at}").as_uri() for at in (3, 64)}
     assert all(
@@ -181,7 +181,7 @@ def test_three_tables_of_65(airflow: Airflow, tmp_path: Path) -> None:
         for value in task["xcoms"].values()
     )
 
-    failed = (("apply", done.tasks["apply[t30]"]["index"]), ("cut", None))
+    failed = (("apply", done.tasks["apply[t30]"]["index"]), ("publish", None))
     pipelines = configuration["pipelines"]
     other = {**pipelines, "t00": {**pipelines["t00"], "where": "id > 0"}}
     group(airflow, "feeds", {**configuration, "pipelines": other})
@@ -196,7 +196,7 @@ def test_three_tables_of_65(airflow: Airflow, tmp_path: Path) -> None:
     assert healed.submits == 1, "the table alone"
     assert healed.xcom("apply[t30]")["applied"]
     assert values(tmp_path / "target30", "id") == [(1,), (2,), (100,)]
-    assert len(healed.xcom("cut")) == 65
+    assert len(healed.xcom("publish")) == 65
 
     # Cleared after it was published, it looks for what is new since, as an ordinary task does.
     again = succeeded(airflow.clear(file, done.run, ("apply", 0), dag="feeds"))
@@ -212,21 +212,21 @@ def test_what_the_form_asks_for_is_done_once(airflow: Airflow, tmp_path: Path) -
     assert repaired.submits == 1, "and not again by the task of the table"
     assert repaired.xcom("apply[t01]")["applied"]
     assert DeltaTable(str(tmp_path / "target1")).version() == before + 1
-    assert set(repaired.xcom("cut")) == {"t00", "t01"}
+    assert set(repaired.xcom("publish")) == {"t00", "t01"}
 
     append(tmp_path / "source0", (3, "c"))
     dry = succeeded(airflow.run(file, dag="feeds", conf={"mode": "dry_run"}))
-    assert (dry.submits, set(states(dry))) == (1, {"look", "run_bundle", "apply[t00]", "cut"})
+    assert (dry.submits, set(states(dry))) == (1, {"detect_changes", "run_spark", "apply[t00]", "publish"})
     assert dry.xcom("apply[t00]")["dry_run"]["counts"]["inserted"] == 1
     assert DeltaTable(str(tmp_path / "target0")).version() == 0
     assert dry.events == []
 
     wrong = airflow.run(file, dag="feeds", conf={"mode": "repair"}, forbid_processes=True)
     assert states(wrong) == {
-        "look": "failed",
-        "run_bundle": "upstream_failed",
+        "detect_changes": "failed",
+        "run_spark": "upstream_failed",
         "apply": "upstream_failed",
-        "cut": "upstream_failed",
+        "publish": "upstream_failed",
     }
     assert "nothing says which keys" in wrong.log
 
@@ -234,7 +234,7 @@ def test_what_the_form_asks_for_is_done_once(airflow: Airflow, tmp_path: Path) -
 _KILLED = """
 from tests.support.holding import killing
 
-dags["feeds"].task_dict["run_bundle"].env_vars = killing("before_commit", 2)
+dags["feeds"].task_dict["run_spark"].env_vars = killing("before_commit", 2)
 """
 
 
@@ -247,15 +247,15 @@ def test_an_application_that_is_killed_in_the_middle(airflow: Airflow, tmp_path:
     file.write_text(file.read_text() + _KILLED)
     done = airflow.run(file, dag="feeds")
     assert states(done) == {
-        "look": "success",
-        "run_bundle": "failed",
+        "detect_changes": "success",
+        "run_spark": "failed",
         "apply[t00]": "success",
         "apply[t01]": "success",
         "apply[t02]": "success",
-        "cut": "success",
+        "publish": "success",
     }
     assert done.submits == 3
-    assert {name: one["status"] for name, one in done.xcom("run_bundle").items()} == {
+    assert {name: one["status"] for name, one in done.xcom("run_spark").items()} == {
         "t00": "applied",
         "t01": "unfinished",
         "t02": "unfinished",

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 _CREATE = """
 import sys
-from delta_cdc.session import embedded_session
+from delta_cdc.launch.session import embedded_session
 
 spark = embedded_session("catalog", cores=2, quick_start=True, **{confs!r})
 spark.sql("CREATE SCHEMA sales")

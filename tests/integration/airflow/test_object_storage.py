@@ -190,10 +190,12 @@ def state(table: str, pipeline: str) -> list[Any]:
     told = world.seals(table, pipeline)
     assert told
     # All sources but this one are copies; the log of events is made in each place.
-    made_here = ("source_table_id", "source_commit_hash") if pipeline == "events" else ()
+    made_here = ("table_id", "commit_hash") if pipeline == "events" else ()
     for seal in told:
-        for name in ("number", "source_uri", *made_here):
+        for name in ("number", "source_uri"):
             del seal[name]
+        for name in made_here:
+            del seal["state"]["applied_to"][name]
         for name in ("fingerprint", "run_id", "planned_on"):
             del seal["step"][name]
     return told

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from airflow_delta_cdc.applications.exchange import delete_folder, read_text
+from airflow_delta_cdc.runtime.exchange import delete_folder, read_text
 from delta_cdc import __main__ as application
-from delta_cdc import spec as specs
-from delta_cdc.errors import KeyNotUnique
-from delta_cdc.spec import EnableSpec, JobResult
+from delta_cdc.core import spec as specs
+from delta_cdc.core.errors import KeyNotUnique
+from delta_cdc.core.spec import EnableSpec, JobResult
 
 if TYPE_CHECKING:
     from pathlib import Path

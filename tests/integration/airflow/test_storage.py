@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from deltalake import DeltaTable
 
-from airflow_delta_cdc.hooks.submit import DeltaCdcSubmitHook
-from airflow_delta_cdc.operators.storage import tell_storage
-from delta_cdc.session import embedded_confs
-from delta_cdc.spec import EnableSpec
+from airflow_delta_cdc.runtime.storage import tell_storage
+from airflow_delta_cdc.runtime.submit_hook import DeltaCdcSubmitHook
+from delta_cdc.core.spec import EnableSpec
+from delta_cdc.launch.session import embedded_confs
 from tests.integration.airflow.test_flow import write
 from tests.support.http_store import HttpStore
 

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from delta_cdc import apply_changes, phases
-from delta_cdc.errors import InvalidConfiguration, LateBeyondHorizon
+from delta_cdc import apply_changes
+from delta_cdc.core import failpoints
+from delta_cdc.core.errors import InvalidConfiguration, LateBeyondHorizon
 from tests.support.engine import newest, seal_of
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def test_a_repair_mends_the_keys_of_its_range_and_moves_no_watermark(
     assert held(spark, target) == sorted([row for row in right if row[0] != 6] + untouched, key=str)
     repaired = seal_of(target, newest(target))
     assert repaired is not None
-    assert (repaired.step.kind, repaired.watermark, repaired.number) == ("repair", 5, seal.number + 1)
+    assert (repaired.step.kind, repaired.watermark.version, repaired.number) == ("repair", 5, seal.number + 1)
     assert result.watermark is not None
     assert (result.applied, result.watermark.version) == (True, 5)
 
@@ -233,7 +234,7 @@ def test_what_others_write_between_plan_and_commit_is_seen(
         if point == "before_commit":
             do(spark, f"UPDATE delta.`{target}` SET v = 'by hand'{history} WHERE k = 1")
 
-    remove = phases.install(interfere)
+    remove = failpoints.install(interfere)
     try:
         apply_changes(spark, log, target, **asked)
     finally:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from delta_cdc.errors import DeltaCdcError
-from delta_cdc.spec import ApplyOptions
+from delta_cdc.core.errors import DeltaCdcError
+from delta_cdc.core.spec import ApplyOptions
 from tests.integration.apply.test_refusals import TYPE_1, TYPE_2, refused, table
 from tests.support.engine import Flow, versions
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from delta_cdc.spec import JobResult
+    from delta_cdc.core.spec import JobResult
 
 SOFT = replace(TYPE_1, delete_mode="soft")
 PARTIAL = replace(TYPE_1, ignore_null_updates=True)
@@ -125,6 +125,18 @@ def test_a_target_that_only_takes_appends(spark: SparkSession, tmp_path: Path) -
     refused(flow, flow.apply(), "TargetConstraintViolated", "DELTA_CANNOT_MODIFY_APPEND_ONLY", flow.target)
     assert flow.results[-1].error is not None
     assert "delta.appendOnly" in flow.results[-1].error["remedy"]
+    assert versions(flow.target) == before
+
+
+@pytest.mark.parametrize("long", ["ä" * 130, "/" * 90], ids=["bytes", "escaped"])
+def test_a_partition_whose_folder_cannot_be_made(spark: SparkSession, tmp_path: Path, long: str) -> None:
+    """Its name has more bytes than a file system takes, though the value has not."""
+    source = table(spark, tmp_path / "source", f"UPDATE {{}} SET v = '{long}' WHERE id = 2")
+    options = replace(TYPE_1, partition_by={"v": None})
+    flow = Flow(spark, source, str(tmp_path / "target"), options)
+    broken(flow, flow.load(1), "the partition column v", "too long")
+    before = versions(flow.through(0).target)
+    broken(flow, flow.apply(), "the partition column v", "too long")
     assert versions(flow.target) == before
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from delta_cdc.flow import ApplyResult
+    from delta_cdc.run.outcomes import ApplyResult
     from tests.support.world import State
 
 STATES: list[State] = [

@@ -179,7 +179,7 @@ USERS_HISTORY = {
     (126, "Lily", "Cancun", None, 2, None),
 }
 FLAGS = {(1, None, None, 10, 10, 11), (1, None, None, 11, 11, 13), (2, None, None, 20, 10, None)}
-LAST = {"on_tie": {"last_by": ["place"]}}
+LAST = {"on_conflict": {"last_by": ["place"]}}
 SOFT = {"delete_mode": "soft"}
 
 CONFIGURATIONS: dict[str, Configuration] = {
@@ -202,8 +202,8 @@ CONFIGURATIONS: dict[str, Configuration] = {
     ),
     "type 1 soft, quarantine": Configuration(
         1,
-        {"on_tie": "quarantine", **SOFT},
-        replace(RULES, on_tie="quarantine"),
+        {"on_conflict": "quarantine", **SOFT},
+        replace(RULES, on_conflict="quarantine"),
         {**TIED, **SETTLED},
         published={
             "delete and upsert together": {(1, "a", None, None, True)},
@@ -239,7 +239,7 @@ CONFIGURATIONS: dict[str, Configuration] = {
     "type 2, last by": Configuration(
         2,
         LAST,
-        replace(RULES, on_tie="last_by"),
+        replace(RULES, on_conflict="last_by"),
         {
             case: said
             for case, said in TIED.items()
@@ -249,7 +249,7 @@ CONFIGURATIONS: dict[str, Configuration] = {
     "type 2, nulls ignored, last by": Configuration(
         2,
         {"ignore_null_updates": True, **LAST},
-        replace(RULES, ignore_null_updates=True, on_tie="last_by"),
+        replace(RULES, ignore_null_updates=True, on_conflict="last_by"),
         TIED,
         published={
             "halves at one place": {(1, "a", "x", 1, 1, 2), (1, "b", "x", 2, 2, None)},
@@ -258,8 +258,8 @@ CONFIGURATIONS: dict[str, Configuration] = {
     ),
     "type 1, nulls ignored, quarantine": Configuration(
         1,
-        {"ignore_null_updates": True, "on_tie": "quarantine"},
-        replace(RULES, ignore_null_updates=True, on_tie="quarantine"),
+        {"ignore_null_updates": True, "on_conflict": "quarantine"},
+        replace(RULES, ignore_null_updates=True, on_conflict="quarantine"),
         {**EXAMPLES, **TIED, **SETTLED},
         published={
             "halves": {(1, "b", "x", 2)},

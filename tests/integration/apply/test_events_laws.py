@@ -81,15 +81,15 @@ class Configuration:
         if self.flavour is TRUNCATED:
             shared["apply_as_truncates"] = "op = 'truncate'"
         if self.flavour is TIED:
-            shared["on_tie"] = {"last_by": ["pos"]}
+            shared["on_conflict"] = {"last_by": ["pos"]}
         if self.flavour is INVALID:
-            shared |= {"on_tie": "quarantine", "on_invalid": "quarantine"}
+            shared |= {"on_conflict": "quarantine", "on_invalid": "quarantine"}
         return {**shared, **self.arguments}
 
     @property
     def all_rules(self) -> Rules:
         if self.flavour in (TIED, INVALID):
-            return replace(self.rules, on_tie="last_by" if self.flavour is TIED else "quarantine")
+            return replace(self.rules, on_conflict="last_by" if self.flavour is TIED else "quarantine")
         return self.rules
 
     @property

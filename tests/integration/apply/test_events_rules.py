@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from delta_cdc import apply_changes
-from delta_cdc.errors import ConfigurationDrift, InvalidEvent, KeyNotUnique, SequenceNotIncreasing
+from delta_cdc.core.errors import ConfigurationDrift, InvalidEvent, KeyNotUnique, SequenceNotIncreasing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,7 +50,7 @@ def test_a_truncate_acts_whatever_stands_in_its_key(spark: SparkSession, tmp_tab
 
 def test_a_tie_takes_out_what_was_applied_before(spark: SparkSession, tmp_table: Table) -> None:
     log, target = tmp_table("log"), tmp_table("target")
-    asked = LOG | {"on_tie": "quarantine"}
+    asked = LOG | {"on_conflict": "quarantine"}
     put(spark, log, (1, "a", "I", 10), (2, "b", "I", 10))
     apply_changes(spark, log, target, **asked)
     put(spark, log, (1, "other", "I", 10))

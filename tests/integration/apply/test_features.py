@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from delta_cdc import job
-from delta_cdc.enable import described
-from delta_cdc.log import run_sync
-from delta_cdc.spec import ApplyOptions, EnableSpec
+from delta_cdc.core.spec import ApplyOptions, EnableSpec
+from delta_cdc.delta_log.table import run_sync
+from delta_cdc.planning.table_properties import described
 from tests.support.engine import Flow, metadata, newest, seal_of, versions
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from delta_cdc.spec import JobResult
+    from delta_cdc.core.spec import JobResult
 
 FEED = {"delta.enableChangeDataFeed": "true"}
 
@@ -110,7 +110,7 @@ def test_a_batch_replaces_the_one_before_and_has_no_feed_of_its_own(
     assert [(row["_change_type"], row["id"], row["_commit_version"]) for row in rows] == [("delete", 2, 3)]
     seal = seal_of(staging, newest(staging))
     assert seal is not None
-    assert (seal.step.kind, seal.watermark) == ("read", 3)
+    assert (seal.step.kind, seal.watermark.version) == ("read", 3)
     assert metadata(staging)["configuration"].get("delta.enableChangeDataFeed") != "true"
     before = versions(staging)
     assert flow.stage(staging, 2, 3, seal_number=seal.number).status == "skipped"

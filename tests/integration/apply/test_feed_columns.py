@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from delta_cdc.apply import layout, rows, schema
-from delta_cdc.changes import states
-from delta_cdc.changes.feed import METADATA_COLUMNS
-from delta_cdc.spec import ApplyOptions
+from delta_cdc.core.reserved_columns import METADATA_COLUMNS
+from delta_cdc.core.spec import ApplyOptions
+from delta_cdc.spark.apply import layout, rows, schema
+from delta_cdc.spark.changes import states
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

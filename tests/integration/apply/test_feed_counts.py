@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from delta_cdc.apply.merge import Clause, Merge
+from delta_cdc.spark.apply.merge import Clause, Merge
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from delta_cdc.apply import load, quarantine, rows
-from delta_cdc.spec import ApplyOptions, ApplySpec, Step
-from delta_cdc.watermark import Seal, SealStep
+from delta_cdc.core.spec import ApplyOptions, ApplySpec, Step
+from delta_cdc.core.watermark import PipelineState, Seal, SealStep, TableVersion
+from delta_cdc.spark.apply import load, quarantine, rows
 from tests.support.engine import (
     Flow,
     metadata,
@@ -105,7 +105,7 @@ def test_what_has_no_place_in_the_history_of_its_key(
     ours, theirs = newest_seal(flow.target), newest_seal(flow.aside)
     assert ours is not None
     assert theirs is not None
-    assert (ours.number, ours.highest_sequence) == (theirs.number, "70")
+    assert (ours.number, ours.state.highest_sequence) == (theirs.number, "70")
 
 
 def test_what_has_no_key(spark: SparkSession, tmp_path: Path, source: str) -> None:
@@ -159,7 +159,6 @@ def spec_of(tmp_path: Path, pipeline: str = "flow") -> ApplySpec:
         pipeline=pipeline,
         run_id="r",
         source_uri="s",
-        source_table_id="i",
         target_uri=str(tmp_path / "t"),
         options=TYPE_1,
         steps=(),
@@ -168,12 +167,12 @@ def spec_of(tmp_path: Path, pipeline: str = "flow") -> ApplySpec:
 
 
 def step_of(start: int, end: int, seal: int) -> Step:
-    return Step("apply", start, end, seal, 0, "", ())
+    return Step("apply", start, TableVersion("i", end), seal)
 
 
 def seal_for(spec: ApplySpec, step: Step) -> Seal:
     done = SealStep("apply", step.starting_version, step.ending_version, "f", "r")
-    return Seal(spec.pipeline, step.seal_number, "i", "s", 0, step.ending_version, "", done)
+    return Seal(spec.pipeline, step.seal_number, "s", PipelineState(step.watermark, 0), done)
 
 
 def test_keys_come_back_as_they_were_and_events_stay_readable(spark: SparkSession, tmp_path: Path) -> None:
@@ -302,7 +301,7 @@ def test_one_seal_one_set_of_rows(
 def test_a_table_that_is_no_quarantine(spark: SparkSession, tmp_path: Path) -> None:
     from pyspark.sql import functions as F
 
-    from delta_cdc.errors import TableNotFound, TargetSchemaClash
+    from delta_cdc.core.errors import TableNotFound, TargetSchemaClash
 
     session, spec, step = session_like(spark), spec_of(tmp_path), step_of(1, 2, 5)
     frame = session.sql("SELECT 1 AS id")

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from delta_cdc.apply import from_feed
-from delta_cdc.spec import ApplyOptions
+from delta_cdc.core.spec import ApplyOptions
+from delta_cdc.spark.apply import from_feed
 from tests.support import oracle
 from tests.support.engine import Flow, commit_info, newest, session_like
 from tests.support.histories import COLUMNS, KEYS, SCRIPTS, Histories, drawn, played, write

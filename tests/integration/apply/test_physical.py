@@ -9,10 +9,10 @@ from urllib.parse import unquote
 
 import pytest
 
-from delta_cdc.apply import batch, from_feed, layout
-from delta_cdc.apply.merge import Merge
-from delta_cdc.errors import InvalidConfiguration
-from delta_cdc.spec import ApplyOptions
+from delta_cdc.core.errors import InvalidConfiguration
+from delta_cdc.core.spec import ApplyOptions
+from delta_cdc.spark.apply import batch, from_feed, layout
+from delta_cdc.spark.apply.merge import Merge
 from tests.support.engine import Flow, actions, commit_info, newest, picked, session_like
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from delta_cdc import apply_changes
-from delta_cdc.changes.feed import FORBIDDEN_CONFS
-from delta_cdc.errors import InvalidExpression
-from delta_cdc.spec import ApplyOptions
+from delta_cdc.core.errors import InvalidExpression
+from delta_cdc.core.spec import ApplyOptions
+from delta_cdc.spark.changes.feed import FORBIDDEN_CONFS
 from tests.support.engine import Flow, columns, newest, staged, versions
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from delta_cdc.spec import JobResult
+    from delta_cdc.core.spec import JobResult
 
 TYPE_1, TYPE_2 = ApplyOptions(keys=("id",)), ApplyOptions(keys=("id",), stored_as_scd_type=2)
 SOFT = replace(TYPE_1, delete_mode="soft")

@@ -11,9 +11,10 @@ from urllib.parse import unquote
 
 import pytest
 
-from delta_cdc import apply_changes, job, phases
-from delta_cdc.errors import ConfigurationDrift
-from delta_cdc.spec import ApplyOptions, step_fingerprint
+from delta_cdc import apply_changes, job
+from delta_cdc.core import failpoints
+from delta_cdc.core.errors import ConfigurationDrift
+from delta_cdc.core.spec import ApplyOptions, step_fingerprint
 from tests.support.engine import (
     FIRST_SEAL,
     Flow,
@@ -61,7 +62,7 @@ def at(point: str, action: Callable[[], object]) -> Callable[[], None]:
         if reached == point and pending:
             pending.pop()()
 
-    return phases.install(hook)
+    return failpoints.install(hook)
 
 
 @pytest.mark.parametrize("name", OPTIONS)
@@ -94,9 +95,9 @@ def test_a_load_is_one_commit_and_names_its_work(
     assert flow.run(step).status == "committed"
     seal = seal_of(flow.target, 0)
     assert seal is not None
-    assert (seal.number, seal.watermark, seal.applied_from) == (FIRST_SEAL, 0, 0)
+    assert (seal.number, seal.watermark.version, seal.state.applied_from) == (FIRST_SEAL, 0, 0)
     assert seal.step.fingerprint == step_fingerprint(flow.spec(step), step.seal_number)
-    assert seal.highest_sequence == ("0" if name == "type 2" else None)
+    assert seal.state.highest_sequence == ("0" if name == "type 2" else None)
     assert picked(flow.target, 0, "add")
     assert metadata(flow.target, 0)["configuration"]["delta.enableDeletionVectors"] == "true"
     assert len(flow.rows()) == 4
@@ -184,7 +185,7 @@ def test_a_range_without_effect_moves_the_watermark_and_rewrites_no_file(
     flow = Flow(spark, source, str(tmp_path / "target"), OPTIONS["type 2"]).through(0, 1)
     seal = seal_of(flow.target, newest(flow.target))
     assert seal is not None
-    assert seal.watermark == 1
+    assert seal.watermark.version == 1
     assert not picked(flow.target, newest(flow.target), "add")
     assert not picked(flow.target, newest(flow.target), "remove")
 
@@ -246,13 +247,13 @@ def test_a_source_made_anew_after_planning(spark: SparkSession, tmp_path: Path, 
     flow = Flow(spark, source, str(tmp_path / "target"), OPTIONS[name]).through(0)
     step = flow.step("apply", 1, 1)
     spec = flow.spec(step)
-    remove = phases.install(replaced)
+    remove = failpoints.install(replaced)
     try:
         result = job.run(spark, spec)
     finally:
         remove()
     assert (result.status, "made anew" in result.message) == ("stale", True)
-    assert newest_seal(flow.target).watermark == 0  # type: ignore[union-attr]
+    assert newest_seal(flow.target).watermark.version == 0  # type: ignore[union-attr]
 
 
 def test_another_spelling_of_the_same_columns_goes_on(
@@ -266,7 +267,7 @@ def test_another_spelling_of_the_same_columns_goes_on(
     assert apply(ending_version=1, track_history_column_list=["v"]).applied
     sealed = newest_seal(target)
     assert sealed is not None
-    assert sealed.configuration["source_columns"] == ["id", "v"]
+    assert sealed.state.configuration["source_columns"] == ["id", "v"]
     assert apply(track_history_except_column_list=["ID"]).applied
     assert not apply().applied, "by default all of them are tracked, too"
     with pytest.raises(ConfigurationDrift, match="tracked"):

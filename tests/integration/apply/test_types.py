@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from delta_cdc.errors import DeltaCdcError
+from delta_cdc.core.errors import DeltaCdcError
 from tests.support.engine import versions
 from tests.support.event_flow import LogFlow
 from tests.support.event_types import EVENTS, FEED, LATE, SAME, Kind, Tables, same, sides
@@ -205,7 +205,7 @@ def test_names_in_options(spark: SparkSession, tmp_path: Path, scd_type: int) ->
         "keys": ["K.1", "k'2"],
         "stored_as_scd_type": scd_type,
         "sequence_by": "`order`",
-        "on_tie": {"last_by": ["tie`s"]},
+        "on_conflict": {"last_by": ["tie`s"]},
         "except_column_list": ["NOT THIS", "order", "tie`s"],
         "ignore_null_updates_column_list": ["B c"],
     }

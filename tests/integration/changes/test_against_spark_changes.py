@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from delta_cdc import read_changes
-from delta_cdc.sql import table as sql_name
+from delta_cdc.core.sql import table as sql_name
 from tests.support.change_histories import ChangeHistories, Layout, drawn_steps, histories_asked_for
 from tests.support.random_logs import replayable, seeds
 

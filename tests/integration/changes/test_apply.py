@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from delta_cdc import apply_changes
-from delta_cdc.errors import NotInsertOnly
+from delta_cdc.core.errors import NotInsertOnly
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -17,8 +17,8 @@ import pytest
 
 from delta_cdc import read_changes
 from delta_cdc.cli import main
-from delta_cdc.sql import string
-from delta_cdc.sql import table as sql_name
+from delta_cdc.core.sql import string
+from delta_cdc.core.sql import table as sql_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from delta_cdc import ingest_changes, read_changes
-from delta_cdc.changes import states
-from delta_cdc.changes.expressions import _tokens
-from delta_cdc.errors import InvalidExpression
-from delta_cdc.quiet import quietly
-from delta_cdc.sessions import private_session
+from delta_cdc.core.errors import InvalidExpression
+from delta_cdc.spark.changes import states
+from delta_cdc.spark.changes.expressions import _tokens
+from delta_cdc.spark.sessions import private_session
+from delta_cdc.spark.silence_loggers import quietly
 from tests.support.change_sets import adapted, json_records
 
 if TYPE_CHECKING:
@@ -25,8 +25,11 @@ if TYPE_CHECKING:
 COLUMNS = (
     "id BIGINT, v STRING, at TIMESTAMP, ntz TIMESTAMP_NTZ, d DATE, n DECIMAL(10, 2), x DOUBLE, b BINARY, "
     "a ARRAY<INT>, m MAP<STRING, INT>, s STRUCT<p: INT, `now()`: INT, today: DATE>, j VARIANT, "
-    "`now()` INT, `current_user` STRING, user STRING, version INT, localtimestamp TIMESTAMP, `ti``ck` INT"
+    "`now()` INT, `current_user` STRING, user STRING, version INT, localtimestamp TIMESTAMP, `ti``ck` INT, "
+    "`version()` INT"
 )
+#: Spark shows of its plan but 25 arguments, unless told otherwise.
+LONG = f"coalesce({', '.join('v' for _ in range(30))}, current_user())"
 
 CHANCE = "does not count it as deterministic"
 CLOCK, SESSION = "the clock", "depends on the session"
@@ -97,8 +100,7 @@ REFUSED: dict[str, str] = {
     "current_path()": SESSION,
     "version()": SESSION,
     "concat(v, current_schema())": SESSION,
-    # More than Spark shows of a plan.
-    f"concat({', '.join('v' for _ in range(30))}, current_user())": SESSION,
+    LONG: SESSION,
     "(SELECT max(id) FROM range(3))": SUBQUERY,
     "id IN (SELECT id FROM range(3))": SUBQUERY,
     "EXISTS (SELECT 1)": SUBQUERY,
@@ -131,6 +133,7 @@ user
 version + 1
 localtimestamp
 current_user = 'root'
+`version()` + 1
 v = 'now()'
 v = 'current_user()' AND user = "user()"
 v IN ('rand()', 'it''s now()', 'a\\'b now() \\\\')
@@ -284,9 +287,25 @@ def test_what_is_no_function_of_the_row_alone(rows: DataFrame) -> None:
     assert rows.sparkSession.sql("SHOW VIEWS").collect() == []
 
 
+def test_a_setting_of_the_users_is_put_back(rows: DataFrame) -> None:
+    conf, name = rows.sparkSession.conf, "spark.sql.debug.maxToStringFields"
+    conf.set(name, "7")
+    try:
+        assert SESSION in (verdict(rows, LONG) or "")
+        assert conf.get(name) == "7"
+    finally:
+        conf.unset(name)
+
+
 def test_what_is_a_function_of_the_row_alone(rows: DataFrame) -> None:
     refused = {text: found for text in ACCEPTED.splitlines() if (found := verdict(rows, text)) is not None}
     assert refused == {}
+
+
+def test_all_that_spark_says_is_told(rows: DataFrame) -> None:
+    """Its first line is empty, the next ones do not show the text."""
+    with pytest.raises(InvalidExpression, match=r"\[PARSE_SYNTAX_ERROR\] .* == SQL == id = \)"):
+        states.resolve(rows, "where", ["id =\n)"])
 
 
 def test_a_file_that_a_row_stands_in(session: SparkSession, tmp_path: Path) -> None:

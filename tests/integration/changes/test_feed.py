@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from delta_cdc.changes import feed
-from delta_cdc.changes.queries import answer
-from delta_cdc.errors import SchemaChangeInRange, WrongReader
-from delta_cdc.spec import QueryOptions
-from delta_cdc.sql import table as sql_name
+from delta_cdc.core import reserved_columns
+from delta_cdc.core.errors import SchemaChangeInRange, WrongReader
+from delta_cdc.core.spec import QueryOptions
+from delta_cdc.core.sql import table as sql_name
+from delta_cdc.spark.changes import feed
+from delta_cdc.spark.changes.queries import answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -113,7 +114,7 @@ def test_threads_of_one_session_do_not_disturb_each_other(
 
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(read, range(24)))
-    assert found == [["id", "v", "w", *feed.METADATA_COLUMNS]] * 24
+    assert found == [["id", "v", "w", *reserved_columns.METADATA_COLUMNS]] * 24
     assert [spark.conf.get(conf, None) for conf in CONFS] == [None, None]
 
 
@@ -194,7 +195,7 @@ def test_one_history_and_its_answers(
 
     def ask(query: str, starting: int, ending: int, where: str) -> list[tuple[object, ...]]:
         rows = feed.change_rows(spark, source, starting, ending, ["id", "v"], at=ending).where(where)
-        rows = rows.withColumn(feed.ORDER, F.col(feed.COMMIT_VERSION))
+        rows = rows.withColumn(reserved_columns.ORDER, F.col(reserved_columns.COMMIT_VERSION))
         options = QueryOptions(query=query, keys=("id",))  # type: ignore[arg-type]
         return told(answer(rows, options, source=source, versions="v", columns=["id", "v"]), "id", "v")
 

@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from delta_cdc import read_changes
-from delta_cdc.changes import rows as change
-from delta_cdc.changes import slices
-from delta_cdc.changes.feed import METADATA_COLUMNS, ORDER
-from delta_cdc.errors import CorruptLog, VersionsExpired
-from delta_cdc.log import DeltaLog, run_sync, slice_feed
-from delta_cdc.log.slices import write_slices
-from delta_cdc.spec import Segment
-from delta_cdc.sql import quote, table
+from delta_cdc.core import manifest_columns
+from delta_cdc.core.errors import CorruptLog, VersionsExpired
+from delta_cdc.core.reserved_columns import METADATA_COLUMNS, ORDER
+from delta_cdc.core.spec import Segment
+from delta_cdc.core.sql import quote, table
+from delta_cdc.delta_log import manifest_feed
+from delta_cdc.delta_log.file_manifests import write_slices
+from delta_cdc.delta_log.table import DeltaLog, run_sync
+from delta_cdc.spark.changes import manifests
+from delta_cdc.spark.changes import rows as change
 from tests.support.oracle import plain
 
 if TYPE_CHECKING:
@@ -84,7 +86,7 @@ class Source:
 
     def rows(self, segment: Segment) -> DataFrame:
         assert segment.sliced
-        return slices.change_rows(self.spark, segment, str(self.folder), self.columns())
+        return manifests.change_rows(self.spark, segment, str(self.folder), self.columns())
 
     def agrees(self, ranges: Sequence[tuple[int, int]]) -> None:
         """Compare ranges with the feed, all of them by two queries."""
@@ -109,7 +111,7 @@ class Source:
 
 @pytest.fixture(autouse=True)
 def everything_is_worthwhile(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slice_feed, "WORTHWHILE", 0)
+    monkeypatch.setattr(manifest_feed, "WORTHWHILE", 0)
 
 
 @pytest.fixture
@@ -160,8 +162,8 @@ def test_change_files_and_whole_files_have_one_side_each(make: Callable[..., Sou
     segment = source.sliced(1, 2)
     assert segment.sliced
     add = action(source.folder, segment, "add")[-1]
-    assert add["partitionValues"][slices.SIDES] == "c"
-    assert add["partitionValues"][slices.SIDE_VERSION] == "2"
+    assert add["partitionValues"][manifest_columns.SIDES] == "c"
+    assert add["partitionValues"][manifest_columns.SIDE_VERSION] == "2"
 
 
 def test_tables_mapped_by_id_are_left_to_deltas_reader(make: Callable[..., Source]) -> None:
@@ -189,7 +191,7 @@ def test_without_a_folder_delta_reads(make: Callable[..., Source], monkeypatch: 
     monkeypatch.setattr(change.feed, "change_rows", by_delta)
     sliced = bag(read_changes(source.spark, source.path, starting_version=1, raw=True))
     assert read == []
-    monkeypatch.setattr("delta_cdc.api.folder_for", lambda *_: "")
+    monkeypatch.setattr("delta_cdc.api.changes.folder_for", lambda *_: "")
     assert bag(read_changes(source.spark, source.path, starting_version=1, raw=True)) == sliced
     assert read == [(1, 2)]
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from delta_cdc import plan_changes, read_changes
-from delta_cdc.log import slice_feed
+from delta_cdc.delta_log import manifest_feed
 from tests.support.change_histories import (
     KEYS,
     ChangeHistories,
@@ -377,7 +377,7 @@ def _feed_reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     """Read the feed through slices where the seed is odd, however small; else mostly by Delta's reader."""
     call = getattr(request.node, "callspec", None)
     if call is None or call.params["seed"] % 2:
-        monkeypatch.setattr(slice_feed, "WORTHWHILE", 0)
+        monkeypatch.setattr(manifest_feed, "WORTHWHILE", 0)
 
 
 @pytest.mark.parametrize("seed", seeds(1))

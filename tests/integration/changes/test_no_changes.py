@@ -24,7 +24,7 @@ def test_no_version_is_travelled_to(
     def travelled(*_: object, **__: object) -> None:
         raise AssertionError("the table was read")
 
-    monkeypatch.setattr("delta_cdc.changes.feed.snapshot_rows", travelled)
+    monkeypatch.setattr("delta_cdc.spark.changes.feed.snapshot_rows", travelled)
     source = LogTable(tmp_path / "table", configuration=dict(FEED)).create()
     source.append()
     source.optimize()

@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from delta_cdc.changes.feed import ORDER, ROW_ID
-from delta_cdc.changes.queries import answer, drop_carry_over, named_in_plan
-from delta_cdc.errors import (
+from delta_cdc.core.errors import (
     ColumnNotFound,
     InvalidConfiguration,
     InvalidExpression,
@@ -23,7 +21,9 @@ from delta_cdc.errors import (
     ReservedColumnName,
     WrongReader,
 )
-from delta_cdc.spec import QueryOptions
+from delta_cdc.core.reserved_columns import ORDER, ROW_ID
+from delta_cdc.core.spec import QueryOptions
+from delta_cdc.spark.changes.queries import answer, drop_carry_over, named_in_plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

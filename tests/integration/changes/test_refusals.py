@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from delta_cdc import read_changes
-from delta_cdc.changes.feed import FORBIDDEN_CONFS, METADATA_COLUMNS
-from delta_cdc.changes.queries import named_in_plan
-from delta_cdc.errors import DeltaCdcError
-from delta_cdc.sql import table as sql_name
+from delta_cdc.core.errors import DeltaCdcError
+from delta_cdc.core.reserved_columns import METADATA_COLUMNS
+from delta_cdc.core.sql import table as sql_name
+from delta_cdc.spark.changes.feed import FORBIDDEN_CONFS
+from delta_cdc.spark.changes.queries import named_in_plan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

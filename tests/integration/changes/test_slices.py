@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import PySparkException
 
-from delta_cdc.changes import slices
-from delta_cdc.changes.feed import METADATA_COLUMNS, ORDER, ROW_ID
-from delta_cdc.changes.queries import named_in_plan
-from delta_cdc.errors import CaptureUnavailable
-from delta_cdc.log import DeltaLog, run_sync
-from delta_cdc.log.slices import net_bytes, write_slices
-from delta_cdc.spec import Segment
-from delta_cdc.sql import quote, table
+from delta_cdc.core.errors import CaptureUnavailable
+from delta_cdc.core.reserved_columns import METADATA_COLUMNS, ORDER, ROW_ID
+from delta_cdc.core.spec import Segment
+from delta_cdc.core.sql import quote, table
+from delta_cdc.delta_log.file_manifests import net_bytes, write_slices
+from delta_cdc.delta_log.table import DeltaLog, run_sync
+from delta_cdc.spark.changes import manifests as slices
+from delta_cdc.spark.changes.queries import named_in_plan
 from tests.support.oracle import plain
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from delta_cdc import plan_changes, read_changes
-from delta_cdc.errors import SchemaChangeInRange
+from delta_cdc.core.errors import SchemaChangeInRange
 
 if TYPE_CHECKING:
     from collections.abc import Callable

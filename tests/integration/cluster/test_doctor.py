@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from delta_cdc.doctor import Questions, examined
-from delta_cdc.jars import DELTA_VERSION
-from delta_cdc.session import CLASS_PATH
+from delta_cdc.launch.jars import installed_delta
+from delta_cdc.launch.session import CLASS_PATH
 from tests.support.connect_server import connect_server
 
 if TYPE_CHECKING:
@@ -38,13 +38,13 @@ def test_a_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert found["connect-address"].status == "ok"
         assert found["connect-job"].status == "ok", found["connect-job"]
         assert "a MERGE into a Delta table ran" in found["connect-job"].found
-        assert f"Delta {DELTA_VERSION}" in found["connect-job"].found
+        assert f"Delta {installed_delta()}" in found["connect-job"].found
         assert list((tmp_path / "lake").iterdir()) == [], "nothing is left behind"
 
-        monkeypatch.setattr("delta_cdc.doctor.application.DELTA_VERSION", "4.3.0")
+        monkeypatch.setattr("delta_cdc.doctor.application.installed_delta", lambda: "4.3.0")
         other = looked(Questions(timeout=_TIMEOUT), url)["connect-job"]
         assert other.status == "failed"
-        assert f"Delta {DELTA_VERSION}; this provider is for Delta 4.3.0" in other.found
+        assert f"Delta {installed_delta()}; this provider is for Delta 4.3.0" in other.found
         assert "delta-cdc jars" in other.remedy
 
         monkeypatch.setattr("delta_cdc.doctor.application.spark_version", lambda _: "4.1.0")

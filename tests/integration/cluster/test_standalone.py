@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from delta_cdc.api import apply_changes
+from delta_cdc.api.changes import apply_changes
 from tests.support.engine import newest_seal, table_rows, versions
 from tests.support.spark_cluster import SMALL
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from delta_cdc.watermark import Seal
+    from delta_cdc.core.watermark import Seal
     from tests.support.spark_cluster import SparkCluster
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")

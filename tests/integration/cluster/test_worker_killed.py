@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from delta_cdc.api import apply_changes
+from delta_cdc.api.changes import apply_changes
 from tests.integration.cluster.test_standalone import PIPELINES, append, context, grow, operator, rows
 from tests.support.engine import newest_seal, seal_of, versions
 from tests.support.holding import PATIENCE, DriverGate, Running
@@ -77,7 +77,7 @@ def test_right_result_and_one_commit(
     assert [seal_of(str(clustered), version) is not None for version in made].count(True) == 1
     seal = newest_seal(str(clustered))
     assert seal is not None
-    assert seal.watermark == versions(str(source))[-1]
+    assert seal.watermark.version == versions(str(source))[-1]
 
 
 def _await_task(log: Path, known: int, executor: str) -> None:

@@ -15,12 +15,9 @@ import pytest
 
 from airflow_delta_cdc.hooks import connect
 from airflow_delta_cdc.hooks.connect import DeltaCdcConnectHook
-from delta_cdc import job, names, sessions
-from delta_cdc.api import apply_changes
-from delta_cdc.apply.rows import sequence_columns
-from delta_cdc.changes import feed, states
-from delta_cdc.changes.rows import _united
-from delta_cdc.errors import (
+from delta_cdc import job
+from delta_cdc.api.changes import apply_changes
+from delta_cdc.core.errors import (
     EnvironmentNotReady,
     InvalidConfiguration,
     InvalidExpression,
@@ -32,9 +29,13 @@ from delta_cdc.errors import (
     TargetConstraintViolated,
     UnsafeLogStore,
 )
-from delta_cdc.log_stores import refuse_unsafe_log_store
-from delta_cdc.session import CLASS_PATH
-from delta_cdc.spec import ApplyOptions, JobResult
+from delta_cdc.core.spec import ApplyOptions, JobResult
+from delta_cdc.launch.session import CLASS_PATH
+from delta_cdc.spark import catalog, sessions
+from delta_cdc.spark.apply.rows import sequence_columns
+from delta_cdc.spark.changes import feed, states
+from delta_cdc.spark.changes.rows import _united
+from delta_cdc.spark.commit_safety import refuse_unsafe_log_store
 from tests.integration.cluster.test_standalone import PIPELINES, append, context, grow, operator, rows, state
 from tests.integration.connect.conftest import SAFE_LOG_STORE, TOKEN
 from tests.support.connect_server import connect_server, delta_of_version, free_port
@@ -140,7 +141,7 @@ def test_what_is_wrong_is_raised_where_it_is_asked(connected: Connect, tmp_path:
         with pytest.raises(InvalidExpression, match="select = "):
             states.resolve(frame, "select", ["nowhere"])
         with pytest.raises(TableNotFound, match="does not exist"):
-            names.delta_detail(spark, str(tmp_path / "missing"), remedy="")
+            catalog.delta_detail(spark, str(tmp_path / "missing"), remedy="")
         table = str(tmp_path / "replaced")
         feed_on = "USING delta TBLPROPERTIES (delta.enableChangeDataFeed = true)"
         spark.sql(f"CREATE TABLE delta.`{table}` {feed_on} AS SELECT 1 AS id, 'old' AS v")
@@ -330,7 +331,7 @@ def test_statements_with_passwords_are_hidden(
         session.range(1).selectExpr(f"'{said[-1]}'").collect()
         return JobResult("committed")
 
-    monkeypatch.setattr("delta_cdc.ingest.engine._ingested", ingested)
+    monkeypatch.setattr("delta_cdc.spark.ingest.engine._ingested", ingested)
     with DeltaCdcConnectHook(connected()).session({}) as spark:
         for source, text in (("kafka://broker:9092/orders", "unseen-9d2"), (str(tmp_path), "seen-4c1")):
             said.append(text)
@@ -427,7 +428,7 @@ def test_what_a_server_cannot_do(
             task.execute(context())
         assert TOKEN not in str(caught.value)
     with monkeypatch.context() as other:
-        other.setattr(connect, "DELTA_VERSION", "4.3.0")
+        other.setattr("delta_cdc.launch.jars.installed_delta", lambda: "4.3.0")
         with pytest.raises(EnvironmentNotReady, match=r"runs Delta 4\.4.* is for Delta 4\.3\.0"):
             applying(here, source, target).execute(context())
     monkeypatch.setattr("pyspark.__version__", "4.1.9")

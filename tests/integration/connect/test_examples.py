@@ -104,4 +104,4 @@ def test_a_group(served: Airflow, tmp_path: Path) -> None:
     assert sorted(now) == found("shop_orders")
     assert len(history) > len(now)
     assert len(embedded.rows(tmp_path / "shop_customers")) > 0
-    assert len(done.xcom("cut")) == 6
+    assert len(done.xcom("publish")) == 6

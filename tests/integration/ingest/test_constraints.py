@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from delta_cdc.errors import TargetConstraintViolated
+from delta_cdc.core.errors import TargetConstraintViolated
 from tests.support.deliveries import Deliveries, event, expected
 from tests.support.engine import versions
 

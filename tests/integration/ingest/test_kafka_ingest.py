@@ -10,18 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from delta_cdc import ingest_changes, phases
-from delta_cdc.arguments import ingest_options
-from delta_cdc.errors import OffsetsExpired, SourceNotFound, TopicReplaced
-from delta_cdc.plan import IngestRequest, plan_ingest
+from delta_cdc import ingest_changes
+from delta_cdc.core import failpoints
+from delta_cdc.core.errors import OffsetsExpired, SourceNotFound, TopicReplaced
+from delta_cdc.planning.ingest import plan_ingest
+from delta_cdc.planning.ingest_request import IngestRequest
+from delta_cdc.run.table_arguments import ingest_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from pyspark.sql import SparkSession
 
-    from delta_cdc.flow import IngestResult
-    from delta_cdc.plan import IngestPlan
+    from delta_cdc.planning.ingest import IngestPlan
+    from delta_cdc.run.outcomes import IngestResult
     from tests.support.kafka_broker import Broker
 
 ADAPTER = {"operation_column": "op", "sequence_by": "n", "except_column_list": ["op", "n"]}
@@ -79,17 +81,7 @@ class Stream:
 
     def plan(self, **given: Any) -> IngestPlan:
         options = ingest_options(
-            source=self.source,
-            format="json",
-            adapter="plain",
-            adapter_options=ADAPTER,
-            keys=["id"],
-            schema=SCHEMA,
-            format_options=None,
-            insert_only=False,
-            on_invalid="quarantine",
-            cluster_by=None,
-            log_properties=None,
+            {"source": self.source, "adapter_options": ADAPTER, "keys": ["id"], "schema": SCHEMA}
         )
         return plan_ingest(
             IngestRequest(pipeline="p", source=self.source, log=self.log, options=options, **given)
@@ -135,7 +127,7 @@ def killed_at(point: str, run: Callable[[], object]) -> None:
         if reached == point:
             raise Killed(point)
 
-    remove = phases.install(kill)
+    remove = failpoints.install(kill)
     try:
         with pytest.raises(Killed):
             run()
@@ -233,7 +225,7 @@ def test_retention_takes_records_before_and_during_a_job(stream: Callable[..., S
     one.send(4)
     one.ingest()
     one.send(4)
-    remove = phases.install(
+    remove = failpoints.install(
         lambda point: one.kafka.delete_records(one.topic, 6) if point == "started" else None
     )
     try:

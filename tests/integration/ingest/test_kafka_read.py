@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import functions as F
 
-from delta_cdc.errors import (
+from delta_cdc.core import change_log
+from delta_cdc.core.errors import (
     DeltaCdcError,
     InvalidConfiguration,
     OffsetsExpired,
     SourceNotFound,
     TopicReplaced,
 )
-from delta_cdc.ingest import kafka as reader
-from delta_cdc.ingest import shape
-from delta_cdc.spec import IngestOptions, IngestSpec, OffsetRange, Step
+from delta_cdc.core.spec import IngestOptions, IngestSpec, OffsetRange
+from delta_cdc.spark.ingest import kafka as reader
+from tests.support.ingest_specs import ingest_spec
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,31 +33,22 @@ if TYPE_CHECKING:
 def batch(kafka: Broker, *offsets: tuple[str, int, int, int]) -> IngestSpec:
     """Return a spec of (topic, partition, starting offset, ending offset)."""
     names = ",".join(dict.fromkeys(one[0] for one in offsets)) or "none"
-    return IngestSpec(
-        pipeline="p",
-        run_id="r",
-        source_uri=f"kafka://{kafka.servers}/{names}",
-        log_uri="/log",
-        ingested_uri="/log__ingested",
-        quarantine_uri="/log__quarantine",
-        options=IngestOptions(source_kind="kafka"),
-        step=Step("ingest", 1, 1, 1, 1, "", ()),
-        offsets=tuple(OffsetRange(*one) for one in offsets),
-    )
+    ranges = tuple(OffsetRange(*one) for one in offsets)
+    return ingest_spec(IngestOptions(source_kind="kafka"), f"kafka://{kafka.servers}/{names}", offsets=ranges)
 
 
 def records(spark: SparkSession, spec: IngestSpec, options: dict[str, str] | None = None) -> list[Any]:
     found = reader.read(spark, spec, options)
-    position = F.col(shape.POSITION)
+    position = F.col(change_log.POSITION)
     return [
         tuple(row)
         for row in found.select(
             position["topic"],
             position["partition"],
             position["offset"],
-            shape.RAW,
-            shape.KEY,
-            shape.UNDECODED,
+            change_log.RAW,
+            change_log.KEY,
+            change_log.UNDECODED,
         )
         .orderBy(position)
         .collect()
@@ -99,7 +91,7 @@ def test_exactly_the_offsets_of_the_batch(spark: SparkSession, kafka: Broker) ->
     ]
     found = reader.read(spark, batch(kafka, ("read-a", 0, 1, 2)))
     assert found.schema.simpleString() == reader.read(spark, batch(kafka)).schema.simpleString()
-    assert [row[0].astimezone(UTC) for row in found.select(shape.PUBLISHED).collect()] == [
+    assert [row[0].astimezone(UTC) for row in found.select(change_log.PUBLISHED).collect()] == [
         datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
     ]
     assert records(spark, batch(kafka)) == []

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from delta_cdc.errors import SourceNotFound, SourceUnreadable, StoreUnavailable
-from delta_cdc.ingest import topics
-from delta_cdc.ingest.kafka_options import for_java
+from delta_cdc.core.errors import SourceNotFound, SourceUnreadable, StoreUnavailable
+from delta_cdc.core.kafka_options import for_java
+from delta_cdc.planning import topics
 
 if TYPE_CHECKING:
     from tests.support.kafka_broker import Broker

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from delta_cdc.ingest import events, records, shape
-from delta_cdc.ingest.adapters import named
-from delta_cdc.spec import IngestOptions, IngestSpec, SourceFile, Step
+from delta_cdc.core import change_log
+from delta_cdc.core.adapters import named
+from delta_cdc.core.spec import IngestOptions, SourceFile
+from delta_cdc.spark.ingest import events, records
 from tests.support.engine import session_like
+from tests.support.ingest_specs import ingest_spec
 from tests.support.mutated import COLUMNS, IGNORED, KINDS, QUARANTINED, Kind, Verdict
 
 if TYPE_CHECKING:
@@ -48,17 +50,7 @@ def adapted(spark: SparkSession, kind: Kind, files: list[str]) -> list[Any]:
         schema=kind.schema,
         format_options=kind.format_options,
     )
-    spec = IngestSpec(
-        pipeline="p",
-        run_id="r",
-        source_uri="/in",
-        log_uri="/log",
-        ingested_uri="/log__ingested",
-        quarantine_uri="/log__quarantine",
-        options=options,
-        step=Step("ingest", 1, 1, 1, 1, "", ()),
-        files=tuple(SourceFile(file, 1, 0) for file in files),
-    )
+    spec = ingest_spec(options, files=tuple(SourceFile(file, 1, 0) for file in files))
     adapter = named(kind.adapter)
     found = records.read(session, spec, needs_rows=True)
     checked = adapter.check(kind.options, keys=("id",), format=kind.format, insert_only=False)
@@ -68,17 +60,17 @@ def adapted(spark: SparkSession, kind: Kind, files: list[str]) -> list[Any]:
 
 def verdict_of(rows: list[Any]) -> Verdict:
     """Return what became of a record, in the words of the oracle."""
-    if any(row[shape.ERROR] is not None for row in rows):
+    if any(row[change_log.ERROR] is not None for row in rows):
         return QUARANTINED
     found = []
     for row in rows:
-        if row[shape.OP] == shape.IGNORE:
+        if row[change_log.OP] == change_log.IGNORE:
             return IGNORED
-        event: dict[str, Any] = {"op": row[shape.OP], "sequence": row[shape.SEQUENCE]}
-        if row[shape.OP] != shape.TRUNCATE:
-            event["row"] = {name: row[shape.PAYLOAD][name] for name in COLUMNS}
-        if row[shape.OP] == shape.UPSERT:
-            event["columns"] = sorted(name for name in row[shape.COLUMNS] if name in COLUMNS)
+        event: dict[str, Any] = {"op": row[change_log.OP], "sequence": row[change_log.SEQUENCE]}
+        if row[change_log.OP] != change_log.TRUNCATE:
+            event["row"] = {name: row[change_log.PAYLOAD][name] for name in COLUMNS}
+        if row[change_log.OP] == change_log.UPSERT:
+            event["columns"] = sorted(name for name in row[change_log.COLUMNS] if name in COLUMNS)
         found.append(event)
     return sorted(found, key=lambda event: (event["sequence"], event["op"]))
 
@@ -113,7 +105,7 @@ def differences(
     wanted = deliver(kind, folder, count, seed)
     found: dict[str, dict[int, list[Any]]] = defaultdict(lambda: defaultdict(list))
     for row in adapted(spark, kind, list(wanted)):
-        found[row[shape.POSITION]["file"]][row[shape.POSITION]["row"]].append(row)
+        found[row[change_log.POSITION]["file"]][row[change_log.POSITION]["row"]].append(row)
     bad, seen = [], {"events": 0, "quarantined": 0, "doubtful": 0}
     for file, verdicts in wanted.items():
         lines = Path(file).read_bytes().split(b"\n")

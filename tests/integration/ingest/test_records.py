@@ -10,12 +10,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from delta_cdc.errors import DeltaCdcError, InvalidConfiguration, SourceUnreadable
-from delta_cdc.ingest import delimited, records
-from delta_cdc.ingest.delimited import MISQUOTED, UNCLOSED, WITH_NUL
-from delta_cdc.ingest.shape import POSITION, PRESENT, RAW, RECORD, UNDECODED
-from delta_cdc.spec import IngestOptions, IngestSpec, SourceFile, Step
+from delta_cdc.core.change_log import POSITION, PRESENT, RAW, RECORD, UNDECODED
+from delta_cdc.core.errors import DeltaCdcError, InvalidConfiguration, SourceUnreadable
+from delta_cdc.core.spec import IngestOptions, IngestSpec, SourceFile
+from delta_cdc.spark.ingest import delimited, records
+from delta_cdc.spark.ingest.delimited import MISQUOTED, UNCLOSED, WITH_NUL
 from tests.support.engine import session_like
+from tests.support.ingest_specs import ingest_spec
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,17 +44,8 @@ def spec_of(files: list[Path], form: str, **options: Any) -> IngestSpec:
     found = [
         SourceFile(str(f), f.stat().st_size, 0, columns=tuple(c)) for f, c in zip(files, columns, strict=True)
     ]
-    return IngestSpec(
-        pipeline="p",
-        run_id="r",
-        source_uri="/in",
-        log_uri="/log",
-        ingested_uri="/log__ingested",
-        quarantine_uri="/log__quarantine",
-        options=IngestOptions(format=form, keys=("id",), **options),  # type: ignore[arg-type]
-        step=Step("ingest", 1, 1, 1, 1, "", ()),
-        files=tuple(found),
-    )
+    asked = IngestOptions(format=form, keys=("id",), **options)  # type: ignore[arg-type]
+    return ingest_spec(asked, files=tuple(found))
 
 
 def read(

@@ -12,12 +12,13 @@ import pytest
 
 from delta_cdc import __main__ as driver
 from delta_cdc import job
-from delta_cdc.arguments import ingest_options
-from delta_cdc.flow import Piece, run_bundle, run_ingest
-from delta_cdc.ingest import then
-from delta_cdc.ingest.shape import LOG_COLUMNS
-from delta_cdc.plan import ApplyRequest, IngestRequest
-from delta_cdc.spec import ApplyOptions, BundleSpec, JobResult, sha256, to_json
+from delta_cdc.core.change_log import LOG_COLUMNS
+from delta_cdc.core.spec import ApplyOptions, ApplyRequest, BundleSpec, JobResult, sha256, to_json
+from delta_cdc.job import apply_after
+from delta_cdc.planning.ingest_request import IngestRequest
+from delta_cdc.run.batch import Piece, run_bundle
+from delta_cdc.run.ingest import run_ingest
+from delta_cdc.run.table_arguments import ingest_options
 from tests.support.deliveries import Deliveries, event
 from tests.support.holding import Gate, Running, hooked
 
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from delta_cdc.flow import IngestResult, PieceResult
+    from delta_cdc.run.batch import PieceResult
+    from delta_cdc.run.outcomes import IngestResult
 
 
 def asked(flow: Deliveries, scd: int = 1) -> ApplyRequest:
@@ -90,10 +92,10 @@ def test_an_apply_that_fails_or_cannot_run_here(
     assert done.then.status == "failed"
     assert done.then.error is not None
     assert done.then.error["class"] == "TargetWithoutProof"
-    assert then.run(spark, then.described(asked(flow, 2))).status == "committed"
-    assert then.run(spark, then.described(asked(flow, 2))).status == "skipped"
-    monkeypatch.setattr(then, "find_spec", lambda name: None)
-    missing = then.run(spark, then.described(asked(flow, 2)))
+    assert apply_after(spark, asked(flow, 2)).status == "committed"
+    assert apply_after(spark, asked(flow, 2)).status == "skipped"
+    monkeypatch.setattr(job, "find_spec", lambda name: None)
+    missing = apply_after(spark, asked(flow, 2))
     assert (missing.status, missing.message[:7]) == ("planned", "not run")
 
 
@@ -105,7 +107,7 @@ def test_two_bundles_at_once(spark: SparkSession, tmp_path: Path, point: str) ->
         pipeline="flow",
         source=str(flow.source),
         log=flow.log,
-        options=ingest_options(source=str(flow.source), **flow.arguments()),
+        options=ingest_options({"source": str(flow.source), **flow.arguments()}),
     )
     piece = Piece(ingest=ingest, apply=asked(flow))
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from delta_cdc.log import DeltaLog
+from delta_cdc.delta_log.table import DeltaLog
 from tests.support.random_logs import DeltalakeHistory, Ledger, check_log, replayable, seeds
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from delta_cdc.errors import CorruptLog
-from delta_cdc.log import DeltaLog, run_sync
-from delta_cdc.log.actions import Add
+from delta_cdc.core.errors import CorruptLog
+from delta_cdc.delta_log.actions import Add
+from delta_cdc.delta_log.table import DeltaLog, run_sync
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,18 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from delta_cdc import apply_changes, expire_events, job, phases
-from delta_cdc.errors import (
-    ConsumerUnreadable,
-    InvalidConfiguration,
-    LateBeyondHorizon,
-    VersionsExpired,
-)
-from delta_cdc.log import run_sync
-from delta_cdc.maintain import expire
-from delta_cdc.maintain.consumers import Consumer
-from delta_cdc.maintain.expiry import ExpireRequest, plan_expiry
-from delta_cdc.spec import ApplyOptions, ExpireSpec, Reader
+from delta_cdc import apply_changes, expire_events, job
+from delta_cdc.core import failpoints
+from delta_cdc.core.errors import ConsumerUnreadable, InvalidConfiguration, LateBeyondHorizon, VersionsExpired
+from delta_cdc.core.spec import ApplyOptions, ExpireSpec, Reader
+from delta_cdc.delta_log.table import run_sync
+from delta_cdc.planning.consumers import Consumer
+from delta_cdc.planning.expiry import ExpireRequest, plan_expiry
+from delta_cdc.spark.maintain import expire
 from tests.integration.apply.test_events_laws import CONFIGURATIONS, RULES, Configuration, _bag
 from tests.support import event_model as model
 from tests.support.engine import metadata, newest, newest_seal
@@ -273,7 +269,7 @@ def dying(at: str) -> Callable[[], None]:
         if point == at:
             raise Died(at)
 
-    return phases.install(hook)
+    return failpoints.install(hook)
 
 
 def test_waits_dies_races_and_goes_on(spark: SparkSession, tmp_table: Table) -> None:
@@ -396,7 +392,7 @@ def test_a_target_that_was_restored_behind_a_deletion(spark: SparkSession, tmp_t
     assert held(spark, target) == right
     seal = newest_seal(target)
     assert seal is not None
-    assert seal.horizons[-1][1] == "30"
+    assert seal.state.horizons[-1][1] == "30"
 
     # And where the log cannot be read as it was, the error says so.
     spark.sql(f"RESTORE delta.`{target}` TO VERSION AS OF {first}")

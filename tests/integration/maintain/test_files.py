@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from delta_cdc import apply_changes, job
-from delta_cdc.errors import VacuumWouldLose
-from delta_cdc.log import run_sync
-from delta_cdc.maintain.consumers import Consumer
-from delta_cdc.maintain.optimizing import OptimizeRequest, plan_optimize
-from delta_cdc.maintain.vacuuming import VacuumRequest, deleted, plan_vacuum
+from delta_cdc.core.errors import VacuumWouldLose
+from delta_cdc.delta_log.table import run_sync
+from delta_cdc.planning.consumers import Consumer
+from delta_cdc.planning.optimize import OptimizeRequest, plan_optimize
+from delta_cdc.planning.vacuum import VacuumRequest, deleted, plan_vacuum
 from tests.support.engine import metadata, newest, newest_seal
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import pytest
 from deltalake import write_deltalake
 
 from airflow_delta_cdc.operators import DeltaApplyChangesOperator, DeltaIngestChangesOperator
-from delta_cdc.archive import ClassDataArchive
-from delta_cdc.jars import cache_home, class_path
+from delta_cdc.launch.class_data_archive import ClassDataArchive
+from delta_cdc.launch.jars import cache_home, class_path
 from tests.integration.cluster.test_standalone import context
 
 if TYPE_CHECKING:

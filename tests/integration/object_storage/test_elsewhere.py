@@ -12,8 +12,8 @@ import pytest
 from deltalake import write_deltalake
 
 from airflow_delta_cdc.operators import DeltaApplyChangesOperator, DeltaEnableChangeDataFeedOperator
-from delta_cdc.errors import UnsafeLogStore
-from delta_cdc.jars import class_path
+from delta_cdc.core.errors import UnsafeLogStore
+from delta_cdc.launch.jars import class_path
 from tests.integration.airflow.test_examples import rows
 from tests.integration.cluster.test_standalone import context
 from tests.support.connect_server import connect_server

@@ -8,7 +8,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
 from delta_cdc import job
-from delta_cdc.spec import EnableSpec
+from delta_cdc.core.spec import EnableSpec
 from tests.support.world import listing
 
 if TYPE_CHECKING:

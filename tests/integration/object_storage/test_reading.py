@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from airflow_delta_cdc.applications import exchange
+from airflow_delta_cdc.runtime import exchange
 from airflow_delta_cdc.sensors import DeltaVersionSensor
 from airflow_delta_cdc.triggers import DeltaVersionSensorTrigger
-from delta_cdc.errors import StoreUnavailable
-from delta_cdc.log import DeltaLog, run_sync
+from delta_cdc.core.errors import StoreUnavailable
+from delta_cdc.delta_log.table import DeltaLog, run_sync
 from tests.support.faulty_proxy import Once, Weather, no_fault
 from tests.support.s3_gateway import SECRET_KEY
 from tests.support.world import eventful

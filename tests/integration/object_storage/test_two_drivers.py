@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from delta_cdc import apply_changes
-from delta_cdc.errors import UnsafeLogStore
+from delta_cdc.core.errors import UnsafeLogStore
 from tests.support.faulty_proxy import Hold
 from tests.support.world import listing
 

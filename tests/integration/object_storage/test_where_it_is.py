@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from delta_cdc.log import DeltaLog, run_sync
-from delta_cdc.storage import spark_storage
+from delta_cdc.core.storage_options import spark_storage
+from delta_cdc.delta_log.table import DeltaLog, run_sync
 from tests.support.lake import lake_on
 from tests.support.s3_gateway import REGION, gateway
 

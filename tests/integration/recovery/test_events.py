@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 from deltalake import DeltaTable
 
-from delta_cdc import VersionRange, errors
+from delta_cdc import VersionRange
+from delta_cdc.core import errors
 from tests.support.engine import session_like
 from tests.support.holding import hooked, once
 from tests.support.world import Source, expected, held, listing, seals
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from delta_cdc.flow import ApplyResult
+    from delta_cdc.run.outcomes import ApplyResult
 
     Apply = Callable[..., ApplyResult]
     Through = Callable[..., None]
@@ -151,7 +152,7 @@ def test_a_zombie_of_a_dropped_table(
         result = apply(run_id="zombie")
     # It lost, looked again, and found the rest of the work.
     assert result.versions == VersionRange(26, 30)
-    assert [seal["watermark"] for seal in seals(target)] == [25, 30]
+    assert [seal["state"]["applied_to"]["version"] for seal in seals(target)] == [25, 30]
     assert held(spark, target) == expected(source, 1, 25)
 
 
@@ -160,7 +161,7 @@ def test_planned_on_one_seal_restored_to_an_older_one(
 ) -> None:
     """The compare-and-swap alone would let it through: RESTORE keeps the transactions."""
     through(scd, 10, 15, 20)
-    older = next(seal["at"] for seal in seals(target) if seal["watermark"] == 15)
+    older = next(seal["at"] for seal in seals(target) if seal["state"]["applied_to"]["version"] == 15)
 
     def restore() -> None:
         spark.sql(f"RESTORE TABLE delta.`{target}` TO VERSION AS OF {older}").collect()

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from delta_cdc import VersionRange, errors
+from delta_cdc import VersionRange
+from delta_cdc.core import errors
 from tests.support.world import Source, expected, held, listing
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from delta_cdc.flow import ApplyResult
+    from delta_cdc.run.outcomes import ApplyResult
 
     Apply = Callable[..., ApplyResult]
 

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from delta_cdc import job
-from delta_cdc.flow import run_commit, run_read
-from delta_cdc.log.slices import prepared
-from delta_cdc.plan import CommitRequest, ReadRequest, plan_read
-from delta_cdc.plan.captures import MOST_COMPARED
-from delta_cdc.spec import QueryOptions, ReadSpec
+from delta_cdc.core.spec import QueryOptions, ReadSpec
+from delta_cdc.delta_log.file_manifests import prepared
+from delta_cdc.planning.read import plan_read
+from delta_cdc.planning.read_methods import MOST_COMPARED
+from delta_cdc.planning.request import CommitRequest, ReadRequest
+from delta_cdc.run.commit import run_commit
+from delta_cdc.run.read import run_read
 from tests.support.many_vectors import deleting_row_by_row
 from tests.support.world import seals
 
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from delta_cdc.spec import JobResult
+    from delta_cdc.core.spec import JobResult
 
 MILESTONE = 100
 
@@ -43,7 +45,7 @@ def test_commits_with_deletion_vectors(spark: SparkSession, tmp_path: Path, dele
         staging=staging,
         # Else the planner may find that the two ends are cheaper to compare.
         options=QueryOptions(capture="change_files"),
-        milestone_versions=MILESTONE,
+        versions_per_commit=MILESTONE,
     )
     first = run_read(read(ending_version=0), execute=execute)
     assert first.rows == deletes + 10
@@ -58,5 +60,9 @@ def test_commits_with_deletion_vectors(spark: SparkSession, tmp_path: Path, dele
     assert batch.counts == {"rows": deletes, "delete": deletes, **none}
     rows = spark.read.format("delta").load(staging).select("id", "_commit_version", "_change_type").collect()
     assert sorted((row["id"], row["_commit_version"]) for row in rows) == [(n, n + 1) for n in range(deletes)]
-    sealed = [seal["configuration"]["complete"] for seal in seals(staging) if seal["step"]["kind"] == "read"]
+    sealed = [
+        seal["state"]["configuration"]["complete"]
+        for seal in seals(staging)
+        if seal["step"]["kind"] == "read"
+    ]
     assert sealed == [True, *[False] * (-(-deletes // MILESTONE) - 1), True]

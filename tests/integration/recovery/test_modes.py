@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from delta_cdc import VersionRange, errors
+from delta_cdc import VersionRange
+from delta_cdc.core import errors
 from tests.support.world import Source, current, expected, held, history, listing, ranges, seals
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from delta_cdc.flow import ApplyResult
+    from delta_cdc.run.outcomes import ApplyResult
 
     Apply = Callable[..., ApplyResult]
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from delta_cdc import VersionRange, job
-from delta_cdc.flow import published, run_apply
-from delta_cdc.plan import ApplyRequest
-from delta_cdc.spec import ApplyOptions
+from delta_cdc.core.spec import ApplyOptions, ApplyRequest
+from delta_cdc.run.apply import run_apply
+from delta_cdc.run.watermarks import published
 from tests.support.holding import Gate, Running, hooked, once
 from tests.support.world import expected, held, listing, ranges
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from delta_cdc.flow import ApplyResult
+    from delta_cdc.run.outcomes import ApplyResult
     from tests.support.world import Source
 
     Try = Callable[..., ApplyResult]

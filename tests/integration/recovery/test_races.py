@@ -12,8 +12,9 @@ from airflow.sdk.execution_time.context import OutletEventAccessors
 
 from airflow_delta_cdc.assets import pipeline_alias
 from airflow_delta_cdc.operators import DeltaApplyChangesOperator
-from delta_cdc import VersionRange, errors, job
-from delta_cdc.apply import commit
+from delta_cdc import VersionRange, job
+from delta_cdc.core import errors
+from delta_cdc.spark.apply import commit
 from tests.support.holding import Gate, Running, hooked
 from tests.support.world import expected, held, ranges, sealed_counts, seals, summed
 from tests.unit.airflow.test_apply_operator import AssetStores
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from delta_cdc.flow import ApplyResult
+    from delta_cdc.run.outcomes import ApplyResult
     from tests.support.world import Source
 
     Apply = Callable[..., ApplyResult]
@@ -143,7 +144,7 @@ def test_a_range_in_several_commits_twice_at_once(
 ) -> None:
     """Whoever makes a commit counts it, and nobody else; all commits are told."""
     through(1, 10)
-    asked: dict[str, Any] = {"ending_version": 30, "milestone_versions": 5}
+    asked: dict[str, Any] = {"ending_version": 30, "versions_per_commit": 5}
     results = runs_at_once(lambda n: apply(1, **asked, **({} if n else given)), 2)
     made = sealed_counts(target)[1:]
     assert len(made) > 1

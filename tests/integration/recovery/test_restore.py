@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from delta_cdc import VersionRange, errors
+from delta_cdc import VersionRange
+from delta_cdc.core import errors
 from tests.support.holding import hooked, once
 from tests.support.world import Source, commits, expected, held, listing, ranges, seals
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from delta_cdc.flow import ApplyResult
+    from delta_cdc.run.outcomes import ApplyResult
 
     Apply = Callable[..., ApplyResult]
 
@@ -30,7 +31,7 @@ def restore(spark: SparkSession, table: str, version: int) -> None:
 
 def sealed_at(target: str, watermark: int) -> int:
     """Return the target's version that carries a watermark."""
-    return next(seal["at"] for seal in seals(target) if seal["watermark"] == watermark)
+    return next(seal["at"] for seal in seals(target) if seal["state"]["applied_to"]["version"] == watermark)
 
 
 # -- the target -----------------------------------------------------------------------------------
@@ -48,10 +49,14 @@ def test_restored_by_timestamp(
     spark: SparkSession, source: Source, target: str, apply: Apply, scd: int, through: Callable[..., None]
 ) -> None:
     through(scd, 10, 15, 25)
+    sealed = sealed_at(target, 15)
     history = spark.sql(f"DESCRIBE HISTORY delta.`{target}`").collect()
-    moment = next(row["timestamp"] for row in history if row["version"] == sealed_at(target, 15))
+    moment = next(row["timestamp"] for row in history if row["version"] == sealed)
     stamp = moment.isoformat(sep=" ", timespec="milliseconds")
     spark.sql(f"RESTORE TABLE delta.`{target}` TO TIMESTAMP AS OF '{stamp}'").collect()
+    with pytest.raises(errors.ProofExpired, match="RESTORE to a time"):
+        apply(scd)
+    restore(spark, target, sealed)
     assert apply(scd).versions == VersionRange(16, 30)
     assert held(spark, target, scd) == expected(source, scd, 10)
 

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from delta_cdc import VersionRange, errors
-from delta_cdc.flow import NoPins, run_apply
-from delta_cdc.log_stores import refuse_unsafe_log_store
-from delta_cdc.plan import ApplyRequest
-from delta_cdc.spec import ApplyOptions
+from delta_cdc import VersionRange
+from delta_cdc.core import errors
+from delta_cdc.core.spec import ApplyOptions, ApplyRequest
+from delta_cdc.run.apply import run_apply
+from delta_cdc.run.saved_plans import NoPins
+from delta_cdc.spark.commit_safety import refuse_unsafe_log_store
 from tests.support.holding import hooked, once
 from tests.support.world import Source, commits, expected, held, listing, ranges, seals
 
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from delta_cdc.flow import ApplyResult
-    from delta_cdc.spec import ApplySpec, JobResult
+    from delta_cdc.core.spec import ApplySpec, JobResult
+    from delta_cdc.run.outcomes import ApplyResult
 
     Apply = Callable[..., ApplyResult]
     Through = Callable[..., None]
@@ -53,7 +54,7 @@ def test_milestones(
     through: Through, spark: SparkSession, source: Source, target: str, apply: Apply, scd: int
 ) -> None:
     through(scd, 15)
-    result = apply(scd, milestone_versions=6)
+    result = apply(scd, versions_per_commit=6)
     assert (result.versions, result.target_version) == (VersionRange(16, 30), seals(target)[-1]["at"])
     assert ranges(target)[-3:] == [(16, 21), (22, 27), (28, 30)]
     assert held(spark, target, scd) == expected(source, scd, 15)
@@ -75,7 +76,7 @@ def test_killed_between_milestones(
         source=source.path,
         target=target,
         options=ApplyOptions(keys=("id",), stored_as_scd_type=scd),
-        milestone_versions=6,
+        versions_per_commit=6,
         run_id="r",
     )
     pins, reached = NoPins(), []
@@ -108,10 +109,10 @@ def test_restored_under_the_first_milestone(
         spark.sql(f"RESTORE TABLE delta.`{target}` TO VERSION AS OF {older}").collect()
 
     with hooked(once("before_commit", restore)), pytest.raises(errors.TargetChangedUnderneath) as error:
-        apply(milestone_versions=8)
+        apply(versions_per_commit=8)
     version = int(error.value.remedy.split("RESTORE the target to version ")[1].split(",")[0])
     spark.sql(f"RESTORE TABLE delta.`{target}` TO VERSION AS OF {version}").collect()
-    assert apply(milestone_versions=8).versions == VersionRange(11, 30)
+    assert apply(versions_per_commit=8).versions == VersionRange(11, 30)
     assert held(spark, target) == expected(source, 1, 10)
 
 
@@ -131,10 +132,14 @@ def test_an_idle_pipeline_seals_anew(
     result = apply(scd)
     assert (result.applied, result.versions) == (False, None)
     last = seals(target)[-1]
-    assert (last["step"]["kind"], last["watermark"], result.seal) == ("reseal", 31, last["number"])
+    assert (last["step"]["kind"], last["state"]["applied_to"]["version"], result.seal) == (
+        "reseal",
+        31,
+        last["number"],
+    )
     assert no_rows(target, last["at"])
-    assert seals(target)[-2]["configuration"] == last["configuration"]
-    assert seals(target)[-2]["highest_sequence"] == last["highest_sequence"]
+    assert seals(target)[-2]["state"]["configuration"] == last["state"]["configuration"]
+    assert seals(target)[-2]["state"]["highest_sequence"] == last["state"]["highest_sequence"]
     # What comes after stands on the new seal.
     source.update(spark, {1: ("after", 1)})
     assert apply(scd).versions == VersionRange(32, 32)
@@ -200,10 +205,10 @@ def test_a_target_made_by_hand_goes_on_from_its_version(
     assert apply(scd, initial_load={"none_at": 18}).versions == VersionRange(19, 30)
     assert held(spark, target, scd) == expected(source, scd, 18)
     adopted = seals(target)[0]
-    assert (adopted["step"]["kind"], adopted["watermark"]) == ("declare", 18)
+    assert (adopted["step"]["kind"], adopted["state"]["applied_to"]["version"]) == ("declare", 18)
     assert no_rows(target, adopted["at"])
     if scd == 2:
-        assert adopted["highest_sequence"] == "18"
+        assert adopted["state"]["highest_sequence"] == "18"
 
 
 def test_a_target_that_is_to_hold_changes_only(
@@ -234,17 +239,17 @@ def test_a_renamed_pipeline_takes_its_target_along(
     through(scd, 15, 20)
     with pytest.raises(errors.TargetWithoutProof, match="seals of other pipelines: flow"):
         apply(scd, pipeline="renamed")
-    result = apply(scd, pipeline="renamed", adopt_from="flow")
+    result = apply(scd, pipeline="renamed", take_over_from="flow")
     assert (result.applied, result.versions) == (True, VersionRange(21, 30))
     assert held(spark, target, scd) == expected(source, scd, 15)
     closing, (opening, work) = seals(target)[-1], seals(target, "renamed")
-    assert (closing["successor"], closing["watermark"]) == ("renamed", 20)
+    assert (closing["successor"], closing["state"]["applied_to"]["version"]) == ("renamed", 20)
     assert closing["at"] < opening["at"] < work["at"]
     before = listing(target)
-    with pytest.raises(errors.PipelineAdopted, match="renamed"):
+    with pytest.raises(errors.PipelineTakenOver, match="renamed"):
         apply(scd)
     assert listing(target) == before
-    assert not apply(scd, pipeline="renamed", adopt_from="flow").applied
+    assert not apply(scd, pipeline="renamed", take_over_from="flow").applied
     assert listing(target) == before
 
 
@@ -266,8 +271,8 @@ def test_an_adoption_that_is_killed_is_finished(
             raise Killed
 
     with hooked(kill), pytest.raises(Killed):
-        apply(pipeline="renamed", adopt_from="flow")
-    result = apply(pipeline="renamed", adopt_from="flow")
+        apply(pipeline="renamed", take_over_from="flow")
+    result = apply(pipeline="renamed", take_over_from="flow")
     assert result.versions == VersionRange(21, 30)
     kinds = [seal["step"]["kind"] for seal in seals(target, "renamed")]
     assert kinds == ["adopt", "apply"]
@@ -283,13 +288,13 @@ def test_two_adopt_at_once(
     done: list[ApplyResult] = []
 
     def overtake() -> None:
-        done.append(apply(pipeline="renamed", adopt_from="flow", run_id="other"))
+        done.append(apply(pipeline="renamed", take_over_from="flow", run_id="other"))
 
     with hooked(once("started", overtake)):
-        late = apply(pipeline="renamed", adopt_from="flow", run_id="this")
+        late = apply(pipeline="renamed", take_over_from="flow", run_id="this")
     assert done[0].versions == VersionRange(21, 30)
     assert not late.applied
-    assert [seal["watermark"] for seal in seals(target, "renamed")] == [20, 30]
+    assert [seal["state"]["applied_to"]["version"] for seal in seals(target, "renamed")] == [20, 30]
     assert held(spark, target) == expected(source, 1, 15)
 
 
@@ -297,12 +302,12 @@ def test_restored_to_before_its_adoption(
     through: Through, spark: SparkSession, source: Source, target: str, apply: Apply
 ) -> None:
     through(1, 15, 20)
-    apply(pipeline="renamed", adopt_from="flow")
-    back = next(seal["at"] for seal in seals(target) if seal["watermark"] == 15)
+    apply(pipeline="renamed", take_over_from="flow")
+    back = next(seal["at"] for seal in seals(target) if seal["state"]["applied_to"]["version"] == 15)
     spark.sql(f"RESTORE TABLE delta.`{target}` TO VERSION AS OF {back}").collect()
     with pytest.raises(errors.TargetWithoutProof):
         apply(pipeline="renamed")
-    assert apply(pipeline="renamed", adopt_from="flow").versions == VersionRange(16, 30)
+    assert apply(pipeline="renamed", take_over_from="flow").versions == VersionRange(16, 30)
     assert held(spark, target) == expected(source, 1, 15)
 
 
@@ -367,7 +372,7 @@ def test_s3_needs_a_log_store_for_several_drivers(spark: SparkSession, scheme: s
 def test_one_driver_is_said_once(
     spark: SparkSession, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("delta_cdc.log_stores._said", set())
+    monkeypatch.setattr("delta_cdc.core.commit_safety._said", set())
     for number in range(3):
         refuse_unsafe_log_store(spark, f"s3a://bucket/{number}", single_driver=True)
     refuse_unsafe_log_store(spark, "/local/table", single_driver=True)

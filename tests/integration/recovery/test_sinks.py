@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable
 
-from delta_cdc import Watermark, commit_watermark, job
-from delta_cdc.flow import run_commit, run_read
-from delta_cdc.plan import CommitRequest, ReadRequest, plan_read
-from delta_cdc.spec import QueryOptions
-from delta_cdc.versions import VersionRange
+from delta_cdc import TableVersion, commit_watermark, job
+from delta_cdc.core.spec import QueryOptions
+from delta_cdc.core.versions import VersionRange
+from delta_cdc.planning.read import plan_read
+from delta_cdc.planning.request import CommitRequest, ReadRequest
+from delta_cdc.run.commit import run_commit
+from delta_cdc.run.read import run_read
 from tests.support.holding import Gate, Running, hooked
 from tests.support.world import listing, seals
 
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from delta_cdc.flow import CommitResult, ReadResult
+    from delta_cdc.run.outcomes import CommitResult, ReadResult
     from tests.support.world import Source, State
 
 BEFORE, AFTER = ("delete", "update_preimage"), ("insert", "update_postimage")
@@ -105,7 +108,7 @@ class Sink:
         found = []
         for seal in seals(self.staging):
             step = seal["step"]
-            complete = seal["configuration"].get("complete")
+            complete = seal["state"]["configuration"].get("complete")
             found.append((step["kind"], step["starting_version"], step["ending_version"], complete))
         return found
 
@@ -129,7 +132,7 @@ def test_a_batch_is_staged_in_milestones_and_offered_until_it_is_committed(
     assert not sink.commit().applied, "what was committed stays committed"
 
     # Three milestones of four versions at most, and the query over all of them.
-    output = {"output_path": str(sink.folder / "files"), "output_format": "json", "milestone_versions": 4}
+    output = {"output_path": str(sink.folder / "files"), "output_format": "json", "versions_per_commit": 4}
     read = partial(sink.read, 20, **output)
     sink.dies(read, "committed", 2)
     assert sink.batches()[-1] == ("read", 11, 18, False)
@@ -138,7 +141,10 @@ def test_a_batch_is_staged_in_milestones_and_offered_until_it_is_committed(
     assert sink.batches()[-2:] == [("read", 11, 20, False), ("read", 11, 20, False)]
     batch = read()
     assert sink.batches()[-1] == ("read", 11, 20, True)
-    assert (batch.versions, batch.watermark) == (VersionRange(11, 20), mark(source, 10))
+    assert batch.versions == VersionRange(11, 20)
+    assert batch.watermark is not None
+    assert batch.watermark.commit_hash is not None
+    assert replace(batch.watermark, commit_hash=None) == mark(source, 10)
     assert batch.output is not None
     folder = Path(batch.output)
     assert (folder.parent, folder.name[:42]) == (sink.folder / "files", f"{11:020d}-{20:020d}-")
@@ -155,7 +161,8 @@ def test_a_batch_is_staged_in_milestones_and_offered_until_it_is_committed(
     assert listing(sink.staging) == at
     assert (found.versions, found.staging_version) == (batch.versions, batch.staging_version)
     assert found.counts == batch.counts, "its seal tells the counts of a batch with files"
-    assert commit_watermark(spark, sink.staging, pipeline="flow", ending_version=20) == mark(source, 20)
+    done = commit_watermark(spark, sink.staging, pipeline="flow", ending_version=20)
+    assert replace(done, commit_hash=None) == mark(source, 20)
     assert (plan_read(sink.request()).versions, sink.offered) == (VersionRange(21, 30), [(10, 10), (11, 20)])
 
 
@@ -184,8 +191,8 @@ def at_once(call: Callable[[], Any], point: str) -> list[Any]:
         return [thread.result() for thread in threads]
 
 
-def mark(source: Source, version: int) -> Watermark:
-    return Watermark(str(DeltaTable(source.path).metadata().id), version)
+def mark(source: Source, version: int) -> TableVersion:
+    return TableVersion(str(DeltaTable(source.path).metadata().id), version)
 
 
 @pytest.mark.parametrize("query", ["full_delta", "append_only", "upsert", "min_delta"])
@@ -196,7 +203,7 @@ def test_dying_anywhere(
     """Every point of every step, one after the other; the batch is the same as without any accident."""
     files = {"output_path": str(tmp_path / "files"), "output_format": output} if output else {}
     options = QueryOptions(query, keys=("id",) if query in ("upsert", "min_delta") else ())
-    asked = {"options": options, "milestone_versions": 4, **files}
+    asked = {"options": options, "versions_per_commit": 4, **files}
     sink = Sink(spark, source, tmp_path / "one", **asked)
     calm = Sink(spark, source, tmp_path / "other", **asked)
     for made in (sink, calm):
@@ -238,7 +245,7 @@ def test_others_delete_between_milestones(
     spark: SparkSession, source: Source, tmp_path: Path, point: str
 ) -> None:
     """Between two milestones, or after the last look before one: the batch is read anew, and is whole."""
-    asked = {"options": QueryOptions(), "milestone_versions": 4}
+    asked = {"options": QueryOptions(), "versions_per_commit": 4}
     sink, calm = (Sink(spark, source, tmp_path / name, **asked) for name in ("one", "other"))
     for made in (sink, calm):
         made.read(10)

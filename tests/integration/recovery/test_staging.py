@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from delta_cdc import job
-from delta_cdc.flow import run_apply, run_read
-from delta_cdc.plan import ApplyRequest, ReadRequest
-from delta_cdc.spec import ApplyOptions
+from delta_cdc.core.spec import ApplyOptions, ApplyRequest
+from delta_cdc.planning.request import ReadRequest
+from delta_cdc.run.apply import run_apply
+from delta_cdc.run.read import run_read
 from tests.support.holding import hooked, once
 from tests.support.world import expected, held, ranges
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from delta_cdc.flow import ApplyResult, ReadResult
+    from delta_cdc.run.outcomes import ApplyResult, ReadResult
     from tests.support.world import Source
 
 
@@ -41,12 +42,12 @@ class Steps:
         self._source, self._staging = source.path, staging
         self._options = ApplyOptions(keys=("id",), stored_as_scd_type=scd)
 
-    def read(self, end: int | None = None, milestone_versions: int | None = None) -> ReadResult:
+    def read(self, end: int | None = None, versions_per_commit: int | None = None) -> ReadResult:
         request = ReadRequest(
             source=self._source,
             staging=self._staging,
             ending_version=end,
-            milestone_versions=milestone_versions,
+            versions_per_commit=versions_per_commit,
             **self._flow,
         )
         return run_read(request, execute=self._execute)

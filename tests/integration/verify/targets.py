@@ -6,16 +6,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc import apply_changes, job
-from delta_cdc.verify.flow import run_verify
-from delta_cdc.verify.request import VerifyRequest
+from delta_cdc.planning.verify_request import VerifyRequest
+from delta_cdc.run.verify import run_verify
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql import SparkSession
 
-    from delta_cdc.spec import BundleSpec, JobResult
-    from delta_cdc.verify.checks import Check
+    from delta_cdc.core.checks import Check
+    from delta_cdc.core.spec import BundleSpec, JobResult
 
     Table = Callable[[str], str]
 

@@ -157,8 +157,8 @@ def test_what_cannot_be_compared_is_skipped_and_the_rest_is_not(spark: SparkSess
         assert (check.status, "VersionsExpired" in check.detail) == ("skipped", True)
     # An event of a tie is in the log, and not applied yet.
     assert found["log_soft"]["equals_source"].status == "ok"
-    made.run("log_soft", on_tie={"last_by": ["v"]})
+    made.run("log_soft", on_conflict={"last_by": ["v"]})
     tied = made.checks("log_soft")["log_soft"]["equals_source"]
-    assert (tied.status, "TiedEvents" in tied.detail) == ("skipped", True)
-    told = made.checks("log_soft", log_soft={"on_tie": "last_by", "tie_order": ("v",)})["log_soft"]
+    assert (tied.status, "ConflictingEvents" in tied.detail) == ("skipped", True)
+    told = made.checks("log_soft", log_soft={"on_conflict": ("v",)})["log_soft"]
     assert told["equals_source"].status == "ok"

@@ -78,7 +78,7 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandIn:
     folder.mkdir()
     made = StandIn(folder)
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setattr("delta_cdc.environment.submit_binary", lambda: made.binary)
+    monkeypatch.setattr("delta_cdc.launch.environment.submit_binary", lambda: made.binary)
     return made
 
 

@@ -16,8 +16,8 @@ from airflow.serialization.serialized_objects import DagSerialization
 from airflow_delta_cdc.assets import delta_asset, pipeline_alias
 from airflow_delta_cdc.operators import DeltaApplyChangesOperator, DeltaReadChangesOperator
 from airflow_delta_cdc.operators.pins import TaskPins
-from delta_cdc.api import apply_changes
-from delta_cdc.errors import InvalidConfiguration
+from delta_cdc.api.changes import apply_changes
+from delta_cdc.core.errors import InvalidConfiguration
 from tests.unit.airflow.test_base_operator import Store
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def run(
         asked.extend([request, how])
         return answer
 
-    monkeypatch.setattr("delta_cdc.flow.run_apply", run_apply)
+    monkeypatch.setattr("delta_cdc.run.apply.run_apply", run_apply)
     full = {
         "ti": Ti(),
         "run_id": "manual__1",
@@ -175,7 +175,7 @@ _GIVEN: dict[str, tuple[Any, Any]] = {
     "insert_only": (True, True),
     "publish_changes": (True, True),
     "single_driver": (True, True),
-    "adopt_from": ("older", "older"),
+    "take_over_from": ("older", "older"),
 }
 
 
@@ -193,16 +193,16 @@ def test_every_argument_reaches_the_engine(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_the_function_asks_for_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    bounds = {"ending_version": 12, "starting_timestamp": "2026-01-01T00:00:00Z", "max_versions": 3}
+    bounds = {"ending_version": 12, "starting_timestamp": "2026-01-01T00:00:00+00:00", "max_versions": 3}
     layout = {"partition_by": ["region"], "target_properties": {"p": 1}, "storage_options": {"region": "eu"}}
-    sizes = {"max_bytes": 4, "milestone_versions": 5, "milestone_bytes": 6, "stored_as_scd_type": 2}
+    sizes = {"max_bytes": 4, "versions_per_commit": 5, "bytes_per_commit": 6, "stored_as_scd_type": 2}
     given = {name: value for name, (value, _) in _GIVEN.items()} | bounds | layout | sizes
-    given |= {"on_tie": {"last_by": ["n"]}, "initial_load": {"none_at": 4}}
+    given |= {"on_conflict": {"last_by": ["n"]}, "initial_load": {"none_at": 4}}
     _, _, (by_operator, _) = run(operator(**given), monkeypatch, Answer())
     asked: list[Any] = []
-    monkeypatch.setattr("delta_cdc.api.located", lambda _, table: table)
-    monkeypatch.setattr("delta_cdc.api.is_local", lambda _: True)
-    monkeypatch.setattr("delta_cdc.api.run_apply", lambda request, **_: asked.append(request))
+    monkeypatch.setattr("delta_cdc.api.changes.located", lambda _, table: table)
+    monkeypatch.setattr("delta_cdc.api.changes.is_local", lambda _: True)
+    monkeypatch.setattr("delta_cdc.api.changes.run_apply", lambda request, **_: asked.append(request))
     apply_changes(
         cast("Any", None),
         "/lake/source",
@@ -218,7 +218,7 @@ def test_the_function_asks_for_the_same(monkeypatch: pytest.MonkeyPatch) -> None
 def test_an_empty_form_is_an_incremental_run(monkeypatch: pytest.MonkeyPatch) -> None:
     _, _, (plain, _) = run(operator(), monkeypatch, Answer())
     fixed = {"insert_only", "publish_changes", "single_driver", "start_column", "end_column"}
-    names = set(_GIVEN) - fixed - {"schema_evolution"} | {"on_tie", "starting_version", "max_bytes"}
+    names = set(_GIVEN) - fixed - {"schema_evolution"} | {"on_conflict", "starting_version", "max_bytes"}
     for empty in ("", "None"):
         _, _, (request, _) = run(operator(**dict.fromkeys(names, empty)), monkeypatch, Answer())
         assert request == plain
@@ -226,10 +226,12 @@ def test_an_empty_form_is_an_incremental_run(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_ties_are_broken_by_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    task = operator(source_kind="change_log", sequence_by="at", on_tie={"last_by": ["{{ params.by }}", "n"]})
+    task = operator(
+        source_kind="change_log", sequence_by="at", on_conflict={"last_by": ["{{ params.by }}", "n"]}
+    )
     task.render_template_fields({"params": {"by": "arrived"}})  # type: ignore[arg-type]
     _, _, (request, _) = run(task, monkeypatch, Answer())
-    assert (request.options.on_tie, request.options.tie_order) == ("last_by", ("arrived", "n"))
+    assert request.options.on_conflict == ("arrived", "n")
 
 
 def test_the_operator_takes_what_the_function_takes() -> None:
@@ -253,11 +255,11 @@ def test_the_operator_takes_what_the_function_takes() -> None:
         {"mode": "incremetal"},
         {"dry_run": "perhaps"},
         {"source_kind": "log"},
-        {"on_tie": {"first_by": ["n"]}},
+        {"on_conflict": {"first_by": ["n"]}},
         {"on_drift": "reload"},
         {"ending_version": -1},
         {"max_versions": 0},
-        {"pipeline": ""},
+        {"pipeline": ["orders"]},
         {"source": "${NOT_SET_ANYWHERE}/t"},
         {"initial_load": "all"},
     ],
@@ -461,7 +463,7 @@ def test_reading_asks_for_the_same_pipeline(monkeypatch: pytest.MonkeyPatch, tmp
         asked.append(request)
         return Answer(staging="/lake/staging")
 
-    monkeypatch.setattr("delta_cdc.flow.run_read", run_read)
+    monkeypatch.setattr("delta_cdc.run.read.run_read", run_read)
     task = DeltaReadChangesOperator(
         task_id="read",
         pipeline="orders",

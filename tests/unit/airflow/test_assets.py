@@ -6,7 +6,7 @@ import pytest
 
 from airflow_delta_cdc.arguments import expand, is_literal
 from airflow_delta_cdc.assets import delta_asset, pipeline_alias
-from delta_cdc.errors import InvalidConfiguration
+from delta_cdc.core.errors import InvalidConfiguration
 
 
 @pytest.mark.parametrize(

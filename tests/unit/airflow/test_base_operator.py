@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import os
 import stat
 import subprocess
@@ -11,15 +12,17 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import pytest
+from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 
-from airflow_delta_cdc.applications.submitted import FINGERPRINT_KEY, SubmittedApplication
 from airflow_delta_cdc.groups.base import GroupOperator
-from airflow_delta_cdc.hooks.submit import DeltaCdcSubmitHook
 from airflow_delta_cdc.operators import DeltaApplyChangesOperator, DeltaEnableChangeDataFeedOperator
-from airflow_delta_cdc.operators.base import DeltaCdcOperator, raise_if_failed
-from delta_cdc import jars
-from delta_cdc import spec as specs
-from delta_cdc.errors import (
+from airflow_delta_cdc.operators.base import DeltaCdcOperator
+from airflow_delta_cdc.runtime.submit import FINGERPRINT_KEY, SubmitRuntime
+from airflow_delta_cdc.runtime.submit_hook import DeltaCdcSubmitHook
+from airflow_delta_cdc.runtime.task import SUBMIT_ARGUMENTS
+from delta_cdc.core import spec as specs
+from delta_cdc.core.errors import (
     DeltaCdcError,
     DeployModeUnsupported,
     InvalidConfiguration,
@@ -27,8 +30,9 @@ from delta_cdc.errors import (
     KeyNotUnique,
     SparkConnectionNotFound,
 )
-from delta_cdc.spec import EnableSpec, JobResult
-from delta_cdc.storage import hadoop_uri, is_s3
+from delta_cdc.core.spec import EnableSpec, JobResult
+from delta_cdc.core.storage_options import hadoop_uri, is_s3
+from delta_cdc.launch import jars
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -47,9 +51,9 @@ def small_world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
         names = ["delta", *(["kafka"] if kafka else []), *(["s3"] if any(map(is_s3, locations)) else [])]
         return ":".join(f"/jars/{name}.jar" for name in names)
 
-    monkeypatch.setattr("delta_cdc.session.class_path", class_path)
-    monkeypatch.setattr("delta_cdc.session.require_java", lambda: 17)
-    names = {jars.DELTA_JARS.title: "ab", jars.KAFKA_JARS.title: "k", jars.S3_JARS.title: "s"}
+    monkeypatch.setattr("delta_cdc.launch.session.class_path", class_path)
+    monkeypatch.setattr("delta_cdc.launch.session.require_java", lambda: 17)
+    names = {jars.delta_jars().title: "ab", jars.kafka_jars().title: "k", jars.s3_jars().title: "s"}
     monkeypatch.setattr(
         jars.JarSet, "jars", lambda self: tuple(Path(f"/jars/{name}.jar") for name in names[self.title])
     )
@@ -105,7 +109,56 @@ def run(task: DeltaCdcOperator, store: Store | None = None) -> JobResult:
     return task.run_job(context, SPEC)
 
 
+def run_to_end(task: DeltaCdcOperator) -> JobResult:
+    context: Any = {"task_state_store": Store(), "run_id": "run"}
+    return task.run_to_end(context, SPEC)
+
+
 # -- arguments ------------------------------------------------------------------------------------
+def test_an_operator_has_a_runtime_and_takes_what_airflows_own_operator_takes() -> None:
+    """A new argument of Airflow's operator is to be looked at: the submit hook may need it."""
+    assert not issubclass(DeltaCdcOperator, SparkSubmitOperator)
+    ours = {"application", "application_args", "java_class", "conn_id"}
+    theirs = set(inspect.signature(inspect.unwrap(SparkSubmitOperator.__init__)).parameters)
+    own = set(inspect.signature(inspect.unwrap(DeltaCdcOperator.__init__)).parameters)
+    assert theirs - ours - {"reconnect_on_retry"} <= own
+    lineage = {"openlineage_inject_parent_job_info", "openlineage_inject_transport_info"}
+    rest = {"self", "kwargs", "durable", "reconnect_on_retry"}
+    assert set(SUBMIT_ARGUMENTS) == theirs - ours - lineage - rest
+    assert set(SUBMIT_ARGUMENTS) <= set(inspect.signature(SparkSubmitHook.__init__).parameters)
+    assert set(SparkSubmitOperator.template_fields) - ours <= set(DeltaCdcOperator.template_fields)
+
+
+def test_every_argument_reaches_spark_submit(stand_in: StandIn) -> None:
+    stand_in.does(COMMITTED)
+    run(
+        operator(
+            driver_memory="3g",
+            executor_memory="2g",
+            executor_cores=2,
+            num_executors=4,
+            files="/f",
+            archives="/a.zip",
+            principal="me",
+            keytab="/k",
+            repositories="https://r",
+            packages="a:b:1",
+            exclude_packages="c:d",
+            name="mine",
+            verbose=True,
+        )
+    )
+    told = {name: stand_in.option(f"--{name}") for name in ("driver-memory", "executor-memory", "name")}
+    assert told == {"driver-memory": ["3g"], "executor-memory": ["2g"], "name": ["mine"]}
+    told = {name: stand_in.option(f"--{name}") for name in ("executor-cores", "num-executors", "files")}
+    assert told == {"executor-cores": ["2"], "num-executors": ["4"], "files": ["/f"]}
+    told = {name: stand_in.option(f"--{name}") for name in ("archives", "principal", "keytab")}
+    assert told == {"archives": ["/a.zip"], "principal": ["me"], "keytab": ["/k"]}
+    told = {name: stand_in.option(f"--{name}") for name in ("repositories", "packages", "exclude-packages")}
+    assert told == {"repositories": ["https://r"], "packages": ["a:b:1"], "exclude-packages": ["c:d"]}
+    assert "--verbose" in stand_in.arguments
+
+
 def test_embedded_spark(stand_in: StandIn) -> None:
     stand_in.does(COMMITTED)
     result = run(operator())
@@ -235,7 +288,7 @@ def test_kubernetes_cluster_gets_everything_from_the_store(
     monkeypatch.setenv("AIRFLOW__DELTA_CDC__RESULTS_URI", tmp_path.as_uri())
     text = specs.to_json(SPEC)
     hook: Any = Hook()
-    exchange = SubmittedApplication(operator())._prepare(hook, tmp_path, spec_text=text)
+    exchange = SubmitRuntime(operator())._prepare(hook, tmp_path, spec_text=text)
     folder = f"{tmp_path.as_uri()}/{specs.sha256(text)}"
     assert exchange.application == f"{folder}/delta_cdc_job.py"
     # All runs of a release share it, and it is not put there again.
@@ -248,7 +301,7 @@ def test_kubernetes_cluster_gets_everything_from_the_store(
     assert {path.suffix for path in stored.iterdir()} == {".py", ".json"}
     again = tmp_path / "again"
     again.mkdir()
-    SubmittedApplication(operator())._prepare(hook, again, spec_text=text)
+    SubmitRuntime(operator())._prepare(hook, again, spec_text=text)
     assert engine.stat() == before
 
 
@@ -270,7 +323,7 @@ def test_what_was_exchanged_with_a_cluster_goes_once_the_outcome_is_known(
     def fails(*_: Any) -> None:
         raise OSError("no")
 
-    monkeypatch.setattr("airflow_delta_cdc.applications.submitted.delete_folder", fails)
+    monkeypatch.setattr("airflow_delta_cdc.runtime.submit.delete_folder", fails)
     monkeypatch.setattr(type(task), "log", records)
     task.forget_job(context)
     assert records.at("warning")[-1].endswith("could not be deleted: no")
@@ -352,9 +405,8 @@ def test_a_named_error_comes_back_by_its_name(stand_in: StandIn, small_world: Pa
     error = KeyNotUnique("Two rows share key 1.", remedy="clean the source.")
     text = JobResult(status="failed", error=error.to_dict()).to_json()
     stand_in.does(f"echo noise\necho '{text}' > \"$result\"; exit 1")
-    result = run(operator())
     with pytest.raises(KeyNotUnique, match="Two rows share key 1") as caught:
-        raise_if_failed(result)
+        run_to_end(operator())
     assert caught.value.remedy == "clean the source."
     assert list(small_world.iterdir()) == []
 
@@ -493,7 +545,7 @@ def test_a_named_error_of_a_tracked_application_comes_back_by_its_name(manager: 
     """The engine ends with an error code, and for the base class the application has just failed."""
     manager.leaves(JobResult(status="failed", error=_NAMED.to_dict()))
     with pytest.raises(KeyNotUnique, match="Two rows share key 1"):
-        raise_if_failed(run(manager.task))
+        run_to_end(manager.task)
 
 
 def test_a_tracked_application_that_died_is_a_failed_job(manager: Manager) -> None:
@@ -546,7 +598,7 @@ def test_kill_with_nothing_started_looks_nothing_up(monkeypatch: pytest.MonkeyPa
 
     task = operator(spark_conn_id="somewhere")
     monkeypatch.setattr(subprocess, "Popen", refuse)
-    monkeypatch.setattr(task, "_get_hook", refuse)
+    monkeypatch.setattr("airflow_delta_cdc.runtime.submit.submit_hook", refuse)
     task.on_kill()
 
 
@@ -579,5 +631,5 @@ def test_who_works_is_the_same_in_every_try_and_in_no_other_task() -> None:
     others = [("e", "apply", -1), ("d", "apply_too", -1), ("d", "apply", 0), ("d", "apply", 1)]
     assert len({named(task, "d", "apply"), *(named(task, *other) for other in others)}) == 5
     group = GroupOperator(task_id="apply")
-    assert named(group, "d", "run_bundle") == named(group, "d", "apply", 3) == "d/r"
+    assert named(group, "d", "run_spark") == named(group, "d", "apply", 3) == "d/r"
     assert named(group, "e", "apply") != named(group, "d", "apply")

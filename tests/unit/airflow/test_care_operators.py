@@ -14,22 +14,22 @@ from airflow_delta_cdc.operators import (
     DeltaVacuumOperator,
 )
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
-from delta_cdc import checks
-from delta_cdc.errors import (
+from delta_cdc.core import validation
+from delta_cdc.core.errors import (
     ConcurrentModification,
     InvalidConfiguration,
     TableNotFound,
     TablesFailed,
     VacuumWouldLose,
 )
-from delta_cdc.places import locations_of
-from delta_cdc.properties import LATENESS_HORIZON
-from delta_cdc.spec import ApplyOptions, BundleSpec, ExpireSpec, JobResult, OptimizeSpec, VacuumSpec
+from delta_cdc.core.locations import locations_of
+from delta_cdc.core.properties import LATENESS_HORIZON
+from delta_cdc.core.spec import ApplyOptions, BundleSpec, ExpireSpec, JobResult, OptimizeSpec, VacuumSpec
 from tests.support.logs import LogTable, seal
 from tests.support.tables import Tables
 
 if TYPE_CHECKING:
-    from delta_cdc.spec import Spec
+    from delta_cdc.core.spec import Spec
 
 LOG = ApplyOptions(keys=("id",), source_kind="change_log", sequence_by="at")
 
@@ -38,7 +38,7 @@ LOG = ApplyOptions(keys=("id",), source_kind="change_log", sequence_by="at")
 def tables(tmp_path: Path) -> Tables:
     """A log with events in versions 1-5, and a target that has them all."""
     made = Tables.made_in(tmp_path)
-    configuration = {**checks.described(LOG), "sequence_by_type": "bigint"}
+    configuration = {**validation.described(LOG), "sequence_by_type": "bigint"}
     made.sealed(5, configuration=configuration, highest_sequence="40")
     return made
 
@@ -244,7 +244,7 @@ def test_expiry_of_a_log(tables: Tables, spark: Spark) -> None:
     assert isinstance(spark.specs[1], ExpireSpec)
     assert (spark.specs[1].below, spark.specs[1].dry_run) == ("30", True)
     # Nothing is deleted that somebody has not got.
-    tables.sealed(3, 101, configuration=checks.described(LOG))
+    tables.sealed(3, 101, configuration=validation.described(LOG))
     (row,) = operator.execute(context())
     assert (row["status"], "waits until p" in row["note"]) == ("nothing", True)
     assert len(spark.specs) == 2

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_delta_cdc.applications import application_for
-from airflow_delta_cdc.applications.connect import ConnectApplication
-from airflow_delta_cdc.applications.submitted import SubmittedApplication
 from airflow_delta_cdc.hooks import connect as hooks
 from airflow_delta_cdc.hooks.connect import DeltaCdcConnectHook, connect_mode
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
-from delta_cdc import job
-from delta_cdc.errors import EnvironmentNotReady, InvalidConfiguration, JobFailed, SparkServerLost
-from delta_cdc.sessions import is_lost
+from airflow_delta_cdc.runtime import runtime_for
+from airflow_delta_cdc.runtime.connect import ConnectRuntime
+from airflow_delta_cdc.runtime.submit import SubmitRuntime
+from delta_cdc.core.errors import EnvironmentNotReady, InvalidConfiguration, JobFailed, SparkServerLost
+from delta_cdc.spark import named_errors
+from delta_cdc.spark.sessions import is_lost
 
 if TYPE_CHECKING:
     from tests.unit.airflow.conftest import Connect
@@ -57,14 +57,14 @@ def test_the_address_of_a_server(
 
 def test_the_connection_says_how_a_job_is_run(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     def of(conn_id: str | None) -> Any:
-        return application_for(DeltaCdcOperator(task_id="any", spark_conn_id=conn_id))
+        return runtime_for(DeltaCdcOperator(task_id="any", spark_conn_id=conn_id))
 
-    assert isinstance(of(None), SubmittedApplication)
-    assert isinstance(of(connect(host="local[2]")), SubmittedApplication)
+    assert isinstance(of(None), SubmitRuntime)
+    assert isinstance(of(connect(host="local[2]")), SubmitRuntime)
     served = of(connection(monkeypatch, host="spark", port=1))
-    assert isinstance(served, ConnectApplication)
+    assert isinstance(served, ConnectRuntime)
     assert served.master == "sc://spark:1"
-    assert isinstance(of("absent"), SubmittedApplication), "which says by name that there is none"
+    assert isinstance(of("absent"), SubmitRuntime), "which says by name that there is none"
 
 
 @pytest.mark.parametrize("given", [None, "0"])
@@ -94,23 +94,43 @@ class Rpc(Exception):
         return SimpleNamespace(name=self.name)
 
 
+def broken_off(said: str, name: str = "UNAVAILABLE") -> str:
+    """Return what gRPC prints of a call that ended."""
+    return (
+        "<_MultiThreadedRendezvous of RPC that terminated with:\n\tstatus = "
+        f"StatusCode.{name}\n"
+        f'\tdetails = "{said}"\n\tdebug_error_string = "{name}:{said}"\n>'
+    )
+
+
 def test_what_says_that_a_server_is_lost() -> None:
     assert is_lost(Rpc("UNAVAILABLE"))
     assert is_lost(Rpc("INTERNAL", "[INVALID_HANDLE.SESSION_CHANGED] The handle is invalid."))
     assert not is_lost(Rpc("INTERNAL", "[DIVIDE_BY_ZERO]"))
     assert not is_lost(ValueError("INVALID_HANDLE.SESSION_CHANGED"))
-    named = job.named(Rpc("UNAVAILABLE", 'status\n\tdetails = "connection refused"\n>'), "a into b")
+    named = named_errors.named(Rpc("UNAVAILABLE", broken_off("connection\nrefused")), "a into b")
     assert isinstance(named, SparkServerLost)
     assert named.retryable
-    assert 'Rpc: "connection refused"' in named.message
+    assert "(Rpc: UNAVAILABLE: connection refused)" in named.message
     # What tidies up behind a loss meets it again; the first one says what happened.
     later = Rpc("INTERNAL", "[NO_ACTIVE_SESSION] No active Spark session found.")
     later.__context__ = ValueError("of no interest")
-    later.__context__.__context__ = Rpc("UNAVAILABLE", 'status\n\tdetails = "connection reset"\n>')
-    assert 'Rpc: "connection reset"' in job.named(later, "a into b").message
-    assert isinstance(job.named(Rpc("INTERNAL", "boom"), "a into b"), JobFailed)
+    later.__context__.__context__ = Rpc("UNAVAILABLE", broken_off("connection reset"))
+    assert "(Rpc: UNAVAILABLE: connection reset)" in named_errors.named(later, "a into b").message
+    assert isinstance(named_errors.named(Rpc("INTERNAL", "boom"), "a into b"), JobFailed)
     absent = RuntimeError("[DATA_SOURCE_NOT_FOUND] Failed to find the data source: delta. Make sure")
-    assert isinstance(job.named(absent, "a into b"), EnvironmentNotReady)
+    assert isinstance(named_errors.named(absent, "a into b"), EnvironmentNotReady)
+
+
+@pytest.mark.parametrize("name", ["UNAVAILABLE", "UNAUTHENTICATED", ""])
+def test_what_a_server_says_is_told_in_full(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """But for the token."""
+    hook = DeltaCdcConnectHook(connection(monkeypatch, host="spark", port=1))
+    error: Any = Rpc("INTERNAL", broken_off(f"no {TOKEN};\nlast error: none", name or "INTERNAL"))
+    if name:
+        error.getGrpcStatusCode = lambda: SimpleNamespace(name=name)
+    said = hook._named(error).message
+    assert said.endswith(f": Rpc: {name or 'INTERNAL'}: no ***; last error: none")
 
 
 @pytest.mark.parametrize("disconnected", [False, True])

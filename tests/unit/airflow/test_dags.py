@@ -11,10 +11,11 @@ import pytest
 from airflow.sdk import AssetAny, CronDataIntervalTimetable
 from airflow.serialization.serialized_objects import DagSerialization
 
-from airflow_delta_cdc.assets import delta_asset, group_asset, pipeline_alias, watched_asset
+from airflow_delta_cdc.assets import delta_asset, group_asset, pipeline_alias
 from airflow_delta_cdc.dags import build_dags
 from airflow_delta_cdc.retry import DELTA_CDC_RETRY_POLICY
-from delta_cdc.errors import InvalidConfiguration
+from airflow_delta_cdc.triggers import watched_asset
+from delta_cdc.core.errors import InvalidConfiguration
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,6 +45,10 @@ def sales(*, settings: Mapping[str, Any] | None = None, **tables: Mapping[str, A
     }
 
 
+def work_of(dag: Any) -> str:
+    return str(dag.task_dict["detect_changes"].fingerprint)
+
+
 def edges(dag: DAG) -> set[tuple[str, str]]:
     return {(task.task_id, after) for task in dag.tasks for after in task.downstream_task_ids}
 
@@ -53,20 +58,20 @@ def test_the_tasks_of_a_group() -> None:
     assert list(dags) == ["sales", "sales__backfill"]
     for dag in dags.values():
         assert edges(dag) == {
-            ("look", "run_bundle"),
-            ("look", "apply"),
-            ("run_bundle", "apply"),
-            ("look", "cut"),
-            ("apply", "cut"),
+            ("detect_changes", "run_spark"),
+            ("detect_changes", "apply"),
+            ("run_spark", "apply"),
+            ("detect_changes", "publish"),
+            ("apply", "publish"),
         }
         assert dag.task_dict["apply"].is_mapped
         assert dag.task_dict["apply"].trigger_rule == "all_done"
-        assert dag.task_dict["cut"].trigger_rule == "none_failed"
+        assert dag.task_dict["publish"].trigger_rule == "none_failed"
         assert dag.task_dict["apply"].max_active_tis_per_dagrun == 8
         assert DagSerialization.deserialize_dag(DagSerialization.serialize_dag(dag)).dag_id == dag.dag_id
     assert dags["sales"].params["mode"] == "incremental"
     assert dags["sales__backfill"].params["mode"] == "backfill"
-    assert dags["sales"].task_dict["look"].inlets == [
+    assert dags["sales"].task_dict["detect_changes"].inlets == [
         delta_asset("/lake/customers_log"),
         delta_asset("/lake/orders"),
     ]
@@ -79,21 +84,23 @@ def test_large_tables_have_a_chain_of_their_own() -> None:
         sales(settings={"backfill": False, "max_parallel_tables": 3}, small=LOGGED, large=large)
     )
     assert list(dags) == ["sales"]
-    assert ("run_bundle", "apply_large") not in edges(dags["sales"])
-    assert {("look_large", "apply_large"), ("apply_large", "cut"), ("look_large", "cut")} < edges(
-        dags["sales"]
-    )
-    look = dags["sales"].task_dict["look_large"]
+    assert ("run_spark", "apply_large") not in edges(dags["sales"])
+    assert {
+        ("detect_changes_large", "apply_large"),
+        ("apply_large", "publish"),
+        ("detect_changes_large", "publish"),
+    } < edges(dags["sales"])
+    look = dags["sales"].task_dict["detect_changes_large"]
     assert [table["pipeline"] for table in look.tables] == ["large"]
     assert look.group == ["large", "small"]
-    assert dags["sales"].task_dict["run_bundle"].parallel == 3
+    assert dags["sales"].task_dict["run_spark"].parallel == 3
     alone = build_dags(sales(settings={"backfill": False}, large=large))["sales"]
     assert edges(alone) == {
-        ("look_large", "apply_large"),
-        ("apply_large", "cut"),
-        ("look_large", "cut"),
+        ("detect_changes_large", "apply_large"),
+        ("apply_large", "publish"),
+        ("detect_changes_large", "publish"),
     }
-    assert alone.task_dict["cut"].looks == ["look_large"]
+    assert alone.task_dict["publish"].detections == ["detect_changes_large"]
 
 
 def test_a_pipeline_without_a_group_is_one() -> None:
@@ -141,7 +148,7 @@ def test_what_is_said_of_dag_tasks_and_application() -> None:
         assert (task.retry_delay, task.execution_timeout) == (timedelta(minutes=5), timedelta(seconds=60))
         assert task.retry_policy is DELTA_CDC_RETRY_POLICY
         assert [made.__name__ for made in task.on_failure_callback] == ["called"]
-    bundle = dag.task_dict["run_bundle"]
+    bundle = dag.task_dict["run_spark"]
     assert (bundle.spark_conn_id, bundle.kafka_options) == ("spark_x", {"security.protocol": "SSL"})
     assert bundle.conf == {"spark.x": "1"}
     assert dag.task_dict["apply"].partial_kwargs["driver_memory"] == "2g"
@@ -192,13 +199,13 @@ def test_the_same_every_time() -> None:
     )
     assert first == second
     other = build_dags(sales(orders={**ORDERS, "keys": ["key"]}))["sales"]
-    assert other.task_dict["look"].fingerprint != build_dags(sales())["sales"].task_dict["look"].fingerprint
+    assert work_of(other) != work_of(build_dags(sales())["sales"])
     # What changes no work refuses none that was found before it.
     told = build_dags(sales(settings={"doc_md": "new", "schedule": "@daily", "retries": 3}))["sales"]
-    assert told.task_dict["look"].fingerprint == build_dags(sales())["sales"].task_dict["look"].fingerprint
-    assert told.task_dict["apply"].partial_kwargs["configuration"] == told.task_dict["look"].fingerprint
+    assert work_of(told) == work_of(build_dags(sales())["sales"])
+    assert told.task_dict["apply"].partial_kwargs["configuration"] == work_of(told)
     connected = build_dags(sales(settings={"delta_conn_id": "other"}))["sales"]
-    assert connected.task_dict["look"].fingerprint != told.task_dict["look"].fingerprint
+    assert work_of(connected) != work_of(told)
 
 
 def test_the_asset_of_a_group() -> None:

@@ -9,18 +9,31 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_delta_cdc.applications.embedded import EmbeddedStart
-from delta_cdc.archive import ClassDataArchive, Standing
-from delta_cdc.plan import size
-from delta_cdc.session import CLASS_PATH, JAVA_OPTIONS
-from delta_cdc.spec import ApplyOptions, ApplySpec, BundleSpec, EnableSpec, IngestOptions, IngestSpec, Step
+from airflow_delta_cdc.runtime.embedded import EmbeddedStart
+from delta_cdc.core.spec import (
+    ApplyOptions,
+    ApplyRequest,
+    ApplySpec,
+    BundleSpec,
+    EnableSpec,
+    IngestOptions,
+    IngestSpec,
+    IngestStep,
+    Step,
+)
+from delta_cdc.core.watermark import TableVersion
+from delta_cdc.launch.class_data_archive import ClassDataArchive, Standing
+from delta_cdc.launch.session import CLASS_PATH, JAVA_OPTIONS
+from delta_cdc.planning import size
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-_STEP = Step("apply", 1, 1, 1, 0, "", ())
-_APPLY = ApplySpec("p", "r", "/s", "id", "/t", ApplyOptions(), (_STEP,))
-_INGEST = IngestSpec("p", "r", "/in", "/log", "/i", "/q", IngestOptions(), _STEP)
+_STEP = Step("apply", 1, TableVersion("id", 1), 1)
+_BATCH = IngestStep("ingest", 1, 1)
+_APPLY = ApplySpec("p", "r", "/s", "/t", ApplyOptions(), (_STEP,))
+_AFTER = ApplyRequest(pipeline="p", source="/log", target="/t", options=ApplyOptions(keys=("id",)))
+_INGEST = IngestSpec("p", "r", "/in", "/log", "/i", "/q", IngestOptions(), _BATCH)
 
 
 def _operator(**given: Any) -> Any:
@@ -29,7 +42,7 @@ def _operator(**given: Any) -> Any:
 
 
 def _hook(**conf: str) -> Any:
-    return SimpleNamespace(_conf=conf, _driver_class_path=None, _properties_file=None, _submit_sp=None)
+    return SimpleNamespace(confs=conf, driver_class_path=None, properties_file=None, exit_code=None)
 
 
 @pytest.fixture
@@ -42,7 +55,7 @@ def archive(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
     monkeypatch.setattr(ClassDataArchive, "standing", lambda self: Standing(told["state"], ""))
     monkeypatch.setattr(ClassDataArchive, "forget", forget)
-    monkeypatch.setattr("delta_cdc.archive._note_use", lambda path: None)
+    monkeypatch.setattr("delta_cdc.launch.class_data_archive._note_use", lambda path: None)
     return told
 
 
@@ -55,13 +68,13 @@ def test_the_jvm_is_one_for_the_size_of_the_job(
     hook = _hook(**{"spark.driver.memory": "3g", JAVA_OPTIONS: "-Dmine=1"})
     EmbeddedStart(_operator(), _APPLY, storage_options={"a": "b"}).tell(hook, tmp_path)
     assert asked == [(_APPLY, {"a": "b"})]
-    options = hook._conf[JAVA_OPTIONS]
+    options = hook.confs[JAVA_OPTIONS]
     assert ("TieredStopAtLevel=1" in options, "SharedArchiveFile" in options) == (small, True)
     assert options.endswith(" -Dmine=1")
-    assert hook._conf["spark.driver.memory"] == "3g"
-    assert hook._conf["spark.sql.warehouse.dir"] == str(tmp_path / "warehouse")
-    assert "spark.master" not in hook._conf
-    assert "delta-spark" in hook._driver_class_path
+    assert hook.confs["spark.driver.memory"] == "3g"
+    assert hook.confs["spark.sql.warehouse.dir"] == str(tmp_path / "warehouse")
+    assert "spark.master" not in hook.confs
+    assert "delta-spark" in hook.driver_class_path
 
 
 def test_a_class_path_of_the_users_own_comes_behind_ours(tmp_path: Path, archive: dict[str, Any]) -> None:
@@ -74,10 +87,10 @@ def test_a_class_path_of_the_users_own_comes_behind_ours(tmp_path: Path, archive
         ("/mine.jar", {}, str(tmp_path / "own.conf"), ["/mine.jar", "/third.jar"]),
     ):
         hook = _hook(**conf)
-        hook._properties_file = file
+        hook.properties_file = file
         EmbeddedStart(_operator(driver_class_path=argument), EnableSpec("r")).tell(hook, tmp_path)
-        assert hook._driver_class_path.split(os.pathsep)[-len(behind) :] == behind
-        assert "delta-spark" in hook._driver_class_path
+        assert hook.driver_class_path.split(os.pathsep)[-len(behind) :] == behind
+        assert "delta-spark" in hook.driver_class_path
 
 
 @pytest.mark.parametrize("given", [{"jars": "/delta.jar"}, {"packages": "io.delta:delta"}])
@@ -89,13 +102,13 @@ def test_with_jars_of_the_users_own_none_of_ours_is_looked_for(
     def out_of_reach(*_: Any, **__: Any) -> str:
         raise AssertionError("resolved")
 
-    monkeypatch.setattr("delta_cdc.session.class_path", out_of_reach)
+    monkeypatch.setattr("delta_cdc.launch.session.class_path", out_of_reach)
     for driver_class_path in (None, "/mine.jar"):
         hook = _hook()
         operator = _operator(**given, driver_class_path=driver_class_path)
         EmbeddedStart(operator, EnableSpec("r")).tell(hook, tmp_path)
-        assert hook._driver_class_path == driver_class_path
-        assert "SharedArchiveFile" not in hook._conf[JAVA_OPTIONS]
+        assert hook.driver_class_path == driver_class_path
+        assert "SharedArchiveFile" not in hook.confs[JAVA_OPTIONS]
 
 
 def test_options_for_the_jvm_in_the_users_file_are_kept(tmp_path: Path, archive: dict[str, Any]) -> None:
@@ -103,11 +116,11 @@ def test_options_for_the_jvm_in_the_users_file_are_kept(tmp_path: Path, archive:
         "spark.driver.extraJavaOptions -Dproxy=1\nspark.driver.defaultJavaOptions -XX:+UseG1GC"
     )
     hook = _hook()
-    hook._properties_file = str(tmp_path / "own.conf")
+    hook.properties_file = str(tmp_path / "own.conf")
     EmbeddedStart(_operator(), EnableSpec("r")).tell(hook, tmp_path)
-    assert hook._conf[JAVA_OPTIONS].endswith(" -Dproxy=1")
+    assert hook.confs[JAVA_OPTIONS].endswith(" -Dproxy=1")
     # Spark puts the default ones on the same command line, and two collectors are one too many.
-    assert "GC" not in hook._conf[JAVA_OPTIONS]
+    assert "GC" not in hook.confs[JAVA_OPTIONS]
 
 
 @pytest.mark.parametrize(
@@ -116,25 +129,25 @@ def test_options_for_the_jvm_in_the_users_file_are_kept(tmp_path: Path, archive:
         (_APPLY, True),
         (BundleSpec("r", (_INGEST, _APPLY)), True),
         (
-            IngestSpec("p", "r", "/in", "/log", "/i", "/q", IngestOptions(), _STEP, then={"target": "/t"}),
+            IngestSpec("p", "r", "/in", "/log", "/i", "/q", IngestOptions(), _BATCH, after=_AFTER),
             True,
         ),
         (_INGEST, False),
         (EnableSpec("r", ("/s",)), False),
-        (ApplySpec("p", "r", "/s", "id", "/t", ApplyOptions(), (_STEP,), dry_run=True), False),
+        (ApplySpec("p", "r", "/s", "/t", ApplyOptions(), (_STEP,), dry_run=True), False),
     ],
 )
 def test_a_job_that_most_are_like_makes_the_archive(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, archive: dict[str, Any], spec: Any, trains: bool
 ) -> None:
-    monkeypatch.setattr("delta_cdc.archive.cache_home", lambda: tmp_path / "home")
+    monkeypatch.setattr("delta_cdc.launch.class_data_archive.cache_home", lambda: tmp_path / "home")
     archive["state"] = "missing"
     hook = _hook()
     start = EmbeddedStart(_operator(), spec)
     start.tell(hook, tmp_path)
     with start.training(hook) as training:
         assert (training is not None) == trains
-        assert ("ArchiveClassesAtExit" in hook._conf[JAVA_OPTIONS]) == trains
+        assert ("ArchiveClassesAtExit" in hook.confs[JAVA_OPTIONS]) == trains
     archive["state"] = "ready"
     with start.training(hook) as training:
         assert training is None
@@ -144,7 +157,7 @@ def test_with_kafkas_connector_an_ingest_makes_the_archive(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, archive: dict[str, Any]
 ) -> None:
     """Whoever reads topics ingests; the applies behind it have another class path."""
-    monkeypatch.setattr("delta_cdc.archive.cache_home", lambda: tmp_path / "home")
+    monkeypatch.setattr("delta_cdc.launch.class_data_archive.cache_home", lambda: tmp_path / "home")
     archive["state"] = "missing"
     hook = _hook()
     start = EmbeddedStart(_operator(), _INGEST, kafka=True)
@@ -161,6 +174,6 @@ def test_after_a_crash_of_the_jvm_the_next_one_starts_without(
     start = EmbeddedStart(_operator(), _APPLY)
     start.tell(hook, tmp_path)
     start.note_crash(hook)
-    hook._submit_sp = SimpleNamespace(returncode=code)
+    hook.exit_code = code
     start.note_crash(hook)
     assert archive["forgotten"] == forgotten

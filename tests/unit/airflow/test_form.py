@@ -22,8 +22,8 @@ from airflow_delta_cdc.form import (
     skip_waiting,
 )
 from airflow_delta_cdc.operators import DeltaApplyChangesOperator
-from delta_cdc import arguments
-from delta_cdc.errors import InvalidConfiguration
+from delta_cdc.core.errors import InvalidConfiguration
+from delta_cdc.run.table_arguments import requests
 
 _TABLES = ("customers", "orders", "orders_history")
 _JUNE, _JULY = "2026-06-01T00:00:00+00:00", "2026-07-01T00:00:00+00:00"
@@ -71,7 +71,7 @@ def test_a_backfill_dag_shows_its_mode() -> None:
         {"starting_version": -1},
         {"ending_version": 1.5},
         {"starting_timestamp": 7},
-        {"milestone_versions": 0},
+        {"versions_per_commit": 0},
         {"repair_quarantined": "yes"},
         {"repair_keys": ["id"]},
         {"tables": "orders"},
@@ -94,13 +94,13 @@ MEANT: list[tuple[dict[str, Any], Run]] = [
         Run("dry_run", ("orders",), {"mode": "dry_run", "ending_version": 4}),
     ),
     (
-        {"mode": "backfill", "tables": ["orders"], "ending_version": 300, "milestone_versions": 100},
-        Run("backfill", ("orders",), {"mode": "backfill", "ending_version": 300, "milestone_versions": 100}),
+        {"mode": "backfill", "tables": ["orders"], "ending_version": 300, "versions_per_commit": 100},
+        Run("backfill", ("orders",), {"mode": "backfill", "ending_version": 300, "versions_per_commit": 100}),
     ),
     ({"mode": "backfill"}, Run("backfill", _TABLES, {"mode": "backfill"})),
     (
-        {"mode": "backfill", "milestone_versions": 9},
-        Run("backfill", _TABLES, {"mode": "backfill", "milestone_versions": 9}),
+        {"mode": "backfill", "versions_per_commit": 9},
+        Run("backfill", _TABLES, {"mode": "backfill", "versions_per_commit": 9}),
     ),
     (
         {"mode": "backfill", "ending_timestamp": _JULY},
@@ -170,7 +170,7 @@ CONTRADICTIONS: list[tuple[dict[str, Any], str]] = [
     ({**ONE, "mode": "reload", "starting_version": 3}, "starting_version is filled in, and mode is reload"),
     ({"repair_quarantined": True}, "repair_quarantined is filled in, and mode is incremental"),
     ({**ONE, "mode": "dry_run", "repair_keys": "true"}, "repair_keys is filled in, and mode is dry_run"),
-    ({"mode": "dry_run", "milestone_versions": 5}, "milestone_versions is filled in, and mode is dry_run"),
+    ({"mode": "dry_run", "versions_per_commit": 5}, "versions_per_commit is filled in, and mode is dry_run"),
     ({"mode": "backfill", "ending_version": 3}, "ending_version is filled in for 3 tables"),
     ({"mode": "repair", "repair_keys": "true"}, "repair_keys is filled in for 3 tables"),
     ({"tables": ["order"]}, "names 'order' under tables.*did you mean 'orders'"),
@@ -265,13 +265,9 @@ def rendered(context: dict[str, Any]) -> dict[str, str]:
 def read(context: dict[str, Any]) -> dict[str, Any]:
     """Return what the operator makes of its rendered arguments, without what was not given."""
     texts = rendered(context)
-    unset = dict.fromkeys(arguments.RunChoices.__annotations__)
-    choices = arguments.run_choices(**{**unset, **{name: texts[name] for name in texts if name in unset}})
-    numbers = ("starting_version", "ending_version", "milestone_versions")
-    found: dict[str, Any] = {name: arguments.whole_number(name, texts[name]) for name in numbers}
-    found |= {name: arguments.text(texts[name]) for name in ("starting_timestamp", "ending_timestamp")}
-    found |= {"mode": choices["mode"], "dry_run": choices["dry_run"]}
-    found |= {name: choices[name] for name in ("repair_keys", "repair_quarantined")}
+    _, request = requests({"source": "/s", "target": "/t", **texts})
+    assert request is not None
+    found = {name: getattr(request, name) for name in (*texts, "dry_run")}
     return {name: value for name, value in found.items() if value}
 
 
@@ -318,13 +314,13 @@ def test_limits_of_size_are_for_what_goes_on(conf: dict[str, Any], kept: bool) -
             target="/t",
             keys=["id"],
             max_versions=100,
-            milestone_bytes="{{ 2 ** 30 }}",
+            bytes_per_commit="{{ 2 ** 30 }}",
             **run_arguments(),
         )
     hook = task._pre_execute_hook
     assert hook is not None
     hook({"params": values(run_params(), **conf), "task": task})  # type: ignore[typeddict-item]
-    assert [task.max_versions is not None, task.milestone_bytes is not None] == [kept, kept]
+    assert [task.max_versions is not None, task.bytes_per_commit is not None] == [kept, kept]
 
 
 def test_a_sensor_waits_in_scheduled_runs_only() -> None:

@@ -13,11 +13,11 @@ from deltalake import write_deltalake
 
 from airflow_delta_cdc.assets import delta_asset, group_alias, pipeline_alias
 from airflow_delta_cdc.groups.base import Item, WorkPins
-from airflow_delta_cdc.groups.bundle import RunBundleOperator
-from airflow_delta_cdc.groups.cut import CutOperator
-from airflow_delta_cdc.groups.look import LookOperator
+from airflow_delta_cdc.groups.detect_changes import DetectChangesOperator
+from airflow_delta_cdc.groups.publish import PublishOperator
+from airflow_delta_cdc.groups.run_spark import RunSparkOperator
 from airflow_delta_cdc.groups.table import ApplyTableOperator
-from delta_cdc.errors import (
+from delta_cdc.core.errors import (
     ConfigurationChanged,
     InvalidConfiguration,
     JobFailed,
@@ -25,7 +25,7 @@ from delta_cdc.errors import (
     TableNotFound,
     TablesFailed,
 )
-from delta_cdc.flow import PieceResult
+from delta_cdc.run.batch import PieceResult
 from tests.support.filled import fill
 from tests.unit.airflow.test_apply_operator import AssetStores
 from tests.unit.airflow.test_base_operator import Store
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from delta_cdc.flow import Piece
+    from delta_cdc.run.batch import Piece
 
 PRINT = "f" * 64
 
@@ -78,11 +78,15 @@ def grow(folder: Path, name: str, *keys: int) -> None:
     write_deltalake(str(folder / f"{name}_source"), data, mode="append", configuration=properties)
 
 
-# -- look -----------------------------------------------------------------------------------------
-def look(*tables: dict[str, Any], **params: Any) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    task = LookOperator(
-        task_id="look", tables=tables, group=[one["pipeline"] for one in tables], fingerprint=PRINT
+# -- detect_changes -------------------------------------------------------------------------------
+def detection(*tables: dict[str, Any]) -> DetectChangesOperator:
+    return DetectChangesOperator(
+        task_id="detect_changes", tables=tables, group=[one["pipeline"] for one in tables], fingerprint=PRINT
     )
+
+
+def detect(*tables: dict[str, Any], **params: Any) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    task = detection(*tables)
     given = context(params=params)
     work = task.execute(given)
     return json.loads(json.dumps(work)), given["ti"].pushed.get("tables")
@@ -100,7 +104,7 @@ def lake(tmp_path: Path) -> list[dict[str, Any]]:
 
 
 def test_only_tables_with_work_are_handed_on(lake: list[dict[str, Any]], tmp_path: Path) -> None:
-    work, summary = look(*lake, table(tmp_path, "absent"))
+    work, summary = detect(*lake, table(tmp_path, "absent"))
     assert [(item["pipeline"], item["failed"], item["fingerprint"]) for item in work] == [
         ("busy", False, PRINT),
         ("absent", True, PRINT),
@@ -116,9 +120,9 @@ def test_only_tables_with_work_are_handed_on(lake: list[dict[str, Any]], tmp_pat
 
 
 def test_the_form_chooses_and_bounds(lake: list[dict[str, Any]]) -> None:
-    work, summary = look(*lake, mode="backfill", tables=["busy"], ending_version=1, milestone_versions=5)
+    work, summary = detect(*lake, mode="backfill", tables=["busy"], ending_version=1, versions_per_commit=5)
     assert [item["table"] for item in work] == [
-        {**lake[1], "mode": "backfill", "ending_version": 1, "milestone_versions": 5}
+        {**lake[1], "mode": "backfill", "ending_version": 1, "versions_per_commit": 5}
     ]
     assert summary["quiet"] == {
         "status": "left out",
@@ -127,19 +131,19 @@ def test_the_form_chooses_and_bounds(lake: list[dict[str, Any]]) -> None:
         "version": None,
     }
     with pytest.raises(InvalidConfiguration, match="exactly one table"):
-        look(*lake, mode="repair", starting_version=0)
+        detect(*lake, mode="repair", starting_version=0)
 
 
 def test_what_was_asked_for_fails_at_once(lake: list[dict[str, Any]], tmp_path: Path) -> None:
     absent, other = table(tmp_path, "absent"), table(tmp_path, "other")
     with pytest.raises(TableNotFound):
-        look(*lake, absent, mode="reload")
+        detect(*lake, absent, mode="reload")
     with pytest.raises(TablesFailed, match="2 of 4 tables failed"):
-        look(*lake, absent, other, mode="reload")
+        detect(*lake, absent, other, mode="reload")
 
 
 def test_a_table_with_wrong_arguments_stops_no_other(lake: list[dict[str, Any]]) -> None:
-    work, _ = look(*lake, {**lake[0], "pipeline": "wrong", "stored_as_scd_type": "two"})
+    work, _ = detect(*lake, {**lake[0], "pipeline": "wrong", "stored_as_scd_type": "two"})
     assert {item["pipeline"]: item["failed"] for item in work} == {"busy": False, "wrong": True}
     assert "stored_as_scd_type" in work[1]["found"]
 
@@ -154,13 +158,15 @@ def test_a_log_is_read_and_not_filled_where_keys_are_computed_again(tmp_path: Pa
         "log": str(tmp_path / "log"),
         "keys": ["id"],
         "adapter_options": {"sequence_by": "n"},
-        "starting_timestamp": "2026-01-01T00:00:00Z",
+        "starting_timestamp": "2026-01-01T00:00:00+00:00",
         "max_bytes": 10,
         "max_versions": 4,
     }
-    task = LookOperator(task_id="look", tables=[logged], group=["logged"], fingerprint=PRINT)
+    task = DetectChangesOperator(
+        task_id="detect_changes", tables=[logged], group=["logged"], fingerprint=PRINT
+    )
     from airflow_delta_cdc.form import asked
-    from airflow_delta_cdc.groups.look import of_run
+    from airflow_delta_cdc.groups.detect_changes import of_run
 
     merged = of_run({**logged, "target": "/t"}, asked({"params": {"mode": "backfill"}}, tables=["logged"]))
     assert ("max_bytes" in merged, "starting_timestamp" in merged, merged["max_versions"]) == (
@@ -168,8 +174,8 @@ def test_a_log_is_read_and_not_filled_where_keys_are_computed_again(tmp_path: Pa
         False,
         4,
     )
-    form = {"params": {"mode": "backfill", "starting_timestamp": "2026-02-01T00:00:00Z"}}
-    assert of_run(logged, asked(form, tables=["logged"]))["starting_timestamp"] == "2026-02-01T00:00:00Z"
+    form = {"params": {"mode": "backfill", "starting_timestamp": "2026-02-01T00:00:00+00:00"}}
+    assert of_run(logged, asked(form, tables=["logged"]))["starting_timestamp"] == "2026-02-01T00:00:00+00:00"
     assert of_run(logged, asked({"params": {}}, tables=["logged"])) == logged
     given = context(params={"mode": "reload"})
     assert task.execute(given) == []
@@ -178,9 +184,9 @@ def test_a_log_is_read_and_not_filled_where_keys_are_computed_again(tmp_path: Pa
 
 @pytest.mark.parametrize("mode", ["repair", "reload", "backfill"])
 def test_bounds_of_every_day_do_not_bind_what_was_asked_for(lake: list[dict[str, Any]], mode: str) -> None:
-    bounds = {"max_versions": 100, "milestone_versions": 10, "starting_version": 0, "ending_version": 1}
+    bounds = {"max_versions": 100, "versions_per_commit": 10, "starting_version": 0, "ending_version": 1}
     form = {} if mode == "reload" else {"starting_version": 0}
-    work, _ = look({**lake[1], **bounds}, mode=mode, **form)
+    work, _ = detect({**lake[1], **bounds}, mode=mode, **form)
     kept = (
         {} if mode != "backfill" else {name: bounds[name] for name in bounds if not name.startswith("start")}
     )
@@ -199,18 +205,18 @@ def test_tables_that_a_mode_is_not_about_stop_no_other(lake: list[dict[str, Any]
         "adapter_options": {"sequence_by": "n"},
     }
     both = {**logged, "pipeline": "both", "keys": [], "insert_only": True}
-    work, summary = look(*lake, appended, logged, both, mode="reload")
+    work, summary = detect(*lake, appended, logged, both, mode="reload")
     assert [item["pipeline"] for item in work] == ["quiet", "busy"]
     told = [summary[name]["status"] for name in ("appended", "logged", "both")]
     assert told == ["left out", "nothing", "left out"]
     for name, error in (("appended", InvalidConfiguration), ("logged", TableNotFound)):
         with pytest.raises(error):
-            look(*lake, appended, logged, mode="reload", tables=[name])
+            detect(*lake, appended, logged, mode="reload", tables=[name])
 
 
 def test_templates_are_compiled_only_where_there_are_any() -> None:
-    rendered = LookOperator(
-        task_id="look",
+    rendered = DetectChangesOperator(
+        task_id="detect_changes",
         tables=[{"pipeline": "a", "where": "x = '{{ '{{' }} run_id {{ '}}' }}'", "keys": ["id"]}],
         group=["a"],
         fingerprint=PRINT,
@@ -221,7 +227,9 @@ def test_templates_are_compiled_only_where_there_are_any() -> None:
 
 def test_a_table_whose_templates_fail_stops_no_other(lake: list[dict[str, Any]]) -> None:
     broken = {**lake[0], "pipeline": "broken", "where": "x = {{ 1 / 0 }}"}
-    made = LookOperator(task_id="look", tables=[broken, lake[1]], group=["broken", "busy"], fingerprint=PRINT)
+    made = DetectChangesOperator(
+        task_id="detect_changes", tables=[broken, lake[1]], group=["broken", "busy"], fingerprint=PRINT
+    )
     given = context()
     made.render_template_fields(given)
     work = made.execute(given)
@@ -230,7 +238,7 @@ def test_a_table_whose_templates_fail_stops_no_other(lake: list[dict[str, Any]])
         task(work[0]).execute(context())
 
 
-# -- run_bundle -----------------------------------------------------------------------------------
+# -- run_spark ------------------------------------------------------------------------------------
 def item(name: str, **changed: Any) -> dict[str, Any]:
     found: dict[str, Any] = {
         "pipeline": name,
@@ -262,11 +270,11 @@ class Flow:
                     piece.pins.set(f"pin:{piece.pipeline}:t", {"fingerprints": [piece.pipeline], "asked": ""})
             return list(answers)
 
-        monkeypatch.setattr("delta_cdc.flow.run_bundle", run_bundle)
+        monkeypatch.setattr("delta_cdc.run.batch.run_bundle", run_bundle)
 
 
-def bundle(work: Any, given: Any) -> Any:
-    return RunBundleOperator(task_id="run_bundle", work=work, parallel=4).execute(given)
+def run_spark(work: Any, given: Any) -> Any:
+    return RunSparkOperator(task_id="run_spark", work=work, parallel=4).execute(given)
 
 
 def test_what_the_application_did_is_told_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -277,11 +285,11 @@ def test_what_the_application_did_is_told_of_each(monkeypatch: pytest.MonkeyPatc
         PieceResult(pipeline="b", error=wrong),
     )
     given = context()
-    told = bundle([item("a"), item("b"), item("c", failed=True)], given)
+    told = run_spark([item("a"), item("b"), item("c", failed=True)], given)
     assert [piece.pipeline for piece in flow.pieces] == ["a", "b"], "c is planned again by its own task"
     assert [piece.since for piece in flow.pieces] == [3, 3]
     assert flow.how["parallel"] == 4
-    assert told["a"] == {"look": "s1", "status": "applied", "pins": {"pin:a:t": {"fingerprints": ["a"]}}}
+    assert told["a"] == {"detected": "s1", "status": "applied", "pins": {"pin:a:t": {"fingerprints": ["a"]}}}
     assert told["b"]["status"] == "failed"
     assert told["b"]["error"] == wrong.to_dict()
     assert given["task_state_store"].kept == {}, "the answer carries them"
@@ -290,8 +298,8 @@ def test_what_the_application_did_is_told_of_each(monkeypatch: pytest.MonkeyPatc
 
 def test_without_work_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     flow = Flow(monkeypatch)
-    assert bundle([], context()) == {}
-    assert bundle([item("a", failed=True)], context()) == {}
+    assert run_spark([], context()) == {}
+    assert run_spark([item("a", failed=True)], context()) == {}
     assert flow.calls == 0
 
 
@@ -304,7 +312,7 @@ def test_an_application_that_died_fails_its_task_and_still_tells(monkeypatch: py
     )
     given = context()
     with pytest.raises(TablesFailed, match="1 of 2 tables failed"):
-        bundle([item("a"), item("b")], given)
+        run_spark([item("a"), item("b")], given)
     pushed = given["ti"].pushed["return_value"]
     assert (pushed["a"]["status"], pushed["b"]["status"]) == ("applied", "unfinished")
     kept = {"s1:pin:a:t", "s1:pin:b:t"}
@@ -314,7 +322,7 @@ def test_an_application_that_died_fails_its_task_and_still_tells(monkeypatch: py
 def test_a_table_that_fails_without_a_name_is_no_death(monkeypatch: pytest.MonkeyPatch) -> None:
     """The application came to its end: the others are not to wait for another one."""
     Flow(monkeypatch, PieceResult(pipeline="a", error=JobFailed("of Spark", remedy="again")))
-    assert bundle([item("a")], context())["a"]["status"] == "unfinished"
+    assert run_spark([item("a")], context())["a"]["status"] == "unfinished"
 
 
 def test_a_dry_run_runs_what_needs_spark_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -333,7 +341,7 @@ def test_a_dry_run_runs_what_needs_spark_alone(monkeypatch: pytest.MonkeyPatch) 
         "keys": ["id"],
         "adapter_options": {"sequence_by": "n"},
     }
-    told = bundle(
+    told = run_spark(
         [
             item("a", table={**item("a")["table"], "mode": "dry_run"}),
             item("b", table={**logged, "mode": "dry_run"}),
@@ -345,7 +353,7 @@ def test_a_dry_run_runs_what_needs_spark_alone(monkeypatch: pytest.MonkeyPatch) 
     assert all(piece.apply is not None and piece.apply.dry_run for piece in flow.pieces)
     assert told["a"]["status"] == "planned"
     assert told["a"]["dry_run"]["dry_run"]["statements"] == ["MERGE"]
-    assert told["b"] == {"look": "s1", "status": "nothing"}
+    assert told["b"] == {"detected": "s1", "status": "nothing"}
 
 
 def test_what_is_told_of_65_tables_stays_small(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -356,7 +364,7 @@ def test_what_is_told_of_65_tables_stays_small(monkeypatch: pytest.MonkeyPatch) 
         [PieceResult(pipeline=one["pipeline"], applied=applied(one["pipeline"])) for one in many],
     ):
         Flow(monkeypatch, *answers)
-        assert len(json.dumps(bundle(many, context()))) <= 48 * 1024
+        assert len(json.dumps(run_spark(many, context()))) <= 48 * 1024
 
 
 # -- apply ----------------------------------------------------------------------------------------
@@ -364,7 +372,7 @@ def task(one: dict[str, Any], configuration: str = PRINT) -> ApplyTableOperator:
     return ApplyTableOperator(
         task_id="apply",
         configuration=configuration,
-        bundle="run_bundle",
+        run_spark="run_spark",
         inlets=[delta_asset("/lake/s")],
         outlets=[pipeline_alias("a"), pipeline_alias("b")],
         **one,
@@ -372,7 +380,7 @@ def task(one: dict[str, Any], configuration: str = PRINT) -> ApplyTableOperator:
 
 
 def told(**found: Any) -> Any:
-    return context(ti=Ti(**{"run_bundle.return_value": {"a": {"look": "s1", **found}}}))
+    return context(ti=Ti(**{"run_spark.return_value": {"a": {"detected": "s1", **found}}}))
 
 
 def test_what_was_done_is_published_under_its_own_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -402,7 +410,7 @@ def test_pins_of_the_application_are_known(monkeypatch: pytest.MonkeyPatch) -> N
         seen["look"] = pieces[0].pins.get("other")
         return [PieceResult(pipeline="a", applied=applied("a"))]
 
-    monkeypatch.setattr("delta_cdc.flow.run_bundle", run_bundle)
+    monkeypatch.setattr("delta_cdc.run.batch.run_bundle", run_bundle)
     given = told(status="applied", pins={"pin:a:s": {"fingerprints": ["x"], "asked": "repair"}})
     task(item("a", pins={"pin:a:s": {"ending_version": 9}, "other": {"ending_version": 1}})).execute(given)
     assert seen == {"bundle": {"fingerprints": ["x"], "asked": "repair"}, "look": {"ending_version": 1}}
@@ -461,7 +469,7 @@ def test_after_it_was_published_a_try_is_about_what_is_new(monkeypatch: pytest.M
 
 def test_another_configuration_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     flow = Flow(monkeypatch)
-    with pytest.raises(ConfigurationChanged, match="clear the run from its look task on"):
+    with pytest.raises(ConfigurationChanged, match="clear the run from its task detect_changes on"):
         task(item("a"), configuration="0" * 64).execute(told(status="applied"))
     assert flow.calls == 0
 
@@ -526,14 +534,14 @@ def test_pins_of_another_look_are_none() -> None:
     assert WorkPins(given, "one", {}).get("k") is None
 
 
-# -- cut ------------------------------------------------------------------------------------------
-def cut(given: Any) -> Any:
-    made = CutOperator(task_id="cut", group="g", looks=["look"], applies=["apply"])
+# -- publish --------------------------------------------------------------------------------------
+def publish(given: Any) -> Any:
+    made = PublishOperator(task_id="publish", group="g", detections=["detect_changes"], applies=["apply"])
     return made.execute(given)
 
 
 def test_the_versions_of_all_tables(lake: list[dict[str, Any]], tmp_path: Path) -> None:
-    _, summary = look(*lake)
+    _, summary = detect(*lake)
     grow(tmp_path, "third", 1)
     fill(table(tmp_path, "third"))
     summary["third"] = {"status": "left out", "target": str(tmp_path / "third")}
@@ -550,8 +558,8 @@ def test_the_versions_of_all_tables(lake: list[dict[str, Any]], tmp_path: Path) 
         ingested("logged").to_dict(),
         {**applied("dry", applied=False).to_dict(), "target_table": str(tmp_path / "dry")},
     ]
-    given = context(ti=Ti(**{"look.tables": summary, "apply.return_value": tasks}))
-    found = cut(given)
+    given = context(ti=Ti(**{"detect_changes.tables": summary, "apply.return_value": tasks}))
+    found = publish(given)
     # As they are now, whatever each published: others may have gone on since.
     assert {name: (one["target_version"], one["version"]) for name, one in found.items()} == {
         "quiet": (0, 0),
@@ -568,23 +576,23 @@ def test_the_versions_of_all_tables(lake: list[dict[str, Any]], tmp_path: Path) 
 
 def test_one_table_alone_counts_as_well(lake: list[dict[str, Any]]) -> None:
     """Airflow gives the value of a mapped task bare, where there is one."""
-    _, summary = look(lake[0])
+    _, summary = detect(lake[0])
     alone = {**applied("quiet").to_dict(), "target_table": lake[0]["target"]}
-    given = context(ti=Ti(**{"look.tables": summary, "apply.return_value": alone}))
-    cut(given)
+    given = context(ti=Ti(**{"detect_changes.tables": summary, "apply.return_value": alone}))
+    publish(given)
     assert len(given["outlet_events"][group_alias("g")].asset_alias_events) == 1
 
 
 def test_a_run_that_applied_nothing_tells_nobody(lake: list[dict[str, Any]]) -> None:
-    _, summary = look(lake[0])
+    _, summary = detect(lake[0])
     idle = {**applied("quiet", applied=False).to_dict(), "target_table": lake[0]["target"]}
     for pulled in (None, [], [idle, None], idle):
-        given = context(ti=Ti(**{"look.tables": summary, "apply.return_value": pulled}))
-        assert list(cut(given)) == ["quiet"]
+        given = context(ti=Ti(**{"detect_changes.tables": summary, "apply.return_value": pulled}))
+        assert list(publish(given)) == ["quiet"]
         assert given["outlet_events"][group_alias("g")].asset_alias_events == []
 
 
 def test_items_are_plain(lake: list[dict[str, Any]]) -> None:
     """They pass through XCom, and come back as what they were."""
-    work, _ = look(*lake)
+    work, _ = detect(*lake)
     assert Item(**work[0]).pipeline == "busy"

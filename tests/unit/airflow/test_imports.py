@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
 import subprocess
 import sys
+from importlib import import_module
 
 import pytest
+
+from airflow_delta_cdc import engine
 
 HEAVY = ("pyspark", "pandas", "pyarrow", "grpc", "deltalake", "obstore", "pydantic")
 
@@ -19,7 +24,7 @@ from airflow.sdk.bases.sensor import BaseSensorOperator
 from airflow.triggers.base import BaseTrigger
 before = set(sys.modules)
 import {module}
-print(json.dumps(sorted({{name.split(".")[0] for name in set(sys.modules) - before}})))
+print(json.dumps(sorted(set(sys.modules) - before)))
 """
 
 
@@ -31,6 +36,31 @@ def test_importing_pulls_nothing_heavy(module: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", _PROBE.format(module=module)], capture_output=True, text=True, check=True
     )
-    new = set(json.loads(done.stdout.splitlines()[-1]))
-    assert "airflow_delta_cdc" in new
-    assert not new & set(HEAVY)
+    new = json.loads(done.stdout.splitlines()[-1])
+    assert module in new
+    assert not {name.split(".")[0] for name in new} & set(HEAVY)
+    assert {name.split(".")[1] for name in new if name.startswith("delta_cdc.")} <= {"_version", "core"}
+
+
+def test_the_list_of_the_engine_is_what_type_checkers_see() -> None:
+    """A name that only one of the two lists has would fail when a task runs, or hide its type."""
+    seen = {
+        alias.asname or alias.name: (node.module, alias.name)
+        for block in ast.walk(ast.parse(inspect.getsource(engine)))
+        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
+        for node in ast.walk(block)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert seen == engine.NAMES
+
+
+@pytest.mark.parametrize("name", sorted(engine.NAMES))
+def test_each_name_of_the_engine_is_there(name: str) -> None:
+    module, there = engine.NAMES[name]
+    assert getattr(engine, name) is getattr(import_module(module), there)
+
+
+def test_a_name_that_is_not_listed_is_none() -> None:
+    with pytest.raises(AttributeError, match="has no 'run_everything': add it to NAMES"):
+        getattr(engine, "run_" + "everything")

@@ -14,8 +14,8 @@ from deltalake import DeltaTable
 
 from airflow_delta_cdc.names import all_located, cached_location, located
 from airflow_delta_cdc.operators import DeltaApplyChangesOperator, DeltaReadChangesOperator
-from delta_cdc.errors import DeltaCdcError, NotADeltaTable, TableNotFound
-from delta_cdc.spec import JobResult, ResolveSpec
+from delta_cdc.core.errors import DeltaCdcError, NotADeltaTable, TableNotFound
+from delta_cdc.core.spec import JobResult, ResolveSpec
 from tests.unit.airflow.tables import append
 
 if TYPE_CHECKING:
@@ -255,7 +255,7 @@ def _asked(request: Any, **_: Any) -> Any:
 
 
 def test_apply_plans_with_locations(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("delta_cdc.flow.run_apply", _asked)
+    monkeypatch.setattr("delta_cdc.run.apply.run_apply", _asked)
     task = world.task()
     with pytest.raises(Asked) as caught:
         task.execute(world.context(task))
@@ -266,7 +266,7 @@ def test_apply_plans_with_locations(world: World, monkeypatch: pytest.MonkeyPatc
 
 
 def test_read_plans_with_locations(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("delta_cdc.flow.run_read", _asked)
+    monkeypatch.setattr("delta_cdc.run.read.run_read", _asked)
     task = DeltaReadChangesOperator(
         task_id="read", pipeline="p", table=SOURCE, staging="/lake/staging", target=TARGET
     )

@@ -11,16 +11,27 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_delta_cdc.hooks.submit import DeltaCdcSubmitHook
 from airflow_delta_cdc.operators import (
     DeltaApplyChangesOperator,
     DeltaEnableChangeDataFeedOperator,
     DeltaReadChangesOperator,
 )
-from airflow_delta_cdc.operators.storage import tell_storage
-from delta_cdc import spec as specs
-from delta_cdc.errors import DeltaConnectionNotFound, InvalidConfiguration
-from delta_cdc.spec import ApplyOptions, ApplySpec, IngestOptions, IngestSpec, ReadSpec, Staging, Step
+from airflow_delta_cdc.runtime.storage import tell_storage
+from airflow_delta_cdc.runtime.submit_hook import DeltaCdcSubmitHook
+from delta_cdc.core import spec as specs
+from delta_cdc.core.errors import DeltaConnectionNotFound, InvalidConfiguration
+from delta_cdc.core.spec import (
+    ApplyOptions,
+    ApplyRequest,
+    ApplySpec,
+    IngestOptions,
+    IngestSpec,
+    IngestStep,
+    ReadSpec,
+    Staging,
+    Step,
+)
+from delta_cdc.core.watermark import TableVersion
 from tests.unit.airflow.test_base_operator import COMMITTED, SPEC, Store, _writes, operator, run, small_world
 
 if TYPE_CHECKING:
@@ -69,16 +80,12 @@ def _nothing_secret_on_the_command_line(stand_in: StandIn) -> None:
     assert "tok-en-of-nobody" not in line
 
 
+def after(target: str) -> ApplyRequest:
+    return ApplyRequest(pipeline="p", source="/log", target=target, options=ApplyOptions(keys=("id",)))
+
+
 def ingest_spec(source: str, log: str, **changed: Any) -> IngestSpec:
-    step = Step(
-        kind="ingest",
-        starting_version=1,
-        ending_version=1,
-        seal_number=1,
-        applied_from=1,
-        source_commit_hash="",
-        source_columns=(),
-    )
+    step = IngestStep("ingest", seal_number=1, applied_from=1)
     sides = (f"{log}__ingested", f"{log}__quarantine")
     kind = "kafka" if source.startswith("kafka:") else "files"
     options = IngestOptions(source_kind=kind, keys=("id",))  # type: ignore[arg-type]
@@ -235,7 +242,7 @@ def test_a_driver_that_applies_after_an_ingest_plans_with_the_same_options(
     stand_in: StandIn, lake: str, bundled: bool
 ) -> None:
     _keeping_file(stand_in, "DELTA_CDC_STORAGE_OPTIONS")
-    spec: specs.Spec = ingest_spec("/landing", "/lake/log", then={"target": "/lake/t"})
+    spec: specs.Spec = ingest_spec("/landing", "/lake/log", after=after("/lake/t"))
     ran(operator(delta_conn_id=lake), specs.BundleSpec("r", (spec,)) if bundled else spec)  # type: ignore[arg-type]
     _nothing_secret_on_the_command_line(stand_in)
     assert SECRET not in json.dumps(stand_in.spec)
@@ -337,7 +344,7 @@ class _Pods:
     master = "k8s://https://cluster"
 
     def __init__(self) -> None:
-        self._conf: dict[str, str] = {"spark.own": "1"}
+        self.confs: dict[str, str] = {"spark.own": "1"}
         self.submits_with: dict[str, str] = {}
 
     def add_private_environment(self, variables: dict[str, str]) -> None:
@@ -349,7 +356,7 @@ def test_pods_get_no_credential(records: Records, tmp_path: Path) -> None:
     log: Any = records
     options = {"AWS_REGION": "r", "AWS_ACCESS_KEY_ID": "AKIA1", "AWS_SECRET_ACCESS_KEY": SECRET}
     tell_storage(hook, options, spec=SPEC, directory=tmp_path, log=log)
-    assert hook._conf == {"spark.own": "1", f"{S3A}endpoint.region": "r"}
+    assert hook.confs == {"spark.own": "1", f"{S3A}endpoint.region": "r"}
     # The process on this machine does: it looks whether what the pod needs is in the shared folder.
     assert hook.submits_with["AWS_SECRET_ACCESS_KEY"] == SECRET
     assert not list(tmp_path.rglob("*.*"))
@@ -375,19 +382,18 @@ def test_azures_confs_name_the_host_of_every_table(kind: str, records: Records, 
     step = Step(
         kind="apply",
         starting_version=1,
-        ending_version=2,
+        watermark=TableVersion("id", 2),
         seal_number=1,
-        applied_from=0,
-        source_commit_hash="",
-        source_columns=(),
         staging=Staging(uris[2], 1, "changes"),
     )
     works: dict[str, Any] = {
-        "apply": ApplySpec("p", "r", uris[0], "id", uris[1], ApplyOptions(), (step,)),
-        "read": ReadSpec("p", "r", uris[0], "id", uris[1], (step,), "changes", 1, output_uri=uris[2]),
-        "commit": specs.CommitSpec("p", "r", uris[0], "id", uris[1], step),
+        "apply": ApplySpec("p", "r", uris[0], uris[1], ApplyOptions(), (step,)),
+        "read": ReadSpec("p", "r", uris[0], uris[1], (step,), "changes", 1, 0, output_uri=uris[2]),
+        "commit": specs.CommitSpec(
+            "p", "r", uris[0], uris[1], specs.CommitStep(1, TableVersion("id", 2), 1, 0)
+        ),
         "enable": specs.EnableSpec(run_id="r", tables=tuple(uris)),
-        "ingest": ingest_spec(uris[0], uris[1], then={"target": uris[2]}),
+        "ingest": ingest_spec(uris[0], uris[1], after=after(uris[2])),
         "bundle": specs.BundleSpec("r", (ingest_spec(uris[0], uris[1]), ingest_spec(uris[0], uris[2]))),
     }
     hook: Any = Here()
@@ -422,7 +428,7 @@ def test_no_secret_is_logged_rendered_or_written_down(
     said += [text for _, text in records.lines]
     rendered = [repr(getattr(task, name, None)) for name in task.template_fields]
     everything = [*rendered, *said, caplog.text, json.dumps(store.kept), result.to_json()]
-    everything += [json.dumps(stand_in.spec), repr(task._hook._conf)]  # type: ignore[union-attr]
+    everything += [json.dumps(stand_in.spec), repr(task._runtime._hook.confs)]  # type: ignore[union-attr]
     for text in everything:
         assert SECRET not in text
         assert "tok-en-of-nobody" not in text
@@ -446,9 +452,9 @@ def test_logs_are_read_with_the_connection(lake: str, monkeypatch: pytest.Monkey
         used.append(given.get("storage_options") or request.storage_options)
         raise InterruptedError
 
-    monkeypatch.setattr("delta_cdc.flow.run_apply", stop)
-    monkeypatch.setattr("delta_cdc.flow.run_read", stop)
-    monkeypatch.setattr("delta_cdc.enable.already_enabled", stop)
+    monkeypatch.setattr("delta_cdc.run.apply.run_apply", stop)
+    monkeypatch.setattr("delta_cdc.run.read.run_read", stop)
+    monkeypatch.setattr("delta_cdc.planning.table_properties.already_enabled", stop)
     common: dict[str, Any] = {
         "task_id": "t",
         "delta_conn_id": lake,

@@ -6,8 +6,8 @@ import pytest
 from airflow.sdk import RetryAction
 
 from airflow_delta_cdc.retry import DELTA_CDC_RETRY_POLICY
-from delta_cdc import errors
-from delta_cdc.errors import DeltaCdcError
+from delta_cdc.core import errors
+from delta_cdc.core.errors import DeltaCdcError
 
 NAMED = [
     cls

@@ -17,14 +17,14 @@ from deltalake import write_deltalake
 from airflow_delta_cdc import names
 from airflow_delta_cdc.sensors import DeltaVersionSensor
 from airflow_delta_cdc.triggers import DeltaVersionSensorTrigger
-from delta_cdc.errors import (
+from delta_cdc.core.errors import (
     InvalidConfiguration,
     SourceTableReplaced,
     StoreUnavailable,
     TableNameUnresolved,
     TargetWithoutProof,
 )
-from delta_cdc.waiting import Condition, Watch
+from delta_cdc.planning.waiting import Condition, Watch
 from tests.support.logs import LogTable, seal
 from tests.unit.airflow.tables import append
 from tests.unit.airflow.test_base_operator import Store

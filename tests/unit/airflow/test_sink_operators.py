@@ -15,22 +15,22 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowSkipException
 from airflow.sdk import DAG, task
 
-from airflow_delta_cdc.applications.slices import slices_for, with_slices
 from airflow_delta_cdc.decorators.changes import delta_changes_task
 from airflow_delta_cdc.operators import DeltaCommitWatermarkOperator, DeltaReadChangesOperator
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
-from airflow_delta_cdc.operators.session import WorkerSession
-from delta_cdc.errors import (
+from airflow_delta_cdc.runtime.in_process import WorkerSession
+from airflow_delta_cdc.runtime.slices import slices_for, with_slices
+from delta_cdc.core.errors import (
     DeployModeUnsupported,
     InvalidConfiguration,
     JobFailed,
     SparkConnectionNotFound,
 )
-from delta_cdc.flow import CommitResult, ReadResult
-from delta_cdc.spec import ApplyOptions, ApplySpec, BundleSpec, JobResult, QueryOptions, Segment, Step
-from delta_cdc.versions import VersionRange
-from delta_cdc.watermark import Watermark
-from tests.support.logs import LogTable, seal
+from delta_cdc.core.spec import ApplyOptions, ApplySpec, BundleSpec, JobResult, QueryOptions, Segment, Step
+from delta_cdc.core.versions import VersionRange
+from delta_cdc.core.watermark import TableVersion
+from delta_cdc.run.outcomes import CommitResult, ReadResult
+from tests.support.logs import LogTable, changed, seal
 from tests.support.tables import Tables
 from tests.unit.airflow.test_apply_operator import Ti
 from tests.unit.airflow.test_base_operator import Store
@@ -49,9 +49,9 @@ def tables(tmp_path: Path) -> Tables:
 
 def mark(source: LogTable, version: int) -> dict[str, Any]:
     return {
-        "source_table_id": source.table_id,
+        "table_id": source.table_id,
         "version": version,
-        "source_commit_hash": source.sha256(version),
+        "commit_hash": source.sha256(version),
     }
 
 
@@ -70,8 +70,8 @@ def test_rendered_arguments_become_a_request(monkeypatch: pytest.MonkeyPatch) ->
         on_change_commit="{{ none }}",
         output_path="${LAKE}/files",
         output_format="{{ params.format }}",
-        milestone_versions="{{ params.cut }}",
-        milestone_bytes="",
+        versions_per_commit="{{ params.cut }}",
+        bytes_per_commit="",
     )
     params = {"name": "p", "query": "upsert", "key": "id", "low": 3, "format": "json", "cut": 10}
     operator.render_template_fields({"params": params})  # type: ignore[arg-type]
@@ -81,7 +81,7 @@ def test_rendered_arguments_become_a_request(monkeypatch: pytest.MonkeyPatch) ->
         "upsert", keys=("id",), where="id > 3", select=("id", "id AS k"), on_change_commit="fail"
     )
     assert (request.output_path, request.output_format) == ("/lake/files", "json")
-    assert (request.milestone_versions, request.milestone_bytes) == (10, None)
+    assert (request.versions_per_commit, request.bytes_per_commit) == (10, None)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_mistakes_are_seen_before_anything_is_looked_at(arguments: dict[str, Any
 COMMITTED = CommitResult(
     applied=True,
     versions=VersionRange(3, 5),
-    watermark=Watermark("source-id", 5),
+    watermark=TableVersion("source-id", 5),
     pipeline="p",
     seal=9,
     source_table="/lake/source",
@@ -117,7 +117,7 @@ def test_commit_publishes_what_was_committed(monkeypatch: pytest.MonkeyPatch) ->
         asked.append(request)
         return COMMITTED
 
-    monkeypatch.setattr("delta_cdc.flow.run_commit", run_commit)
+    monkeypatch.setattr("delta_cdc.run.commit.run_commit", run_commit)
     operator = DeltaCommitWatermarkOperator(
         task_id="commit", pipeline="p", staging="/lake/staging", ending_version="{{ params.end }}"
     )
@@ -149,10 +149,10 @@ def test_a_read_without_a_batch_commits_nothing(
 ) -> None:
     """Another run may have staged a batch since, which has arrived nowhere."""
     made = seal(9, 3, source=tables.source, kind="commit", start=2)
-    tables.staging.write_seal(replace(made, configuration={}), operation="WRITE", rows=False)
+    tables.staging.write_seal(changed(made, configuration={}), operation="WRITE", rows=False)
     open_batch = {"batch": "changes", "complete": True, "committed": mark(tables.source, 3)}
     made = seal(10, 5, source=tables.source, kind="read", start=4)
-    tables.staging.write_seal(replace(made, configuration=open_batch), operation="WRITE")
+    tables.staging.write_seal(changed(made, configuration=open_batch), operation="WRITE")
     with DAG("d", schedule=None, render_template_as_native_obj=native) as dag:
         operator = DeltaCommitWatermarkOperator(
             task_id="commit",
@@ -181,7 +181,7 @@ def test_a_read_without_a_batch_and_nothing_ever_committed(tables: Tables) -> No
 def test_a_commit_of_whichever_batch_is_open(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
     open_batch = {"batch": "snapshot", "complete": True, "committed": None}
     made = seal(10, 5, source=tables.source, kind="read", start=5)
-    tables.staging.write_seal(replace(made, configuration=open_batch), operation="WRITE")
+    tables.staging.write_seal(changed(made, configuration=open_batch), operation="WRITE")
     ran: list[Any] = []
 
     def run_job(_: Any, context: Any, spec: Any) -> JobResult:
@@ -214,7 +214,7 @@ class Steps:
         return ReadResult(
             applied=True,
             versions=self.versions,
-            watermark=Watermark("source-id", 2),
+            watermark=TableVersion("source-id", 2),
             counts={"rows": 7, "insert": 7},
             target_version=None,
             pipeline="p",
@@ -240,9 +240,9 @@ class Steps:
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
     made = Steps()
-    monkeypatch.setattr("delta_cdc.flow.run_read", made.read)
-    monkeypatch.setattr("delta_cdc.flow.run_commit", made.commit)
-    monkeypatch.setattr("delta_cdc.flow.committed_by_run", made.by_run)
+    monkeypatch.setattr("delta_cdc.run.read.run_read", made.read)
+    monkeypatch.setattr("delta_cdc.run.commit.run_commit", made.commit)
+    monkeypatch.setattr("delta_cdc.run.commit.committed_by_run", made.by_run)
     return made
 
 
@@ -361,7 +361,7 @@ def worker(tmp_path: Path, conn_id: str | None = None) -> WorkerSession:
     operator = DeltaReadChangesOperator(
         task_id="read", pipeline="p", table="/s", staging="/t", spark_conn_id=conn_id
     )
-    return WorkerSession(operator, tmp_path)
+    return WorkerSession(operator, tmp_path, "name")
 
 
 def test_where_the_session_runs(connect: Connect, tmp_path: Path) -> None:
@@ -384,19 +384,21 @@ def confs_of(
 ) -> dict[str, str]:
     """Return the confs that a session would be started with."""
     started: list[dict[str, str]] = []
-    monkeypatch.setattr("delta_cdc.session.embedded_session", lambda name, **confs: started.append(confs))
-    monkeypatch.setattr("delta_cdc.jars.needed", lambda *_: [Path("/delta.jar")])
     monkeypatch.setattr(
-        "airflow_delta_cdc.operators.session._built", lambda builder, confs: started.append(confs)
+        "delta_cdc.launch.session.embedded_session", lambda name, **confs: started.append(confs)
+    )
+    monkeypatch.setattr("delta_cdc.launch.jars.needed", lambda *_: [Path("/delta.jar")])
+    monkeypatch.setattr(
+        "airflow_delta_cdc.runtime.in_process._built", lambda builder, confs: started.append(confs)
     )
     monkeypatch.setattr(
-        "delta_cdc.environment.child_environment", lambda **_: {"PYSPARK_PYTHON": sys.executable}
+        "delta_cdc.launch.environment.child_environment", lambda **_: {"PYSPARK_PYTHON": sys.executable}
     )
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     operator = DeltaReadChangesOperator(
         task_id="read", pipeline="p", table="/s", staging="/t", spark_conn_id=conn_id, **arguments
     )
-    WorkerSession(operator, tmp_path).get(["/s"])
+    WorkerSession(operator, tmp_path, "name").get(["/s"])
     (confs,) = started
     return confs
 
@@ -441,14 +443,15 @@ def test_a_session_is_told_of_the_storage_as_every_spark_of_this_process(
     """With Spark's own defaults beside the file that holds what is secret."""
     told: list[str] = []
     monkeypatch.setattr(
-        "delta_cdc.session.embedded_session", lambda name, **_: told.append(os.environ["PYSPARK_SUBMIT_ARGS"])
+        "delta_cdc.launch.session.embedded_session",
+        lambda name, **_: told.append(os.environ["PYSPARK_SUBMIT_ARGS"]),
     )
     fields = {"conn_type": "delta", "login": "acc", "password": "c2VjcmV0", "extra": {"storage": "azure"}}
     monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps(fields))
     operator = DeltaReadChangesOperator(
         task_id="read", pipeline="p", table="/s", staging="/t", delta_conn_id="lake"
     )
-    WorkerSession(operator, tmp_path).get(["/s"])
+    WorkerSession(operator, tmp_path, "name").get(["/s"])
     (arguments,) = told
     assert arguments == f"--properties-file {tmp_path}/storage.properties --load-spark-defaults pyspark-shell"
     assert "c2VjcmV0" in (tmp_path / "storage.properties").read_text()
@@ -477,7 +480,7 @@ def test_a_session_cannot_be_what_a_process_could(connect: Connect, tmp_path: Pa
         task_id="read", pipeline="p", table="/s", staging="/t", spark_conn_id=remote, executor_memory="2g"
     )
     with pytest.raises(InvalidConfiguration, match=r"executor_memory given.*server"):
-        WorkerSession(operator, tmp_path).get(["/s"])
+        WorkerSession(operator, tmp_path, "name").get(["/s"])
 
 
 # -- slices ---------------------------------------------------------------------------------------
@@ -485,14 +488,12 @@ def spec_with(capture: Any) -> ApplySpec:
     step = Step(
         kind="apply",
         starting_version=1,
-        ending_version=2,
+        watermark=TableVersion("id", 2),
         seal_number=1,
-        applied_from=0,
-        source_commit_hash="",
         source_columns=("id",),
         segments=(Segment(1, 2, capture, "said so", 10),),
     )
-    return ApplySpec("p", "r", "/lake/source", "id", "/lake/target", ApplyOptions(), (step,))
+    return ApplySpec("p", "r", "/lake/source", "/lake/target", ApplyOptions(), (step,))
 
 
 @pytest.mark.parametrize(
@@ -512,7 +513,7 @@ def test_slices_lie_where_spark_finds_them(
         return spec
 
     monkeypatch.setenv("AIRFLOW__DELTA_CDC__RESULTS_URI", results)
-    monkeypatch.setattr("delta_cdc.log.slices.prepared", prepared)
+    monkeypatch.setattr("delta_cdc.delta_log.file_manifests.prepared", prepared)
     spec = spec_with("row_tracking")
     with_slices(spec, master, tmp_path, options=None, name="mine")
     assert written == [root.format(tmp=tmp_path)]
@@ -547,7 +548,7 @@ def test_each_part_of_a_bundle_has_slices_of_its_own(monkeypatch: pytest.MonkeyP
 def test_slices_go_with_their_job(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, records: Records, dies: bool
 ) -> None:
-    from delta_cdc.log.slices import prepared
+    from delta_cdc.delta_log.file_manifests import prepared
 
     tables = Tables.made_in(tmp_path)
     results = tmp_path / "results"
@@ -570,7 +571,7 @@ def test_slices_go_with_their_job(
     def fails(root: str, options: Any) -> None:
         raise error
 
-    monkeypatch.setattr("delta_cdc.log.slices.forget", fails)
+    monkeypatch.setattr("delta_cdc.delta_log.file_manifests.forget", fails)
     with slices_for(spec, "yarn", tmp_path, options=None, log=log):
         pass
     (said,) = records.at("warning")

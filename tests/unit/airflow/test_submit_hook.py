@@ -6,16 +6,19 @@ import os
 import select
 import signal
 import subprocess
+import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from airflow_delta_cdc.hooks.submit import DeltaCdcSubmitHook
-from delta_cdc.errors import (
+from airflow_delta_cdc.runtime.submit_hook import DeltaCdcSubmitHook
+from delta_cdc.core.errors import (
     DeployModeUnsupported,
     EnvironmentNotReady,
+    InvalidConfiguration,
     JobFailed,
     SparkConnectionNotFound,
 )
@@ -100,6 +103,77 @@ def test_a_client_run_is_never_tracked(connect: Connect) -> None:
     assert not DeltaCdcSubmitHook(conn_id=conn_id).is_tracked
 
 
+class Pods:
+    """What the API of Kubernetes says of a driver's pod."""
+
+    phase: str | None = "Running"
+
+    class ApiException(Exception):
+        def __init__(self, status: int) -> None:
+            self.status = status
+
+    def get_kube_client(self) -> Pods:
+        return self
+
+    def read_namespaced_pod(self, name: str, namespace: str) -> Any:
+        if (name, namespace) != ("job-0a1-driver", "lake"):
+            raise self.ApiException(404 if namespace == "lake" else 403)
+        return SimpleNamespace(status=SimpleNamespace(phase=self.phase))
+
+
+@pytest.fixture
+def in_pods(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> Pods:
+    """A connection to Kubernetes, whose provider is not installed here."""
+    api = Pods()
+    monkeypatch.setattr("airflow_delta_cdc.runtime.submit_hook._installed", lambda _: True)
+    monkeypatch.setitem(sys.modules, "airflow.providers.cncf.kubernetes.kube_client", api)  # type: ignore[arg-type]
+    monkeypatch.setattr("airflow.providers.apache.spark.hooks.spark_submit.kube_client", api, raising=False)
+    connect(conn_id="pods", host="k8s://https://c", namespace="lake", **{"deploy-mode": "cluster"})
+    return api
+
+
+def tracked(conn_id: str, **arguments: Any) -> DeltaCdcSubmitHook:
+    return DeltaCdcSubmitHook(conn_id=conn_id, **arguments)
+
+
+def test_a_tracked_pod_is_told_by_its_namespace_and_name(in_pods: Pods, stand_in: StandIn) -> None:
+    stand_in.does("echo '\t pod name: job-0a1-driver'")
+    hook = tracked("pods", track_driver_via_k8s_api=True)
+    assert hook.is_tracked
+    assert hook.submit_tracked("job.py") == "lake:job-0a1-driver"
+    assert stand_in.confs["spark.kubernetes.submission.waitAppCompletion"] == "false"
+    assert (hook.status_of("lake:job-0a1-driver"), hook.is_active("Running")) == ("Running", True)
+    in_pods.phase = None
+    assert hook.status_of("lake:job-0a1-driver") == "Pending"
+    assert hook.status_of("lake:job-0b2-driver") == "NotFound"
+    assert not hook.is_active("NotFound")
+    with pytest.raises(Pods.ApiException):
+        hook.status_of("other:job-0a1-driver")
+
+
+def test_a_submission_that_tells_no_pod_is_an_error(in_pods: Pods, stand_in: StandIn) -> None:
+    stand_in.does("echo nothing of that kind")
+    with pytest.raises(RuntimeError, match="did not tell a driver pod"):
+        tracked("pods", track_driver_via_k8s_api=True).submit_tracked("job.py")
+
+
+def test_the_end_of_a_pod_counts_only_where_it_was_seen(
+    in_pods: Pods, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hook, ends = tracked("pods", track_driver_via_k8s_api=True), iter(["Succeeded", None])
+    monkeypatch.setattr(hook, "_poll_k8s_driver_via_api", lambda: next(ends))
+    assert hook.wait_for("lake:job-0a1-driver")
+    assert not hook.wait_for("lake:job-0a1-driver"), "it may have been deleted before its end"
+
+
+def test_a_tracked_submission_must_not_wait(connect: Connect, stand_in: StandIn) -> None:
+    conn_id = connect(host="yarn", yarn_track_via_rm_api=True, **{"deploy-mode": "cluster"})
+    hook = tracked(conn_id, conf={"spark.yarn.submit.waitAppCompletion": "TRUE"})
+    with pytest.raises(InvalidConfiguration, match="waitAppCompletion is true"):
+        hook.submit_tracked("job.py")
+    assert not stand_in.was_started
+
+
 def test_another_submit_binary_must_be_there(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     conn_id = connect(host="local[2]", **{"spark-binary": "spark2-submit"})
     monkeypatch.setenv("PATH", "")
@@ -169,6 +243,12 @@ def test_a_dead_application_is_explained_in_a_few_lines(
     assert len(message.splitlines()) <= 25
 
 
+def test_a_long_line_is_told_to_its_end(stand_in: StandIn, records: Records, tmp_path: Path) -> None:
+    stand_in.does(f"echo 'Exception: {'x' * 2000} the reason'; exit 7")
+    with pytest.raises(JobFailed, match="xx the reason"):
+        _run(records, tmp_path / "spark.log")
+
+
 def test_at_most_twenty_lines_explain(stand_in: StandIn, records: Records, tmp_path: Path) -> None:
     stand_in.does('i=0; while [ $i -lt 100 ]; do echo "trouble $i"; i=$((i+1)); done; exit 1')
     with pytest.raises(JobFailed) as caught:
@@ -206,7 +286,7 @@ def _start(hook: DeltaCdcSubmitHook, stand_in: StandIn) -> tuple[threading.Threa
 def test_kill_ends_the_application_and_its_children(
     stand_in: StandIn, monkeypatch: pytest.MonkeyPatch, trap: str
 ) -> None:
-    monkeypatch.setattr("airflow_delta_cdc.hooks.submit.KILL_GRACE", 0.5)
+    monkeypatch.setattr("airflow_delta_cdc.runtime.submit_hook.KILL_GRACE", 0.5)
     child = stand_in.folder / "child"
     stand_in.does(f"{trap}\nsleep 600 &\necho $! > {child}\necho 'delta_cdc| running'\nwait; wait; sleep 600")
     hook = DeltaCdcSubmitHook(conn_id=None)

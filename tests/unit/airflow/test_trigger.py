@@ -12,8 +12,8 @@ import pytest
 
 from airflow_delta_cdc.triggers import DeltaVersionSensorTrigger
 from airflow_delta_cdc.triggers.patience import JITTER, LONGEST_BACKOFF, Patience
-from delta_cdc.errors import StoreUnavailable
-from delta_cdc.waiting import Watch
+from delta_cdc.core.errors import StoreUnavailable
+from delta_cdc.planning.waiting import Watch
 from tests.unit.airflow.tables import append
 
 if TYPE_CHECKING:

@@ -21,11 +21,11 @@ from airflow.sdk.execution_time.comms import (
 )
 from airflow.triggers.shared_stream import AckTimeout, SharedStreamManager
 
-from airflow_delta_cdc.assets import delta_asset, watched_asset
-from airflow_delta_cdc.triggers import DeltaVersionTrigger
+from airflow_delta_cdc.assets import delta_asset
+from airflow_delta_cdc.triggers import DeltaVersionTrigger, watched_asset
 from airflow_delta_cdc.triggers.patience import Patience
-from delta_cdc.errors import InvalidConfiguration, TableNameUnresolved
-from delta_cdc.waiting import Watch
+from delta_cdc.core.errors import InvalidConfiguration, TableNameUnresolved
+from delta_cdc.planning.waiting import Watch
 from tests.unit.airflow.tables import append
 
 if TYPE_CHECKING:

@@ -11,11 +11,12 @@ import pytest
 from airflow_delta_cdc.assets import delta_asset
 from airflow_delta_cdc.operators import DeltaVerifyOperator
 from airflow_delta_cdc.operators.verify import published
-from delta_cdc.errors import InvalidConfiguration, JobFailed, TableNotFound, VerificationFailed
-from delta_cdc.reconcile import Mirror
-from delta_cdc.spec import JobResult
-from delta_cdc.verify.checks import CHECKS, finding, ok
-from delta_cdc.verify.flow import Verification
+from delta_cdc.core.checks import CHECKS, finding, ok
+from delta_cdc.core.errors import InvalidConfiguration, JobFailed, TableNotFound, VerificationFailed
+from delta_cdc.core.spec import JobResult
+from delta_cdc.core.watermark import TableVersion
+from delta_cdc.planning.reconcile import Mirror
+from delta_cdc.run.verify import Verification
 from tests.support.logs import seal
 from tests.support.tables import Tables
 from tests.unit.airflow.test_apply_operator import AssetStores, Ti
@@ -125,7 +126,7 @@ def test_a_configuration_beside_the_dag(tables: Tables, stand_in: StandIn, tmp_p
 
 def test_the_copy_of_the_seal_is_looked_at_where_the_source_is_named(tables: Tables) -> None:
     stores = AssetStores()
-    ahead = Mirror(seal(900, 5, source=tables.source), tables.target.table_id, 8).to_dict()
+    ahead = Mirror(seal(900, 5, source=tables.source), TableVersion(tables.target.table_id, 8)).to_dict()
     stores.kept[delta_asset(tables.source.uri).uri, "committed:p"] = {"mirror": ahead}
     given = {"pipeline": "p", "target": tables.target.uri, "checks": ["mirror"], "stores": stores}
     error, _ = verify(source=tables.source.uri, **given)
@@ -183,7 +184,7 @@ def test_a_table_that_cannot_be_found_stops_no_other(
             unknown["main.sales.new"] = TableNotFound("There is no main.sales.new.", remedy="check it.")
         raise unknown["main.sales.new"]
 
-    monkeypatch.setattr("airflow_delta_cdc.names.all_located", located)
+    monkeypatch.setattr("airflow_delta_cdc.operators.verify.all_located", located)
     given = {"config": "flows.yaml", "file": str(tmp_path / "dag.py"), "checks": "seal"}
     error, ti = verify(**given)
     assert isinstance(error, VerificationFailed)

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from delta_cdc import job
-from delta_cdc.changes.queries import named_in_plan
-from delta_cdc.checks import check_query
-from delta_cdc.errors import InvalidConfiguration, KeyNotUnique
-from delta_cdc.spec import QueryOptions
+from delta_cdc.core.errors import InvalidConfiguration, KeyNotUnique
+from delta_cdc.core.spec import QueryOptions
+from delta_cdc.core.validation import check_query
+from delta_cdc.spark import named_errors
+from delta_cdc.spark.changes.queries import named_in_plan
 
 KEYED: dict[str, Any] = {"keys": ("id",)}
 
@@ -33,12 +33,6 @@ def test_what_can_be_asked(options: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("options", "word"),
     [
-        ({"query": "delta"}, "query is 'delta'"),
-        ({"capture": "cdf"}, "capture is 'cdf'"),
-        ({"on_change_commit": "ignore"}, "on_change_commit is 'ignore'"),
-        ({"keys": ("id", "ID")}, "keys names a column twice"),
-        ({"where": " ", **KEYED}, "where is empty"),
-        ({"select": ("id", "")}, "select has an empty projection"),
         ({"query": "upsert"}, "query='upsert' is given without keys"),
         ({"where": "id > 1"}, "where is given without keys"),
         ({"query": "min_delta", "where": "id > 1"}, "where is given without keys"),
@@ -71,7 +65,7 @@ LOST = "Job aborted due to stage failure: Lost task 0.3 (host): org.apache.spark
 )
 def test_an_error_in_the_plan_gets_its_class_back(text: str, key: str) -> None:
     error = RuntimeError(text.replace("{}", key))
-    for named in (named_in_plan(error), job.named(error, "elsewhere")):
+    for named in (named_in_plan(error), named_errors.named(error, "elsewhere")):
         assert isinstance(named, KeyNotUnique)
         assert named.message == f"t: two rows share a key (k = {key})."
         assert named.remedy == REMEDY

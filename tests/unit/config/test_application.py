@@ -11,33 +11,38 @@ import pytest
 from delta_cdc import job
 from delta_cdc.cli import application
 from delta_cdc.config import load
-from delta_cdc.errors import InvalidConfiguration
-from delta_cdc.plan import ApplyRequest, IngestRequest
-from delta_cdc.spec import ApplyOptions, ApplySpec, BundleSpec, IngestOptions, IngestSpec, JobResult, Step
-from delta_cdc.verify.request import VerifyRequest
+from delta_cdc.core.errors import InvalidConfiguration
+from delta_cdc.core.spec import (
+    ApplyOptions,
+    ApplyRequest,
+    ApplySpec,
+    BundleSpec,
+    IngestOptions,
+    IngestSpec,
+    IngestStep,
+    JobResult,
+)
+from delta_cdc.planning.ingest_request import IngestRequest
+from delta_cdc.planning.verify_request import VerifyRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ACCOUNT = "abfss://lake@account.dfs.core.windows.net"
-STEP = Step(
-    kind="ingest",
-    starting_version=0,
-    ending_version=0,
-    seal_number=1,
-    applied_from=-1,
-    source_commit_hash="",
-    source_columns=(),
-)
+STEP = IngestStep("ingest", seal_number=1, applied_from=1)
 
 
 def apply(source: str, target: str) -> ApplySpec:
-    return ApplySpec("p", "r", source, "id", target, ApplyOptions(keys=("id",)), ())
+    return ApplySpec("p", "r", source, target, ApplyOptions(keys=("id",)), ())
+
+
+def after(target: str) -> ApplyRequest:
+    return ApplyRequest(pipeline="p", source="/l", target=target, options=ApplyOptions(keys=("id",)))
 
 
 def ingest(source: str, kind: Any, target: str) -> IngestSpec:
     options = IngestOptions(source_kind=kind)
-    return IngestSpec("p", "r", source, "/l", "/i", "/q", options, STEP, then={"target": target})
+    return IngestSpec("p", "r", source, "/l", "/i", "/q", options, STEP, after=after(target))
 
 
 @pytest.fixture
@@ -108,20 +113,20 @@ def test_what_a_later_round_reaches_is_told_before_the_first(started: list[dict[
 
 
 @pytest.mark.parametrize(
-    ("then", "applies", "quick"), [(None, True, False), (None, False, True), ({"target": "/t"}, True, True)]
+    ("then", "applies", "quick"), [(None, True, False), (None, False, True), (after("/t"), True, True)]
 )
 def test_a_quick_start_is_for_small_work_alone(
     started: list[dict[str, Any]],
     monkeypatch: pytest.MonkeyPatch,
-    then: dict[str, str] | None,
+    then: ApplyRequest | None,
     applies: bool,
     quick: bool,
 ) -> None:
     """An apply in a round of its own takes all that the log holds, however small the ingest before it was."""
-    monkeypatch.setattr("delta_cdc.plan.size.is_small", lambda *_: True)
+    monkeypatch.setattr("delta_cdc.cli.application.is_small", lambda *_: True)
     request = ApplyRequest(pipeline="p", source="/l", target="/t", options=ApplyOptions(keys=("id",)))
     asked = [request] if applies else []
-    spec = replace(ingest("/files", "files", "/t"), then=then)
+    spec = replace(ingest("/files", "files", "/t"), after=then)
     with application.Application({}, asked) as running:
         running.execute(BundleSpec("r", (spec,)))
     assert started[0]["quick_start"] is quick

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from delta_cdc.config import Finding, findings, lint, load, tree
-from delta_cdc.errors import InvalidConfiguration
+from delta_cdc.core.errors import InvalidConfiguration
 
 #: Stands before what a finding points at.
 MARK = "▶"
@@ -233,7 +233,7 @@ VALUES = {
     ),
     "before zero": (f"retry_delay: {MARK}-1", "is -1", "give seconds"),
     "a name that is a number": (
-        f"adopt_from: {MARK}12",
+        f"take_over_from: {MARK}12",
         "is 12",
         "give a name; one that looks like a number needs quotes.",
     ),
@@ -248,13 +248,13 @@ VALUES = {
         "give a list of columns, or a mapping",
     ),
     "what wins of ties": (
-        f"on_tie: {{{MARK}lastby: [n]}}",
-        "on_tie of",
+        f"on_conflict: {{{MARK}lastby: [n]}}",
+        "on_conflict of",
         "give one of fail, quarantine, or a mapping",
     ),
     "what wins of ties, within": (
-        f"on_tie: {{last_by: [n, {MARK}1]}}",
-        "on_tie of",
+        f"on_conflict: {{last_by: [n, {MARK}1]}}",
+        "on_conflict of",
         "{last_by: [<column>, …]}",
     ),
     "an initial load": (
@@ -299,6 +299,7 @@ VALUES = {
         "a mapping {assets: [<table>, …]}",
     ),
     "a date": (f"start_date: {MARK}31.1.2026", "is '31.1.2026'", "give a date as 2026-01-31"),
+    "no offset": (f"start_date: {MARK}'2026-01-31T06:00'", "is '2026-01-31T06:00'", "18:00:00 Europe/Berlin"),
     "a deploy mode": (f"deploy_mode: {MARK}local", "is 'local'", "give one of client, cluster."),
 }
 
@@ -580,17 +581,14 @@ def test_a_file_that_is_too_long_is_never_opened(tmp_path: Path, monkeypatch: py
 
 def test_nothing_is_parsed_behind_what_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A bomb of anchors is refused at the first one, and a deep nest at its twenty-first level."""
-    import yaml
-
     seen = []
-    parse = yaml.parse
+    take = tree._Composer.get_event
 
-    def counted(*given: Any, **named: Any) -> Any:
-        for event in parse(*given, **named):
-            seen.append(event)
-            yield event
+    def counted(self: Any) -> Any:
+        seen.append(take(self))
+        return seen[-1]
 
-    monkeypatch.setattr(yaml, "parse", counted)
+    monkeypatch.setattr(tree._Composer, "get_event", counted)
     bomb = "a: &a [x, x]\n" + "".join(
         f"{c}: &{c} [*{p}, *{p}]\n" for p, c in zip("abcdefgh", "bcdefghi", strict=True)
     )

@@ -6,12 +6,17 @@ import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 
 from delta_cdc import config
 from delta_cdc.config import models
+from delta_cdc.config.findings import Findings
+from delta_cdc.config.tree import read_file
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from delta_cdc.config.tree import Node
 
 _KEYS = (*models.default_keys(), "mode", "x", "<<", "pipeline")
 _VALUES: tuple[Any, ...] = (
@@ -79,3 +84,68 @@ def test_texts(tmp_path: Path) -> None:
         sound += not found
         assert all(finding.file == str(path) and finding.remedy for finding in found)
     assert 10 < sound < 390
+
+
+def plain_data(draw: random.Random, depth: int = 0) -> Any:
+    """Return data that YAML 1.1 and 1.2 write alike."""
+    kind = draw.random()
+    if depth < 4 and kind < 0.3:
+        return {
+            draw.choice(["a", "b.c", "yes", "1", "{{ x }}", "ü"]): plain_data(draw, depth + 1)
+            for _ in range(draw.randrange(4))
+        }
+    if depth < 4 and kind < 0.5:
+        return [plain_data(draw, depth + 1) for _ in range(draw.randrange(4))]
+    texts = ("", "yes", "12:30", "2026-01-01", "012", "a: b # c", "~", "<<", " x ")
+    lines = ("line\nline\n", "\t\U0001f600 ü")
+    numbers = (draw.randrange(-(10**17), 10**17), draw.random() * 10 ** draw.randrange(-9, 20))
+    return draw.choice([None, True, False, *numbers, *texts, *lines])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_files_hold_what_pyyaml_reads(tmp_path: Path, seed: int) -> None:
+    draw, path = random.Random(seed), tmp_path / "p.yaml"
+    for _ in range(150):
+        given = plain_data(draw)
+        text = yaml.safe_dump(
+            given,
+            default_flow_style=draw.choice([None, True, False]),
+            default_style=draw.choice([None, None, None, '"', "'"]) if given == str(given) else None,
+            width=draw.choice([5, 80]),
+            indent=draw.choice([2, 4]),
+            allow_unicode=draw.random() < 0.5,
+            explicit_start=draw.random() < 0.5,
+        )
+        path.write_text(text, encoding="utf-8")
+        findings = Findings()
+        node = read_file(path, "p", findings)
+        assert findings.sorted() == []
+        assert (None if node is None else node.plain()) == yaml.safe_load(text)
+
+
+def as_written(node: Node | None) -> Any:
+    if node is None or not isinstance(node.value, dict | list):
+        return None if node is None else node.text
+    if isinstance(node.value, list):
+        return [as_written(item) for item in node.value]
+    return {name: as_written(item) for name, item in node.value.items()}
+
+
+def test_changed_files_hold_what_pyyaml_reads(tmp_path: Path) -> None:
+    """PyYAML's loader that leaves all scalars as texts accepts what is accepted here, and reads the same."""
+    draw, path, accepted = random.Random(11), tmp_path / "p.yaml", 0
+    text = (
+        "a: {b: 1.10, c: [x, ~, 'y z']}\nd:\n  - e: |\n      two\n      lines\n"
+        '  - "f\\n"\ng: >-\n  h\n  i\n'
+    )
+    for _ in range(1500):
+        letters = list(text)
+        for _ in range(draw.randint(1, 3)):
+            letters[draw.randrange(len(letters))] = draw.choice(":-#&*!|>'\"%@`{}[],?\n\t 1~a")
+        path.write_text("".join(letters), encoding="utf-8")
+        findings = Findings()
+        node = read_file(path, "p", findings)
+        if not findings.sorted():
+            accepted += 1
+            assert as_written(node) == yaml.load("".join(letters), yaml.CBaseLoader)
+    assert 100 < accepted < 1400

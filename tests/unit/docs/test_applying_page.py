@@ -9,13 +9,13 @@ from typing import get_args
 
 import pytest
 
-from delta_cdc import errors
-from delta_cdc.api import apply_changes
-from delta_cdc.apply import batch, layout, quarantine
-from delta_cdc.arguments import MODES
-from delta_cdc.flow import run_apply
-from delta_cdc.properties import LATENESS_HORIZON
-from delta_cdc.spec import DELETED_COLUMN, SourceKind
+from delta_cdc.api.changes import apply_changes
+from delta_cdc.core import errors
+from delta_cdc.core.arguments import MODES
+from delta_cdc.core.properties import LATENESS_HORIZON
+from delta_cdc.core.spec import DELETED_COLUMN, SourceKind
+from delta_cdc.run.apply import run_apply
+from delta_cdc.spark.apply import batch, layout, quarantine
 
 _DOCS = Path(__file__).parents[3] / "docs"
 _PARAMETERS = set(inspect.signature(apply_changes).parameters)
@@ -29,7 +29,7 @@ _ELSEWHERE = {
     "ending_version",
     "ending_timestamp",
     "max_bytes",
-    "milestone_versions",
+    "versions_per_commit",
     "initial_load",
     "cluster_by",
     "target_properties",

@@ -8,10 +8,10 @@ from typing import get_args
 
 import pytest
 
-from delta_cdc import errors
 from delta_cdc.cli import main
-from delta_cdc.plan import captures
-from delta_cdc.spec import Capture, Query
+from delta_cdc.core import errors
+from delta_cdc.core.spec import Capture, Query
+from delta_cdc.planning import read_methods
 
 _DOCS = Path(__file__).parents[3] / "docs"
 
@@ -29,11 +29,11 @@ def test_every_query_and_capture_has_its_row(page: str) -> None:
 
 
 def test_numbers_are_those_of_the_code(page: str) -> None:
-    assert f"holds {captures.MOST_VERSIONS} versions with changes" in page
-    assert f"one by one, and {captures.MOST_SEGMENTS} segments" in page
-    assert f"at most {captures.MOST_COMPARED} of these" in page
-    assert f"{captures.WORTHWHILE // 1024**2} MiB of changes or more" in page
-    assert f"if those are {captures.CROSSOVER:g} times smaller" in page
+    assert f"holds {read_methods.MOST_VERSIONS} versions with changes" in page
+    assert f"one by one, and {read_methods.MOST_SEGMENTS} segments" in page
+    assert f"at most {read_methods.MOST_COMPARED} of these" in page
+    assert f"{read_methods.WORTHWHILE // 1024**2} MiB of changes or more" in page
+    assert f"if those are {read_methods.CROSSOVER:g} times smaller" in page
 
 
 def test_names_of_errors_exist(page: str) -> None:

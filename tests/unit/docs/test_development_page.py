@@ -7,17 +7,42 @@ from pathlib import Path
 
 import pytest
 
+from tools.lint_engine import LAYERS
+
 _PROJECT = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize("package", ["spark_jobs/delta_cdc", "airflow_delta_cdc"])
 def test_every_module_has_its_place(package: str) -> None:
     page = (_PROJECT / "docs" / "development.md").read_text()
-    rows = page.partition(f"`{package}/`:\n\n")[2].partition("\n\n")[0]
-    placed = re.findall(r"`(\w+)`", rows)
+    section = (
+        page.partition(f", `{package}/`")[2]
+        .partition("In the provider,")[0]
+        .partition("Where to look first")[0]
+    )
+    cells = [row.split("|")[1:] for row in section.splitlines() if row.startswith("| ")]
+    column = 0 if package.startswith("spark_jobs") else 1
+    placed = [name for row in cells for name in re.findall(r"`(\w+)`", row[column])]
     there = {
         path.stem
         for path in (_PROJECT / package).iterdir()
         if path.suffix == ".py" or (path / "__init__.py").exists()
     } - {"__init__", "_version"}
     assert sorted(placed) == sorted(there)
+
+
+def test_the_page_has_the_layers_of_the_lint() -> None:
+    page = (_PROJECT / "docs" / "development.md").read_text()
+    rows = {
+        row.split("|")[1].strip(" `"): row.split("|")[3] for row in page.splitlines() if row.count("|") == 4
+    }
+    for layer, below in LAYERS.items():
+        assert set(re.findall(r"`(\w+)`", rows[layer])) == set(below)
+
+
+def test_modules_that_the_page_names_are_there() -> None:
+    page = (_PROJECT / "docs" / "development.md").read_text()
+    section = page.partition("Where to look first:")[2].partition("In the provider")[0]
+    named = re.findall(r"`(\w+/[\w/]+\.py)`", section)
+    assert len(named) > 5
+    assert [name for name in named if not (_PROJECT / "spark_jobs" / "delta_cdc" / name).exists()] == []

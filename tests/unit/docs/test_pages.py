@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from delta_cdc import errors
+from delta_cdc.core import errors
+from delta_cdc.planning.request import check_apply
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -104,7 +105,7 @@ def test_every_ingest_on_a_page_is_one(page: str, block: str, monkeypatch: pytes
     from airflow.sdk import DAG
 
     from airflow_delta_cdc import operators
-    from delta_cdc.errors import DeltaCdcError
+    from delta_cdc.core.errors import DeltaCdcError
 
     made: list[Any] = []
 
@@ -125,6 +126,6 @@ def test_every_ingest_on_a_page_is_one(page: str, block: str, monkeypatch: pytes
             try:
                 piece.ingest.check()
                 if piece.apply is not None:
-                    piece.apply.check()
+                    check_apply(piece.apply)
             except DeltaCdcError as error:
                 pytest.fail(f"{page}: {error}")

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from delta_cdc.doctor import Questions, examined
+from delta_cdc.doctor import Questions
+from delta_cdc.doctor.application import _said
+from delta_cdc.doctor.report import examined
 from tests.support.processes import is_running
 
 if TYPE_CHECKING:
@@ -54,3 +56,9 @@ def test_whoever_loses_patience_leaves_nothing_behind(
         list(examined([job], timeout=60, hide=asked.hide))
     assert not is_running(*started)
     assert list(temporary.iterdir()) == []
+
+
+def test_what_an_application_raised_is_told_in_full() -> None:
+    """Without the trace of Java, of which the answer holds all."""
+    text = "An error occurred while calling o1.\n: a.B: no\nway\n\tat a.B.c(B:1)\nCaused by: c.D: none\n"
+    assert _said({"error": ["Py4JJavaError", text]}) == "B: no way Caused by: D: none"

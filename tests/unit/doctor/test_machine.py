@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from delta_cdc.cli import main
+from delta_cdc.core.errors import EnvironmentNotReady
 from delta_cdc.doctor import machine
-from delta_cdc.environment import spark_home
-from delta_cdc.jars import DELTA_JARS, JarSet
+from delta_cdc.launch.environment import spark_home
+from delta_cdc.launch.jars import JarSet, delta_jars
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -117,12 +118,14 @@ def test_a_package_of_a_wrong_version(
 
 def test_a_spark_for_which_delta_is_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "jars").mkdir()
-    (tmp_path / "jars" / "spark-core_2.13-4.1.1.jar").touch()
+    for name in ("spark-core_2.13-4.1.1", "scala-library-2.13.17"):
+        (tmp_path / "jars" / f"{name}.jar").touch()
+    monkeypatch.setattr("delta_cdc.launch.environment.spark_home", lambda: tmp_path)
+    [check] = [one for one in machine.checks(timeout=60) if one.name == "delta-jars"]
+    with pytest.raises(EnvironmentNotReady, match=r"pyspark 4\.1") as caught:
+        check.look()
+    assert "pyspark 4.2" in caught.value.remedy
     monkeypatch.setattr("delta_cdc.doctor.machine.spark_home", lambda: tmp_path)
-    found = machine.spark()
-    assert found.status == "failed"
-    assert "Spark 4.1.1" in found.found
-    assert "for Spark 4.2" in found.found
     (tmp_path / "jars" / "spark-core_2.13-4.1.1.jar").unlink()
     assert "no spark-core" in machine.spark().found
 
@@ -184,7 +187,7 @@ def test_jars_that_are_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_an_archive_is_looked_at_only_with_its_jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is resolved, and nothing is made: looking is all that a doctor does."""
     monkeypatch.setenv("DELTA_CDC_HOME", str(tmp_path))
-    assert not DELTA_JARS.is_resolved()
+    assert not delta_jars().is_resolved()
     assert machine.archive().status == "skipped"
     assert list(tmp_path.iterdir()) == []
 

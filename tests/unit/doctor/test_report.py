@@ -7,9 +7,9 @@ import json
 import threading
 from typing import TYPE_CHECKING, NoReturn
 
+from delta_cdc.core.errors import TableNotFound
 from delta_cdc.doctor import Questions, report
 from delta_cdc.doctor.report import Check, Hider, examined, failed, ok, skipped, told, warning
-from delta_cdc.errors import TableNotFound
 
 if TYPE_CHECKING:
     import pytest
@@ -106,6 +106,17 @@ def test_secrets_are_hidden_wherever_they_are(monkeypatch: pytest.MonkeyPatch) -
         assert secret not in text + in_json
 
 
-def test_a_long_story_becomes_a_line() -> None:
-    _, text = tell(Check("a", lambda: ok("x\n" * 1000)))
-    assert len(text.splitlines()[0]) < 450
+def test_a_long_story_becomes_a_line_and_is_told_to_its_end() -> None:
+    def raises() -> Finding:
+        raise RuntimeError("x\n" * 1000 + "y")
+
+    _, text = tell(Check("a", lambda: ok("x\n" * 1000 + "y")), Check("b", raises))
+    for line in text.splitlines()[:2]:
+        assert "x x y" in line
+
+
+def test_a_secret_inside_of_another_value_is_hidden() -> None:
+    said = "endpoint=https://host/a?sig=hid&x=1 spark.hadoop.fs.s3a.encryption.key=hid== url='x?token=hid'"
+    assert Hider()(said) == (
+        "endpoint=https://host/a?sig=***&x=1 spark.hadoop.fs.s3a.encryption.key=*** url='x?token=***'"
+    )

@@ -8,21 +8,37 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from delta_cdc import arguments, checks
-from delta_cdc.errors import InvalidConfiguration, JobFailed, ProofExpired, SourceNotFound, TiedEvents
-from delta_cdc.flow import NoPins, Piece, PieceResult, published, run_bundle
-from delta_cdc.flow.bundle import since_key
-from delta_cdc.plan import ApplyRequest
-from delta_cdc.spec import ApplySpec, BundleSpec, IngestSpec, JobResult, step_fingerprint
-from delta_cdc.watermark import Seal, SealStep
+from delta_cdc.core import validation
+from delta_cdc.core.errors import (
+    ConflictingEvents,
+    InvalidConfiguration,
+    JobFailed,
+    ProofExpired,
+    SourceNotFound,
+)
+from delta_cdc.core.option_schema import APPLY, filled
+from delta_cdc.core.spec import (
+    ApplyOptions,
+    ApplyRequest,
+    ApplySpec,
+    BundleSpec,
+    IngestSpec,
+    JobResult,
+    step_fingerprint,
+)
+from delta_cdc.core.watermark import Seal, SealStep
+from delta_cdc.run.batch import Piece, PieceResult, run_bundle, since_key
+from delta_cdc.run.saved_plans import NoPins
+from delta_cdc.run.table_arguments import of_ingested_log
+from delta_cdc.run.watermarks import published
 from tests.support.ingest_model import Boom, World
-from tests.support.logs import LogTable
+from tests.support.logs import LogTable, state_after
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from delta_cdc.spec import Step
+    from delta_cdc.core.spec import Step
 
 
 @dataclass
@@ -34,11 +50,11 @@ class Table:
 
     @property
     def apply(self) -> ApplyRequest:
-        given = arguments.of_ingested_log(
+        given = of_ingested_log(
             {"keys": ["id"], "source": str(self.world.root / "log"), "target": self.target.uri}
         )
         source, target = given.pop("source"), given.pop("target")
-        options = arguments.apply_options(**{**NOT_GIVEN, **given})
+        options = filled(ApplyOptions, APPLY, given)
         return ApplyRequest(
             pipeline=self.world.pipeline, source=source, target=target, options=options, run_id="r"
         )
@@ -55,48 +71,14 @@ class Table:
 
 
 _DIED = JobFailed("it ended after 1 of 3 parts.", remedy="again")
-NOT_GIVEN: dict[str, Any] = {
-    **dict.fromkeys(arguments.apply_options.__kwdefaults__ or {}),
-    **dict.fromkeys(
-        [
-            "stored_as_scd_type",
-            "delete_sequence",
-            "where",
-            "select",
-            "column_list",
-            "track_history_column_list",
-            "track_history_except_column_list",
-            "ignore_null_updates",
-            "ignore_null_updates_column_list",
-            "ignore_null_updates_except_column_list",
-            "on_tie",
-            "on_invalid",
-            "on_late",
-            "delete_mode",
-            "snapshot_version_column",
-            "partition_by",
-            "cluster_by",
-            "target_properties",
-        ]
-    ),
-    "insert_only": False,
-    "publish_changes": False,
-    "start_column": "__START_AT",
-    "end_column": "__END_AT",
-    "schema_evolution": "additive",
-}
 
 
 def sealed(spec: ApplySpec, step: Step) -> Seal:
     return Seal(
         pipeline=spec.pipeline,
         number=step.seal_number,
-        source_table_id=spec.source_table_id,
         source_uri=spec.source_uri,
-        applied_from=step.applied_from,
-        watermark=step.at,
-        source_commit_hash=step.source_commit_hash,
-        configuration=checks.described(spec.options),
+        state=state_after(step, validation.described(spec.options)),
         step=SealStep(
             kind=step.kind,  # type: ignore[arg-type]
             starting_version=step.starting_version,
@@ -141,12 +123,11 @@ class Lake:
         if isinstance(spec, ApplySpec):
             return table.applied(spec)
         result = table.world.engine(spec)
-        if result.status != "committed" or spec.then is None or not self.applies:
+        if result.status != "committed" or spec.after is None or not self.applies:
             return result
-        from delta_cdc.flow import run_apply
-        from delta_cdc.ingest.then import rebuilt
+        from delta_cdc.run.apply import run_apply
 
-        done = run_apply(rebuilt(spec.then), execute=table.applied, say=lambda line: None)
+        done = run_apply(spec.after, execute=table.applied, say=lambda line: None)
         return replace(result, then=JobResult("committed" if done.applied else "skipped"))
 
     def run(self, execute: Any = None, pieces: list[Piece] | None = None) -> dict[str, PieceResult]:
@@ -236,7 +217,7 @@ def test_an_apply_that_would_do_more_a_second_time_is_done_once(lake: Lake, chan
     assert parts(lake)[-2:] == [["ingest one"], ["apply one"]]
     (ingest,) = lake.bundles[-2].parts
     assert isinstance(ingest, IngestSpec)
-    assert ingest.then is None
+    assert ingest.after is None
 
 
 def test_applies_alone_and_ingests_alone(lake: Lake) -> None:
@@ -269,17 +250,17 @@ def test_one_that_cannot_be_planned(lake: Lake) -> None:
 
 
 def test_one_that_fails_stops_no_other_and_runs_once(lake: Lake) -> None:
-    error = TiedEvents("Tied.", remedy="untie.").to_dict()
+    error = ConflictingEvents("Tied.", remedy="untie.").to_dict()
     lake.instead["two"] = lambda spec: JobResult("failed", error=error)
     results = lake.run()
     assert len(lake.bundles) == 1
-    assert isinstance(results["two"].error, TiedEvents)
+    assert isinstance(results["two"].error, ConflictingEvents)
     assert results["two"].ingested is None
     assert [results[name].error for name in ("one", "three")] == [None, None]
 
 
 def test_an_apply_that_failed_in_the_same_application_is_not_tried_again(lake: Lake) -> None:
-    error = TiedEvents("Tied.", remedy="untie.").to_dict()
+    error = ConflictingEvents("Tied.", remedy="untie.").to_dict()
 
     def failing(spec: IngestSpec | ApplySpec) -> JobResult:
         assert isinstance(spec, IngestSpec)
@@ -289,7 +270,7 @@ def test_an_apply_that_failed_in_the_same_application_is_not_tried_again(lake: L
     lake.instead["two"] = failing
     results = lake.run()
     assert len(lake.bundles) == 1
-    assert isinstance(results["two"].error, TiedEvents)
+    assert isinstance(results["two"].error, ConflictingEvents)
     assert results["two"].ingested is not None
     assert results["two"].ingested.applied
 

@@ -9,11 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from delta_cdc.errors import ConcurrentModification, InvalidRecord, OutcomeUnknown
-from delta_cdc.flow import IngestResult, published
-from delta_cdc.ingest.then import rebuilt
-from delta_cdc.plan import ApplyRequest
-from delta_cdc.spec import ApplyOptions, IngestSpec, JobResult
+from delta_cdc.core.errors import ConcurrentModification, InvalidRecord, OutcomeUnknown
+from delta_cdc.core.spec import ApplyOptions, ApplyRequest, IngestSpec, JobResult
+from delta_cdc.run.outcomes import IngestResult
+from delta_cdc.run.watermarks import published
 from tests.support.ingest_model import DONE, Boom, World, seal_of
 from tests.support.logs import LogTable
 
@@ -182,9 +181,9 @@ def test_what_the_same_application_applies(world: World) -> None:
     assert isinstance(done, IngestResult)
     assert done.then == JobResult("skipped")
     (spec,) = world.ran
-    assert spec.then is not None
-    assert "secret" not in str(spec.then)
-    assert rebuilt(spec.then) == replace(then, storage_options=None)
+    assert spec.after is not None
+    assert "secret" not in str(spec.after)
+    assert spec.after == replace(then, storage_options=None)
 
 
 def test_a_replay_comes_after_what_was_left_behind(world: World) -> None:

@@ -9,14 +9,16 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from delta_cdc import tables
-from delta_cdc.flow import Looked, look
-from delta_cdc.flow.pins import Pin
+from delta_cdc.run import batch
+from delta_cdc.run.detect_changes import detect_changes
+from delta_cdc.run.saved_plans import Pin
 from tests.support.filled import fill
 from tests.unit.flow.test_bundle import Lake
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from delta_cdc.run.detect_changes import Looked
 
 
 def grow(table: Path, *keys: int) -> None:
@@ -30,7 +32,7 @@ def feed(folder: Path, name: str, **more: Any) -> dict[str, Any]:
 
 
 def seen(*given: dict[str, Any]) -> dict[str, Looked]:
-    return {one.pipeline: one for one in look([tables.piece(table) for table in given])}
+    return {one.pipeline: one for one in detect_changes([batch.piece(table) for table in given])}
 
 
 def test_what_each_would_find(tmp_path: Path) -> None:
@@ -79,22 +81,22 @@ def test_tables_with_a_log(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     first, second = lake.add("first"), lake.add("second")
     first.world.deliver("a.json", ["x"])
-    found = {one.pipeline: one for one in look([first.piece, second.piece])}
+    found = {one.pipeline: one for one in detect_changes([first.piece, second.piece])}
     assert found["first"].found.startswith("1 file (")
     assert (found["first"].has_work, found["first"].since, found["first"].pins) == (True, -1, {})
     assert (found["second"].has_work, found["second"].found) == (False, "nothing new")
 
     lake.publish(lake.run())
-    (idle, _) = look([first.piece, second.piece])
+    (idle, _) = detect_changes([first.piece, second.piece])
     assert not idle.has_work
     assert (idle.target_version, idle.version) == (0, 0)
 
     first.world.deliver("b.json", ["y"])
     first.world.ingest()
-    (behind, _) = look([first.piece, second.piece])
+    (behind, _) = detect_changes([first.piece, second.piece])
     assert behind.found.startswith("versions 1-1"), "what is in the log, and was not applied"
 
-    (alone,) = look([replace(first.piece, apply=None)])
+    (alone,) = detect_changes([replace(first.piece, apply=None)])
     assert (alone.has_work, alone.target, alone.since) == (False, first.world.request().log, None)
     assert alone.target_version == first.world.log.version
 
@@ -108,5 +110,5 @@ def test_a_dry_run_looks_at_both(tmp_path: Path, mode: str) -> None:
     one.world.ingest()
     one.world.deliver("b.json", ["y"])
     apply = replace(one.apply, dry_run=mode == "dry_run")
-    (found,) = look([replace(one.piece, apply=apply)])
+    (found,) = detect_changes([replace(one.piece, apply=apply)])
     assert ("; the snapshot of version 0" in found.found) == (mode == "dry_run")

@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from delta_cdc.flow import NoPins, run_apply
+from delta_cdc.run.apply import run_apply
+from delta_cdc.run.saved_plans import NoPins
 from tests.support.tables import Tables
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from delta_cdc.flow import ApplyResult
-    from delta_cdc.spec import ApplySpec, JobResult
+    from delta_cdc.core.spec import ApplySpec, JobResult
+    from delta_cdc.run.outcomes import ApplyResult
 
 
 @pytest.fixture

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from delta_cdc.ingest.footers import Footer, footers
-from tests.support.http_store import HttpStore
+from delta_cdc.core.errors import StoreUnavailable
+from delta_cdc.planning.parquet_footers import Footer, footers
+from tests.support.http_store import Fault, HttpStore
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,6 +38,35 @@ def test_what_footers_say(tmp_path: Path) -> None:
         assert found[4] == Footer(missing=True)
     assert asked <= 3
     assert asyncio.run(footers([])) == []
+
+
+def damaged(path: Path) -> None:
+    """Write a file of Parquet whose footer is none."""
+    pq.write_table(pa.table({"id": [1]}), path)
+    content = bytearray(path.read_bytes())
+    start = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    content[start] ^= 0xFF
+    path.write_bytes(content)
+
+
+def test_a_damaged_footer_is_no_news_from_the_store(tmp_path: Path) -> None:
+    """Arrow raises OSError for it, as for a disk: a retry would meet it again."""
+    damaged(tmp_path / "a.parquet")
+    with HttpStore(tmp_path) as store:
+        for uri, options in ((f"{tmp_path}/a.parquet", None), ("s3://lake/a.parquet", store.options())):
+            (found,) = asyncio.run(footers([uri], options))
+            assert "Couldn't deserialize thrift" in found.unreadable
+
+
+@pytest.mark.parametrize("kind", ["unavailable", "reset", "truncated", "denied"])
+def test_a_store_that_fails_says_nothing_of_a_file(tmp_path: Path, kind: Any) -> None:
+    pq.write_table(pa.table({"id": [1]}), tmp_path / "a.parquet")
+    with HttpStore(tmp_path) as store:
+        options = store.options(max_retries="0", retry_timeout="1s")
+        for faults in (lambda _: Fault(kind), lambda one: Fault(kind) if one.method == "GET" else None):
+            store.faults = faults
+            with pytest.raises(StoreUnavailable):
+                asyncio.run(footers(["s3://lake/a.parquet"], options))
 
 
 @pytest.mark.parametrize("nested", [False, True], ids=["plain", "nested"])

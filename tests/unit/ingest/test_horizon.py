@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from delta_cdc.apply.commit import Seen
-from delta_cdc.ingest.engine import _other_horizon
-from delta_cdc.properties import LATENESS_HORIZON
+from delta_cdc.core.properties import LATENESS_HORIZON
+from delta_cdc.spark.apply.commit import Seen
+from delta_cdc.spark.ingest.engine import _other_horizon
 from tests.unit.airflow.test_operator_storage import ingest_spec
 
 

@@ -4,23 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from delta_cdc.ingest.lines import as_path
-from delta_cdc.ingest.records import readable, unreadable
-from delta_cdc.spec import IngestOptions, IngestSpec, SourceFile, Step
+from delta_cdc.core.spec import IngestOptions, IngestSpec, SourceFile
+from delta_cdc.spark.ingest.lines import as_path
+from delta_cdc.spark.ingest.records import readable, unreadable
+from tests.support.ingest_specs import ingest_spec
 
 
 def spec_of(*files: SourceFile) -> IngestSpec:
-    return IngestSpec(
-        pipeline="p",
-        run_id="r",
-        source_uri="/in",
-        log_uri="/log",
-        ingested_uri="/log__ingested",
-        quarantine_uri="/log__quarantine",
-        options=IngestOptions(keys=("id",)),
-        step=Step("ingest", 1, 1, 1, 1, "", ()),
-        files=files,
-    )
+    return ingest_spec(IngestOptions(keys=("id",)), files=files)
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import deltalake
 import pytest
 
-from delta_cdc.errors import NotADeltaTable
-from delta_cdc.ingest.taken import Batch, Counted, Taken, TakenRange, beside, same, taken
-from delta_cdc.watermark import app_id
+from delta_cdc.core.errors import NotADeltaTable, StoreUnavailable
+from delta_cdc.core.watermark import app_id
+from delta_cdc.planning.taken_files import Batch, Counted, Taken, TakenRange, beside, same, taken
 from tests.support.http_store import HttpStore
 from tests.support.ingest_model import SCHEMA, table_of
 
@@ -73,6 +73,19 @@ def record(tmp_path: Path) -> Taken:
     return asyncio.run(taken(str(tmp_path / "log"), "p"))
 
 
+def test_files_may_be_called_as_they_like(record: Taken, tmp_path: Path) -> None:
+    """Also with what other names are joined with; the log has it percent-encoded."""
+    folder = tmp_path / "log__ingested"
+    for number, file in enumerate(sorted(folder.glob("*.parquet"))):
+        file.rename(folder / f"a#{number}:b#.parquet")
+        for commit in folder.glob("_delta_log/*.json"):
+            text = commit.read_text(encoding="utf-8")
+            commit.write_text(text.replace(file.name, f"a%23{number}:b%23.parquet"), encoding="utf-8")
+    again = asyncio.run(taken(str(tmp_path / "log"), "p"))
+    assert again.damaged == ""
+    assert again.counted(0, 99, []) == record.counted(0, 99, [])
+
+
 def test_which_batches_count(record: Taken) -> None:
     assert (record.number, record.damaged) == (14, "")
     every = record.counted(10, 14, [])
@@ -127,6 +140,20 @@ def test_a_file_of_it_is_gone_or_damaged(tmp_path: Path) -> None:
     assert found.number == 14
 
 
+def test_a_damaged_file_is_no_news_from_the_disk(tmp_path: Path) -> None:
+    """Arrow raises OSError for both."""
+    made(tmp_path / "log__ingested")
+    first = min((tmp_path / "log__ingested").glob("*.parquet"))
+    content = bytearray(first.read_bytes())
+    content[len(content) - 8 - int.from_bytes(content[-8:-4], "little")] ^= 0xFF
+    first.write_bytes(content)
+    assert "Couldn't deserialize thrift" in asyncio.run(taken(str(tmp_path / "log"), "p")).damaged
+    first.unlink()
+    first.symlink_to(first)
+    with pytest.raises(StoreUnavailable):
+        asyncio.run(taken(str(tmp_path / "log"), "p"))
+
+
 def test_compacted_and_in_an_object_store(tmp_path: Path) -> None:
     with HttpStore(tmp_path) as store:
         made(tmp_path / "a b/log__ingested")
@@ -156,6 +183,6 @@ def test_one_delivery_and_another() -> None:
 
 
 def test_the_schema_is_that_of_the_job() -> None:
-    from delta_cdc.ingest.ingested import COLUMNS
+    from delta_cdc.spark.ingest.ingested import COLUMNS
 
     assert list(COLUMNS) == SCHEMA.names

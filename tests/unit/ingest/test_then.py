@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from delta_cdc.errors import InvalidConfiguration
-from delta_cdc.ingest import then
-from delta_cdc.plan import ApplyRequest
-from delta_cdc.spec import ApplyOptions
+from delta_cdc import job
+from delta_cdc.core import codec
+from delta_cdc.core.errors import InvalidConfiguration
+from delta_cdc.core.spec import ApplyOptions, ApplyRequest
+from delta_cdc.job import STORAGE_OPTIONS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,8 +27,7 @@ REQUEST = ApplyRequest(
         except_column_list=("_op",),
         partition_by={"year": "year(d)", "c": None},
         cluster_by=(),
-        on_tie="last_by",
-        tie_order=("z",),
+        on_conflict=("z",),
         target_properties={"delta.x": "1"},
     ),
     initial_load={"from_version": 3},
@@ -39,18 +39,17 @@ REQUEST = ApplyRequest(
 
 
 def test_a_request_comes_back_as_it_was_without_what_is_secret() -> None:
-    data = json.loads(json.dumps(then.described(REQUEST)))
-    assert "hidden" not in json.dumps(data)
-    assert then.rebuilt(data, {"aws_secret_access_key": "hidden"}) == REQUEST
-    assert then.rebuilt(data).storage_options is None
+    text = codec.dumps(REQUEST)
+    assert "hidden" not in text
+    assert codec.loads(ApplyRequest, text) == replace(REQUEST, storage_options=None)
 
 
 def test_options_of_the_store_come_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(then.STORAGE_OPTIONS, raising=False)
-    assert then._from_environment() is None
+    monkeypatch.delenv(STORAGE_OPTIONS, raising=False)
+    assert job._from_environment() is None
     path = tmp_path / "options.json"
-    monkeypatch.setenv(then.STORAGE_OPTIONS, str(path))
+    monkeypatch.setenv(STORAGE_OPTIONS, str(path))
     with pytest.raises(InvalidConfiguration, match="cannot be read"):
-        then._from_environment()
+        job._from_environment()
     path.write_text('{"allow_http": true, "region": "x"}')
-    assert then._from_environment() == {"allow_http": "true", "region": "x"}
+    assert job._from_environment() == {"allow_http": "true", "region": "x"}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from delta_cdc.errors import InvalidConfiguration
-from delta_cdc.ingest import topics
+from delta_cdc.core import topics
+from delta_cdc.core.errors import InvalidConfiguration
 
 
 @pytest.mark.parametrize(

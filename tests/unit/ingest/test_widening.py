@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import types as T
 
-from delta_cdc.ingest.widening import wider
+from delta_cdc.spark.ingest.widening import wider
 
 BYTE, SHORT, INT, LONG = T.ByteType(), T.ShortType(), T.IntegerType(), T.LongType()
 FLOAT, DOUBLE, TEXT = T.FloatType(), T.DoubleType(), T.StringType()

@@ -7,8 +7,17 @@ import json
 
 import pytest
 
-from delta_cdc.errors import CorruptLog
-from delta_cdc.log.actions import Add, Cdc, DeletionVector, DomainMetadata, Remove, Txn, actions, parse_commit
+from delta_cdc.core.errors import CorruptLog
+from delta_cdc.delta_log.actions import (
+    Add,
+    Cdc,
+    DeletionVector,
+    DomainMetadata,
+    Remove,
+    Txn,
+    actions,
+    parse_commit,
+)
 
 ADD = {"add": {"path": "a", "partitionValues": {}, "size": 5, "dataChange": True}}
 MOVED = {"add": {"path": "b", "partitionValues": {}, "size": 5, "dataChange": False}}

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from delta_cdc.log import DeltaLog, run_sync
-from delta_cdc.log.store import _BUCKETS, open_bucket
+from delta_cdc.delta_log.store import _BUCKETS, open_bucket
+from delta_cdc.delta_log.table import DeltaLog, run_sync
 from tests.support.http_store import HttpStore
 from tests.support.logs import LogTable
 

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delta_cdc.errors import CorruptLog
-from delta_cdc.log import DeltaLog, run_sync
-from delta_cdc.log.clock import choose, increasing, search
+from delta_cdc.core.errors import CorruptLog
+from delta_cdc.delta_log.clock import choose, increasing, search
+from delta_cdc.delta_log.table import DeltaLog, run_sync
 from tests.support.logs import EPOCH, SECOND, LogTable
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from delta_cdc.log.clock import Bound
+    from delta_cdc.delta_log.clock import Bound
 
 
 def at(table: LogTable, timestamp: int, bound: Bound) -> int | None:

@@ -23,8 +23,8 @@ from urllib.parse import unquote
 import pyarrow.parquet as pq
 import pytest
 
-from delta_cdc.errors import DeltaCdcError
-from delta_cdc.log import DeltaLog
+from delta_cdc.core.errors import DeltaCdcError
+from delta_cdc.delta_log.table import DeltaLog
 from tests.support.checkpoints import Replayed, checkpoint, replayed
 from tests.support.logs import EPOCH, FEED, SECOND, LogTable
 from tests.support.random_logs import replayable, seeds
@@ -244,7 +244,7 @@ async def _txns(log: DeltaLog) -> tuple[int | None, ...]:
     return tuple([await log.transaction(app) for app in _APPS])
 
 
-async def _files(log: DeltaLog, version: int) -> frozenset[tuple[str, int]]:
+async def _files(log: DeltaLog, version: int) -> frozenset[tuple[str, str, int]]:
     return await log.files(version)
 
 
@@ -413,14 +413,14 @@ def _of(state: Replayed, name: str, version: int) -> Any:
     return version, meta["id"], configuration, meta.get("schemaString"), columns
 
 
-def _file(add: dict[str, Any]) -> tuple[str, int]:
+def _file(add: dict[str, Any]) -> tuple[str, str, int]:
     # A path may be no text any more; then it is nobody's.
     path, vector = unquote(str(add["path"])), add.get("deletionVector")
     if vector is None:
-        return path, 0
+        return path, "", 0
     mask = f"{vector.get('storageType')}{vector.get('pathOrInlineDv')}"
     offset = "" if vector.get("offset") is None else f"@{vector['offset']}"
-    return f"{path}#{mask}{offset}", vector.get("cardinality") or 0
+    return path, f"{mask}{offset}", vector.get("cardinality") or 0
 
 
 # -- the test -------------------------------------------------------------------------------------

@@ -10,8 +10,8 @@ from urllib.parse import parse_qs, urlsplit
 import obstore
 import pytest
 
-from delta_cdc.errors import InvalidConfiguration
-from delta_cdc.log.store import open_store
+from delta_cdc.core.errors import InvalidConfiguration
+from delta_cdc.delta_log.store import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

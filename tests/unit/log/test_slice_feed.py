@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from delta_cdc.changes import slices
-from delta_cdc.errors import CaptureUnavailable, CorruptLog, VersionsExpired
-from delta_cdc.log import slice_feed, vectors
-from delta_cdc.log.slices import prepared, write_slices
-from delta_cdc.spec import ApplyOptions, ApplySpec, Segment, Step
+from delta_cdc.core import manifest_columns
+from delta_cdc.core.errors import CaptureUnavailable, CorruptLog, VersionsExpired
+from delta_cdc.core.spec import ApplyOptions, ApplySpec, Segment, Step
+from delta_cdc.core.watermark import TableVersion
+from delta_cdc.delta_log import deletion_vectors, manifest_feed
+from delta_cdc.delta_log.file_manifests import prepared, write_slices
 from tests.support.logs import EPOCH, FEED, SECOND, LogTable, field_of
 from tests.support.random_logs import seeds
 
@@ -31,8 +32,8 @@ PROTOCOL = {
 ROWS = 10
 
 
-def bits(rows: set[int]) -> vectors.Positions:
-    found: vectors.Positions = {}
+def bits(rows: set[int]) -> deletion_vectors.Positions:
+    found: deletion_vectors.Positions = {}
     for row in rows:
         found[row >> 16] = found.get(row >> 16, 0) | 1 << (row & 0xFFFF)
     return found
@@ -40,10 +41,10 @@ def bits(rows: set[int]) -> vectors.Positions:
 
 def masking(rows: set[int], of: int = ROWS) -> dict[str, Any]:
     """Return an inline vector that masks some rows."""
-    data = vectors.all_but(bits(set(range(of)) - rows), of)
+    data = deletion_vectors.all_but(bits(set(range(of)) - rows), of)
     return {
         "storageType": "i",
-        "pathOrInlineDv": vectors.encode(data),
+        "pathOrInlineDv": deletion_vectors.encode(data),
         "sizeInBytes": len(data),
         "cardinality": len(rows),
     }
@@ -54,14 +55,16 @@ def seen(add: dict[str, Any], of: int = ROWS) -> set[int]:
     if "deletionVector" not in add:
         return set(range(of))
     told = add["deletionVector"]
-    masked = vectors.positions(vectors.decode(told["pathOrInlineDv"])[: told["sizeInBytes"]])
-    assert vectors.count(masked) == told["cardinality"]
+    masked = deletion_vectors.positions(
+        deletion_vectors.decode(told["pathOrInlineDv"])[: told["sizeInBytes"]]
+    )
+    assert deletion_vectors.count(masked) == told["cardinality"]
     return {row for row in range(of) if not masked.get(row >> 16, 0) >> (row & 0xFFFF) & 1}
 
 
 @pytest.fixture(autouse=True)
 def everything_is_worthwhile(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slice_feed, "WORTHWHILE", 0)
+    monkeypatch.setattr(manifest_feed, "WORTHWHILE", 0)
 
 
 @pytest.fixture
@@ -105,9 +108,9 @@ def adds(source: LogTable, start: int, end: int | None = None) -> list[dict[str,
 
 def sides(add: dict[str, Any]) -> list[str]:
     values = add["partitionValues"]
-    if slices.SIDE_VERSION in values:
-        return [f"{values[slices.SIDES]}{values[slices.SIDE_VERSION]}"]
-    return [side.partition("@")[0] for side in values[slices.SIDES].split(",")]
+    if manifest_columns.SIDE_VERSION in values:
+        return [f"{values[manifest_columns.SIDES]}{values[manifest_columns.SIDE_VERSION]}"]
+    return [side.partition("@")[0] for side in values[manifest_columns.SIDES].split(",")]
 
 
 # -- what is listed -----------------------------------------------------------------------------
@@ -119,14 +122,14 @@ def test_change_files_stand_for_their_commit(source: LogTable) -> None:
     found = adds(source, 1)
     assert [sides(add) for add in found] == [["i1"], ["c2"]]
     assert found[1]["path"].endswith("/table/_change_data/a%20b.parquet")
-    assert found[1]["partitionValues"][slices.SIDE_TIME] == str(EPOCH + 2 * SECOND)
+    assert found[1]["partitionValues"][manifest_columns.SIDE_TIME] == str(EPOCH + 2 * SECOND)
 
 
 def test_a_file_that_came_and_went_is_listed_once(source: LogTable) -> None:
     source.truncate()
     (add,) = adds(source, 1)
     assert sides(add) == ["i1", "d2"]
-    assert add["partitionValues"][slices.SIDES] == f"i1@{EPOCH + SECOND},d2@{EPOCH + 2 * SECOND}"
+    assert add["partitionValues"][manifest_columns.SIDES] == f"i1@{EPOCH + SECOND},d2@{EPOCH + 2 * SECOND}"
 
 
 def test_commits_without_changes_are_no_side(source: LogTable) -> None:
@@ -198,7 +201,7 @@ def twice(source: LogTable) -> None:
 def beyond(source: LogTable) -> None:
     exchange(source, None, {1})
     data = struct.pack("<IQ", 1_681_511_377, 2) + bytes(24)
-    change_vector(source, {"pathOrInlineDv": vectors.encode(data), "sizeInBytes": len(data)})
+    change_vector(source, {"pathOrInlineDv": deletion_vectors.encode(data), "sizeInBytes": len(data)})
 
 
 def unsized(source: LogTable) -> None:
@@ -245,7 +248,7 @@ def by_id(source: LogTable) -> None:
 
 
 def reserved(source: LogTable) -> None:
-    source.alter(field_of("id"), field_of(slices.SIDES))
+    source.alter(field_of("id"), field_of(manifest_columns.SIDES))
     source.append()
 
 
@@ -270,7 +273,7 @@ SPOILED = {
     partitioned_now: "the partition columns changed",
     mapped_anew: "the column .id has another name in older files",
     by_id: "columns are mapped by id",
-    reserved: slices.SIDES,
+    reserved: manifest_columns.SIDES,
 }
 
 
@@ -286,12 +289,12 @@ def test_what_is_not_as_expected_is_left_to_deltas_reader(
 
 def test_little_is_left_to_deltas_reader(source: LogTable, monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark takes longer to open a log for the first time; deletion vectors it compares one by one."""
-    monkeypatch.setattr(slice_feed, "WORTHWHILE", 1)
-    for masked in range(slice_feed.COMPARED):
+    monkeypatch.setattr(manifest_feed, "WORTHWHILE", 1)
+    for masked in range(manifest_feed.COMPARED):
         exchange(source, {masked - 1} if masked else None, {masked})
     assert sliced(source, 3) is None
     assert sliced(source, 2) is not None
-    monkeypatch.setattr(slice_feed, "WORTHWHILE", 0)
+    monkeypatch.setattr(manifest_feed, "WORTHWHILE", 0)
     assert sliced(source, 3) is not None
 
 
@@ -299,14 +302,14 @@ def test_too_much_is_left_to_deltas_reader(source: LogTable, monkeypatch: pytest
     source.append()
     source.append()
     assert sliced(source, 1) is not None
-    monkeypatch.setattr(slice_feed, "MOST_FILES", 2)
+    monkeypatch.setattr(manifest_feed, "MOST_FILES", 2)
     assert sliced(source, 1, 2) is not None
     assert sliced(source, 0, 3) is None
     exchange_of = LogTable(source.path.parent / "other", configuration=FEED)
     exchange_of.commit("CREATE TABLE", {"protocol": PROTOCOL}, exchange_of.metadata())
     exchange_of.append()
     exchange(exchange_of, None, {1})
-    monkeypatch.setattr(slice_feed, "MOST_VECTOR_BYTES", 10)
+    monkeypatch.setattr(manifest_feed, "MOST_VECTOR_BYTES", 10)
     assert sliced(exchange_of, 2) is None
 
 
@@ -322,8 +325,8 @@ def test_damaged_and_missing_vectors_are_named(source: LogTable) -> None:
 
 # -- who asks -----------------------------------------------------------------------------------
 def spec_of(source: LogTable, *segments: Segment) -> ApplySpec:
-    step = Step("apply", 1, source.version, 1, 0, "hash", ("id",), segments=segments)
-    return ApplySpec("p", "r", source.uri, "i", "/target", ApplyOptions(keys=("id",)), (step,))
+    step = Step("apply", 1, TableVersion("i", source.version), 1, ("id",), segments=segments)
+    return ApplySpec("p", "r", source.uri, "/target", ApplyOptions(keys=("id",)), (step,))
 
 
 def test_a_prepared_spec_says_what_is_sliced(source: LogTable, tmp_path: Path) -> None:

@@ -11,18 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from delta_cdc.changes.slices import MARKS, SIDES, location
-from delta_cdc.errors import (
+from delta_cdc.core.errors import (
     CaptureUnavailable,
     CorruptLog,
     ReservedColumnName,
     StoreUnavailable,
     VersionsExpired,
 )
-from delta_cdc.log import DeltaLog, run_sync, vectors
-from delta_cdc.log.slices import forget, net_bytes, prepared, write_slice, write_slices
-from delta_cdc.log.storage import put_stream
-from delta_cdc.spec import ApplyOptions, ApplySpec, Segment, Staging, Step, fingerprint
+from delta_cdc.core.manifest_columns import MARKS, SIDES, location
+from delta_cdc.core.spec import ApplyOptions, ApplySpec, Segment, Staging, Step, fingerprint
+from delta_cdc.core.watermark import TableVersion
+from delta_cdc.delta_log import deletion_vectors
+from delta_cdc.delta_log.file_manifests import forget, net_bytes, prepared, write_slice, write_slices
+from delta_cdc.delta_log.requests import put_stream
+from delta_cdc.delta_log.table import DeltaLog, run_sync
 from tests.support.checkpoints import checkpoint
 from tests.support.http_store import HttpStore, always
 from tests.support.logs import EPOCH, SECOND, LogTable, field_of
@@ -59,17 +61,19 @@ def bare(path: str, *, data: bool = True) -> Any:
 def masks(*rows: int) -> dict[str, Any]:
     """Return an inline vector that masks some of ten rows."""
     bits = sum(1 << row for row in set(range(10)) - set(rows))
-    data = vectors.all_but({0: bits}, 10)
+    data = deletion_vectors.all_but({0: bits}, 10)
     return {
         "storageType": "i",
-        "pathOrInlineDv": vectors.encode(data),
+        "pathOrInlineDv": deletion_vectors.encode(data),
         "sizeInBytes": len(data),
         "cardinality": len(rows),
     }
 
 
 def masked(vector: dict[str, Any]) -> set[int]:
-    found = vectors.positions(vectors.decode(vector["pathOrInlineDv"])[: vector["sizeInBytes"]])
+    found = deletion_vectors.positions(
+        deletion_vectors.decode(vector["pathOrInlineDv"])[: vector["sizeInBytes"]]
+    )
     return {row for row in range(10) if found.get(0, 0) >> row & 1}
 
 
@@ -331,8 +335,8 @@ def test_paths_are_absolute_and_encoded_once(tmp_path: Path) -> None:
 
 
 def test_object_stores_are_named_as_spark_names_them() -> None:
-    from delta_cdc.log.actions import MetaData, Protocol
-    from delta_cdc.log.slice_table import Table
+    from delta_cdc.delta_log.actions import MetaData, Protocol
+    from delta_cdc.delta_log.manifest_table import Table
 
     schema = json.dumps({"type": "struct", "fields": [field_of("id")]})
     made = Table("s3://bucket/a b%/t", Protocol(), MetaData(id="x", schema_string=schema))
@@ -394,9 +398,9 @@ def test_a_table_and_its_slice_in_an_object_store(tmp_path: Path) -> None:
     made = table(tmp_path)
     made.commit("WRITE", add("a"))
     vector = {"storageType": "u", "pathOrInlineDv": "^-aqEH.-t@S}K{vb[*k^", "offset": 1}
-    data = vectors.decode(masks(1)["pathOrInlineDv"])[: (size := masks(1)["sizeInBytes"])]
+    data = deletion_vectors.decode(masks(1)["pathOrInlineDv"])[: (size := masks(1)["sizeInBytes"])]
     stored = b"\x01" + struct.pack(">I", size) + data + struct.pack(">I", zlib.crc32(data))
-    (made.path / vectors.file_of(str(vector["pathOrInlineDv"]))).write_bytes(stored)
+    (made.path / deletion_vectors.file_of(str(vector["pathOrInlineDv"]))).write_bytes(stored)
     made.commit("DELETE", add("a", vector=vector | {"sizeInBytes": size, "cardinality": 1}), remove("a"))
     with HttpStore(tmp_path) as store:
         log = DeltaLog(store.uri("t"), store.options())
@@ -419,12 +423,12 @@ def test_a_table_and_its_slice_in_an_object_store(tmp_path: Path) -> None:
 
 
 # -- specs ----------------------------------------------------------------------------------------
-def _spec(made: LogTable, *segments: Segment, **more: Any) -> ApplySpec:
+def _spec(made: LogTable, *segments: Segment, at: int = 2, **more: Any) -> ApplySpec:
     step = Step(
-        kind="apply", starting_version=1, ending_version=2, seal_number=1, applied_from=0,
-        source_commit_hash="", source_columns=("id",), segments=segments, **more,
+        kind="apply", starting_version=1, watermark=TableVersion(made.table_id, at), seal_number=1,
+        source_columns=("id",), segments=segments, **more,
     )  # fmt: skip
-    return ApplySpec("p", "r", made.uri, made.table_id, "/target", ApplyOptions(keys=("id",)), (step,))
+    return ApplySpec("p", "r", made.uri, "/target", ApplyOptions(keys=("id",)), (step,))
 
 
 def test_a_spec_gets_the_slices_of_its_segments(tmp_path: Path) -> None:
@@ -447,7 +451,7 @@ def test_the_slices_of_a_repair_have_the_columns_of_the_watermark(tmp_path: Path
     made.commit("WRITE", add("b"))
     made.alter(field_of("id"), field_of("name"), field_of("more"), operation="ADD COLUMNS")
     root, tracked = tmp_path / "slices", segment(1, 1)
-    prepared(_spec(made, tracked, watermark=3), str(root))
+    prepared(_spec(made, tracked, at=3), str(root))
     file = Path(location(str(root), tracked)) / "_delta_log" / f"{0:020d}.json"
     assert "more" in file.read_text()
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import obstore
 import pytest
 
-from delta_cdc.errors import InvalidConfiguration, TableNameUnresolved
-from delta_cdc.log.store import canonical_uri, open_store, quoted, spark_uri
+from delta_cdc.core.errors import InvalidConfiguration, TableNameUnresolved
+from delta_cdc.core.uris import canonical_uri, spark_uri
+from delta_cdc.delta_log.store import open_store, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import delta_cdc.log.table
-from delta_cdc.errors import CorruptLog, LogGap, VersionsExpired
-from delta_cdc.log import DeltaLog, run_sync
-from delta_cdc.log.actions import Add, CommitInfo, Lines
-from delta_cdc.log.storage import Entry, Storage
+import delta_cdc.delta_log.table
+from delta_cdc.core.errors import CorruptLog, LogGap, VersionsExpired
+from delta_cdc.delta_log.actions import Add, CommitInfo, Lines
+from delta_cdc.delta_log.requests import Entry, Storage
+from delta_cdc.delta_log.table import DeltaLog, run_sync
 from tests.support.checkpoints import checkpoint
 from tests.support.logs import LogTable
 
@@ -58,7 +58,7 @@ def test_reading_a_large_commit_lets_others_run(table: LogTable, monkeypatch: py
     """The loop gets its turn after every piece, however fast the store is."""
     version = _large(table, 5_000)
     events: list[int] = []
-    parse = delta_cdc.log.table.parse_lines
+    parse = delta_cdc.delta_log.table.parse_lines
 
     def noted(lines: list[bytes]) -> Any:
         events.append(sum(map(len, lines)))
@@ -75,7 +75,7 @@ def test_reading_a_large_commit_lets_others_run(table: LogTable, monkeypatch: py
         await DeltaLog(table.uri).commit(version)
         task.cancel()
 
-    monkeypatch.setattr("delta_cdc.log.table.parse_lines", noted)
+    monkeypatch.setattr("delta_cdc.delta_log.table.parse_lines", noted)
     run_sync(reading())
     assert max(events) <= 260 * 1024
     assert sum(events) > 5_000_000

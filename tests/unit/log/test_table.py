@@ -11,7 +11,7 @@ import obstore
 import pytest
 from obstore.store import MemoryStore
 
-from delta_cdc.errors import (
+from delta_cdc.core.errors import (
     CorruptLog,
     LogGap,
     NotADeltaTable,
@@ -19,13 +19,13 @@ from delta_cdc.errors import (
     UnsupportedTable,
     VersionsExpired,
 )
-from delta_cdc.log.table import DeltaLog, run_sync
+from delta_cdc.delta_log.table import DeltaLog, run_sync
 from tests.support.logs import FEED, LogTable
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from delta_cdc.log.storage import Entry
+    from delta_cdc.delta_log.requests import Entry
 
 
 @pytest.fixture

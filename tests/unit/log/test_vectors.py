@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delta_cdc.log import vectors
-from delta_cdc.log.vectors import UnreadableVectorError
+from delta_cdc.delta_log import deletion_vectors
+from delta_cdc.delta_log.deletion_vectors import UnreadableVectorError
 
 #: A file of vectors as Delta wrote it (its first byte is a version): row 4 is masked.
 STORED = bytes.fromhex(
@@ -19,33 +19,35 @@ STORED = bytes.fromhex(
 
 
 def masked(data: bytes) -> list[int]:
-    found = vectors.positions(data)
+    found = deletion_vectors.positions(data)
     return [high << 16 | at for high in sorted(found) for at in range(65_536) if found[high] >> at & 1]
 
 
-def of(rows: list[int]) -> vectors.Positions:
-    found: vectors.Positions = {}
+def of(rows: list[int]) -> deletion_vectors.Positions:
+    found: deletion_vectors.Positions = {}
     for row in rows:
         found[row >> 16] = found.get(row >> 16, 0) | 1 << (row & 0xFFFF)
     return found
 
 
 def test_a_vector_that_delta_wrote() -> None:
-    assert masked(vectors.checked(STORED[1:])) == [4]
+    assert masked(deletion_vectors.checked(STORED[1:])) == [4]
 
 
 def test_a_file_of_the_table_is_named_by_its_uuid() -> None:
-    assert vectors.file_of("ab^-aqEH.-t@S}K{vb[*k^") == (
+    assert deletion_vectors.file_of("ab^-aqEH.-t@S}K{vb[*k^") == (
         "ab/deletion_vector_d2c639aa-8816-431a-aaf6-d3fe2512ff61.bin"
     )
-    assert vectors.file_of("a b%^-aqEH.-t@S}K{vb[*k^").startswith("a%20b%25/deletion_vector_d2c639aa-")
+    assert deletion_vectors.file_of("a b%^-aqEH.-t@S}K{vb[*k^").startswith(
+        "a%20b%25/deletion_vector_d2c639aa-"
+    )
     with pytest.raises(UnreadableVectorError, match="no UUID"):
-        vectors.file_of("abc")
+        deletion_vectors.file_of("abc")
 
 
 @given(st.binary(max_size=40))
 def test_text_and_bytes(raw: bytes) -> None:
-    assert vectors.decode(vectors.encode(raw))[: len(raw)] == raw
+    assert deletion_vectors.decode(deletion_vectors.encode(raw))[: len(raw)] == raw
 
 
 @pytest.mark.parametrize(
@@ -65,7 +67,7 @@ def test_text_and_bytes(raw: bytes) -> None:
     ],
 )
 def test_all_rows_but_some_are_masked(rows: int, seen: list[int]) -> None:
-    data = vectors.all_but(of(seen), rows)
+    data = deletion_vectors.all_but(of(seen), rows)
     assert masked(data) == sorted(set(range(rows)) - set(seen))
 
 
@@ -73,24 +75,24 @@ def test_all_rows_but_some_are_masked(rows: int, seen: list[int]) -> None:
 @given(st.integers(1, 200_000), st.sets(st.integers(0, 199_999), max_size=60))
 def test_all_rows_but_any(rows: int, seen: set[int]) -> None:
     seen = {row for row in seen if row < rows}
-    assert masked(vectors.all_but(of(sorted(seen)), rows)) == sorted(set(range(rows)) - seen)
+    assert masked(deletion_vectors.all_but(of(sorted(seen)), rows)) == sorted(set(range(rows)) - seen)
 
 
 def test_differences() -> None:
     left, right = of([1, 2, 70_000]), of([2, 3])
-    assert vectors.minus(left, right) == of([1, 70_000])
-    assert vectors.minus(right, left) == of([3])
-    assert vectors.minus(left, left) == {}
-    assert vectors.count(left) == 3
+    assert deletion_vectors.minus(left, right) == of([1, 70_000])
+    assert deletion_vectors.minus(right, left) == of([3])
+    assert deletion_vectors.minus(left, left) == {}
+    assert deletion_vectors.count(left) == 3
 
 
 def test_a_vector_in_a_file_is_checked() -> None:
-    data = vectors.all_but(of([1]), 10)
+    data = deletion_vectors.all_but(of([1]), 10)
     stored = struct.pack(">I", len(data)) + data + struct.pack(">I", zlib.crc32(data))
-    assert vectors.checked(stored) == data
+    assert deletion_vectors.checked(stored) == data
     for damaged in (stored[:-1], stored[:5] + b"x" + stored[6:], stored[:3]):
         with pytest.raises(UnreadableVectorError):
-            vectors.checked(damaged)
+            deletion_vectors.checked(damaged)
 
 
 @pytest.mark.parametrize(
@@ -101,16 +103,16 @@ def test_a_vector_in_a_file_is_checked() -> None:
         struct.pack("<IQ", 1_681_511_377, 2) + bytes(40),
         struct.pack("<IQII", 1_681_511_377, 1, 1, 12_346) + bytes(8),
         struct.pack("<IQII", 1_681_511_377, 1, 0, 99),
-        vectors.all_but({0: 1}, 10)[:-1],
-        vectors.all_but(of(list(range(0, 65_536, 2))), 65_536)[:-1],
+        deletion_vectors.all_but({0: 1}, 10)[:-1],
+        deletion_vectors.all_but(of(list(range(0, 65_536, 2))), 65_536)[:-1],
     ],
 )
 def test_what_is_no_vector_is_not_guessed_at(data: bytes) -> None:
     with pytest.raises(UnreadableVectorError):
-        vectors.positions(data)
+        deletion_vectors.positions(data)
 
 
 def test_what_is_no_text_of_a_vector() -> None:
     for text in ("~~~~~", "#####"):
         with pytest.raises(UnreadableVectorError):
-            vectors.decode(text)
+            deletion_vectors.decode(text)

@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from delta_cdc.errors import (
+from delta_cdc.core.errors import (
     InvalidConfiguration,
     SourceTableReplaced,
     TableNameUnresolved,
     TableNotFound,
     TargetReplaced,
 )
-from delta_cdc.maintain.consumers import Consumer, Held, consumers_of, held
+from delta_cdc.core.watermark import TableVersion
+from delta_cdc.planning.consumers import Consumer, Held, consumers_of, held
 from tests.support.checkpoints import checkpoint
-from tests.support.logs import EPOCH, FEED, SECOND, LogTable, seal
+from tests.support.logs import EPOCH, FEED, SECOND, LogTable, changed, seal
 from tests.support.tables import Tables
 
 if TYPE_CHECKING:
@@ -81,7 +82,9 @@ def test_a_watermark_that_cannot_be_told(tables: Tables) -> None:
 
 
 def test_another_table_at_the_location(tables: Tables) -> None:
-    tables.target.write_seal(replace(seal(1, 2, source=tables.source), source_table_id="was"))
+    tables.target.write_seal(
+        changed(seal(1, 2, source=tables.source), applied_to=TableVersion("was", 2, tables.source.sha256(2)))
+    )
     tables.source.file(2).write_text(tables.source.file(2).read_text() + "\n")
     found = only(tables)
     assert isinstance(found.refused, SourceTableReplaced)
@@ -101,7 +104,7 @@ def test_versions_that_are_gone_already(tables: Tables) -> None:
 def test_a_sink_counts_what_it_has_committed(tables: Tables) -> None:
     batch = seal(1, 4, source=tables.source, start=3, kind="read")
     tables.staging.write_seal(
-        replace(batch, configuration={"batch": "changes", "committed": None}), operation="WRITE"
+        changed(batch, configuration={"batch": "changes", "committed": None}), operation="WRITE"
     )
     consumer = Consumer("p", tables.source.uri, tables.staging.uri)
     (found,) = held(tables.source.uri, [consumer])

@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from delta_cdc import checks
-from delta_cdc.errors import ConsumerUnreadable, InvalidConfiguration
-from delta_cdc.log import run_sync
-from delta_cdc.maintain import marks
-from delta_cdc.maintain.consumers import Consumer
-from delta_cdc.maintain.expiry import ExpireRequest, Expiry, plan_expiry
-from delta_cdc.properties import EXPIRED_BELOW, LATENESS_HORIZON
-from delta_cdc.spec import ApplyOptions, Reader, from_json, to_json
+from delta_cdc.core import maintenance_tags, validation
+from delta_cdc.core.errors import ConsumerUnreadable, InvalidConfiguration
+from delta_cdc.core.properties import EXPIRED_BELOW, LATENESS_HORIZON
+from delta_cdc.core.spec import ApplyOptions, Reader, from_json, to_json
+from delta_cdc.delta_log.table import run_sync
+from delta_cdc.planning.consumers import Consumer
+from delta_cdc.planning.expiry import ExpireRequest, Expiry, plan_expiry
 from tests.support.checkpoints import checkpoint
-from tests.support.logs import FEED, LogTable, seal
+from tests.support.logs import FEED, LogTable, changed, seal
 from tests.support.tables import Tables
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ def built(
     highest: str | None = "40",
     **more: Any,
 ) -> None:
-    configuration = {**checks.described(options), "sequence_by_type": kind}
+    configuration = {**validation.described(options), "sequence_by_type": kind}
     tables.sealed(watermark, number, configuration=configuration, highest_sequence=highest, **more)
 
 
@@ -65,7 +64,7 @@ def test_first_the_horizon_then_the_deletion(tables: Tables) -> None:
     planned = plan(tables, horizon="30").spec
     assert planned is not None
     assert (planned.below, planned.horizon, planned.table_id) == (None, "30", "source-id")
-    assert planned.readers == (Reader("p", checks.options_of(_seal(LOG)), ((1, "3"),), "40"),)
+    assert planned.readers == (Reader("p", validation.options_of(_seal(LOG)), ((1, "3"),), "40"),)
     assert planned.readers[0].options.ignore_null_updates
     assert from_json(to_json(planned)) == planned
 
@@ -83,7 +82,7 @@ def test_first_the_horizon_then_the_deletion(tables: Tables) -> None:
 
 
 def _seal(options: ApplyOptions) -> Any:
-    return replace(seal(1, 1), configuration=checks.described(options))
+    return changed(seal(1, 1), configuration=validation.described(options))
 
 
 def test_it_waits_for_every_consumer(tables: Tables, tmp_path: Path) -> None:
@@ -104,7 +103,7 @@ def test_it_waits_for_every_consumer(tables: Tables, tmp_path: Path) -> None:
     with pytest.raises(InvalidConfiguration, match="q reads the rows"):
         plan(tables, other)
     lagging.write_seal(
-        replace(seal(2, 3, source=tables.source), pipeline="q", configuration=checks.described(LOG))
+        changed(seal(2, 3, source=tables.source), pipeline="q", configuration=validation.described(LOG))
     )
     assert "waits until q (watermark 3)" in plan(tables, other).found["note"]
 
@@ -118,7 +117,7 @@ def test_an_expiry_itself_is_no_event_that_is_waited_for(tables: Tables) -> None
         "notMatchedPredicates": "[]",
         "notMatchedBySourcePredicates": "[]",
     }
-    text = marks.written("expire", below="30")
+    text = maintenance_tags.written("expire", below="30")
     source.commit("MERGE", *source.removes(), source.add(), parameters=clauses, user_metadata=text)
     horizon(tables, "35", **{EXPIRED_BELOW: "30"})  # 9
     due = plan(tables).spec
@@ -138,7 +137,7 @@ def test_the_version_that_set_the_horizon(tables: Tables) -> None:
     checkpoint(tables.source, version=8)
     for version in range(8):
         tables.source.file(version).unlink()
-    tables.sealed(9, 101, configuration=checks.described(LOG))
+    tables.sealed(9, 101, configuration=validation.described(LOG))
     due = plan(tables).spec
     assert due is not None
     assert due.since == 8
@@ -182,8 +181,8 @@ def test_how_far_behind_the_newest_event(
 def test_the_slowest_consumer_counts(tables: Tables, tmp_path: Path) -> None:
     built(tables, 5, kind="timestamp", highest="2026-01-09 00:00:00")
     slow = LogTable(tmp_path / "slow")
-    configuration = {**checks.described(LOG), "sequence_by_type": "timestamp"}
-    made = replace(
+    configuration = {**validation.described(LOG), "sequence_by_type": "timestamp"}
+    made = changed(
         seal(1, 4, source=tables.source),
         pipeline="q",
         configuration=configuration,
@@ -223,10 +222,10 @@ def test_what_is_refused(tables: Tables, tmp_path: Path) -> None:
         plan(tables)
     copies = LogTable(tmp_path / "copies")
     copies.write_seal(
-        replace(
+        changed(
             seal(1, 4, source=tables.source),
             pipeline="q",
-            configuration=checks.described(replace(LOG, source_kind="snapshot")),
+            configuration=validation.described(replace(LOG, source_kind="snapshot")),
         )
     )
     request = ExpireRequest(table=tables.source.uri, consumers=[Consumer("q", None, copies.uri)])

@@ -7,16 +7,17 @@ from typing import Any
 
 import pytest
 
-from delta_cdc.log.actions import CommitInfo
-from delta_cdc.maintain import marks
-from delta_cdc.watermark import Seal
+from delta_cdc.core import maintenance_tags
+from delta_cdc.core.watermark import Seal
+from delta_cdc.delta_log.actions import CommitInfo
+from delta_cdc.planning import maintenance_commits
 
 ONLY_DELETES = {
     "matchedPredicates": '[{"actionType":"delete"}]',
     "notMatchedPredicates": "[]",
     "notMatchedBySourcePredicates": "[]",
 }
-MARK = marks.written("expire", below="30")
+MARK = maintenance_tags.written("expire", below="30")
 
 
 def info(text: str | None = MARK, operation: str = "MERGE", **parameters: Any) -> CommitInfo:
@@ -26,7 +27,7 @@ def info(text: str | None = MARK, operation: str = "MERGE", **parameters: Any) -
 
 
 def test_an_expiry() -> None:
-    assert marks.expired_below(info()) == "30"
+    assert maintenance_commits.expired_below(info()) == "30"
     assert Seal.from_json(MARK) is None
 
 
@@ -38,8 +39,8 @@ def test_an_expiry() -> None:
         info("{delta_cdc_maintenance"),
         info('["delta_cdc_maintenance"]'),
         info(MARK.replace(":1", ":2")),
-        info(marks.written("optimize", below="30")),
-        info(marks.written("expire", below=30)),
+        info(maintenance_tags.written("optimize", below="30")),
+        info(maintenance_tags.written("expire", below=30)),
         # The conf leaks into commits that follow in the same session.
         info(operation="UPDATE"),
         info(operation="WRITE"),
@@ -54,4 +55,4 @@ def test_an_expiry() -> None:
     ],
 )
 def test_what_is_none(given: CommitInfo) -> None:
-    assert marks.expired_below(given) is None
+    assert maintenance_commits.expired_below(given) is None

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from delta_cdc.errors import InvalidConfiguration
-from delta_cdc.log import run_sync
-from delta_cdc.maintain.optimize import mark, statement
-from delta_cdc.maintain.optimizing import Optimize, OptimizeRequest, plan_optimize
-from delta_cdc.spec import OptimizeSpec
+from delta_cdc.core.errors import InvalidConfiguration
+from delta_cdc.core.spec import OptimizeSpec
+from delta_cdc.delta_log.table import run_sync
+from delta_cdc.planning.optimize import Optimize, OptimizeRequest, plan_optimize
+from delta_cdc.spark.maintain.optimize import mark, statement
 from tests.support.logs import LogTable
 
 if TYPE_CHECKING:

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from delta_cdc.errors import InvalidConfiguration, VacuumWouldLose
-from delta_cdc.log import run_sync
-from delta_cdc.maintain.consumers import Consumer
-from delta_cdc.maintain.vacuuming import Vacuum, VacuumRequest, deleted, plan_vacuum
-from delta_cdc.retention import FILE_RETENTION, LOG_RETENTION
+from delta_cdc.core.errors import InvalidConfiguration, VacuumWouldLose
+from delta_cdc.core.retention import FILE_RETENTION, LOG_RETENTION
+from delta_cdc.delta_log.table import run_sync
+from delta_cdc.planning.consumers import Consumer
+from delta_cdc.planning.vacuum import Vacuum, VacuumRequest, deleted, plan_vacuum
 from tests.support.logs import EPOCH, FEED, SECOND, LogTable
 from tests.support.tables import Tables
 

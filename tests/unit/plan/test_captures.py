@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from delta_cdc.errors import (
+from delta_cdc.core.errors import (
     CaptureUnavailable,
     ChangeFeedDisabled,
     NotInsertOnly,
@@ -17,9 +17,7 @@ from delta_cdc.errors import (
     SchemaChangeInRange,
     VersionsExpired,
 )
-from delta_cdc.log.table import run_sync
-from delta_cdc.plan import ChangesPlan, ChangesRequest, captures, plan_changes_async
-from delta_cdc.spec import (
+from delta_cdc.core.spec import (
     ApplyOptions,
     ApplySpec,
     QueryOptions,
@@ -29,7 +27,11 @@ from delta_cdc.spec import (
     from_json,
     to_json,
 )
-from delta_cdc.versions import VersionRange
+from delta_cdc.core.versions import VersionRange
+from delta_cdc.core.watermark import TableVersion
+from delta_cdc.delta_log.table import run_sync
+from delta_cdc.planning import read_methods
+from delta_cdc.planning.changes import ChangesPlan, ChangesRequest, plan_changes_async
 from tests.support.logs import EPOCH, FEED, SECOND, LogTable, field_of
 
 if TYPE_CHECKING:
@@ -303,7 +305,7 @@ def test_the_two_ends_are_read_where_they_are_smaller(
     for _ in range(5):
         source.commit("WRITE", source.add(), *tracked_removes(source), parameters={"mode": "Overwrite"})
     assert told(plan(source, 2, options=NET)) == [(2, 6, "change_files")], "too small to look"
-    monkeypatch.setattr(captures, "WORTHWHILE", 0)
+    monkeypatch.setattr(read_methods, "WORTHWHILE", 0)
     found = plan(source, 2, options=NET)
     assert told(found) == [(2, 6, "row_tracking")]
     assert found.segments[0].size == 200
@@ -386,7 +388,7 @@ def test_times_between_two_commits_hold_nothing(tmp_path: Path) -> None:
 def test_a_range_is_cut_where_one_plan_would_hold_too_much(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(captures, "MOST_VERSIONS", 3)
+    monkeypatch.setattr(read_methods, "MOST_VERSIONS", 3)
     source = table(tmp_path, **FEED)
     for _ in range(5):
         source.append()
@@ -399,7 +401,7 @@ def test_a_range_is_cut_where_one_plan_would_hold_too_much(
 def test_a_range_is_cut_where_it_takes_too_many_scans(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(captures, "MOST_SEGMENTS", 2)
+    monkeypatch.setattr(read_methods, "MOST_SEGMENTS", 2)
     source = table(tmp_path, **FEED)
     source.append()
     source.overwrite()
@@ -410,7 +412,7 @@ def test_a_range_is_cut_where_it_takes_too_many_scans(
 
 
 def test_versions_that_compare_vectors_count_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(captures, "MOST_COMPARED", 1)
+    monkeypatch.setattr(read_methods, "MOST_COMPARED", 1)
     source = table(tmp_path, **FEED)
     source.append()
     for masked in (1, 2):
@@ -482,8 +484,8 @@ def test_what_was_removed_long_ago_may_be_gone(tmp_path: Path) -> None:
 
 def test_a_segment_travels() -> None:
     segment = Segment(1, 3, "row_tracking", "why", 9, net=True, timestamps=((1, 5), (3, 8)))
-    step = Step("apply", 1, 3, 7, 0, "hash", ("id",), segments=(segment,))
-    spec = ApplySpec("p", "r", "/s", "i", "/t", ApplyOptions(keys=("id",)), (step,))
+    step = Step("apply", 1, TableVersion("i", 3), 7, ("id",), segments=(segment,))
+    spec = ApplySpec("p", "r", "/s", "/t", ApplyOptions(keys=("id",)), (step,))
     assert from_json(to_json(spec)) == spec
     sliced = replace(step, segments=(replace(segment, sliced=True),))
     prepared = replace(spec, steps=(sliced,), slices_uri="/tmp/somewhere")

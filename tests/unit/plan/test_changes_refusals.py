@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from delta_cdc import plan_changes
-from delta_cdc.errors import DeltaCdcError
+from delta_cdc.core.errors import DeltaCdcError
 from tests.support.logs import EPOCH, FEED, LogTable, field_of
 
 if TYPE_CHECKING:

@@ -12,26 +12,29 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from delta_cdc import checks
-from delta_cdc.errors import (
+from delta_cdc.core import validation
+from delta_cdc.core.errors import (
     InvalidConfiguration,
     NotADeltaTable,
     SourceNotFound,
     TargetReplaced,
     TargetWithoutProof,
 )
-from delta_cdc.log.table import DeltaLog
-from delta_cdc.plan import Memory, intake, plan_ingest
-from delta_cdc.reconcile import reconcile
-from delta_cdc.spec import IngestOptions, IngestSpec
-from delta_cdc.watermark import PlannedOn
+from delta_cdc.core.option_schema import INGEST
+from delta_cdc.core.spec import IngestOptions, IngestSpec
+from delta_cdc.core.watermark import TableVersion
+from delta_cdc.delta_log.table import DeltaLog
+from delta_cdc.planning import ingest_batches
+from delta_cdc.planning.ingest import plan_ingest
+from delta_cdc.planning.reconcile import reconcile
+from delta_cdc.planning.request import Memory
 from tests.support.ingest_model import OPTIONS, Boom, World
 from tests.support.logs import EPOCH, LogTable
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from delta_cdc.plan import IngestPlan
+    from delta_cdc.planning.ingest import IngestPlan
 
 DAY = 86_400_000
 
@@ -68,10 +71,13 @@ def test_the_first_batch(world: World) -> None:
     assert (spec.files[0].size, spec.files[0].modified) == (4, EPOCH + 1000)
     assert not spec.files[0].again
     assert (spec.step.kind, spec.step.seal_number) == ("ingest", EPOCH + 7)
-    assert (spec.step.starting_version, spec.step.ending_version) == (EPOCH + 7, EPOCH + 7)
     assert spec.step.applied_from == EPOCH + 7
     assert spec.step.planned_on is None
-    assert spec.step.configuration == {"before": 0, "void": [], "ingest": checks.described_ingest(OPTIONS)}
+    assert spec.step.configuration == {
+        "before": 0,
+        "void": [],
+        "ingest": validation.described_ingest(OPTIONS),
+    }
     assert (spec.source_uri, spec.log_uri) == (str(world.source), str(world.root / "log"))
     assert spec.ingested_uri == f"{spec.log_uri}__ingested"
     assert spec.quarantine_uri == f"{spec.log_uri}__quarantine"
@@ -98,7 +104,7 @@ def test_then_what_is_new(world: World) -> None:
     step = spec_of(plan).step
     assert first.seal is not None
     assert (step.seal_number, step.applied_from) == (first.seal + 1, first.seal)
-    assert step.planned_on == PlannedOn("log-1", 0)
+    assert step.planned_on == TableVersion("log-1", 0)
     assert step.configuration["before"] == 1
     assert plan.looked == 2
 
@@ -162,8 +168,7 @@ def test_names_that_only_grow_begin_anew_elsewhere(world: World) -> None:
     world.deliver("old/9.json", ["x"])
     world.ingest(source=f"{world.source}/old", lexical_order=True)
     world.deliver("new/1.json", ["x"])
-    for source in ("new", "n*"):
-        assert files(world.plan(source=f"{world.source}/{source}", lexical_order=True)) == ["new/1.json"]
+    assert files(world.plan(source=f"{world.source}/new", lexical_order=True)) == ["new/1.json"]
     assert world.plan(lexical_order=True).spec is None, "within one source, names grow"
 
 
@@ -491,7 +496,7 @@ def test_log_and_record_are_looked_at_as_they_were_at_one_moment(
         world.log.restore(2)
     meanwhile = Meanwhile(world, first, dies_at)
     for what in ("prove", "taken"):
-        monkeypatch.setattr(intake, what, meanwhile.patched(what, getattr(intake, what)))
+        monkeypatch.setattr(ingest_batches, what, meanwhile.patched(what, getattr(ingest_batches, what)))
     spec = world.plan().spec
     monkeypatch.undo()
     assert not meanwhile.busy
@@ -617,7 +622,7 @@ def test_an_idle_log_is_sealed_anew(world: World) -> None:
     proof = reconcile(DeltaLog(str(world.root / "log")), "p")
     assert proof is not None
     assert proof.seal is not None
-    assert proof.seal.applied_from == spec_of(plan).step.applied_from
+    assert proof.seal.state.applied_from == spec_of(plan).step.applied_from
     assert world.plan(now_ms=EPOCH + 15 * DAY).spec is None, "what was taken before still counts"
 
 
@@ -628,13 +633,10 @@ def test_there_is_no_such_folder(world: World) -> None:
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"pipeline": "a/b"}, "pipeline name"),
-    ({"max_files": 0}, "max_files is 0"),
-    ({"max_bytes": -1}, "max_bytes is -1"),
     ({"max_offsets": 5}, "max_offsets and a source of files"),
     ({"kafka_options": {"a": "b"}}, "kafka_options and a source of files"),
     ({"starting_timestamp": "2024-01-01"}, "starting_timestamp is '2024-01-01'"),
     ({"glob": "a/b"}, "glob is 'a/b'"),
-    ({"on_expired": "skip"}, "on_expired is 'skip'"),
     ({"replay": True, "max_files": 3}, "replay and max_files"),
     ({"source": "kafka://h/t"}, "source_kind is 'files'"),
     ({"options": replace(OPTIONS, source_kind="kafka")}, "source_kind is 'kafka'"),
@@ -650,7 +652,6 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"source": "kafka://h", "options": replace(OPTIONS, source_kind="kafka")}, "kafka://"),
     ({"options": replace(OPTIONS, keys=())}, "keys are missing"),
     ({"options": replace(OPTIONS, insert_only=True)}, "insert_only and keys"),
-    ({"options": replace(OPTIONS, keys=("id", "ID"))}, "twice"),
     (
         {"options": replace(OPTIONS, log_properties={"delta.enableChangeDataFeed": "TRUE"})},
         "change data feed",
@@ -668,8 +669,21 @@ def test_what_cannot_be_meant(world: World, changes: dict[str, Any], said: str) 
 
 
 @pytest.mark.parametrize(
-    "source", ["{root}", "{root}/log", "{root}/l*", "{root}/*/*", "{root}/log/in", "{root}/log_*"]
+    ("name", "value", "said"),
+    [
+        ("max_files", 0, "max_files is 0"),
+        ("max_bytes", -1, "max_bytes is -1"),
+        ("on_expired", "skip", "on_expired is 'skip'"),
+        ("keys", ["id", "ID"], "twice"),
+    ],
 )
+def test_values_that_an_option_refuses(name: str, value: object, said: str) -> None:
+    with pytest.raises(InvalidConfiguration, match=said) as raised:
+        INGEST[name].read(value)
+    assert raised.value.argument == name
+
+
+@pytest.mark.parametrize("source", ["{root}", "{root}/log", "{root}/log/in"])
 def test_a_log_is_not_its_own_source(world: World, source: str) -> None:
     with pytest.raises(InvalidConfiguration, match=r"lie in each other|the same table"):
         world.plan(source=source.format(root=world.root))
@@ -677,4 +691,4 @@ def test_a_log_is_not_its_own_source(world: World, source: str) -> None:
 
 def test_a_log_beside_its_source(world: World) -> None:
     world.deliver("a.json", ["1"])
-    assert files(world.plan(source=f"{world.root}/land*")) == ["a.json"]
+    assert files(world.plan(source=f"{world.root}/landing")) == ["a.json"]

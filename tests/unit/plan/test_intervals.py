@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable
 
-from delta_cdc import checks
-from delta_cdc.errors import InvalidConfiguration, VersionsExpired
-from delta_cdc.spec import ApplyOptions, ApplySpec
+from delta_cdc.core import validation
+from delta_cdc.core.errors import InvalidConfiguration, VersionsExpired
+from delta_cdc.core.spec import ApplyOptions, ApplySpec
 from tests.support.logs import EPOCH, SECOND
 from tests.support.tables import KEYED
 
 if TYPE_CHECKING:
-    from delta_cdc.plan import Plan
+    from delta_cdc.planning.plan import Plan
     from tests.support.tables import Tables
 
 TYPE_2 = replace(KEYED, stored_as_scd_type=2)
@@ -39,7 +39,7 @@ def did(plan: Plan) -> list[tuple[str, int, int]]:
 
 
 def built(tables: Tables, watermark: int, options: ApplyOptions = KEYED, **changes: Any) -> None:
-    tables.sealed(watermark, configuration=checks.described(options), **changes)
+    tables.sealed(watermark, configuration=validation.described(options), **changes)
 
 
 # -- forward ------------------------------------------------------------------------------------
@@ -109,7 +109,7 @@ def test_an_interval_that_the_log_no_longer_knows(tables: Tables) -> None:
         (between(4, 3), "not a starting and a later ending timestamp"),
         ({"mode": "interval", "ending_timestamp": at(3)}, "not a starting and a later ending"),
         (between(2, 3, ending_version=4), "both given|not a starting"),
-        (between(2, 3, milestone_versions=4), "milestone_versions and mode 'interval'"),
+        (between(2, 3, versions_per_commit=4), "versions_per_commit and mode 'interval'"),
         (between(2, 3, staging="/s"), "staging"),
         (between(2, 3, repair_keys="true"), "repair_keys or repair_quarantined"),
     ],
@@ -140,6 +140,6 @@ def test_a_backfill_is_an_incremental_run(tables: Tables, bound: dict[str, Any])
     wanted = tables.apply(**bound)
     found = tables.apply(mode="backfill", **bound)
     assert did(found) == did(wanted) == [("apply", 3, 4)]
-    two = tables.apply(mode="backfill", milestone_versions=1, **bound)
+    two = tables.apply(mode="backfill", versions_per_commit=1, **bound)
     assert did(two) == [("apply", 3, 3), ("apply", 4, 4)]
     assert did(tables.apply(mode="backfill", starting_version=1, ending_version=2)) == []

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from delta_cdc import checks
-from delta_cdc.errors import (
+from delta_cdc.core import validation
+from delta_cdc.core.errors import (
     ChangeFeedDisabled,
     ConfigurationDrift,
     InvalidConfiguration,
-    PipelineAdopted,
+    PipelineTakenOver,
     ProofExpired,
     RangeNotContiguous,
     RangeTooLong,
@@ -24,21 +24,22 @@ from delta_cdc.errors import (
     TransactionRetentionSet,
     VersionsExpired,
 )
-from delta_cdc.log.table import DeltaLog
-from delta_cdc.plan import captures
-from delta_cdc.reconcile import reconcile
-from delta_cdc.spec import ApplyOptions, ApplySpec, from_json, to_json
-from delta_cdc.versions import VersionRange
-from delta_cdc.watermark import PlannedOn
-from tests.support.logs import EPOCH, FEED, SECOND, LogTable, seal
+from delta_cdc.core.option_schema import APPLY
+from delta_cdc.core.spec import ApplyOptions, ApplySpec, from_json, to_json
+from delta_cdc.core.versions import VersionRange
+from delta_cdc.core.watermark import TableVersion
+from delta_cdc.delta_log.table import DeltaLog
+from delta_cdc.planning import read_methods
+from delta_cdc.planning.reconcile import reconcile
+from tests.support.logs import EPOCH, FEED, SECOND, LogTable, changed, seal
 from tests.support.tables import KEYED, NOW, Tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from delta_cdc.plan import Plan
-    from delta_cdc.spec import Step
+    from delta_cdc.core.spec import Step
+    from delta_cdc.planning.plan import Plan
 
 DAY = 86_400 * SECOND
 TYPE_2 = replace(KEYED, stored_as_scd_type=2)
@@ -53,16 +54,11 @@ def steps(plan: Plan) -> tuple[Step, ...]:
 
 
 def built(tables: Tables, watermark: int, options: ApplyOptions = KEYED, **changes: Any) -> None:
-    tables.sealed(watermark, configuration=checks.described(options), **changes)
+    tables.sealed(watermark, configuration=validation.described(options), **changes)
 
 
 # -- what is refused ----------------------------------------------------------------------------
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
-    ("mode", {"mode": "again"}, "mode is 'again'"),
-    ("drift", {"on_drift": "reload"}, "on_drift is 'reload'"),
-    ("source", {"on_source_replaced": "accept"}, "on_source_replaced is 'accept'"),
-    ("target", {"on_target_replaced": "repair"}, "on_target_replaced is 'repair'"),
-    ("expired", {"on_versions_expired": ""}, "on_versions_expired is ''"),
     ("discard", {"discard_history": True}, "discard_history is given with mode 'incremental'"),
     ("keys", {"repair_keys": "id = 1"}, "repair_keys or repair_quarantined is given with mode 'incremental'"),
     ("quarantined", {"mode": "reload", "repair_quarantined": True}, "is given with mode 'reload'"),
@@ -70,15 +66,14 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("end-alone", {"mode": "repair", "ending_version": 3}, "not exactly one of a range"),
     ("two", {"mode": "repair", "starting_version": 1, "repair_keys": "true"}, "not exactly one of"),
     ("two-more", {"mode": "repair", "repair_quarantined": True, "repair_keys": "true"}, "not exactly one"),
-    ("blank", {"mode": "repair", "repair_keys": " "}, "repair_keys is empty"),
     ("history", {"mode": "reset", "options": TYPE_2}, "set discard_history"),
     ("declared", {"mode": "reset", "initial_load": {"none_at": 1}}, "initial_load is {'none_at': 1}"),
     ("reload-start", {"mode": "reload", "starting_version": 2}, "a start and mode 'reload'"),
     ("reload-limit", {"mode": "reload", "max_versions": 2}, "max_versions and mode 'reload'"),
     (
         "repair-milestones",
-        {"mode": "repair", "repair_keys": "true", "milestone_bytes": 2},
-        "milestone_bytes and mode 'repair'",
+        {"mode": "repair", "repair_keys": "true", "bytes_per_commit": 2},
+        "bytes_per_commit and mode 'repair'",
     ),
     ("reset-staging", {"mode": "reset", "staging": "/staging/x"}, "staging and mode 'reset'"),
     ("inserts-reload", {"mode": "reload", "options": INSERTS}, "insert_only and mode 'reload' are given"),
@@ -96,6 +91,7 @@ def test_requests_that_cannot_be_meant(tables: Tables, changes: dict[str, Any], 
     with pytest.raises(InvalidConfiguration) as failed:
         tables.apply(**changes)
     assert said in str(failed.value)
+    assert failed.value.argument in APPLY
 
 
 # -- repair -------------------------------------------------------------------------------------
@@ -104,9 +100,9 @@ def test_the_keys_of_a_range_are_repaired_under_the_next_seal(tables: Tables) ->
     plan = tables.apply(mode="repair", starting_version=2, ending_version=3)
     (step,) = steps(plan)
     assert (step.kind, step.starting_version, step.ending_version) == ("repair", 2, 3)
-    assert (step.watermark, step.at, step.seal_number) == (4, 4, 101)
-    assert (step.source_commit_hash, step.highest_sequence) == (tables.source.sha256(4), "9")
-    assert (step.planned_on, step.keys_where, step.replayed) == (PlannedOn("id-1", 0), None, False)
+    assert (step.watermark.version, step.at, step.seal_number) == (4, 4, 101)
+    assert (step.watermark.commit_hash, step.highest_sequence) == (tables.source.sha256(4), "9")
+    assert (step.planned_on, step.keys_where, step.replayed) == (TableVersion("id-1", 0), None, False)
     assert [(s.starting_version, s.ending_version) for s in step.segments] == [(2, 3)]
     assert plan.versions == VersionRange(2, 3)
     assert "the keys that 2-3 changed, as of version 4" in str(plan)
@@ -115,7 +111,7 @@ def test_the_keys_of_a_range_are_repaired_under_the_next_seal(tables: Tables) ->
 def test_history_is_repaired_from_a_version_up_to_the_watermark(tables: Tables) -> None:
     built(tables, 4, TYPE_2)
     (step,) = steps(tables.apply(mode="repair", starting_version=2, ending_version=3, options=TYPE_2))
-    assert (step.starting_version, step.ending_version, step.watermark) == (2, 3, 4)
+    assert (step.starting_version, step.ending_version, step.watermark.version) == (2, 3, 4)
     assert [(s.starting_version, s.ending_version) for s in step.segments] == [(2, 4)]
 
 
@@ -196,11 +192,13 @@ def test_history_is_not_repaired_from_before_its_load(tables: Tables) -> None:
     with pytest.raises(RangeNotContiguous, match="begins with the load of version 3"):
         tables.apply(starting_version=3, **given)
     (step,) = steps(tables.apply(repair_keys="true", **given))
-    assert (step.starting_version, step.ending_version, step.loaded_version) == (4, 5, 3)
+    assert (step.starting_version, step.ending_version, step.before.loaded_version) == (4, 5, 3)
     assert [(s.starting_version, s.ending_version) for s in step.segments] == [(4, 5)]
     built(tables, 5, TYPE_2, number=101, loaded_version=5)
     (step,) = steps(tables.apply(repair_keys="true", **given))
-    assert (step.kind, step.segments, step.watermark) == ("repair", (), 5), "the source as it is tells it all"
+    assert (step.kind, step.segments, step.watermark.version) == ("repair", (), 5), (
+        "the source as it is tells it all"
+    )
     built(tables, 5, KEYED, number=102, loaded_version=5)
     assert steps(tables.apply(mode="repair", starting_version=1)), "the state is that of the watermark"
 
@@ -214,17 +212,23 @@ def test_every_step_knows_what_the_seal_before_it_knew(tables: Tables, given: di
     known = {"loaded_version": 2, "horizons": ((1, "3"),), "truncate_sequences": ("4",)}
     built(tables, 5 if "now" in given else 4, LOG, **known)
     (step,) = steps(tables.apply(options=LOG, **given))
-    assert (step.loaded_version, step.known_horizons, step.truncate_sequences) == (2, ((1, "3"),), ("4",))
-    assert step.configuration == checks.described(LOG), "the engine tells another type of sequence by it"
+    assert (step.before.loaded_version, step.before.horizons, step.truncate_sequences) == (
+        2,
+        ((1, "3"),),
+        ("4",),
+    )
+    assert step.before.configuration == validation.described(LOG), (
+        "the engine tells another type of sequence by it"
+    )
 
 
 def test_a_long_repair(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(captures, "MOST_VERSIONS", 2)
+    monkeypatch.setattr(read_methods, "MOST_VERSIONS", 2)
     built(tables, 5)
     made = steps(tables.apply(mode="repair", starting_version=1))
     assert [(s.starting_version, s.ending_version) for s in made] == [(1, 2), (3, 4), (5, 5)]
     assert [s.seal_number for s in made] == [101, 102, 103]
-    assert [s.watermark for s in made] == [5, 5, 5]
+    assert [s.at for s in made] == [5, 5, 5]
     assert [s.planned_on is None for s in made] == [False, True, True]
     built(tables, 5, TYPE_2, number=101)
     with pytest.raises(RangeTooLong, match="Versions 1-5"):
@@ -253,8 +257,8 @@ def test_a_reload_moves_the_watermark_to_the_newest_version(tables: Tables) -> N
     plan = tables.apply(mode="reload")
     (step,) = steps(plan)
     assert (step.kind, step.starting_version, step.ending_version, step.at) == ("reload", 5, 5, 5)
-    assert (step.seal_number, step.segments, step.planned_on) == (101, (), PlannedOn("id-1", 0))
-    assert (step.source_commit_hash, step.highest_sequence) == (tables.source.sha256(5), "7")
+    assert (step.seal_number, step.segments, step.planned_on) == (101, (), TableVersion("id-1", 0))
+    assert (step.watermark.commit_hash, step.highest_sequence) == (tables.source.sha256(5), "7")
     assert (step.truncate_sequences, step.source_columns) == (("2",), ("id", "name"))
     assert plan.versions == VersionRange(5, 5)
     assert "the difference to version 5" in str(plan)
@@ -289,11 +293,11 @@ def test_a_source_that_was_made_again_is_reloaded_if_so_said(tables: Tables, tmp
             tables.apply(source=uri, mode=mode, options=LOG)
         plan = tables.apply(source=uri, mode=mode, options=LOG, on_source_replaced="reload")
         (step,) = steps(plan)
-        assert (step.kind, step.ending_version, step.applied_from) == ("reload", 1, 0)
+        assert (step.kind, step.ending_version, step.before.applied_from) == ("reload", 1, 0)
         assert (step.highest_sequence, step.truncate_sequences, step.horizons) == (None, (), ())
-        assert (step.known_horizons, step.loaded_version, step.configuration) == ((), 1, {})
+        assert (step.before.horizons, step.before.loaded_version, step.before.configuration) == ((), 1, {})
         assert isinstance(plan.spec, ApplySpec)
-        assert plan.spec.source_table_id == "other"
+        assert plan.spec.steps[-1].watermark.table_id == "other"
         assert "another table now" in plan.notes[-1]
         assert "(reload)" in plan.notes[-1]
 
@@ -365,22 +369,22 @@ def test_a_target_that_was_replaced_is_reloaded_if_so_said(
     plan = tables.apply(on_target_replaced="reload")
     (step,) = steps(plan)
     assert (step.kind, step.ending_version, step.seal_number) == ("reload", 5, 101)
-    assert step.planned_on == PlannedOn(tables.target.table_id, 1)
-    assert step.loaded_version == 5
+    assert step.planned_on == TableVersion(tables.target.table_id, 1)
+    assert step.before is None, "nothing that the target holds is known to be right"
     assert "was replaced after version 0" in plan.notes[-1]
     # What is committed then proves like any other seal.
     made = seal(101, 5, source=tables.source, kind="reload", planned_on=step.planned_on)
-    tables.target.write_seal(replace(made, configuration=checks.described(KEYED)))
+    tables.target.write_seal(changed(made, configuration=validation.described(KEYED)))
     assert tables.apply().spec is None
 
 
 @pytest.mark.parametrize("mode", ["incremental", "reset"])
 def test_a_target_that_was_adopted_is_not_taken_back_by_a_policy(tables: Tables, mode: str) -> None:
     built(tables, 3)
-    made = seal(101, 3, source=tables.source, planned_on=PlannedOn("id-1", 0), successor="other")
+    made = seal(101, 3, source=tables.source, planned_on=TableVersion("id-1", 0), successor="other")
     tables.target.write_seal(made, rows=False)
     tables.target.truncate()
-    with pytest.raises(PipelineAdopted):
+    with pytest.raises(PipelineTakenOver):
         tables.apply(on_target_replaced="reload", mode=mode)
 
 
@@ -389,8 +393,8 @@ def test_a_reset_is_a_load_in_the_place_of_all_rows(tables: Tables) -> None:
     built(tables, 3, TYPE_2, highest_sequence="7")
     plan = tables.apply(mode="reset", options=TYPE_2, discard_history=True)
     (step,) = steps(plan)
-    assert (step.kind, step.ending_version, step.applied_from) == ("reset", 5, 0)
-    assert (step.seal_number, step.planned_on) == (101, PlannedOn("id-1", 0))
+    assert (step.kind, step.ending_version, step.before) == ("reset", 5, None)
+    assert (step.seal_number, step.planned_on) == (101, TableVersion("id-1", 0))
     assert (step.highest_sequence, step.truncate_sequences, step.segments) == (None, (), ())
     assert "thrown away and loaded anew" in plan.notes[0]
     assert "the snapshot of version 5 in the place of all rows" in str(plan)
@@ -427,7 +431,7 @@ def by_hand(tables: Tables) -> None:
 def underneath(tables: Tables) -> None:
     built(tables, 3)
     tables.target.truncate()
-    made = seal(101, 4, source=tables.source, planned_on=PlannedOn("id-1", 0))
+    made = seal(101, 4, source=tables.source, planned_on=TableVersion("id-1", 0))
     tables.target.write_seal(made)
 
 
@@ -458,7 +462,7 @@ def test_a_reset_needs_no_proof(
     plan = tables.apply(mode="reset")
     (step,) = steps(plan)
     assert (step.kind, step.seal_number) == ("reset", number)
-    assert step.planned_on == PlannedOn("id-1", tables.target.version)
+    assert step.planned_on == TableVersion("id-1", tables.target.version)
     assert tables.target.uri in plan.notes[0]
 
 
@@ -471,8 +475,10 @@ def test_a_reset_does_not_forget_how_transactions_are_kept(tables: Tables) -> No
 
 def sealed_reset(tables: Tables, number: int, watermark: int, planned: int) -> None:
     """Write what a reset commits: an overwrite of our own."""
-    made = seal(number, watermark, source=tables.source, kind="reset", planned_on=PlannedOn("id-1", planned))
-    made = replace(made, configuration=checks.described(KEYED))
+    made = seal(
+        number, watermark, source=tables.source, kind="reset", planned_on=TableVersion("id-1", planned)
+    )
+    made = changed(made, configuration=validation.described(KEYED))
     tables.target.write_seal(made, operation="WRITE", parameters={"mode": "Overwrite"})
 
 
@@ -482,13 +488,13 @@ def test_a_reset_of_our_own_is_no_replacement(tables: Tables) -> None:
     proof = reconcile(DeltaLog(tables.target.uri), "p")
     assert proof is not None
     assert proof.seal is not None
-    assert (proof.seal.watermark, proof.next_number) == (5, 102)
+    assert (proof.seal.watermark.version, proof.next_number) == (5, 102)
     # One that is taken back doesn't count, and its number is not used again.
     tables.target.restore(0)
     proof = reconcile(DeltaLog(tables.target.uri), "p")
     assert proof is not None
     assert proof.seal is not None
-    assert (proof.seal.watermark, proof.next_number) == (3, 102)
+    assert (proof.seal.watermark.version, proof.next_number) == (3, 102)
 
 
 def test_what_lay_underneath_a_reset_does_not_matter(tables: Tables) -> None:

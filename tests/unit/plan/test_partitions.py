@@ -6,20 +6,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from delta_cdc.errors import OffsetsExpired, TopicReplaced
-from delta_cdc.ingest import topics
+from delta_cdc.core.errors import OffsetsExpired, TopicReplaced
+from delta_cdc.planning import topic_partitions
 from tests.support.ingest_model import Boom, Broker, Topics
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from delta_cdc.plan import IngestPlan
+    from delta_cdc.planning.ingest import IngestPlan
 
 
 @pytest.fixture
 def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
     made = Broker()
-    monkeypatch.setattr(topics, "offsets", made)
+    monkeypatch.setattr(topic_partitions, "offsets", made)
     return made
 
 

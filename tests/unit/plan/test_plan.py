@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from delta_cdc.errors import (
+from delta_cdc.core.errors import (
     ChangeFeedDisabled,
     ColumnNotFound,
     ConfigurationDrift,
@@ -23,17 +23,20 @@ from delta_cdc.errors import (
     TargetWithoutProof,
     VersionsExpired,
 )
-from delta_cdc.plan import ApplyRequest, Memory, Plan, plan_apply
-from delta_cdc.retention import interval_ms
-from delta_cdc.spec import ApplyOptions, ApplySpec, ReadSpec, Staging
-from delta_cdc.versions import VersionRange
-from delta_cdc.watermark import PlannedOn
-from tests.support.logs import EPOCH, FEED, SECOND, LogTable, field_of, seal, struct_of
+from delta_cdc.core.retention import interval_ms
+from delta_cdc.core.spec import ApplyOptions, ApplyRequest, ApplySpec, ReadSpec, Staging
+from delta_cdc.core.versions import VersionRange
+from delta_cdc.core.watermark import TableVersion
+from delta_cdc.planning.apply import plan_apply
+from delta_cdc.planning.request import Memory
+from tests.support.logs import EPOCH, FEED, SECOND, LogTable, changed, field_of, seal, struct_of
 from tests.support.tables import KEYED, NOW, Tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from delta_cdc.planning.plan import Plan
 
 DAY = 86_400 * SECOND
 
@@ -60,9 +63,9 @@ def test_a_range_starts_after_the_watermark_and_ends_at_the_newest(tables: Table
     step = spec_of(plan).steps[0]
     assert plan.versions == VersionRange(3, 5)
     assert (step.kind, step.starting_version, step.ending_version, step.seal_number) == ("apply", 3, 5, 101)
-    assert step.source_commit_hash == tables.source.sha256(5)
-    assert step.planned_on == PlannedOn("id-1", 0)
-    assert (step.highest_sequence, step.segments[0].starting_version, step.applied_from) == ("7", 3, 0)
+    assert step.watermark.commit_hash == tables.source.sha256(5)
+    assert step.planned_on == TableVersion("id-1", 0)
+    assert (step.highest_sequence, step.segments[0].starting_version, step.before.applied_from) == ("7", 3, 0)
     assert step.source_columns == ("id", "name")
     assert plan.pin_key == "pin:p:source-id"
 
@@ -389,7 +392,7 @@ def test_the_source_was_replaced_inside_its_log(tables: Tables) -> None:
     tables.source.replace_table("other")
     plan = tables.apply()
     assert plan.versions == VersionRange(6, 6)
-    assert spec_of(plan).source_table_id == "other"
+    assert spec_of(plan).steps[-1].watermark.table_id == "other"
     assert "replaced inside its log" in plan.notes[0]
 
 
@@ -427,8 +430,8 @@ def test_no_target_is_loaded_from_the_newest_version(tables: Tables) -> None:
     plan = tables.apply()
     (step,) = spec_of(plan).steps
     assert (step.kind, step.starting_version, step.ending_version) == ("load", 5, 5)
-    assert (step.seal_number, step.planned_on, step.applied_from, step.is_empty) == (NOW, None, 0, False)
-    assert step.source_commit_hash == tables.source.sha256(5)
+    assert (step.seal_number, step.planned_on, step.before, step.is_empty) == (NOW, None, None, False)
+    assert step.watermark.commit_hash == tables.source.sha256(5)
     assert plan.versions == VersionRange(5, 5)
     assert plan.notes == ()
 
@@ -437,7 +440,7 @@ def test_no_target_is_loaded_from_the_newest_version(tables: Tables) -> None:
 def test_a_load_keeps_its_version(tables: Tables, pinned: int | None, given: dict[str, int]) -> None:
     (step,) = spec_of(tables.apply(pinned, **given)).steps
     assert step.ending_version == 3
-    assert step.source_commit_hash == tables.source.sha256(3)
+    assert step.watermark.commit_hash == tables.source.sha256(3)
 
 
 def test_a_load_of_an_old_version_is_inside_retention(tables: Tables) -> None:
@@ -469,7 +472,7 @@ def test_a_retry_of_a_load_keeps_its_seal_number(tables: Tables, pinned: int | N
 def test_an_empty_target_is_loaded_under_its_own_number(tables: Tables) -> None:
     tables.target.create()
     (step,) = spec_of(tables.apply()).steps
-    assert (step.seal_number, step.planned_on) == (EPOCH, PlannedOn("id-1", 0))
+    assert (step.seal_number, step.planned_on) == (EPOCH, TableVersion("id-1", 0))
 
 
 def test_a_load_without_feed_warns(tables: Tables) -> None:
@@ -482,7 +485,7 @@ def test_from_a_version(tables: Tables, given: dict[str, Any]) -> None:
     plan = tables.apply(**given)
     load, changes = spec_of(plan).steps
     assert (load.kind, load.ending_version, load.seal_number, load.is_empty) == ("load", 2, NOW, False)
-    assert load.source_commit_hash == tables.source.sha256(2)
+    assert load.watermark.commit_hash == tables.source.sha256(2)
     assert (changes.kind, changes.starting_version, changes.ending_version) == ("apply", 3, 5)
     assert (changes.seal_number, changes.planned_on) == (NOW + 1, None)
     assert plan.versions == VersionRange(3, 5)
@@ -497,7 +500,9 @@ def test_from_version_0(tables: Tables) -> None:
 def test_after_the_empty_load_of_version_0(tables: Tables) -> None:
     made = seal(100, 0, source=tables.source)
     step = replace(made.step, kind="load", starting_version=-1, ending_version=-1)
-    tables.target.write_seal(replace(made, watermark=-1, source_commit_hash="", step=step), rows=False)
+    tables.target.write_seal(
+        changed(made, applied_to=TableVersion(tables.source.table_id, -1), step=step), rows=False
+    )
     assert tables.apply().versions == VersionRange(0, 5)
 
 
@@ -520,14 +525,9 @@ def test_from_a_version_needs_the_feed(tables: Tables) -> None:
     "options",
     [
         ApplyOptions(),
-        replace(KEYED, stored_as_scd_type=3),
         replace(KEYED, sequence_by="_commit_timestamp"),
         replace(KEYED, delete_sequence="current_timestamp()"),
         replace(KEYED, track_history_column_list=("name",)),
-        replace(KEYED, keys=("id", "ID")),
-        replace(KEYED, where=" "),
-        replace(KEYED, select=("id", "")),
-        replace(KEYED, schema_evolution="all"),
         replace(KEYED, partition_by={"id": None}, cluster_by=("id",)),
         replace(KEYED, cluster_by=("a", "b", "c", "d", "e")),
         replace(KEYED, target_properties={"delta.setTransactionRetentionDuration": "1 day"}),
@@ -552,29 +552,21 @@ def test_options_that_do_not_go_together(tmp_path: Path, options: ApplyOptions) 
         {"pipeline": ""},
         {"pipeline": "a/b"},
         {"pipeline": "a b"},
-        {"starting_version": -1},
         {"starting_version": 4, "ending_version": 3},
-        {"max_versions": 0},
-        {"initial_load": "nothing"},
         {"initial_load": "none", "staging": "/staging/x"},
-        {"initial_load": {"none_at": True}},
-        {"max_bytes": 0},
-        {"milestone_versions": 0},
-        {"milestone_bytes": -1},
-        {"adopt_from": "p"},
-        {"adopt_from": "a b"},
+        {"take_over_from": "p"},
+        {"take_over_from": "a b"},
         {"starting_version": 3, "starting_timestamp": "2027-01-15T08:00:03+00:00"},
         {"ending_version": 3, "ending_timestamp": "2027-01-15T08:00:03+00:00"},
         {"ending_timestamp": "2027-01-15T08:00:03"},
         {"starting_timestamp": "yesterday"},
-        {"initial_load": {"from_version": -1}},
-        {"initial_load": {"at": 3}},
         {"initial_load": {"from_version": 1}, "staging": "/staging/x"},
     ],
 )
 def test_requests_that_cannot_be_meant(tables: Tables, changes: dict[str, Any]) -> None:
-    with pytest.raises(InvalidConfiguration):
+    with pytest.raises(InvalidConfiguration) as failed:
         tables.apply(**changes)
+    assert failed.value.argument == next(iter(changes)) or set(changes) > {failed.value.argument}
 
 
 def test_source_and_target_are_two_tables(tables: Tables) -> None:
@@ -750,7 +742,7 @@ def test_a_batch_that_was_applied_is_no_longer_open(tables: Tables) -> None:
     tables.sealed(4, 101, start=3)
     spec = read_spec(tables.read())
     assert (spec.steps[0].starting_version, spec.steps[0].seal_number) == (5, 102)
-    assert spec.steps[0].planned_on == PlannedOn("st", 1)
+    assert spec.steps[0].planned_on == TableVersion("st", 1)
 
 
 def test_a_batch_applied_before_a_restore_is_not_taken_again(tables: Tables) -> None:
@@ -786,7 +778,7 @@ def test_apply_takes_the_open_batch(tables: Tables) -> None:
     assert plan.versions == VersionRange(3, 4)
     assert step.staging == Staging(tables.staging.uri, version, "changes")
     assert (step.kind, step.seal_number, step.highest_sequence) == ("apply", 101, "9")
-    assert step.source_commit_hash == tables.source.sha256(4)
+    assert step.watermark.commit_hash == tables.source.sha256(4)
 
 
 def test_apply_loads_from_a_staged_snapshot(tables: Tables) -> None:

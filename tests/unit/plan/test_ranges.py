@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from delta_cdc.errors import InvalidConfiguration, RangeNotContiguous, VersionsExpired
-from delta_cdc.log.actions import Commit
-from delta_cdc.plan.ranges import milestones
-from delta_cdc.versions import VersionRange
+from delta_cdc.core.errors import InvalidConfiguration, RangeNotContiguous, VersionsExpired
+from delta_cdc.core.versions import VersionRange
+from delta_cdc.delta_log.actions import Commit
+from delta_cdc.planning.ranges import milestones
 from tests.support.logs import EPOCH, FEED, SECOND
 
 if TYPE_CHECKING:
-    from delta_cdc.plan import Plan
+    from delta_cdc.planning.plan import Plan
     from tests.support.tables import Tables
 
 
@@ -64,7 +64,7 @@ def test_a_start_version_beyond_the_watermark_is_a_hole_wherever_it_lies(tables:
         tables.apply(starting_version=start)
 
 
-@pytest.mark.parametrize("bound", ["starting_version", "ending_version", "max_versions", "milestone_bytes"])
+@pytest.mark.parametrize("bound", ["starting_version", "ending_version", "max_versions", "bytes_per_commit"])
 def test_a_staged_batch_has_its_own_bounds(tables: Tables, bound: str) -> None:
     tables.sealed(2)
     with pytest.raises(InvalidConfiguration, match=bound):
@@ -131,16 +131,16 @@ def steps(plan: Plan) -> list[tuple[Any, ...]]:
 
 def test_milestones_are_steps_of_one_application(tables: Tables) -> None:
     tables.sealed(1, highest_sequence="9")
-    plan = tables.apply(milestone_versions=2)
+    plan = tables.apply(versions_per_commit=2)
     assert steps(plan) == [("apply", 2, 3, 101, False), ("apply", 4, 5, 102, True)]
     assert plan.versions == VersionRange(2, 5)
-    assert [s.source_commit_hash for s in plan.steps] == [tables.source.sha256(v) for v in (3, 5)]
+    assert [s.watermark.commit_hash for s in plan.steps] == [tables.source.sha256(v) for v in (3, 5)]
     assert [s.highest_sequence for s in plan.steps] == ["9", None]
 
 
 def test_milestones_by_bytes(tables: Tables) -> None:
     tables.sealed(0)
-    assert [s[1:3] for s in steps(tables.apply(milestone_bytes=250))] == [(1, 2), (3, 4), (5, 5)]
+    assert [s[1:3] for s in steps(tables.apply(bytes_per_commit=250))] == [(1, 2), (3, 4), (5, 5)]
 
 
 def test_a_milestone_has_the_columns_of_its_end(tables: Tables) -> None:
@@ -148,7 +148,7 @@ def test_a_milestone_has_the_columns_of_its_end(tables: Tables) -> None:
     tables.source.columns = ("id", "name", "added")
     tables.source.set_properties(**FEED)
     tables.source.append()
-    first, second = tables.apply(milestone_versions=1).steps
+    first, second = tables.apply(versions_per_commit=1).steps
     assert (first.source_columns, second.source_columns) == (("id", "name"), ("id", "name", "added"))
 
 
@@ -189,7 +189,7 @@ def test_a_segment_says_what_is_read_and_why(tables: Tables) -> None:
 
 def test_a_plan_prints(tables: Tables) -> None:
     tables.sealed(2)
-    text = str(tables.apply(milestone_versions=2))
+    text = str(tables.apply(versions_per_commit=2))
     assert f"source     {tables.source.uri} (id source-id, version 5)" in text
     assert "watermark 2, seal 100" in text
     assert "apply      versions 3-4, seal 101" in text
@@ -276,7 +276,7 @@ def test_sizes_count_what_the_feed_reads() -> None:
 
 def test_steps_follow_one_another(tables: Tables) -> None:
     tables.sealed(0)
-    for one, other in pairwise(tables.apply(milestone_versions=1).steps):
+    for one, other in pairwise(tables.apply(versions_per_commit=1).steps):
         assert other.starting_version == one.ending_version + 1
         assert other.seal_number == one.seal_number + 1
 

@@ -7,24 +7,27 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from delta_cdc.errors import (
+from delta_cdc.core import validation
+from delta_cdc.core.errors import (
     InvalidConfiguration,
-    PipelineAdopted,
+    PipelineTakenOver,
     ProofExpired,
     RangeNotContiguous,
     SchemaChangeInRange,
     SealUnreadable,
     TargetWithoutProof,
 )
-from delta_cdc.log import DeltaLog
-from delta_cdc.reconcile import Mirror, reconcile
-from delta_cdc.versions import VersionRange
-from delta_cdc.watermark import PlannedOn
+from delta_cdc.core.spec import QueryOptions
+from delta_cdc.core.versions import VersionRange
+from delta_cdc.core.watermark import TableVersion
+from delta_cdc.delta_log.table import DeltaLog
+from delta_cdc.planning.reconcile import Mirror, reconcile
+from delta_cdc.spark.apply.commit import sealed
 from tests.support.logs import EPOCH, FEED, SECOND, field_of, seal
-from tests.support.tables import NOW
+from tests.support.tables import KEYED, NOW
 
 if TYPE_CHECKING:
-    from delta_cdc.plan import Plan
+    from delta_cdc.planning.plan import Plan
     from tests.support.tables import Tables
 
 DAY = 86_400 * SECOND
@@ -59,8 +62,8 @@ def test_an_idle_pipeline_seals_anew_at_half_of_the_shortest_retention(
         return
     (step,) = plan.steps
     assert (step.kind, step.starting_version, step.ending_version, step.seal_number) == ("reseal", 6, 6, 101)
-    assert (step.highest_sequence, step.configuration["keys"]) == ("41", ["id"])
-    assert step.planned_on == PlannedOn("id-1", 0)
+    assert (step.highest_sequence, step.before.configuration["keys"]) == ("41", ["id"])
+    assert step.planned_on == TableVersion("id-1", 0)
     assert "sealed anew" in plan.notes[-1]
 
 
@@ -71,7 +74,7 @@ def test_resealing_moves_the_watermark_over_maintenance(tables: Tables) -> None:
     tables.source.optimize()
     (step,) = tables.apply(now=EPOCH + 4 * DAY).steps
     assert (step.kind, step.starting_version, step.ending_version) == ("reseal", 6, 7)
-    assert step.source_commit_hash == tables.source.sha256(7)
+    assert step.watermark.commit_hash == tables.source.sha256(7)
 
 
 def test_resealing_does_not_carry_the_watermark_over_a_lost_column(tables: Tables) -> None:
@@ -109,7 +112,7 @@ def mirror_of(tables: Tables) -> dict[str, Any]:
     assert proof is not None
     assert proof.seal is not None
     assert proof.commit is not None
-    return Mirror(proof.seal, proof.target.table_id, proof.commit.version).to_dict()
+    return Mirror(proof.seal, TableVersion(proof.target.table_id, proof.commit.version)).to_dict()
 
 
 def clean(tables: Tables, more: int = 0) -> None:
@@ -162,13 +165,15 @@ def test_a_proof_by_mirror_is_sealed_at_once(tables: Tables) -> None:
 )
 def test_a_mirror_of_another_seal_proves_nothing(tables: Tables, lie: dict[str, Any]) -> None:
     tables.sealed(3)
-    other = Mirror(replace(seal(100, 3, source=tables.source), **lie), "id-1", 0).to_dict()
+    other = Mirror(replace(seal(100, 3, source=tables.source), **lie), TableVersion("id-1", 0)).to_dict()
     clean(tables)
     with pytest.raises(ProofExpired):
         tables.apply(mirror=lambda: other)
 
 
-@pytest.mark.parametrize("kept", [None, 7, {}, {"seal": "x", "target_table_id": "id-1"}, {"seal": 1}])
+@pytest.mark.parametrize(
+    "kept", [None, 7, {}, {"seal": "x", "target": {"table_id": "id-1", "version": 0}}, {"seal": 1}]
+)
 def test_what_people_wrote_there_is_no_mirror(tables: Tables, kept: Any) -> None:
     tables.sealed(3)
     clean(tables)
@@ -178,7 +183,7 @@ def test_what_people_wrote_there_is_no_mirror(tables: Tables, kept: Any) -> None
 
 def test_a_mirror_of_another_table_proves_nothing(tables: Tables) -> None:
     tables.sealed(3)
-    kept = {**mirror_of(tables), "target_table_id": "another"}
+    kept = {**mirror_of(tables), "target": {"table_id": "another", "version": 0, "commit_hash": None}}
     clean(tables)
     with pytest.raises(ProofExpired):
         tables.apply(mirror=lambda: kept)
@@ -229,8 +234,8 @@ def test_a_target_made_by_hand_is_declared(tables: Tables) -> None:
     plan = tables.apply(initial_load={"none_at": 3})
     load, apply = plan.steps
     assert (load.kind, load.ending_version) == ("declare", 3)
-    assert load.planned_on == PlannedOn("id-1", 1)
-    assert load.source_commit_hash == tables.source.sha256(3)
+    assert load.planned_on == TableVersion("id-1", 1)
+    assert load.watermark.commit_hash == tables.source.sha256(3)
     assert (apply.kind, apply.starting_version, apply.ending_version) == ("apply", 4, 5)
     assert apply.seal_number == load.seal_number + 1
     assert plan.versions == VersionRange(4, 5)
@@ -288,7 +293,7 @@ def test_a_declared_start_and_an_explicit_one(tables: Tables) -> None:
 
 # -- adoption -----------------------------------------------------------------------------------
 def adopt(tables: Tables, **changes: Any) -> Plan:
-    return tables.apply(pipeline="q", adopt_from="p", **changes)
+    return tables.apply(pipeline="q", take_over_from="p", **changes)
 
 
 def test_adopting_closes_the_old_pipeline_first(tables: Tables) -> None:
@@ -303,14 +308,14 @@ def test_adopting_closes_the_old_pipeline_first(tables: Tables) -> None:
     ]
     closing, opening, work = plan.steps
     assert (closing.successor, opening.successor) == ("q", None)
-    assert (closing.planned_on, opening.planned_on, work.planned_on) == (PlannedOn("id-1", 0), None, None)
+    assert (closing.planned_on, opening.planned_on, work.planned_on) == (TableVersion("id-1", 0), None, None)
     assert opening.highest_sequence == "7"
-    assert opening.configuration["keys"] == ["id"]
+    assert opening.before.configuration["keys"] == ["id"]
     assert "takes over" in plan.notes[0]
 
 
 def closed(tables: Tables, number: int = 101) -> None:
-    made = seal(number, 3, source=tables.source, kind="adopt", planned_on=PlannedOn("id-1", 0))
+    made = seal(number, 3, source=tables.source, kind="adopt", planned_on=TableVersion("id-1", 0))
     tables.target.write_seal(replace(made, successor="q"), rows=False)
 
 
@@ -331,7 +336,7 @@ def test_nothing_new_is_adopted_all_the_same(tables: Tables) -> None:
 def test_the_old_pipeline_ends(tables: Tables) -> None:
     tables.sealed(3)
     closed(tables)
-    with pytest.raises(PipelineAdopted, match="taken over by pipeline q at watermark 3"):
+    with pytest.raises(PipelineTakenOver, match="taken over by pipeline q at watermark 3"):
         tables.apply()
 
 
@@ -347,12 +352,12 @@ def test_the_target_can_be_taken_back(tables: Tables) -> None:
     tables.sealed(3)
     closed(tables)
     tables.target.write_seal(seal(102, 5, source=tables.source, pipeline="q"))
-    plan = tables.apply(adopt_from="q")
+    plan = tables.apply(take_over_from="q")
     assert steps(plan) == [("adopt", "q", 5, 5, 103), ("adopt", None, 5, 5, 104)]
 
 
 def test_a_pipeline_that_was_adopted_does_not_come_back_by_its_own_adoption(tables: Tables) -> None:
-    """p adopted from x, and adopt_from stays in its DAG; then q adopted from p."""
+    """p adopted from x, and take_over_from stays in its DAG; then q adopted from p."""
     tables.sealed(2)
     tables.target.write_seal(seal(101, 2, source=tables.source, kind="adopt", pipeline="x"), rows=False)
     made = seal(102, 2, source=tables.source, kind="adopt", pipeline="x")
@@ -360,8 +365,8 @@ def test_a_pipeline_that_was_adopted_does_not_come_back_by_its_own_adoption(tabl
     tables.target.write_seal(seal(103, 2, source=tables.source, kind="adopt"), rows=False)
     closed(tables, number=104)
     tables.target.write_seal(seal(105, 5, source=tables.source, pipeline="q"))
-    with pytest.raises(PipelineAdopted, match="taken over by pipeline q"):
-        tables.apply(adopt_from="x")
+    with pytest.raises(PipelineTakenOver, match="taken over by pipeline q"):
+        tables.apply(take_over_from="x")
 
 
 def test_staging_and_adoption_do_not_go_together(tables: Tables) -> None:
@@ -373,23 +378,23 @@ def test_staging_and_adoption_do_not_go_together(tables: Tables) -> None:
 def test_adopted_by_somebody_else(tables: Tables) -> None:
     tables.sealed(3)
     closed(tables)
-    with pytest.raises(PipelineAdopted, match="already adopted from p by q"):
-        tables.apply(pipeline="r", adopt_from="p")
+    with pytest.raises(PipelineTakenOver, match="already adopted from p by q"):
+        tables.apply(pipeline="r", take_over_from="p")
 
 
 def test_nothing_to_adopt(tables: Tables) -> None:
     tables.sealed(3)
     with pytest.raises(TargetWithoutProof, match="seals of other pipelines: p"):
-        tables.apply(pipeline="q", adopt_from="zzz")
+        tables.apply(pipeline="q", take_over_from="zzz")
 
 
-def test_adopt_from_without_a_target_is_a_load(tables: Tables) -> None:
+def test_take_over_from_without_a_target_is_a_load(tables: Tables) -> None:
     assert [step.kind for step in adopt(tables).steps] == ["load"]
 
 
 def test_adoption_is_checked_for_drift(tables: Tables) -> None:
-    from delta_cdc.errors import ConfigurationDrift
-    from delta_cdc.spec import ApplyOptions
+    from delta_cdc.core.errors import ConfigurationDrift
+    from delta_cdc.core.spec import ApplyOptions
 
     tables.sealed(3)
     with pytest.raises(ConfigurationDrift):
@@ -406,7 +411,7 @@ def test_an_adoption_waits_for_no_retention(tables: Tables) -> None:
     assert [s.kind for s in adopt(tables, now=NOW + 300 * DAY).steps] == ["adopt", "adopt"]
 
 
-def test_adopt_from_a_name_that_never_was_needs_a_declaration(tables: Tables) -> None:
+def test_take_over_from_a_name_that_never_was_needs_a_declaration(tables: Tables) -> None:
     made_by_hand(tables)
     with pytest.raises((TargetWithoutProof, InvalidConfiguration)):
         adopt(tables)
@@ -432,3 +437,60 @@ def test_what_moves_the_watermark_is_as_old_as_its_seal(tables: Tables, kind: st
     tables.sealed(5, kind=kind)
     tables.source.optimize()
     assert tables.apply().spec is None
+
+
+# -- room in a seal -----------------------------------------------------------------------------------
+LONG = " OR ".join(f"name = 'name {number}'" for number in range(3_000))
+
+
+@pytest.fixture
+def no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever starts a process here fails."""
+
+    def started(*_: Any, **__: Any) -> None:
+        raise AssertionError("a process was started")
+
+    monkeypatch.setattr("subprocess.Popen", started)
+
+
+@pytest.mark.usefixtures("no_process")
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"where": LONG}, "where"),
+        ({"select": ("*", f"{LONG} AS known")}, "select"),
+    ],
+)
+@pytest.mark.parametrize("watermark", [None, 2])
+def test_options_for_which_a_seal_has_no_room_are_refused_by_the_plan(
+    tables: Tables, changes: dict[str, Any], named: str, watermark: int | None
+) -> None:
+    options = replace(KEYED, **changes)
+    if watermark is not None:
+        tables.sealed(watermark, configuration=validation.described(options))
+    with pytest.raises(InvalidConfiguration) as refused:
+        tables.apply(options=options)
+    assert "The options of pipeline p are too long" in refused.value.message
+    assert f"The longest are {named} " in refused.value.message
+    assert not refused.value.retryable
+    assert "shorten them" in refused.value.remedy
+
+
+@pytest.mark.usefixtures("no_process")
+def test_a_read_is_refused_likewise(tables: Tables) -> None:
+    tables.sealed(2)
+    with pytest.raises(InvalidConfiguration, match="The longest are where "):
+        tables.read(options=QueryOptions("full_delta", keys=("id",), where=LONG))
+
+
+def test_many_columns_of_the_source_are_left_out_of_the_seal(tables: Tables) -> None:
+    """By their bytes: JSON writes a character that is not of ASCII as six."""
+    names = tuple(f"ä{number:04}" + "ö" * 20 for number in range(500))
+    assert validation.described_columns(KEYED, names, ()) == {}
+    assert validation.described_columns(KEYED, names[:50], ()) == {"source_columns": list(names[:50])}
+
+
+def test_a_seal_that_outgrows_a_commit_all_the_same_is_refused_by_name(tables: Tables) -> None:
+    made = seal(7, 3, source=tables.source, highest_sequence="9" * 70_000)
+    with pytest.raises(InvalidConfiguration, match="seal 7 of pipeline p takes 70"), sealed(None, made):  # type: ignore[arg-type]
+        raise AssertionError("nothing is written")

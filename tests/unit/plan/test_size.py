@@ -8,24 +8,25 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from delta_cdc.log.table import run_sync
-from delta_cdc.plan import size
-from delta_cdc.spec import (
+from delta_cdc.core.spec import (
     ApplyOptions,
+    ApplyRequest,
     ApplySpec,
     BundleSpec,
     EnableSpec,
     IngestOptions,
     IngestSpec,
+    IngestStep,
     OffsetRange,
     OptimizeSpec,
     OtherTable,
     ResolveSpec,
     SourceFile,
-    Step,
     VacuumSpec,
     VerifySpec,
 )
+from delta_cdc.delta_log.table import run_sync
+from delta_cdc.planning import size
 
 if TYPE_CHECKING:
     from tests.support.logs import LogTable
@@ -63,8 +64,15 @@ def _reseal(tables: Tables) -> Any:
     return replace(spec, steps=(replace(spec.steps[0], kind="reseal", segments=()),))
 
 
+def _apply_after(tables: Tables) -> ApplyRequest:
+    target = tables.target.uri
+    return ApplyRequest(
+        pipeline="p", source=tables.source.uri, target=target, options=ApplyOptions(keys=("id",))
+    )
+
+
 def _ingest(tables: Tables, **more: Any) -> IngestSpec:
-    step = Step("ingest", 1, 1, 1, 0, "", ())
+    step = IngestStep("ingest", 1, 0)
     files = (SourceFile("a", 30, 0), SourceFile("b", 12, 0))
     made = IngestSpec("p", "r", "/in", tables.source.uri, "/i", "/q", IngestOptions(), step, files)
     return replace(made, **more)
@@ -89,11 +97,11 @@ JOBS: dict[str, tuple[Any, int | None]] = {
     "records": (lambda t: _ingest(t, files=(), offsets=(OffsetRange("t", 0, 5, 8),)), 3 * 1024),
     "records, some of them again": (lambda t: _ingest(t, offsets=(OffsetRange("t", 0, 5, 8, True),)), None),
     "files, and an apply of all the log holds": (
-        lambda t: (t.sealed(3), _ingest(t, then={"target": t.target.uri}))[1],
+        lambda t: (t.sealed(3), _ingest(t, after=_apply_after(t)))[1],
         2 * 42 + 500 + 100,
     ),
     "files, and an apply to none yet": (
-        lambda t: _ingest(t, log_uri=t.staging.uri, then={"target": t.target.uri}),
+        lambda t: _ingest(t, log_uri=t.staging.uri, after=_apply_after(t)),
         2 * 42,
     ),
     "two targets compared": (_verify, 100 + 200),
@@ -110,7 +118,7 @@ def test_the_size_of_a_job(tables: Tables, job: Any, bytes_: int | None) -> None
 
 def test_each_step_may_go_through_the_whole_target(tables: Tables) -> None:
     tables.sealed(3)
-    spec = tables.apply(milestone_versions=1).spec
+    spec = tables.apply(versions_per_commit=1).spec
     assert isinstance(spec, ApplySpec)
     assert len(spec.steps) == 2
     assert run_sync(size.work_size(spec)) == 200 + 2 * 100

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from delta_cdc.plan.apply import _asked, _is_copied
-from delta_cdc.spec import ApplyOptions
+from delta_cdc.core.spec import ApplyOptions
+from delta_cdc.planning.apply import _asked, _is_copied
 
 
 @pytest.mark.parametrize(("mode", "query"), [("hard", "min_delta"), ("soft", "full_delta")])

@@ -7,25 +7,24 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from delta_cdc import checks
-from delta_cdc.errors import (
+from delta_cdc.core import maintenance_tags, validation
+from delta_cdc.core.errors import (
     ChangeFeedDisabled,
     CorruptLog,
     InvalidConfiguration,
     NotAppendOnly,
     VersionsExpired,
 )
-from delta_cdc.maintain import marks
-from delta_cdc.spec import ApplyOptions, ApplySpec
-from delta_cdc.versions import VersionRange
+from delta_cdc.core.spec import ApplyOptions, ApplySpec
+from delta_cdc.core.versions import VersionRange
 from tests.support.logs import FEED, LogTable, seal
 from tests.support.tables import KEYED, Tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from delta_cdc.plan import Plan
-    from delta_cdc.spec import Step
+    from delta_cdc.core.spec import Step
+    from delta_cdc.planning.plan import Plan
 
 TYPE_2 = replace(KEYED, stored_as_scd_type=2)
 LOG = replace(KEYED, source_kind="change_log", sequence_by="at")
@@ -45,7 +44,7 @@ def read(step: Step) -> list[tuple[int, int, str]]:
 
 
 def built(tables: Tables, watermark: int, options: ApplyOptions = LOG, **changes: Any) -> None:
-    tables.sealed(watermark, configuration=checks.described(options), **changes)
+    tables.sealed(watermark, configuration=validation.described(options), **changes)
 
 
 # -- events -------------------------------------------------------------------------------------
@@ -180,7 +179,7 @@ def test_a_horizon_that_moves_parts_the_events(tables: Tables) -> None:
         (12, 13, ()),
     ]
     assert [read(step)[0][:2] for step in made] == [(3, 5), (7, 8), (10, 10), (12, 12)]
-    limited = steps(tables.apply(options=LOG, milestone_versions=1))
+    limited = steps(tables.apply(options=LOG, versions_per_commit=1))
     assert [s.horizons for s in limited] == [(), (), (), ((6, "3"),), ((7, "3"),), ((9, "5"),), ()]
 
 
@@ -212,19 +211,19 @@ def test_a_known_horizon_counts_from_row_tracking_on(tables: Tables) -> None:
     tracked(tables)
     tables.source.append()
     (step,) = steps(tables.apply(options=LOG))
-    assert (step.known_horizons, step.horizons) == (((7, "2"), (7, "3")), ((7, "3"),))
+    assert (step.before.horizons, step.horizons) == (((7, "2"), (7, "3")), ((7, "3"),))
     built(tables, 8, horizons=((7, "2"), (7, "3")), number=101)
     tables.source.set_properties(**TRACKED, **{"delta.appendOnly": "true"})
     tables.source.append()
     (step,) = steps(tables.apply(options=LOG))
-    assert step.known_horizons == ((7, "2"), (7, "3")), "it was on already"
+    assert step.before.horizons == ((7, "2"), (7, "3")), "it was on already"
     off = {**TRACKED, "delta.rowTrackingSuspended": "true"}
     built(tables, 10, horizons=((7, "3"),), number=102)
     tables.source.set_properties(**off)
     tables.source.set_properties(**TRACKED)
     tables.source.append()
     (step,) = steps(tables.apply(options=LOG))
-    assert step.known_horizons == ((12, "3"),), "it was suspended in between"
+    assert step.before.horizons == ((12, "3"),), "it was suspended in between"
 
 
 def test_every_step_of_a_plan_passes_row_tracking(tables: Tables) -> None:
@@ -235,13 +234,13 @@ def test_every_step_of_a_plan_passes_row_tracking(tables: Tables) -> None:
     tables.source.set_properties(**TRACKED)
     tables.source.append()
     tables.source.append()
-    made = steps(tables.apply(options=LOG, milestone_versions=1))
+    made = steps(tables.apply(options=LOG, versions_per_commit=1))
     assert [(s.ending_version, s.horizons) for s in made] == [
         (7, ((8, "3"),)),
         (9, ((8, "3"),)),
         (10, ((9, "3"),)),
     ]
-    assert made[0].known_horizons == ((8, "3"),)
+    assert made[0].before.horizons == ((8, "3"),)
     load, *made_ = steps(tables.apply(options=LOG, mode="reset", starting_version=7))
     assert (load.ending_version, load.horizons) == (6, ((8, "3"),))
     assert made_[-1].ending_version == 10
@@ -252,19 +251,19 @@ def test_row_tracking_without_a_horizon(tables: Tables) -> None:
     tables.source.set_properties(**FEED, **{"delta.enableRowTracking": "true"})
     tables.source.append()
     (step,) = steps(tables.apply(options=LOG))
-    assert (step.ending_version, step.known_horizons, step.horizons) == (7, (), ())
+    assert (step.ending_version, step.before.horizons, step.horizons) == (7, (), ())
 
 
 def test_a_seal_alone_and_a_reload_pass_row_tracking_too(tables: Tables) -> None:
     tracked(tables)
     (step,) = steps(tables.apply(options=LOG, now=tables.source.created + 40 * 86_400_000))
     assert (step.kind, step.ending_version) == ("reseal", 7)
-    assert step.known_horizons == ((7, "2"), (7, "3"))
+    assert step.before.horizons == ((7, "2"), (7, "3"))
     tables.source.append()
     (step,) = steps(tables.apply(options=LOG, mode="reload"))
-    assert (step.known_horizons, step.horizons) == (((7, "2"), (7, "3")), ((8, "3"),))
+    assert (step.before.horizons, step.horizons) == (((7, "2"), (7, "3")), ((8, "3"),))
     (step,) = steps(tables.apply(options=LOG, mode="reload", ending_version=6))
-    assert step.known_horizons == ((1, "2"), (6, "3")), "nothing lies in between"
+    assert step.before.horizons == ((1, "2"), (6, "3")), "nothing lies in between"
 
 
 @pytest.mark.parametrize(("on_late", "known"), [("fail", ((9, "3"),)), ("discard", ((1, "3"),))])
@@ -282,15 +281,15 @@ def test_a_reload_beyond_a_cleaned_log(tables: Tables, on_late: Any, known: Any)
     for version in range(8):
         tables.source.file(version).unlink()
     (step,) = steps(tables.apply(options=options, on_versions_expired="reload"))
-    assert (step.kind, step.ending_version, step.known_horizons) == ("reload", 9, known)
+    assert (step.kind, step.ending_version, step.before.horizons) == ("reload", 9, known)
 
 
 def test_a_pipeline_that_takes_over_knows_row_tracking(tables: Tables) -> None:
     tracked(tables)
     tables.source.append()
-    plan = tables.apply(options=LOG, pipeline="q", adopt_from="p")
+    plan = tables.apply(options=LOG, pipeline="q", take_over_from="p")
     assert [step.kind for step in steps(plan)] == ["adopt", "adopt", "apply"]
-    assert {step.known_horizons for step in steps(plan)} == {((7, "2"), (7, "3"))}
+    assert steps(plan)[-1].before.horizons == ((7, "2"), (7, "3"))
 
 
 # -- full copies --------------------------------------------------------------------------------
@@ -380,7 +379,7 @@ def test_the_quarantine_is_a_table_of_its_own(tables: Tables) -> None:
 def test_a_range_whose_quarantine_is_written_is_finished_first(tables: Tables) -> None:
     built(tables, 2)
     put_aside(tables, 101, 3, 4)
-    for given in ({}, {"ending_version": 3}, {"milestone_versions": 1}, {"max_versions": 1}):
+    for given in ({}, {"ending_version": 3}, {"versions_per_commit": 1}, {"max_versions": 1}):
         plan = tables.apply(options=QUARANTINES, **given)
         (step,) = steps(plan)
         assert (step.starting_version, step.ending_version, step.seal_number) == (3, 4, 101)
@@ -432,7 +431,7 @@ ONLY_DELETES = {
 
 def expire(tables: Tables, below: str, *, mark: str | None = None, **parameters: str) -> int:
     """Delete as an expiry does: one MERGE that says so."""
-    text = marks.written("expire", below=below) if mark is None else mark
+    text = maintenance_tags.written("expire", below=below) if mark is None else mark
     given = {**ONLY_DELETES, **parameters}
     source = tables.source
     return source.commit("MERGE", *source.removes(), source.add(), parameters=given, user_metadata=text)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from delta_cdc.errors import (
+from delta_cdc.core.errors import (
     BatchNotApplicable,
     InvalidConfiguration,
     NoOpenBatch,
@@ -19,13 +19,16 @@ from delta_cdc.errors import (
     TargetWithoutProof,
     TransactionRetentionSet,
 )
-from delta_cdc.plan import CommitPlan, CommitRequest, Memory, Plan, ReadRequest, plan_commit, plan_read
-from delta_cdc.spec import CommitSpec, QueryOptions, ReadSpec
-from delta_cdc.versions import VersionRange
-from delta_cdc.watermark import PlannedOn
-from tests.support.logs import EPOCH, field_of, seal
+from delta_cdc.core.spec import CommitSpec, QueryOptions, ReadSpec
+from delta_cdc.core.versions import VersionRange
+from delta_cdc.core.watermark import TableVersion
+from delta_cdc.planning.commit import CommitPlan, plan_commit
+from delta_cdc.planning.read import plan_read
+from delta_cdc.planning.request import CommitRequest, Memory, ReadRequest
+from tests.support.logs import EPOCH, changed, field_of, seal
 
 if TYPE_CHECKING:
+    from delta_cdc.planning.plan import Plan
     from tests.support.tables import Tables
 
 NET = QueryOptions("min_delta", keys=("id",))
@@ -58,19 +61,19 @@ def staged(tables: Tables, number: int, start: int, end: int, **configuration: A
     """Seal a batch, or its beginning, as the job does; without ``committed`` it is for a target."""
     made = seal(number, end, source=tables.source, start=start, kind="read")
     given = {"batch": "changes", "complete": True, "options": FULL, "ending": end, **configuration}
-    return tables.staging.write_seal(replace(made, configuration=given), operation="WRITE")
+    return tables.staging.write_seal(changed(made, configuration=given), operation="WRITE")
 
 
 def committed(tables: Tables, number: int, end: int) -> int:
     made = seal(number, end, source=tables.source, kind="commit")
-    return tables.staging.write_seal(replace(made, configuration={}), operation="WRITE", rows=False)
+    return tables.staging.write_seal(changed(made, configuration={}), operation="WRITE", rows=False)
 
 
 def mark(tables: Tables, version: int) -> dict[str, Any]:
     return {
-        "source_table_id": tables.source.table_id,
+        "table_id": tables.source.table_id,
         "version": version,
-        "source_commit_hash": tables.source.sha256(version),
+        "commit_hash": tables.source.sha256(version),
     }
 
 
@@ -97,7 +100,7 @@ def test_milestones(
     tables: Tables, options: QueryOptions, output: str | None, steps: list[Any], plain: bool
 ) -> None:
     tables.sealed(2)
-    plan = tables.read(options=options, milestone_versions=2, output_path=output)
+    plan = tables.read(options=options, versions_per_commit=2, output_path=output)
     spec = spec_of(plan)
     assert told(plan) == steps
     assert [step.seal_number for step in spec.steps] == list(range(101, 101 + len(steps)))
@@ -114,7 +117,7 @@ def test_one_milestone_needs_no_second_look(tables: Tables) -> None:
     tables.sealed(2)
     plan = tables.read(options=NET)
     assert (told(plan), spec_of(plan).plain) == ([("apply", 3, 5)], False)
-    assert told(tables.read(options=NET, milestone_bytes=100, ending_version=4)) == [
+    assert told(tables.read(options=NET, bytes_per_commit=100, ending_version=4)) == [
         ("apply", 3, 3),
         ("apply", 4, 4),
         ("answer", 3, 4),
@@ -131,7 +134,7 @@ def test_what_row_ids_match_is_read_at_once(tables: Tables) -> None:
     tables.sealed(6, 101)
     for _ in range(3):
         tables.source.append()
-    plan = tables.read(options=QueryOptions("min_delta"), milestone_versions=1)
+    plan = tables.read(options=QueryOptions("min_delta"), versions_per_commit=1)
     assert told(plan) == [("apply", 7, 9)]
 
 
@@ -140,12 +143,12 @@ def test_the_beginning_of_a_batch_is_gone_on_with(tables: Tables) -> None:
     tables.sealed(2)
     staged(tables, 101, 3, 3, complete=False, ending=5)
     tables.source.append()
-    plan = tables.read(milestone_versions=1)
+    plan = tables.read(versions_per_commit=1)
     spec = spec_of(plan)
     assert told(plan) == [("apply", 4, 4), ("apply", 5, 5)], "its range was decided when it began"
     assert [step.seal_number for step in spec.steps] == [102, 103]
     assert (spec.continues, spec.starting_version, plan.versions) == (True, 3, VersionRange(3, 5))
-    assert spec.steps[0].planned_on == PlannedOn("st", 0)
+    assert spec.steps[0].planned_on == TableVersion("st", 0)
     assert said(plan, "holds versions 3-3: the read goes on behind them")
     assert told(tables.read(ending_version=4)) == [("apply", 4, 4)]
     assert told(tables.read(starting_version=3, ending_version=4)) == [("apply", 4, 4)]
@@ -168,7 +171,7 @@ def test_what_is_missing_of_a_net_query(tables: Tables, held: dict[str, Any], st
     assert told(plan) == steps
     assert spec_of(plan).plain is held["plain"]
     last = spec_of(plan).steps[-1]
-    assert (last.ending_version, last.source_commit_hash) == (5, tables.source.sha256(5))
+    assert (last.ending_version, last.watermark.commit_hash) == (5, tables.source.sha256(5))
     if held["plain"]:
         assert last.source_columns == ("id", "name")
 
@@ -217,11 +220,11 @@ def test_the_beginning_of_a_batch_that_others_changed(tables: Tables, when: str)
     if when == "since":
         tables.staging.delete("id = 1")
     else:
-        planned = PlannedOn("st", tables.staging.version)
+        planned = TableVersion("st", tables.staging.version)
         tables.staging.append()
         made = seal(102, 4, source=tables.source, start=3, kind="read", planned_on=planned)
         given = {"batch": "changes", "complete": False, "options": FULL, "ending": 5, "adds": True}
-        tables.staging.write_seal(replace(made, configuration=given), operation="WRITE")
+        tables.staging.write_seal(changed(made, configuration=given), operation="WRITE")
     plan = tables.read()
     assert said(plan, "was changed by others and is replaced")
     assert (told(plan), spec_of(plan).continues) == ([("apply", 3, 5)], False)
@@ -236,7 +239,7 @@ def test_a_whole_batch_is_read_by_its_version(tables: Tables) -> None:
     (step,) = tables.apply(staging=tables.staging.uri).steps
     assert step.staging is not None
     assert step.staging.version == version
-    assert step.configuration == {"keys": ["id"]}
+    assert step.before.configuration == {"keys": ["id"]}
     assert told(tables.read(output_path="/files")) == [("apply", 3, 5), ("complete", 3, 5)]
 
 
@@ -272,7 +275,7 @@ def test_no_other_plan_writes_into_a_folder_of_files(tables: Tables) -> None:
         {"run_id": "two"},
         {"options": QueryOptions("append_only")},
         {"output_format": "json"},
-        {"milestone_versions": 2},
+        {"versions_per_commit": 2},
     ]
     assert len({first, *(spec_of(tables.read(**{**asked, **other})).output_uri for other in others)}) == 5
     staged(tables, 101, 3, 5, output={"path": first, "format": "parquet"})
@@ -342,7 +345,7 @@ def test_a_sink_goes_on_behind_what_was_committed(tables: Tables) -> None:
     staged(tables, 7, 2, 2, batch="snapshot", committed=None)
     assert tables.read(target=None).batch is not None, "open until it is committed"
     committed(tables, 8, 2)
-    plan = tables.read(target=None, milestone_versions=2)
+    plan = tables.read(target=None, versions_per_commit=2)
     spec = spec_of(plan)
     assert told(plan) == [("apply", 3, 4), ("apply", 5, 5)]
     assert spec.configuration["committed"] == mark(tables, 2)
@@ -402,7 +405,7 @@ def test_staging_of_somebody_else(tables: Tables) -> None:
     tables.staging.create()
     with pytest.raises(NoOpenBatch):
         commit(tables)
-    assert spec_of(tables.read(target=None)).steps[0].planned_on == PlannedOn("st", 0)
+    assert spec_of(tables.read(target=None)).steps[0].planned_on == TableVersion("st", 0)
     tables.staging.append()
     for look in (lambda: tables.read(target=None), lambda: commit(tables)):
         with pytest.raises(TargetWithoutProof, match="staging table"):
@@ -433,8 +436,8 @@ def test_a_commit_takes_the_open_batch(tables: Tables) -> None:
     assert plan.spec is not None
     step = plan.spec.step
     assert (step.kind, step.starting_version, step.ending_version, step.seal_number) == ("commit", 3, 3, 9)
-    assert step.source_commit_hash == tables.source.sha256(3)
-    assert plan.spec.source_table_id == tables.source.table_id
+    assert step.watermark.commit_hash == tables.source.sha256(3)
+    assert plan.spec.steps[-1].watermark.table_id == tables.source.table_id
     with pytest.raises(OtherBatchOpen, match=r"Version 5 is to be committed .* is 3-3"):
         commit(tables, 5)
     with pytest.raises(OtherBatchOpen):
@@ -444,7 +447,7 @@ def test_a_commit_takes_the_open_batch(tables: Tables) -> None:
         again = commit(tables, ending)
         assert again.spec is None
         assert again.seal is not None
-        assert again.seal.watermark == 3
+        assert again.seal.watermark.version == 3
     with pytest.raises(NoOpenBatch, match="its watermark is 3"):
         commit(tables, 4)
 
@@ -460,9 +463,6 @@ def test_a_late_commit_of_an_older_batch_leaves_the_new_one_alone(tables: Tables
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
-        ({"output_format": "csv"}, "output_format"),
-        ({"milestone_versions": 0}, "milestone_versions"),
-        ({"milestone_bytes": 0}, "milestone_bytes"),
         ({"options": QueryOptions("upsert")}, "keys"),
         ({"options": QueryOptions("min_delta", keys=("id",), raw=True)}, "raw"),
         (
@@ -508,7 +508,7 @@ def test_a_sink_that_was_idle_for_long_seals_what_needs_not_arrive(tables: Table
     assert isinstance(plan.spec, CommitSpec)
     (step,) = plan.steps
     assert (step.kind, step.starting_version, step.ending_version, step.seal_number) == ("commit", 6, 6, 9)
-    assert step.source_commit_hash == tables.source.sha256(6)
+    assert step.watermark.commit_hash == tables.source.sha256(6)
     assert (plan.versions, said(plan, "it is sealed anew")) == (None, True)
     assert "everything up to version 6" in str(plan)
     committed(tables, 9, 6)

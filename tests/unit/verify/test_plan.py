@@ -9,28 +9,28 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from delta_cdc import spec as specs
-from delta_cdc.errors import (
+from delta_cdc.core import spec as specs
+from delta_cdc.core.checks import CHECKS, OF_LOGS, Check, finding
+from delta_cdc.core.errors import (
+    ConflictingEvents,
     CorruptLog,
     InvalidConfiguration,
     InvalidExpression,
     JobRefused,
     KeyNotUnique,
     TableNotFound,
-    TiedEvents,
     VerificationFailed,
     VersionsExpired,
 )
-from delta_cdc.log.table import run_sync
-from delta_cdc.reconcile import Mirror
-from delta_cdc.spec import ApplyOptions, BundleSpec, JobResult
-from delta_cdc.verify import engine
-from delta_cdc.verify.checks import CHECKS, OF_LOGS, Check, finding
-from delta_cdc.verify.flow import Verification, raise_if_wrong, rows_of, run_verify
-from delta_cdc.verify.plan import VerifyPlan, plan_verify_async
-from delta_cdc.verify.request import VerifyRequest
-from delta_cdc.watermark import PlannedOn
-from tests.support.logs import FEED, LogTable, seal
+from delta_cdc.core.spec import ApplyOptions, BundleSpec, JobResult
+from delta_cdc.core.watermark import TableVersion
+from delta_cdc.delta_log.table import run_sync
+from delta_cdc.planning.reconcile import Mirror
+from delta_cdc.planning.verify import VerifyPlan, plan_verify_async
+from delta_cdc.planning.verify_request import VerifyRequest
+from delta_cdc.run.verify import Verification, raise_if_wrong, rows_of, run_verify
+from delta_cdc.spark.verify import engine
+from tests.support.logs import FEED, LogTable, changed, seal
 from tests.support.tables import KEYED, NOW, Tables
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def test_a_sound_target(tables: Tables) -> None:
     assert (step.kind, step.ending_version, step.planned_on) == (
         "reload",
         4,
-        PlannedOn(tables.target.table_id, 1),
+        TableVersion(tables.target.table_id, 1),
     )
     assert made.source.dry_run
     bundle = BundleSpec("r", (made,), parallel=2)
@@ -214,7 +214,7 @@ def test_what_is_wrong_with_a_seal_is_told_by_its_name(tables: Tables) -> None:
 
 
 def test_a_restored_target_is_sound_at_the_watermark_that_is_true_there(tables: Tables) -> None:
-    copy = Mirror(seal(101, 4, source=tables.source), tables.target.table_id, 1).to_dict()
+    copy = Mirror(seal(101, 4, source=tables.source), TableVersion(tables.target.table_id, 1)).to_dict()
     tables.target.restore(0)
     plan = planned(tables, mirror=lambda: copy)
     assert "watermark 2" in check_of(plan, "seal").detail
@@ -226,13 +226,17 @@ def test_a_restored_target_is_sound_at_the_watermark_that_is_true_there(tables: 
 
 
 def test_a_copy_outside_that_knows_more_than_the_target(tables: Tables) -> None:
-    known = Mirror(seal(101, 4, source=tables.source), tables.target.table_id, 1)
+    known = Mirror(seal(101, 4, source=tables.source), TableVersion(tables.target.table_id, 1))
     assert told(planned(tables, mirror=known.to_dict))["mirror"] == "ok"
     assert told(planned(tables, mirror=lambda: {"seal": "nonsense"}))["mirror"] == "skipped"
-    ahead = replace(known, seal=replace(known.seal, number=102, watermark=5), target_version=2)
+    ahead = replace(
+        known,
+        seal=changed(known.seal, number=102, applied_to=replace(known.seal.watermark, version=5)),
+        target=TableVersion(known.target.table_id, 2),
+    )
     found = check_of(planned(tables, mirror=ahead.to_dict), "mirror")
     assert (found.status, "seal 102, watermark 5" in found.detail) == ("finding", True)
-    edited = replace(known, seal=replace(known.seal, watermark=5))
+    edited = replace(known, seal=changed(known.seal, applied_to=replace(known.seal.watermark, version=5)))
     assert told(planned(tables, mirror=edited.to_dict))["mirror"] == "finding"
 
 
@@ -246,7 +250,7 @@ def test_a_change_log_that_is_filled_from_files_has_a_seal_and_nothing_else(tabl
 # -- configuration ------------------------------------------------------------------------------
 def test_other_options_than_the_target_was_built_with(tables: Tables) -> None:
     assert told(planned(tables, options=KEYED))["configuration"] == "ok"
-    other = ApplyOptions(keys=("id",), apply_as_deletes="id > 1", on_tie="quarantine")
+    other = ApplyOptions(keys=("id",), apply_as_deletes="id > 1", on_conflict="quarantine")
     plan = planned(tables, options=other)
     found = check_of(plan, "configuration")
     assert (found.status, found.count, "id > 1" in found.detail) == ("finding", 1, True)
@@ -254,7 +258,7 @@ def test_other_options_than_the_target_was_built_with(tables: Tables) -> None:
     # What is compared are rows that were made with the others.
     assert plan.spec is not None
     assert plan.spec.source is not None
-    assert (plan.spec.source.options.apply_as_deletes, plan.spec.source.options.on_tie) == (
+    assert (plan.spec.source.options.apply_as_deletes, plan.spec.source.options.on_conflict) == (
         None,
         "quarantine",
     )
@@ -288,7 +292,7 @@ def test_another_watermark_compares_only_where_nothing_changed_in_between(
     assert check_of(planned(tables, current=history.uri), "current_equals_history").status == "skipped"
     written = {"keys": ["id"], "scd_type": 2, "start_column": "a", "end_column": "b"}
     ahead = seal(501, 6, source=tables.source, pipeline="h", configuration=written)
-    history.write_seal(replace(ahead, step=replace(ahead.step, planned_on=PlannedOn("history-id", 0))))
+    history.write_seal(replace(ahead, step=replace(ahead.step, planned_on=TableVersion("history-id", 0))))
     made = planned(tables, current=history.uri).spec
     assert made is not None
     assert "current_equals_history" in made.checks
@@ -300,8 +304,12 @@ def test_targets_of_other_rows_are_not_compared(tables: Tables, history: LogTabl
     if difference == "filter":
         written["where"] = "id > 1"
     made = seal(501, 4, source=tables.source, pipeline="h", configuration=written)
-    made = replace(made, source_table_id="elsewhere") if difference == "source" else made
-    history.write_seal(replace(made, step=replace(made.step, planned_on=PlannedOn("history-id", 0))))
+    made = (
+        changed(made, applied_to=replace(made.watermark, table_id="elsewhere"))
+        if difference == "source"
+        else made
+    )
+    history.write_seal(replace(made, step=replace(made.step, planned_on=TableVersion("history-id", 0))))
     assert told(planned(tables, current=history.uri))["current_equals_history"] == "skipped"
 
 
@@ -419,24 +427,24 @@ def test_rows_that_were_declared_prove_nothing(tmp_path: Path, first: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("error", "ties_told", "expected"),
+    ("error", "conflicts_told", "expected"),
     [
         (VersionsExpired("gone.", remedy="do."), True, "skipped"),
         (TableNotFound("gone.", remedy="do."), True, "skipped"),
-        (TiedEvents("tied.", remedy="do."), False, "skipped"),
-        (TiedEvents("tied.", remedy="do."), True, "finding"),
+        (ConflictingEvents("tied.", remedy="do."), False, "skipped"),
+        (ConflictingEvents("tied.", remedy="do."), True, "finding"),
         (KeyNotUnique("twice.", remedy="do."), True, "finding"),
         (InvalidExpression("no column.", remedy="do."), True, "finding"),
         (ValueError("broken"), True, None),
     ],
 )
 def test_what_stops_a_comparison(
-    tables: Tables, error: Exception, ties_told: bool, expected: str | None
+    tables: Tables, error: Exception, conflicts_told: bool, expected: str | None
 ) -> None:
     spec = planned(tables).spec
     assert spec is not None
-    assert not spec.ties_told
-    assert getattr(planned(tables, on_tie="quarantine").spec, "ties_told", None)
+    assert not spec.conflicts_told
+    assert getattr(planned(tables, on_conflict="quarantine").spec, "conflicts_told", None)
 
     def fails() -> Check:
         raise error
@@ -445,7 +453,7 @@ def test_what_stops_a_comparison(
         with pytest.raises(JobRefused, match="broken"):
             engine._if_possible(spec, fails)
         return
-    found = engine._if_possible(replace(spec, ties_told=ties_told), fails)
+    found = engine._if_possible(replace(spec, conflicts_told=conflicts_told), fails)
     assert (found.status, type(error).__name__ in found.detail) == (expected, True)
 
 

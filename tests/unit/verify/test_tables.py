@@ -9,11 +9,11 @@ import pytest
 
 from delta_cdc.cli import main
 from delta_cdc.config import load
-from delta_cdc.errors import CorruptLog, InvalidConfiguration
-from delta_cdc.verify.checks import finding, ok, skipped
-from delta_cdc.verify.flow import Verification
-from delta_cdc.verify.tables import chosen, paired, request_of
-from delta_cdc.verify.text import text_of
+from delta_cdc.config.verification import chosen, paired, request_of
+from delta_cdc.core.checks import finding, ok, skipped
+from delta_cdc.core.errors import CorruptLog, InvalidConfiguration
+from delta_cdc.run.verify import Verification
+from delta_cdc.run.verify_text import text_of
 from tests.support.tables import Tables
 
 if TYPE_CHECKING:
@@ -58,12 +58,18 @@ def test_a_history_finds_the_current_rows_of_the_same_source() -> None:
 
 
 def test_a_table_by_way_of_a_log_is_compared_with_the_log() -> None:
-    ingested = {"pipeline": "a", "source": "/in", "log": "/lake/log", "keys": ["id"], "on_tie": "quarantine"}
+    ingested = {
+        "pipeline": "a",
+        "source": "/in",
+        "log": "/lake/log",
+        "keys": ["id"],
+        "on_conflict": "quarantine",
+    }
     with_target = request_of({**ingested, "target": "/lake/a"}, wanted=("seal",))
     alone = request_of({**ingested, "pipeline": "b"}, wanted=("seal",))
     assert (with_target.source, with_target.target) == ("/lake/log", "/lake/a")
     assert with_target.options is not None
-    assert (with_target.options.source_kind, with_target.options.on_tie) == ("change_log", "quarantine")
+    assert (with_target.options.source_kind, with_target.options.on_conflict) == ("change_log", "quarantine")
     assert (alone.target, alone.options) == ("/lake/log", None)
 
 
@@ -102,7 +108,7 @@ def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tables:
     def refused(*_: Any, **__: Any) -> None:
         raise AssertionError("Spark was started")
 
-    monkeypatch.setattr("delta_cdc.session.embedded_session", refused)
+    monkeypatch.setattr("delta_cdc.cli.common.embedded_session", refused)
     monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", lambda: None)
     made = Tables.made_in(tmp_path)
     made.sealed(5)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from delta_cdc.errors import InvalidConfiguration
-from delta_cdc.ingest import shape
+from delta_cdc.core import change_log
+from delta_cdc.core.errors import InvalidConfiguration
 from tests.support import debezium as d
 from tests.support.change_sets import Event, adapted, at, by_row, json_records
 
@@ -261,7 +261,7 @@ def test_every_encoding_by_the_schema_in_the_message(spark: SparkSession) -> Non
     # A decimal of 39 digits, which no type of Spark holds.
     lines.append(d.message(d.change("c", None, {**empty, "low": d.unscaled(10**38)}, PG), schema))
     events = adapted(json_records(spark, lines), "debezium", {})
-    types = {f.name: f.dataType.simpleString() for f in events.schema[shape.PAYLOAD].dataType.fields}
+    types = {f.name: f.dataType.simpleString() for f in events.schema[change_log.PAYLOAD].dataType.fields}
     assert types == {"id": "int", **{field["field"]: kind for field, _, kind, _ in ENCODINGS}}
     found = by_row(events)
     row = found[0][0].row
@@ -331,7 +331,7 @@ def test_schemas_that_change_inside_a_batch(spark: SparkSession) -> None:
         ),
     ]
     events = adapted(json_records(spark, lines), "debezium", {})
-    assert events.schema[shape.PAYLOAD].dataType.simpleString() == (
+    assert events.schema[change_log.PAYLOAD].dataType.simpleString() == (
         "struct<id:bigint,at:timestamp,n:decimal(7,3),new:string>"
     )
     found = by_row(events)
@@ -346,7 +346,7 @@ def test_schemas_that_change_inside_a_batch(spark: SparkSession) -> None:
     assert found[2][0].error == "no value for op: no change event"
     # The types of the log stay.
     known = adapted(json_records(spark, lines), "debezium", {}, known="id int, at timestamp, n decimal(10,3)")
-    assert known.schema[shape.PAYLOAD].dataType.simpleString() == (
+    assert known.schema[change_log.PAYLOAD].dataType.simpleString() == (
         "struct<id:int,at:timestamp,n:decimal(10,3),new:string>"
     )
     assert by_row(known)[0][0].row["n"] == Decimal("1.500")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from delta_cdc.ingest import shape
+from delta_cdc.core import change_log
 from tests.support.change_sets import adapted, by_row, json_records, table_records
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def test_golden_csv(spark: SparkSession) -> None:
     records = table_records(spark, CSV, [row for row, _, _ in cases], files=[file for _, file, _ in cases])
     options = {"timestamp_column": "at"}
     events = adapted(records, "dms", options, schema=SCHEMA, format="csv")
-    assert events.schema[shape.PAYLOAD].dataType.simpleString() == "struct<id:int,v:string,at:timestamp>"
+    assert events.schema[change_log.PAYLOAD].dataType.simpleString() == "struct<id:int,v:string,at:timestamp>"
     found = by_row(events)
     assert [found[at][0].error or found[at][0].op for at in range(len(cases))] == [told for *_, told in cases]
     ordered = [found[at][0].sequence for at in range(7)]

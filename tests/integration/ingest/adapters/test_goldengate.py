@@ -6,7 +6,7 @@ import json
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from delta_cdc.ingest import shape
+from delta_cdc.core import change_log
 from tests.support.change_sets import Event, adapted, by_row, json_records, table_records
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def test_types_that_nobody_declared(spark: SparkSession) -> None:
         op("U", "2", after={"ID": 1, "W": "x", "NONE": None, "NONE_isMissing": True}),
     ]
     events = adapted(json_records(spark, lines), "goldengate", {}, keys=["ID"])
-    assert events.schema[shape.PAYLOAD].dataType.simpleString() == "struct<ID:bigint,V:double,W:string>"
+    assert events.schema[change_log.PAYLOAD].dataType.simpleString() == "struct<ID:bigint,V:double,W:string>"
     assert [by_row(events)[at][0].columns for at in range(2)] == [("ID", "V"), ("ID", "W")]
 
 
@@ -207,7 +207,7 @@ def test_delimited_text(spark: SparkSession) -> None:
     records = table_records(spark, columns, rows)
     schema = columns.replace("ID string", "ID int")
     events = adapted(records, "goldengate", {}, keys=["ID"], schema=schema, format="csv")
-    assert events.schema[shape.PAYLOAD].dataType.simpleString() == "struct<ID:int,NAME:string>"
+    assert events.schema[change_log.PAYLOAD].dataType.simpleString() == "struct<ID:int,NAME:string>"
     found = by_row(events)
     assert found[0] == [
         Event(

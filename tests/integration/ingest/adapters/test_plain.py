@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from delta_cdc.errors import ColumnNotFound, InvalidExpression, ReservedColumnName
-from delta_cdc.ingest import shape
-from delta_cdc.ingest.adapters import parsing
+from delta_cdc.core import change_log
+from delta_cdc.core.errors import ColumnNotFound, InvalidExpression, ReservedColumnName
+from delta_cdc.spark.ingest.adapters import parsing
 from tests.support.change_sets import Event, adapted, by_row, json_records, table_records
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ def test_the_articles_flag_column(spark: SparkSession) -> None:
     }
     schema = "FLAG string, ID int, VALUE string, CDC_TIMESTAMP timestamp"
     events = adapted(records, "plain", options, keys=["ID"], schema=schema, format="csv")
-    assert events.schema[shape.PAYLOAD].dataType.simpleString() == (
+    assert events.schema[change_log.PAYLOAD].dataType.simpleString() == (
         "struct<ID:int,VALUE:string,CDC_TIMESTAMP:timestamp>"
     )
     found = by_row(events)
@@ -223,7 +223,8 @@ def test_types_that_nobody_declared(spark: SparkSession) -> None:
     ]
     events = adapted(json_records(spark, lines), "plain", {"sequence_by": "ts"}, known="id int, known int")
     types = {
-        field.name: field.dataType.simpleString() for field in events.schema[shape.PAYLOAD].dataType.fields
+        field.name: field.dataType.simpleString()
+        for field in events.schema[change_log.PAYLOAD].dataType.fields
     }
     assert types == {
         "id": "int",
@@ -264,7 +265,7 @@ def test_columns_of_a_file_and_no_others_are_carried(spark: SparkSession) -> Non
     found = by_row(events)
     assert found[0][0].columns == ("id", "seq", "v")
     assert found[1][0].columns == ("id", "seq", "v", "w")
-    assert events.schema[shape.PAYLOAD].dataType["id"].dataType.simpleString() == "bigint"
+    assert events.schema[change_log.PAYLOAD].dataType["id"].dataType.simpleString() == "bigint"
 
 
 def test_order_of_several_parts_and_in_the_file(spark: SparkSession) -> None:
@@ -366,7 +367,7 @@ def test_the_logs_type_of_the_sequence_stays(spark: SparkSession) -> None:
     lines = ['{"id":1,"ts":1.5}', '{"id":1,"ts":3}']
     options = {"sequence_by": "ts", "except_column_list": "ts"}
     found = adapted(json_records(spark, lines), "plain", options, known="id bigint", sequence_type="bigint")
-    assert found.schema[shape.SEQUENCE].dataType.simpleString() == "bigint"
+    assert found.schema[change_log.SEQUENCE].dataType.simpleString() == "bigint"
     events = by_row(found)
     assert events[0][0].error is not None
     assert events[1][0].sequence == 3
@@ -383,7 +384,7 @@ def test_objects_gain_members(spark: SparkSession) -> None:
     lines = ['{"id":1,"ts":1,"s":{"a":1,"b":{"c":"x"}},"l":[{"a":2},{"d":true}]}']
     known = "id int, s struct<a:int>, l array<struct<a:int>>"
     events = adapted(json_records(spark, lines), "plain", {"sequence_by": "ts"}, known=known)
-    types = {f.name: f.dataType.simpleString() for f in events.schema[shape.PAYLOAD].dataType.fields}
+    types = {f.name: f.dataType.simpleString() for f in events.schema[change_log.PAYLOAD].dataType.fields}
     assert types["s"] == "struct<a:int,b:struct<c:string>>"
     assert types["l"] == "array<struct<a:int,d:boolean>>"
     assert by_row(events)[0][0].row["s"] == {"a": 1, "b": {"c": "x"}}

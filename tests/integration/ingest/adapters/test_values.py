@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import functions as F
 
-from delta_cdc.ingest.adapters import values
+from delta_cdc.spark.ingest.adapters import values
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from delta_cdc.errors import InvalidConfiguration
-from delta_cdc.ingest.adapters import BUNDLED, named
+from delta_cdc.core.adapters import BUNDLED, named
+from delta_cdc.core.errors import InvalidConfiguration
 
 PLAIN = {"sequence_by": "ts"}
 
@@ -114,8 +114,8 @@ def test_an_unknown_name_is_told_the_nearest() -> None:
     [
         ("no_such_package.adapter", "cannot be imported"),
         ("no_such_package:adapter", "cannot be imported"),
-        ("delta_cdc.ingest.adapters.plain.evnts", "has no function 'evnts'"),
-        ("delta_cdc.ingest.shape", "has no function 'events'"),
+        ("delta_cdc.spark.ingest.adapters.plain.evnts", "has no function 'evnts'"),
+        ("delta_cdc.core.change_log", "has no function 'events'"),
     ],
 )
 def test_a_dotted_name_that_is_nothing(name: str, told: str) -> None:
@@ -153,7 +153,7 @@ def test_an_adapter_of_the_user() -> None:
 
 def test_checking_needs_no_spark() -> None:
     program = (
-        "import sys\nfrom delta_cdc.ingest.adapters import named, BUNDLED\n"
+        "import sys\nfrom delta_cdc.core.adapters import named, BUNDLED\n"
         "for name in BUNDLED:\n"
         "    options = {'sequence_by': 'a'} if name == 'plain' else {}\n"
         "    named(name).check(options, keys=('id',), format='json')\n"
@@ -173,7 +173,7 @@ def test_checking_needs_no_spark() -> None:
 def test_the_page_names_every_option() -> None:
     page = (Path(__file__).parents[4] / "docs" / "change-sets.md").read_text(encoding="utf-8")
     for name in BUNDLED:
-        module = importlib.import_module(f"delta_cdc.ingest.adapters.{name}")
+        module = importlib.import_module(f"delta_cdc.spark.ingest.adapters.{name}")
         section = page.split(f"\n### {name}")[1].split("\n### ")[0]
         for option in module.SETTINGS:
             where = page if option == "except_column_list" else section

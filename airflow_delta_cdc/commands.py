@@ -1,0 +1,43 @@
+"""What the provider adds to Airflow's command line: the group ``airflow delta-cdc``.
+
+Airflow asks :func:`get_cli_commands` at every start of its command line, so the command itself is loaded when
+it runs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airflow.cli.cli_config import ActionCommand, Arg, CLICommand, GroupCommand, lazy_load_command
+
+from airflow_delta_cdc import engine
+
+HELP = "Check what the Delta CDC provider needs"
+
+
+def get_cli_commands() -> list[CLICommand]:
+    """Return the group ``airflow delta-cdc`` with its one command."""
+    doctor = ActionCommand(
+        name="doctor",
+        help=HELP,
+        description="One line for each check: status, what was found, and what to do where something is "
+        "wrong. Exit code 0: nothing failed (warnings may be told); 1: something did; 2: wrong usage. "
+        "Secrets are never printed.",
+        func=lazy_load_command("airflow_delta_cdc.doctor.doctor_command"),
+        args=arguments(),
+    )
+    return [GroupCommand(name="delta-cdc", help="Delta CDC provider", subcommands=(doctor,))]
+
+
+def arguments() -> tuple[Arg, ...]:
+    """Return the arguments of ``delta-cdc doctor``, and those that name connections, as Airflow has them."""
+
+    class Collected(list[Arg]):
+        def add_argument(self, *flags: str, **told: Any) -> None:
+            self.append(Arg(flags=flags, **told))  # type: ignore[no-untyped-call]
+
+    found = Collected()
+    found.add_argument("--spark-conn-id", help="Spark connection: its master, or its Spark Connect server")
+    found.add_argument("--delta-conn-id", help="connection of type delta: reads --storage and --table")
+    engine.doctor_options(found)
+    return tuple(found)

@@ -1,0 +1,125 @@
+"""One Spark application for all tables of a group that have work."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow_delta_cdc import engine, tables
+from airflow_delta_cdc.groups.base import GroupOperator, Item, WorkPins, is_dry, pieces_of
+from delta_cdc.core.errors import JobFailed, TableNotFound
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from delta_cdc.core.errors import DeltaCdcError
+    from delta_cdc.run.batch import Piece, PieceResult
+
+#: Characters of an error, and of all errors together, that an XCom takes; the log has them whole.
+_MOST_OF_AN_ERROR, _MOST_OF_ERRORS = 1000, 12 * 1024
+
+
+class RunSparkOperator(GroupOperator):
+    """Run the work of many tables in one Spark application, each with a result of its own.
+
+    The XCom ``return_value`` tells for each pipeline its ``status`` (``applied``, ``ingested``, ``nothing``,
+    ``planned`` of a dry run, ``failed``, or ``unfinished``, which another try may mend), its ``error``, and
+    the ``pins`` by which its own task knows what was done. Publishing is left to that task: here nothing is
+    announced, and a table that fails fails nobody.
+
+    :param work: output of ``detect_changes`` (a template field, so that it arrives here; its values are no
+        templates)
+    :param parallel: how many tables are worked on at the same moment
+    :raises TablesFailed: the application died before all tables were through
+    """
+
+    template_fields = ("work", *GroupOperator.template_fields)
+    template_fields_renderers: ClassVar[dict[str, str]] = {"work": "json"}
+    ui_color = "#cfe8fc"
+
+    def __init__(self, *, work: Any, parallel: int = 1, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.work = work
+        self.parallel = parallel
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Run what is to be run; nothing to do starts nothing."""
+
+        items = [item for item in (Item(**one) for one in self.work or ()) if not item.failed]
+        if not items:
+            self.log.info("No table has work.")
+            return {}
+        pins = [WorkPins(context, item.stamp, item.pins) for item in items]
+        found = pieces_of(self, context, items)
+        pieces = [self._piece(*each) for each in zip(items, found, pins, strict=True)]
+        work = [(piece, item) for piece, item in zip(pieces, items, strict=True) if piece is not None]
+        try:
+            outcomes = engine.run_bundle(
+                [piece for piece, _ in work],
+                run_id=self.work_id(context),
+                execute=partial(self.run_job, context),
+                say=self.log.info,
+                parallel=self.parallel,
+            )
+        finally:
+            self.forget_job(context)
+        for outcome in outcomes:
+            if outcome.error is not None:
+                self.log.error("%s: %s: %s", outcome.pipeline, type(outcome.error).__name__, outcome.error)
+        self.log.info("%s.", tables.counted(outcomes))
+        stamp, by_name = (
+            uuid.uuid4().hex[:12],
+            {item.pipeline: pin for item, pin in zip(items, pins, strict=True)},
+        )
+        answer = {
+            outcome.pipeline: {"detected": item.stamp}
+            | _told(outcome, item, by_name[outcome.pipeline], stamp, len(outcomes))
+            for outcome, (_, item) in zip(outcomes, work, strict=True)
+        }
+        # Before anything is forgotten; and a task that fails pushes nothing by itself.
+        context["ti"].xcom_push(key="return_value", value=answer)
+        died = [one for one in outcomes if one.unanswered and isinstance(one.error, JobFailed)]
+        # A retry of this very task needs its pins; all others find them in what it has pushed.
+        tables.raise_failures(died, len(outcomes))
+        for pin in pins:
+            pin.leave()
+        return answer
+
+    def _piece(self, item: Item, piece: Piece, pins: WorkPins) -> Piece | None:
+        """Return what is to be run of an item; of a dry run only what needs Spark."""
+        if not is_dry(item.table):
+            return replace(piece, pins=pins, since=item.since)
+        return replace(piece, ingest=None) if piece.apply is not None else None
+
+
+def _told(outcome: PieceResult, item: Item, pins: WorkPins, stamp: str, number: int) -> dict[str, Any]:
+    """Return what is published of one table.
+
+    :param stamp: of this try, by which the table's own task answers an error once
+    :param number: how many tables share the XCom
+    """
+    error = outcome.error
+    if is_dry(item.table):
+        return _told_dry(outcome, stamp, number)
+    found: dict[str, Any] = {"status": tables.status(outcome), "pins": pins.touched()}
+    return found if error is None else {**found, **_failed(error, stamp, number)}
+
+
+def _told_dry(outcome: PieceResult, stamp: str, number: int) -> dict[str, Any]:
+    if outcome.error is not None:
+        # Without a log there is nothing to show of its target.
+        missing = isinstance(outcome.error, TableNotFound)
+        return {"status": "nothing"} if missing else _failed(outcome.error, stamp, number)
+    assert outcome.applied is not None
+    return {"status": "planned", "dry_run": tables.shortened(outcome.applied.to_dict(), tables=number)}
+
+
+def _failed(error: DeltaCdcError, stamp: str, number: int) -> dict[str, Any]:
+    most = min(_MOST_OF_AN_ERROR, _MOST_OF_ERRORS // number)
+    told = {
+        name: text if len(text) <= most else f"{text[:most]}… (cut; see the log)"
+        for name, text in error.to_dict().items()
+    }
+    return {"status": "unfinished" if error.retryable else "failed", "error": told, "stamp": stamp}

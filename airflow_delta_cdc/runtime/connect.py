@@ -1,0 +1,131 @@
+"""Jobs over Spark Connect: from the worker's own process, in a server that runs already."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow_delta_cdc import engine
+from airflow_delta_cdc.hooks.connect import DeltaCdcConnectHook
+from airflow_delta_cdc.runtime.slices import scratch_for, slices_for
+from airflow_delta_cdc.runtime.submit_hook import KILL_GRACE
+from airflow_delta_cdc.runtime.task import SUBMIT_ARGUMENTS
+from delta_cdc.core.errors import InvalidConfiguration, JobFailed
+from delta_cdc.core.locations import reads_kafka
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+    from airflow.sdk.types import Logger
+    from pyspark.sql import SparkSession
+
+    from airflow_delta_cdc.runtime.task import SparkTask
+    from delta_cdc.core.spec import JobResult, Spec
+
+_UTC = {"spark.sql.session.timeZone": "UTC"}
+
+#: Arguments that ask nothing of a server; all others are about an application of its own, which there is not.
+_HARMLESS = (
+    "conf",
+    "name",
+    "status_poll_interval",
+    "track_driver_via_k8s_api",
+    "verbose",
+    "yarn_rm_auth",
+    "yarn_track_via_rm_api",
+)
+
+
+def refuse_arguments(operator: SparkTask) -> None:
+    """Refuse arguments that a server which runs already cannot honour.
+
+    :raises InvalidConfiguration: names those that are set
+    """
+    found = [name for name in SUBMIT_ARGUMENTS if name not in _HARMLESS and getattr(operator, name)]
+    if found:
+        raise InvalidConfiguration(
+            f"{', '.join(found)} given, and the connection {operator.spark_conn_id!r} names a server of "
+            "Spark Connect, which runs already.",
+            remedy="leave them out, and configure the server.",
+        )
+
+
+def session_confs(operator: SparkTask) -> dict[str, Any]:
+    """Return the confs of an operator's session."""
+    return {**_UTC, **(operator.conf or {})}
+
+
+def interrupt(spark: SparkSession, log: Logger) -> None:
+    """End a session of ours and all that was cloned from it, within :data:`KILL_GRACE` seconds."""
+    # In a thread: the server may not answer, and a signal handler must come to its end.
+    killer = threading.Thread(target=engine.end_session, args=(spark,), daemon=True)
+    killer.start()
+    killer.join(KILL_GRACE)
+    if killer.is_alive():
+        log.warning("The server did not confirm the kill within %s s.", KILL_GRACE)
+
+
+class ConnectRuntime:
+    """Runs specs over Spark Connect.
+
+    The engine runs here, statements in the server. There is no application to find again after this worker
+    died: the target's log tells what was committed.
+
+    :param operator: whose connection and confs count
+    """
+
+    def __init__(self, operator: SparkTask) -> None:
+        self._operator = operator
+        self._hook = DeltaCdcConnectHook(str(operator.spark_conn_id))
+        self._spark: SparkSession | None = None
+        self._killed = False
+
+    @property
+    def master(self) -> str:
+        """Return the server's address."""
+        return self._hook.server
+
+    def run(self, context: Context, spec: Spec) -> JobResult:
+        """Run one spec in a session of its own; see :class:`~airflow_delta_cdc.runtime.SparkRuntime`."""
+
+        operator, master = self._operator, self.master
+        refuse_arguments(operator)
+        options = operator.options_of_storage()
+        kafka = operator.options_of_kafka() if reads_kafka(spec) else None
+        if options:
+            operator.log.debug(
+                "The connection for storage counts for reading logs; Spark on %s has an identity of its own.",
+                master,
+            )
+        with (
+            slices_for(spec, master, Path(), options=options, log=operator.log) as ready,
+            scratch_for(spec, options=options, log=operator.log) as scratch,
+        ):
+            self._stop_if_killed()
+            operator.log.info("Running on %s", master)
+            with self._hook.session(session_confs(operator)) as spark:
+                self._spark = spark
+                try:
+                    self._stop_if_killed()
+                    result = engine.run_spec(
+                        spark, ready, storage_options=options, kafka_options=kafka, scratch=scratch
+                    )
+                    self._stop_if_killed()
+                finally:
+                    self._spark = None
+        return result
+
+    def kill(self) -> None:
+        """Interrupt what the job is running on the server, and let the job start nothing more there."""
+        self._killed = True
+        spark = self._spark
+        if spark is None:
+            return
+        interrupt(spark, self._operator.log)
+
+    def _stop_if_killed(self) -> None:
+        if self._killed:
+            raise JobFailed(
+                "The task was killed; its job on Spark Connect was interrupted.",
+                remedy="clear the task to run it again: what was committed before, it finds.",
+            )

@@ -1,0 +1,149 @@
+"""Where the small logs lie through which a job reads files: the run's own directory, or the shared folder."""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from airflow_delta_cdc import engine
+from airflow_delta_cdc.runtime.exchange import needed_results_uri, results_uri
+from delta_cdc.core.spec import ApplySpec, BundleSpec, IngestSpec, ReadSpec, fingerprint, sha256
+from delta_cdc.core.storage_options import hadoop_uri
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from airflow.sdk.types import Logger
+
+    from delta_cdc.core.spec import Spec, Step
+
+_LOCAL = "local"
+
+
+@contextlib.contextmanager
+def slices_for(
+    spec: Spec,
+    master: str,
+    directory: Path,
+    *,
+    options: dict[str, str] | None,
+    log: Logger,
+    lasting: bool = False,
+) -> Iterator[Spec]:
+    """Give the spec as :func:`with_slices` does, and delete slices on a store once the job has ended.
+
+    :param log: told where they could not be deleted
+    :param lasting: the application may run on after this block has failed, and be found again by the next
+        try: its slices are named after the work, and stay until a block ends without an error. All others
+        are this try's alone, and go with it: one that somebody took for dead must not take away those of the
+        next one
+    """
+    name = _work(spec) if lasting else uuid.uuid4().hex
+    has_ended = not lasting
+    try:
+        yield with_slices(spec, master, directory, options=options, name=name)
+        has_ended = True
+    finally:
+        if has_ended and not is_here(master) and results_uri():
+            _forget(spec, name, options, log)
+
+
+def with_slices(
+    spec: Spec, master: str, directory: Path, *, options: dict[str, str] | None, name: str
+) -> Spec:
+    """Write the small logs through which Spark reads files, where a spec reads a table by its files.
+
+    :param master: of the Spark that will read them
+    :param directory: the run's private directory, which goes away with all that is in it
+    :param options: of the object store
+    :param name: of their folder there
+    :raises InvalidConfiguration: files can only be read this way, the cluster cannot see this machine, and
+        nothing else is configured
+    """
+
+    if not isinstance(spec, ApplySpec | ReadSpec | BundleSpec):
+        return spec
+    root = _root(spec, master, directory, name)
+    if isinstance(spec, BundleSpec):
+        parts = (
+            # A slice is named by its versions, and two parts may read the same ones of two tables.
+            engine.with_manifests(part, root and f"{root}/{number}", options)
+            if isinstance(part, ApplySpec)
+            else part
+            for number, part in enumerate(spec.parts)
+        )
+        return replace(spec, parts=tuple(parts))
+    if isinstance(spec, ReadSpec):
+        return engine.with_manifests(spec, root, options)
+    return engine.with_manifests(spec, root, options)
+
+
+@contextlib.contextmanager
+def scratch_for(spec: Spec, *, options: dict[str, str] | None, log: Logger) -> Iterator[str | None]:
+    """Give a folder for the slices of what a job plans itself, an apply behind an ingest; deleted after.
+
+    :return: None where none is needed, or none is configured
+    """
+    parts = spec.parts if isinstance(spec, BundleSpec) else (spec,)
+    if not results_uri() or not any(isinstance(part, IngestSpec) and part.after for part in parts):
+        yield None
+        return
+    root = _shared(results_uri(), uuid.uuid4().hex)
+    try:
+        yield f"{root}/slices"
+    finally:
+        _deleted(root, options, log)
+
+
+def is_here(master: str) -> bool:
+    """Tell whether a Spark of this master runs in this machine alone, and sees its files."""
+    return master.startswith(_LOCAL)
+
+
+def _root(spec: Spec, master: str, directory: Path, name: str) -> str:
+    if is_here(master):
+        return str(directory / "slices")
+    segments = [segment for step in _readable(spec) for segment in step.segments]
+    needed = [segment for segment in segments if segment.needs_slice]
+    if not needed and not (segments and results_uri()):
+        return ""
+    reason = f"The changes are read on {master}, by a list of their files"
+    if needed:
+        reason = f"The changes are read by {needed[0].capture} on {master}, by a list of their files"
+    return f"{_shared(needed_results_uri(reason), name)}/slices"
+
+
+def _forget(spec: Spec, name: str, options: dict[str, str] | None, log: Logger) -> None:
+    if any(step.segments for step in _readable(spec)):
+        # All that lies there is slices.
+        _deleted(_shared(results_uri(), name), options, log)
+
+
+def _deleted(root: str, options: dict[str, str] | None, log: Logger) -> None:
+    try:
+        engine.delete_manifests(root, options)
+    except Exception as error:  # noqa: BLE001 - what the job did stands, whatever is left lying about
+        log.warning("The lists of files in %s could not be deleted: %s", root, error)
+
+
+def _readable(spec: Spec) -> list[Step]:
+    """Return the steps whose changes may be read through slices.
+
+    Not those of an apply that follows an ingest: what it reads is not there yet, so its driver writes them.
+    """
+    parts = spec.parts if isinstance(spec, BundleSpec) else (spec,)
+    return [step for part in parts if isinstance(part, ApplySpec | ReadSpec) for step in part.steps]
+
+
+def _shared(folder: str, name: str) -> str:
+    return hadoop_uri(f"{folder}/{name}")
+
+
+def _work(spec: Spec) -> str:
+    """Return a name for the work, the same in every attempt at it."""
+    parts = spec.parts if isinstance(spec, BundleSpec) else (spec,)
+    names = [fingerprint(part) for part in parts if isinstance(part, ApplySpec | IngestSpec | ReadSpec)]
+    return sha256("".join(names))

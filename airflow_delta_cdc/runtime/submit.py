@@ -1,0 +1,385 @@
+"""An application of its own, started by ``spark-submit``: in the worker, deploy mode client, or cluster."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.common.compat.openlineage.utils.spark import (
+    inject_parent_job_information_into_spark_properties,
+    inject_transport_information_into_spark_properties,
+)
+from airflow.providers.common.compat.sdk import conf
+
+from airflow_delta_cdc import engine
+from airflow_delta_cdc.runtime import pods
+from airflow_delta_cdc.runtime.embedded import EmbeddedStart
+from airflow_delta_cdc.runtime.exchange import (
+    SECTION,
+    Exchange,
+    delete_folder,
+    needed_results_uri,
+    private_directory,
+    put_file_once,
+    put_object,
+    read_text,
+)
+from airflow_delta_cdc.runtime.slices import slices_for
+from airflow_delta_cdc.runtime.storage import places_of, tell_planner, tell_storage
+from airflow_delta_cdc.runtime.submit_hook import DeltaCdcSubmitHook
+from airflow_delta_cdc.runtime.task import SUBMIT_ARGUMENTS
+from delta_cdc.core.errors import InvalidConfiguration, JobFailed, JobRefused
+from delta_cdc.core.locations import reads_kafka
+from delta_cdc.core.spec import JobResult, sha256, to_json
+from delta_cdc.core.storage_options import hadoop_uri
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from airflow.sdk import Context
+
+    from airflow_delta_cdc.runtime.exchange import RunDirectory
+    from airflow_delta_cdc.runtime.task import SparkTask
+    from delta_cdc.core.spec import Spec
+    from delta_cdc.launch.class_data_archive import Training
+
+#: The file given to ``spark-submit``. Not the package's ``__main__.py``: given as application, that would
+#: make its own folder ``sys.path[0]``.
+JOB_FILE = "delta_cdc_job.py"
+_JOB = "import sys\n\nfrom delta_cdc.__main__ import main\n\nsys.exit(main())\n"
+
+#: Which spec the stored application id belongs to.
+FINGERPRINT_KEY = "spark_job_fingerprint"
+
+#: That the driver's pod has succeeded: its phase is gone with it.
+SUCCEEDED_KEY = "k8s_driver_status"
+
+_UTC = {"spark.sql.session.timeZone": "UTC"}
+
+#: What YARN and Kubernetes say of an application that runs no more.
+_ENDED = frozenset({"SUCCEEDED", "FAILED", "NOTFOUND"})
+
+
+class SubmitRuntime:
+    """Runs specs by ``spark-submit``, and brings back what the driver says.
+
+    :param operator: whose connection, arguments, JARs and confs count, and who is asked for a running
+        application of an earlier try (``durable``)
+    """
+
+    def __init__(self, operator: SparkTask) -> None:
+        self._operator = operator
+        self._hook: DeltaCdcSubmitHook | None = None
+        self._exchange: Exchange | None = None
+        self._embedded: EmbeddedStart | None = None
+        #: Of the tables' storage.
+        self._options: dict[str, str] | None = None
+        #: It was lost sight of, and is not known to have ended.
+        self.may_run = False
+        self._killed = False
+
+    @property
+    def master(self) -> str:
+        """Return the master URL."""
+        return (self._hook or submit_hook(self._operator)).master
+
+    @property
+    def file(self) -> str:
+        """Return the application file of the run."""
+        assert self._exchange is not None
+        return self._exchange.application
+
+    def run(self, context: Context, spec: Spec) -> JobResult:
+        """Run one spec in one application; see :class:`~airflow_delta_cdc.runtime.SparkRuntime`."""
+        operator = self._operator
+        with private_directory() as directory:
+            hook = self._hook = submit_hook(operator, directory.log)
+            options = self._options = operator.options_of_storage()
+            durable = self._is_durable(hook)
+            with slices_for(
+                spec, hook.master, directory.path, options=options, log=operator.log, lasting=durable
+            ) as ready:
+                self._tell(hook, context, ready, directory, options)
+                with self._training(hook) as training:
+                    self._start(context, hook, sha256(to_json(ready)), durable=durable)
+                    result = self._read_result(hook)
+                    if training is not None and result.status != "failed":
+                        training.succeeded()
+            directory.keep_log = _is_unnamed_failure(result)
+            if directory.keep_log:
+                operator.log.error("The whole log of Spark is in %s", directory.log)
+            return result
+
+    def kill(self) -> None:
+        """Stop the application; with nothing started there is nothing to stop, nor to look up."""
+        self._killed = True
+        if self._hook is not None:
+            self._hook.on_kill()
+
+    # -- an application of a cluster, which the next try finds again --------------------------------
+    def submit_job(self) -> str:
+        """Submit a new application and return its id; an older result of the same spec is removed first."""
+        self._drop_older_result()
+        return self.tracked.submit_tracked(self.file)
+
+    @property
+    def tracked(self) -> DeltaCdcSubmitHook:
+        """Return the hook of the run, which asks the cluster."""
+        assert self._hook is not None
+        return self._hook
+
+    def _drop_older_result(self) -> None:
+        """Delete what an earlier attempt at the same spec left where a driver of a cluster will write."""
+        assert self._exchange is not None
+        delete_folder(self._exchange.result, self._options)
+
+    def clean_up(self) -> None:
+        """Delete what the last application and this worker have exchanged in the shared folder."""
+        folder = self._exchange.folder if self._exchange is not None else None
+        if folder is None:
+            return
+        try:
+            delete_folder(folder, self._options)
+        except Exception as error:  # noqa: BLE001 - what the job did stands, whatever is left lying about
+            self._operator.log.warning("The files of the run in %s could not be deleted: %s", folder, error)
+
+    # -- starting -------------------------------------------------------------------------------
+    def _tell(
+        self,
+        hook: DeltaCdcSubmitHook,
+        context: Context,
+        spec: Spec,
+        directory: RunDirectory,
+        options: Mapping[str, str] | None,
+    ) -> None:
+        """Tell the hook all there is to know of a run: files, confs, storage, Kafka, lineage."""
+
+        operator, text = self._operator, to_json(spec)
+        self._exchange = self._prepare(hook, directory.path, spec_text=text)
+        places = [*places_of(spec, options), self._exchange.result]
+        kafka = reads_kafka(spec)
+        self._embedded = None
+        if not operator.spark_conn_id:
+            self._embedded = EmbeddedStart(
+                operator, spec, places=places, kafka=kafka, storage_options=options
+            )
+        self._fill_in(hook, self._exchange, sha256(text), directory.path, kafka=kafka, places=places)
+        tell_storage(
+            hook,
+            options,
+            spec=spec,
+            directory=directory.path,
+            log=operator.log,
+            kafka=operator.options_of_kafka(),
+        )
+        tell_planner(hook, options, spec=spec, directory=directory.path)
+        hook.confs = self._with_lineage(hook.confs, context)
+
+    def _start(self, context: Context, hook: DeltaCdcSubmitHook, fingerprint: str, *, durable: bool) -> None:
+        operator = self._operator
+        if self._killed:
+            raise JobFailed(
+                "The task was killed before its Spark application started.",
+                remedy="clear the task to run it again.",
+            )
+        operator.log.info("Starting Spark on %s", hook.master)
+        if durable:
+            self._start_or_find(context, hook, fingerprint)
+            return
+        if hook.is_cluster:
+            # A file of the worker's own cannot be older: its directory is made for this run.
+            self._drop_older_result()
+        try:
+            hook.submit(self.file)
+        except JobFailed:
+            # The engine ends with an error code when it reports a named error: that is what to show.
+            if self._result_text(hook) is None:
+                if self._embedded is not None:
+                    self._embedded.note_crash(hook)
+                raise
+
+    def _start_or_find(self, context: Context, hook: DeltaCdcSubmitHook, fingerprint: str) -> None:
+        operator = self._operator
+        self._forget_other_job(context, fingerprint)
+        try:
+            operator.execute_resumable(context)
+        except JobFailed:
+            raise
+        except Exception as error:
+            started = context["task_state_store"].get(operator.external_id_key)
+            if started is None:
+                raise
+            # As above, a named error ends the application with an error code. What a group's driver has left
+            # so far while it runs is no result.
+            status = operator.get_job_status(started, context)
+            self.may_run = status.upper() not in _ENDED
+            if not self.may_run and self._result_text(hook) is not None:
+                return
+            raise JobFailed(
+                f"The Spark application {started} on {hook.master} is {status}, without a result: {error}",
+                remedy="see the application's own log; a retry is safe, and finds it again if it still runs.",
+            ) from error
+
+    def _training(self, hook: DeltaCdcSubmitHook) -> AbstractContextManager[Training | None]:
+        return contextlib.nullcontext() if self._embedded is None else self._embedded.training(hook)
+
+    def _is_durable(self, hook: DeltaCdcSubmitHook) -> bool:
+        if not hook.is_cluster:
+            return False
+        if self._operator.durable and not hook.is_tracked:
+            self._operator.log.warning(
+                "The connection %r has no tracking of applications, so a retry submits again instead of "
+                "finding the running one. Only one of the two can commit, but for tables on S3 without a log "
+                "store for several drivers (single_driver).",
+                self._operator.spark_conn_id,
+            )
+        return bool(self._operator.durable and hook.is_tracked)
+
+    def _forget_other_job(self, context: Context, fingerprint: str) -> None:
+        """Drop a stored application id that belongs to another spec."""
+        store = context["task_state_store"]
+        if store.get(FINGERPRINT_KEY) != fingerprint:
+            drop_stored_job(context, self._operator.external_id_key)
+            store.set(FINGERPRINT_KEY, fingerprint)
+
+    # -- files ----------------------------------------------------------------------------------
+    def _prepare(self, hook: DeltaCdcSubmitHook, directory: Path, *, spec_text: str) -> Exchange:
+        package = engine.engine_zip()
+        application = engine.write_private(directory / JOB_FILE, _JOB)
+        spec = engine.write_private(directory / f"spec-{sha256(spec_text)[:16]}.json", spec_text)
+        if not hook.is_cluster:
+            return Exchange(str(application), str(package), str(spec), str(directory / "result.json"))
+        reason = f"The connection {self._operator.spark_conn_id!r} runs applications in deploy mode cluster"
+        root = needed_results_uri(reason)
+        folder = f"{root}/{sha256(spec_text)}"
+        result = f"{folder}/result"
+        if not hook.is_kubernetes:
+            return Exchange(str(application), str(package), spec.name, result, files=str(spec), folder=folder)
+        # Beside the JARs: its name carries its hash, and all runs of a release share it.
+        shared = f"{root}/engine/{package.name}"
+        put_file_once(shared, package, self._options)
+        for path in (application, spec):
+            put_object(f"{folder}/{path.name}", path.read_bytes(), self._options)
+        remote = hadoop_uri(folder)
+        pods.let_submit_see(hook, remote)
+        return Exchange(
+            f"{remote}/{application.name}",
+            hadoop_uri(shared),
+            spec.name,
+            result,
+            files=f"{remote}/{spec.name}",
+            folder=folder,
+        )
+
+    def _result_text(self, hook: DeltaCdcSubmitHook) -> str | None:
+        assert self._exchange is not None
+        return read_text(self._exchange.result, is_local=not hook.is_cluster, options=self._options)
+
+    def _read_result(self, hook: DeltaCdcSubmitHook) -> JobResult:
+        assert self._exchange is not None
+        text = self._result_text(hook)
+        if text is None:
+            raise JobFailed(
+                f"The Spark application on {hook.master} ended without leaving a result at "
+                f"{self._exchange.result}.",
+                remedy="see the application's own log; a retry is safe, whatever it had written.",
+            )
+        return JobResult.from_json(text)
+
+    # -- confs ----------------------------------------------------------------------------------
+    def _fill_in(
+        self,
+        hook: DeltaCdcSubmitHook,
+        exchange: Exchange,
+        spec_sha256: str,
+        directory: Path,
+        *,
+        kafka: bool = False,
+        places: Sequence[str] = (),
+    ) -> None:
+        """Tell the hook the engine, the JARs and confs, and the arguments of this run.
+
+        :param kafka: the job reads topics
+        :param places: what the driver reads and writes
+        """
+
+        operator = self._operator
+        if self._embedded is not None:
+            self._embedded.tell(hook, directory)
+        else:
+            hook.confs = {**engine.delta_confs(), **_UTC, **hook.confs}
+        given, jars = operator.jars or operator.packages, None
+        if self._embedded is None and not given and hands_over_jars():
+            needed = engine.needed_jars(places, kafka=kafka)
+            in_pods = hook.is_cluster and hook.is_kubernetes
+            ours = pods.visible(needed, self._options) if in_pods else [str(jar) for jar in needed]
+            jars = _listed(hook, "spark.jars", *ours)
+        files = exchange.files and _listed(hook, "spark.files", exchange.files, operator.files)
+        result = hadoop_uri(exchange.result)
+        hook.use_files(
+            application_args=["--spec", exchange.spec, "--sha256", spec_sha256, "--result", result],
+            py_files=_listed(hook, "spark.submit.pyFiles", exchange.engine, operator.py_files),
+            files=files,
+            jars=jars,
+        )
+
+    def _with_lineage(self, confs: dict[str, Any], context: Context) -> dict[str, Any]:
+        """Add OpenLineage's confs where Airflow's configuration asks for them, as the base class does."""
+        if self._operator.openlineage_inject_parent_job_info:
+            confs = inject_parent_job_information_into_spark_properties(confs, context)
+        if self._operator.openlineage_inject_transport_info:
+            confs = inject_transport_information_into_spark_properties(confs, context)
+        return confs
+
+
+def submit_hook(task: SparkTask, log_file: Path | None = None) -> DeltaCdcSubmitHook:
+    """Return the hook of a task; the files of a run are filled in once it is known where the driver will be.
+
+    :param log_file: see :class:`DeltaCdcSubmitHook`
+    """
+    given = {name: getattr(task, name) for name in SUBMIT_ARGUMENTS}
+    return DeltaCdcSubmitHook(
+        conn_id=task.spark_conn_id or None,
+        log_file=log_file,
+        **{**given, "conf": dict(task.conf or {}), "deploy_mode": given["deploy_mode"] or None},
+    )
+
+
+def drop_stored_job(context: Context, external_id_key: str) -> None:
+    """Drop what the tries of a task have stored about an application."""
+    store = context.get("task_state_store")
+    if store is None:
+        return
+    for key in (external_id_key, SUCCEEDED_KEY, FINGERPRINT_KEY):
+        if store.get(key) is not None:
+            store.delete(key)
+
+
+def _listed(hook: DeltaCdcSubmitHook, conf: str, *given: str | None) -> str:
+    """Return an argument of ``spark-submit`` that is a list, with what the user's conf of its meaning says.
+
+    The argument hides the conf.
+    """
+
+    return ",".join(filter(None, (*given, engine.spark_default(conf, hook.confs, hook.properties_file))))
+
+
+def hands_over_jars() -> bool:
+    """Return whether a cluster is given Delta's JARs, as Airflow's configuration says.
+
+    :raises InvalidConfiguration: it says something else
+    """
+    choice = (conf.get(SECTION, "delta_jars", fallback="auto") or "auto").strip().lower()
+    if choice not in ("auto", "provided"):
+        raise InvalidConfiguration(
+            f"[{SECTION}] delta_jars is {choice!r}.", remedy="set it to 'auto' or 'provided'."
+        )
+    return choice == "auto"
+
+
+def _is_unnamed_failure(result: JobResult) -> bool:
+    inner = (*result.parts, *((result.then,) if result.then is not None else ()))
+    unnamed = (result.error or {}).get("class") in (None, JobFailed.__name__, JobRefused.__name__)
+    return (result.status == "failed" and unnamed) or any(_is_unnamed_failure(part) for part in inner)

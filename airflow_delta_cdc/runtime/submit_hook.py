@@ -1,0 +1,462 @@
+"""The submit hook: Airflow's own, made strict about connections and quiet about Spark's log.
+
+The only module that touches private attributes of Airflow's hook: what it keeps of a run has no public name.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import shutil
+import signal
+import subprocess
+import threading
+from collections import deque
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.apache.spark.hooks.spark_submit import DEFAULT_SPARK_BINARY, SparkSubmitHook
+from airflow.providers.common.compat.sdk import AirflowException, AirflowNotFoundException
+
+from airflow_delta_cdc import engine
+from delta_cdc.core.errors import (
+    DeployModeUnsupported,
+    EnvironmentNotReady,
+    InvalidConfiguration,
+    JobFailed,
+    SparkConnectionNotFound,
+)
+from delta_cdc.core.spec import LINE_PREFIX
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from pathlib import Path
+
+#: The master of a run without a connection.
+EMBEDDED_MASTER = "local[*]"
+
+#: Lines kept to explain an application that died without a result.
+TAIL_LINES = 20
+
+#: Seconds that a killed application is given to stop by itself, and a cluster to answer a kill request.
+KILL_GRACE = 5.0
+CLUSTER_KILL_TIMEOUT = 30.0
+
+#: The confs by which ``spark-submit`` waits for the end of what it has submitted.
+_WAITS_ON_KUBERNETES = "spark.kubernetes.submission.waitAppCompletion"
+_WAITS_ON_YARN = "spark.yarn.submit.waitAppCompletion"
+#: Of the statuses of a cluster, those of an application that has not ended.
+_ACTIVE_ON_KUBERNETES = ("PENDING", "RUNNING")
+_ACTIVE_ON_YARN = ("NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED", "RUNNING")
+
+_NOISE_STARTS = ("at ", "... ", ":: ", "Using Spark's default log4j", "Setting default log level")
+_NOISE_LEVELS = (" INFO ", " DEBUG ")
+
+
+class DeltaCdcSubmitHook(SparkSubmitHook):
+    """Run ``spark-submit`` with an absolute binary, a complete child environment and a filtered log.
+
+    :param conn_id: Spark connection, or None for a local Spark inside the worker (``local[*]``)
+    :param log_file: file that takes every line Spark writes; None keeps them at debug level only
+    :param kwargs: everything else :class:`SparkSubmitHook` takes
+    :raises SparkConnectionNotFound: the named connection doesn't exist. (The base hook would go on with
+        master ``yarn``.)
+    :raises DeployModeUnsupported: the connection cannot run a Python application this way
+    :raises EnvironmentNotReady: what the connection's master needs is not installed here
+    """
+
+    def __init__(self, *, conn_id: str | None, log_file: Path | None = None, **kwargs: Any) -> None:
+        self._log_file = log_file
+        self._extra: dict[str, Any] = {}
+        self._tail: deque[str] = deque(maxlen=TAIL_LINES)
+        self._killed = False
+        self._private_environment: dict[str, str] = {}
+        self._load_spark_defaults = False
+        super().__init__(conn_id=conn_id or "", **kwargs)
+        self._yarn_track_via_rm_api = self._yarn_track_via_rm_api or self._extra_flag(
+            "yarn_track_via_rm_api", default=bool(self._extra.get(self._YARN_RM_WEBAPP_ADDRESS_EXTRA_KEY))
+        )
+        self._track_driver_via_k8s_api = self._track_driver_via_k8s_api or self._extra_flag(
+            "track_driver_via_k8s_api", default=False
+        )
+
+    # -- what kind of run this is ---------------------------------------------------------------
+    @property
+    def master(self) -> str:
+        """Return the master URL."""
+        return str(self._connection["master"])
+
+    @property
+    def is_cluster(self) -> bool:
+        """Return whether the driver runs on the cluster, not in this worker."""
+        return bool(self._connection["deploy_mode"] == "cluster")
+
+    @property
+    def is_kubernetes(self) -> bool:
+        """Return whether the master is Kubernetes."""
+        return bool(self._is_kubernetes)
+
+    @property
+    def is_tracked(self) -> bool:
+        """Return whether a retry can find a running application again."""
+        return self.is_cluster and (
+            (self._is_yarn and self._yarn_track_via_rm_api)
+            or (self._is_kubernetes and self._track_driver_via_k8s_api)
+        )
+
+    @property
+    def confs(self) -> dict[str, Any]:
+        """The confs that ``spark-submit`` is given."""
+        return self._conf
+
+    @confs.setter
+    def confs(self, confs: Mapping[str, Any]) -> None:
+        self._conf = dict(confs)
+
+    @property
+    def properties_file(self) -> str | None:
+        """Return the path of the properties file that ``spark-submit`` is given."""
+        return self._properties_file
+
+    @property
+    def exit_code(self) -> int | None:
+        """Return how ``spark-submit`` ended; None where it did not, or was never started."""
+        return self._submit_sp.returncode if self._submit_sp is not None else None
+
+    def of_connection(self, name: str) -> Any:
+        """Return what the connection's extra, or an argument that wins over it, says of a setting."""
+        return self._connection.get(name)
+
+    @property
+    def tail(self) -> list[str]:
+        """Return the last lines of the application that say something (no frames, no INFO)."""
+        return list(self._tail)
+
+    # -- connection -----------------------------------------------------------------------------
+    def _resolve_connection(self) -> dict[str, Any]:
+        if not self._conn_id:
+            return self._embedded_connection()
+        try:
+            connection = self.get_connection(self._conn_id)
+        except AirflowNotFoundException as error:
+            raise SparkConnectionNotFound(
+                f"The Spark connection {self._conn_id!r} does not exist.",
+                remedy="create it (connection type spark), or leave spark_conn_id out to run Spark inside "
+                "the worker.",
+            ) from error
+        self._extra = connection.extra_dejson
+        if connection.conn_type == "spark_connect":
+            raise DeployModeUnsupported(
+                f"The connection {self._conn_id!r} is a Spark Connect connection, and applications are "
+                "started by spark-submit.",
+                remedy="name a connection of type spark.",
+            )
+        resolved = super()._resolve_connection()
+        self._refuse_impossible(resolved)
+        return resolved
+
+    def _embedded_connection(self) -> dict[str, Any]:
+        if self._deploy_mode == "cluster":
+            raise DeployModeUnsupported(
+                "Deploy mode cluster is asked for, and no connection says on which one: without it, "
+                "Spark runs inside the worker.",
+                remedy="name a connection with spark_conn_id (a template may have given nothing), or leave "
+                "deploy_mode out.",
+            )
+        return {
+            "master": EMBEDDED_MASTER,
+            "queue": None,
+            "deploy_mode": None,
+            "spark_binary": self.spark_binary or DEFAULT_SPARK_BINARY,
+            "namespace": None,
+            "principal": self._principal,
+            "keytab": self._keytab,
+            "rest_scheme": "http",
+            "rest_port": 6066,
+            "rest_endpoint": None,
+        }
+
+    def _refuse_impossible(self, resolved: dict[str, Any]) -> None:
+        master, mode = str(resolved["master"]), resolved["deploy_mode"]
+        if mode == "cluster" and (master.startswith(("spark://", "local"))):
+            raise DeployModeUnsupported(
+                f"The connection {self._conn_id!r} asks for deploy mode cluster on {master}, which does not "
+                "exist for Python applications.",
+                remedy="use deploy mode client, or a YARN or Kubernetes master.",
+            )
+        if "k8s" in master and not _installed("airflow.providers.cncf.kubernetes"):
+            raise EnvironmentNotReady(
+                f"The connection {self._conn_id!r} names the Kubernetes master {master}, and the "
+                "Kubernetes provider is not installed here.",
+                remedy="install apache-airflow-providers-cncf-kubernetes on the worker.",
+            )
+
+    def _extra_flag(self, name: str, *, default: bool) -> bool:
+        value = self._extra.get(name, self._extra.get(name.replace("_", "-"), default))
+        return value if isinstance(value, bool) else str(value).strip().lower() in ("1", "true", "yes")
+
+    # -- command and environment ----------------------------------------------------------------
+    def _get_spark_binary_path(self) -> list[str]:
+        binary = self._connection["spark_binary"]
+        if binary in (None, DEFAULT_SPARK_BINARY):
+            return [str(engine.submit_binary())]
+        found = shutil.which(binary)
+        if found is None:
+            raise EnvironmentNotReady(
+                f"The connection {self._conn_id!r} wants {binary}, which is not on the worker's PATH.",
+                remedy="install it there, or remove spark-binary from the connection's extra.",
+            )
+        return [found]
+
+    def _build_spark_submit_command(self, application: str) -> list[str]:
+        command = [
+            *self._get_spark_binary_path(),
+            *self._build_spark_common_args(),
+            *(["--load-spark-defaults"] if self._load_spark_defaults else []),
+            application,
+            *(self._application_args or []),
+        ]
+        self._env = {
+            **engine.child_environment(driver_here=not self.is_cluster),
+            **self._private_environment,
+            **(self._env or {}),
+        }
+        self.log.debug("spark-submit command: %s", self._mask_cmd(command))
+        return command
+
+    def add_private_environment(self, variables: Mapping[str, str]) -> None:
+        """Set variables of the child process alone. (The base class makes confs of ``env_vars``.)"""
+        self._private_environment.update(variables)
+
+    def use_private_properties(self, write: Callable[[str], Path]) -> None:
+        """Give confs to ``spark-submit`` by a file, beside those of the user's own properties file.
+
+        :param write: makes the file from the text of the user's file and returns its path
+        :raises InvalidConfiguration: the user's file cannot be read
+        """
+
+        own = self._properties_file
+        self._properties_file = str(write(engine.properties_file_text(own) if own else ""))
+        # Without a file of the user's, spark-submit would have read its defaults.
+        self._load_spark_defaults = not own
+
+    def use_files(
+        self,
+        *,
+        application_args: list[str],
+        py_files: str,
+        files: str | None = None,
+        jars: str | None = None,
+    ) -> None:
+        """Name the files of a run; each replaces what the hook was made with, unless it is None.
+
+        :param application_args: arguments of the application
+        """
+        self._application_args = application_args
+        self._py_files = py_files
+        self._files = files if files is not None else self._files
+        self._jars = jars if jars is not None else self._jars
+
+    @property
+    def driver_class_path(self) -> str | None:
+        """The class path of the driver."""
+        return self._driver_class_path
+
+    @driver_class_path.setter
+    def driver_class_path(self, class_path: str | None) -> None:
+        self._driver_class_path = class_path
+
+    # -- running --------------------------------------------------------------------------------
+    def submit(self, application: str = "", **kwargs: Any) -> str | None:
+        """Run the application; return the driver's id where the cluster gives one.
+
+        In client mode this lasts as long as the application does.
+
+        :param application: path or URI of the application file
+        :raises JobFailed: ``spark-submit`` ended with an error; the message holds the exit code and at most
+            the last 20 telling lines
+        """
+        # A process group of its own: the JVM, its Python driver and the shell die together.
+        kwargs.setdefault("start_new_session", True)
+        try:
+            return super().submit(application, **kwargs)
+        except AirflowException as error:
+            raise self._job_failed() from error
+        except BaseException:
+            self._stop_process()
+            raise
+
+    def _job_failed(self) -> JobFailed:
+        process = self._submit_sp
+        if self._killed:
+            return JobFailed("The Spark application was killed.", remedy="clear the task to run it again.")
+        code = process.returncode if process is not None else None
+        where = f" The whole log of Spark is in {self._log_file}." if self._log_file else ""
+        tail = "".join(f"\n    {line}" for line in self._tail)
+        return JobFailed(
+            f"The Spark application on {self.master} ended with exit code {code} and without a result."
+            f"{where}{tail}\n",
+            remedy="see the lines above; a retry is safe, whatever the application had written.",
+        )
+
+    def _process_spark_submit_log(self, itr: Iterator[Any]) -> None:
+        log = self.log
+        # The base class logs every line at INFO, and finds application ids in them: let it find, quietly.
+        self._log = _Quiet(log)  # type: ignore[assignment]
+        try:
+            super()._process_spark_submit_log(self._sorted_lines(itr, log))
+        finally:
+            self._log = log
+
+    def _sorted_lines(self, lines: Iterable[str], log: Any) -> Iterator[str]:
+        """Show our lines, write every line to the file, and remember the telling ones."""
+        # Line by line: of an application that hangs, the last line is what somebody looks for.
+        target = self._log_file.open("a", buffering=1, encoding="utf-8") if self._log_file else None
+        try:
+            for raw in lines:
+                line = raw.rstrip("\r\n")
+                if target is not None:
+                    target.write(line + "\n")
+                if line.startswith(LINE_PREFIX):
+                    log.info("%s", line[len(LINE_PREFIX) :])
+                    continue
+                if _is_telling(line):
+                    self._tail.append(line.strip())
+                yield line
+        finally:
+            if target is not None:
+                target.close()
+
+    # -- an application of a cluster that a retry finds again (is_tracked) ------------------------
+    def submit_tracked(self, application: str) -> str:
+        """Submit an application, and return its id without waiting for its end.
+
+        :raises JobFailed: ``spark-submit`` ended with an error
+        :raises RuntimeError: it told no id
+        :raises InvalidConfiguration: a conf makes it wait for the end
+        """
+        waits = _WAITS_ON_KUBERNETES if self.is_kubernetes else _WAITS_ON_YARN
+        if not self.is_kubernetes and str(self._conf.get(waits, "")).strip().lower() == "true":
+            raise InvalidConfiguration(
+                f"The conf {waits} is true, and spark-submit has to end as soon as the application has an "
+                "id, by which a retry finds it.",
+                remedy="leave the conf out, or set durable=False.",
+            )
+        self._conf[waits] = "false"
+        self.submit(application)
+        if not self.is_kubernetes:
+            return _told(self._yarn_application_id, "a YARN application id")
+        return f"{self._connection['namespace']}:{_told(self._kubernetes_driver_pod, 'a driver pod')}"
+
+    def status_of(self, external_id: str) -> str:
+        """Return the status of an application: YARN's word for it, or the phase of its driver pod.
+
+        :param external_id: as :meth:`submit_tracked` returned it
+        """
+        if not self.is_kubernetes:
+            return self.query_yarn_application_status(external_id)
+        # Heavy, and not installed everywhere.
+        kube_client = importlib.import_module("airflow.providers.cncf.kubernetes.kube_client")
+        namespace, _, pod = external_id.partition(":")
+        try:
+            found = kube_client.get_kube_client().read_namespaced_pod(pod, namespace)
+        except kube_client.ApiException as error:
+            if error.status == HTTPStatus.NOT_FOUND:
+                return "NotFound"
+            raise
+        return str(found.status.phase or "Pending")
+
+    def is_active(self, status: str) -> bool:
+        """Return whether an application of this status runs, or is going to."""
+        return status.upper() in (_ACTIVE_ON_KUBERNETES if self.is_kubernetes else _ACTIVE_ON_YARN)
+
+    def wait_for(self, external_id: str) -> bool:
+        """Wait for the end of an application.
+
+        :return: whether its end was seen; a pod may vanish before
+        :raises RuntimeError: it failed, or cannot be tracked any more
+        """
+        if self.is_kubernetes:
+            self._kubernetes_driver_pod = external_id.partition(":")[2]
+            return self._poll_k8s_driver_via_api() == "Succeeded"
+        try:
+            self._start_yarn_application_status_tracking(external_id)
+        finally:
+            self._run_post_submit_commands()
+        return True
+
+    # -- killing --------------------------------------------------------------------------------
+    def on_kill(self) -> None:
+        """Stop the application: in this worker by signal, on a cluster through the cluster; bounded in time.
+
+        Called from a signal handler: looks up no connection, and with nothing started does nothing.
+        """
+        if self._submit_sp is None:
+            return
+        self._killed = True
+        if self.is_cluster:
+            # The base class waits for commands of the cluster without a limit.
+            killer = threading.Thread(target=super().on_kill, daemon=True)
+            killer.start()
+            killer.join(CLUSTER_KILL_TIMEOUT)
+            if killer.is_alive():
+                self.log.warning("The cluster did not confirm the kill within %s s.", CLUSTER_KILL_TIMEOUT)
+        self._stop_process()
+
+    def _stop_process(self) -> None:
+        process = self._submit_sp
+        if process is None or process.poll() is not None:
+            return
+        _signal_group(process.pid, signal.SIGTERM)
+        try:
+            process.wait(timeout=KILL_GRACE)
+        except subprocess.TimeoutExpired:
+            self.log.warning("The Spark application did not stop within %s s; killing it.", KILL_GRACE)
+        # Also after a clean end of the JVM: its Python driver is in the same group.
+        _signal_group(process.pid, signal.SIGKILL)
+
+
+class _Quiet:
+    """A logger whose ``info`` is ``debug``."""
+
+    def __init__(self, log: Any) -> None:
+        self._inner = log
+
+    def info(self, message: str, *args: Any, **kwargs: Any) -> None:
+        # Lines of a driver may hold percent signs.
+        if args:
+            self._inner.debug(message, *args, **kwargs)
+        else:
+            self._inner.debug("%s", message, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+def _told(found: str | None, what: str) -> str:
+    if not found:
+        raise RuntimeError(f"spark-submit did not tell {what}.")
+    return found
+
+
+def _is_telling(line: str) -> bool:
+    text = line.strip()
+    return (
+        bool(text) and not text.startswith(_NOISE_STARTS) and not any(n in line[:60] for n in _NOISE_LEVELS)
+    )
+
+
+def _signal_group(pid: int, number: signal.Signals) -> None:
+    try:
+        os.killpg(pid, number)
+    except ProcessLookupError:
+        # The whole group is gone: that is what was wanted.
+        return
+
+
+def _installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False

@@ -1,0 +1,42 @@
+"""An asset with a watcher: DAGs that it schedules wake up whenever a Delta table has new commits."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from airflow.sdk import Asset, AssetWatcher
+
+from airflow_delta_cdc.arguments import expand
+from airflow_delta_cdc.assets import delta_asset, quoted
+from airflow_delta_cdc.triggers.version import DeltaVersionTrigger
+from delta_cdc.core.uris import canonical_uri
+
+
+def watched_asset(table: str, **arguments: Any) -> Asset:
+    """Return an asset whose watcher makes an event whenever the table has new commits that change data.
+
+    .. code-block:: python
+
+        with DAG("orders_current", schedule=[watched_asset(ORDERS)]): ...
+
+    It is not the asset of :func:`delta_asset`: that one is named by every task that reads or writes the
+    table, and Airflow drops the watcher of an asset as soon as it parses a DAG that names the asset without
+    it. For the same reason different arguments give different assets; the same arguments, in whatever DAG,
+    share one asset and one watcher.
+
+    :param table: path or URI; literal or with ``${ENV}``, not Jinja
+    :param arguments: of :class:`~airflow_delta_cdc.triggers.DeltaVersionTrigger`, but for ``asset_name``
+    :raises InvalidConfiguration: for a template, or a variable that is not set
+    :raises TableNameUnresolved: for a catalog name
+    """
+
+    name = f"watch:{delta_asset(table).name}"
+    if arguments:
+        text = json.dumps(arguments, sort_keys=True, default=str)
+        name = f"{name}#{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    # One spelling, because the trigger's arguments have to be the same wherever the asset is made.
+    trigger = DeltaVersionTrigger(table=canonical_uri(expand(table)), asset_name=name, **arguments)
+    uri = f"x-delta-{quoted(name)}"
+    return Asset(name=name, uri=uri, watchers=[AssetWatcher(name=name, trigger=trigger)])

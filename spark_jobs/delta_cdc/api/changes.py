@@ -1,0 +1,326 @@
+"""The engine as functions, for a plain PySpark session with Delta."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from delta_cdc import job
+from delta_cdc.core.option_schema import READ, filled
+from delta_cdc.core.spec import QueryOptions
+from delta_cdc.core.uris import spark_uri
+from delta_cdc.delta_log.file_manifests import prepared, write_slices
+from delta_cdc.manifest_folder import folder_for, is_local
+from delta_cdc.planning.changes import ChangesRequest
+from delta_cdc.planning.changes import plan_changes as planned_changes
+from delta_cdc.run.apply import run_apply
+from delta_cdc.run.ingest import run_ingest
+from delta_cdc.run.table_arguments import apply_request, ingest_request, pipeline_of
+from delta_cdc.spark.catalog import delta_detail
+from delta_cdc.spark.changes import feed, queries, rows
+from delta_cdc.spark.named_errors import named
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from delta_cdc.core.spec import ApplySpec, IngestSpec, JobResult
+    from delta_cdc.planning.changes import ChangesPlan
+    from delta_cdc.planning.ingest_request import IngestRequest
+    from delta_cdc.run.outcomes import ApplyResult, IngestResult
+
+logger = logging.getLogger(__name__)
+
+
+def apply_changes(
+    spark: SparkSession,
+    source: str,
+    target: str,
+    *,
+    pipeline: str | None = None,
+    source_kind: str = "change_feed",
+    keys: Sequence[str] | str | None = None,
+    insert_only: bool = False,
+    stored_as_scd_type: int = 1,
+    sequence_by: Sequence[str] | str | None = None,
+    delete_sequence: str | None = None,
+    starting_version: int | None = None,
+    ending_version: int | None = None,
+    starting_timestamp: str | None = None,
+    ending_timestamp: str | None = None,
+    max_versions: int | None = None,
+    max_bytes: int | None = None,
+    versions_per_commit: int | None = None,
+    bytes_per_commit: int | None = None,
+    where: str | None = None,
+    select: Sequence[str] | str | None = None,
+    apply_as_deletes: str | None = None,
+    apply_as_truncates: str | None = None,
+    column_list: Sequence[str] | None = None,
+    except_column_list: Sequence[str] | None = None,
+    track_history_column_list: Sequence[str] | None = None,
+    track_history_except_column_list: Sequence[str] | None = None,
+    ignore_null_updates: bool = False,
+    ignore_null_updates_column_list: Sequence[str] | None = None,
+    ignore_null_updates_except_column_list: Sequence[str] | None = None,
+    columns_to_update: str | None = None,
+    start_column: str = "__START_AT",
+    end_column: str = "__END_AT",
+    on_conflict: str | Mapping[str, Sequence[str]] = "fail",
+    on_invalid: str = "fail",
+    delete_mode: str = "hard",
+    initial_load: str | Mapping[str, int] = "snapshot",
+    partition_by: Sequence[str] | Mapping[str, str | None] | None = None,
+    cluster_by: Sequence[str] | None = None,
+    target_properties: Mapping[str, Any] | None = None,
+    publish_changes: bool = False,
+    schema_evolution: str = "additive",
+    mode: str = "incremental",
+    discard_history: bool = False,
+    repair_keys: str | None = None,
+    repair_quarantined: bool = False,
+    on_late: str = "fail",
+    on_drift: str = "fail",
+    on_source_replaced: str = "fail",
+    on_target_replaced: str = "fail",
+    on_versions_expired: str = "fail",
+    take_over_from: str | None = None,
+    snapshot_version_column: str | None = None,
+    single_driver: bool = False,
+    dry_run: bool = False,
+    scratch: str | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    run_id: str = "",
+) -> ApplyResult:
+    """Bring ``target`` up to ``source``: every change exactly once, as SCD type 1 or type 2.
+
+    Without a target, the source is loaded as of its newest version; after that, each call applies the
+    changes between the watermark, which is in the target's own log, and the source's newest version.
+    If there is nothing to apply, Spark reads and writes nothing.
+
+    Expressions and predicates are Spark SQL.
+
+    The options and what they mean: :data:`delta_cdc.core.option_schema.APPLY`.
+
+    :param spark: a session with Delta's extension and catalog; left as it is
+    :param scratch: path or URI of a folder that this process and Spark's executors reach; needed where the
+        source has no change data feed and Spark does not run on this machine alone
+    :param storage_options: options of the object store for reading the logs without Spark
+    :param run_id: the run's id, for the target's log; "" generates a new one for each call. Concurrent calls
+        must not share one
+    :return: what was applied, the watermark, counts and the target's version
+    :raises DeltaCdcError: a named error with its remedy; nothing of the failing step was written
+    """
+    given = locals()
+    request = apply_request(
+        given,
+        source=located(spark, source),
+        target=located(spark, target),
+        pipeline=pipeline_of(given),
+        run_id=run_id,
+        scratch=scratch is not None or is_local(spark),
+        storage_options=dict(storage_options) if storage_options else None,
+    )
+    return run_apply(request, execute=partial(_run, spark, scratch, request.storage_options), say=logger.info)
+
+
+def read_changes(
+    spark: SparkSession,
+    table: str,
+    *,
+    starting_version: int | None = None,
+    ending_version: int | None = None,
+    starting_timestamp: str | None = None,
+    ending_timestamp: str | None = None,
+    query: str = "full_delta",
+    keys: Sequence[str] | str | None = None,
+    capture: str = "auto",
+    raw: bool = False,
+    where: str | None = None,
+    select: Sequence[str] | str | None = None,
+    on_change_commit: str = "fail",
+    scratch: str | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """Return what changed in a Delta table between two versions, as one lazy DataFrame.
+
+    This call chooses the read method from the log; Spark reads rows when it evaluates the DataFrame. Errors
+    that only the rows can show arise then, from Spark, with our error's name and text in its message:
+
+    The options and what they mean: :data:`delta_cdc.core.option_schema.READ`.
+
+    :func:`delta_cdc.named_in_plan` gives the error itself.
+
+    :param spark: a session with Delta's extension and catalog; left as it is
+    :param table: path, URI or catalog name
+    :param starting_version: first version, inclusive; this or ``starting_timestamp`` is needed. The version
+        after the newest one gives no rows
+    :param ending_version: last version, inclusive; None is the newest one now
+    :param scratch: path or URI of a folder that this process and Spark's executors reach; needed by all
+        read methods except ``change_files`` if Spark does not run on this machine alone. A few kilobytes
+        stay there until the caller removes them
+    :param storage_options: options of the object store for reading the log without Spark
+    :return: the table's columns as of the end (or those of ``select``), ``_change_type`` (string: insert,
+        update_preimage, update_postimage, delete), ``_commit_version`` (long), ``_commit_timestamp``
+        (timestamp). A net row has those of its last change; if only the two ends are compared, the version
+        of a delete is the range's end
+    :raises RangeTooLong: too many versions for one DataFrame
+    :raises DeltaCdcError: a named error with its remedy; nothing is ever written to the table
+    """
+    given = locals()
+    request = filled(
+        ChangesRequest,
+        READ,
+        given,
+        table=located(spark, table),
+        options=filled(QueryOptions, READ, given),
+        scratch=scratch is not None or is_local(spark),
+        storage_options=dict(storage_options) if storage_options else None,
+    )
+    feed.refuse_forbidden_confs(spark)
+    plan = planned_changes(request)
+    for note in plan.notes:
+        logger.info(note)
+    options = request.options
+    by_row_id = options.is_net and not options.keys
+    if plan.segments:
+        folder = folder_for(spark, plan.segments, scratch)
+        found = rows.change_rows(
+            spark,
+            spark_uri(request.table),
+            write_slices(
+                request.table, plan.segments, folder, at=plan.at, storage_options=request.storage_options
+            ),
+            plan.columns,
+            at=plan.at,
+            slices_uri=folder,
+            with_row_id=by_row_id,
+            schema=plan.schema,
+        )
+    else:
+        found = rows.no_rows(spark, plan.schema, with_row_id=by_row_id)
+    return queries.answer(
+        found,
+        options,
+        source=plan.uri,
+        versions=f"versions {plan.versions}",
+        columns=plan.columns,
+        by_row_id=by_row_id,
+    )
+
+
+def plan_changes(
+    table: str,
+    *,
+    starting_version: int | None = None,
+    ending_version: int | None = None,
+    starting_timestamp: str | None = None,
+    ending_timestamp: str | None = None,
+    query: str = "full_delta",
+    keys: Sequence[str] | str | None = None,
+    capture: str = "auto",
+    raw: bool = False,
+    where: str | None = None,
+    select: Sequence[str] | str | None = None,
+    on_change_commit: str = "fail",
+    storage_options: Mapping[str, str] | None = None,
+) -> ChangesPlan:
+    """Plan how :func:`read_changes` would read a range, from the log alone: starts no process.
+
+    The parameters and errors are those of :func:`read_changes`; ``table`` is a path or URI.
+
+    :return: the whole range and its parts (``segments``), each with its read method (``capture``), the reason
+        and its size in bytes; ``print`` shows it
+    """
+    given = locals()
+    options = filled(QueryOptions, READ, given)
+    storage = dict(storage_options) if storage_options else None
+    return planned_changes(filled(ChangesRequest, READ, given, options=options, storage_options=storage))
+
+
+def _run(
+    spark: SparkSession, scratch: str | None, storage_options: dict[str, str] | None, spec: ApplySpec
+) -> JobResult:
+    segments = [segment for step in spec.steps for segment in step.segments]
+    folder = folder_for(spark, segments, scratch)
+    return job.run(spark, prepared(spec, folder, storage_options))
+
+
+def ingest_changes(
+    spark: SparkSession,
+    source: str,
+    log: str,
+    *,
+    pipeline: str | None = None,
+    keys: Sequence[str] | str | None = None,
+    format: str = "json",  # noqa: A002 - as Spark's readers name it
+    adapter: str = "plain",
+    adapter_options: Mapping[str, Any] | None = None,
+    schema: str | None = None,
+    format_options: Mapping[str, Any] | None = None,
+    insert_only: bool = False,
+    starting_timestamp: str | None = None,
+    max_files: int | None = None,
+    max_bytes: int | None = None,
+    max_offsets: int | None = None,
+    glob: str | None = None,
+    lexical_order: bool = False,
+    on_invalid: str = "quarantine",
+    on_expired: str = "fail",
+    replay: bool = False,
+    cluster_by: Sequence[str] | None = None,
+    log_properties: Mapping[str, Any] | None = None,
+    kafka_options: Mapping[str, str] | None = None,
+    single_driver: bool = False,
+    storage_options: Mapping[str, str] | None = None,
+    run_id: str = "",
+) -> IngestResult:
+    """Append the new events of an external change set to a change log: every event exactly once.
+
+    Each call takes one batch: the files, or the records of a topic, that no earlier batch took, as recorded
+    in the table ``<log>__ingested``. If there is nothing new, Spark is not used and nothing is written. An
+    unfinished batch is finished first, alone.
+
+    The options and what they mean: :data:`delta_cdc.core.option_schema.INGEST`.
+
+    :param spark: a session with Delta's extension and catalog; left as it is
+    :param kafka_options: options of the Kafka client, to observe the topic and for the job
+    :param storage_options: options of the object store for observations without Spark
+    :param run_id: the run's id, for the log; "" generates a new one for each call. Concurrent calls must not
+        share one
+    :return: what was ingested, with counts, and what the limits left for later
+    :raises DeltaCdcError: a named error with its remedy; nothing of the failing batch is in the log
+    """
+    given = locals()
+    request = ingest_request(
+        given,
+        log=located(spark, log),
+        pipeline=pipeline_of(given),
+        run_id=run_id,
+        storage_options=dict(storage_options) if storage_options else None,
+        kafka_options=dict(kafka_options) if kafka_options else None,
+    )
+    return run_ingest(request, execute=partial(_ingest, spark, request), say=logger.info)
+
+
+def _ingest(spark: SparkSession, request: IngestRequest, spec: IngestSpec) -> JobResult:
+    return job.run(spark, spec, storage_options=request.storage_options, kafka_options=request.kafka_options)
+
+
+def located(spark: SparkSession, table: str) -> str:
+    """Return the location of a table: a path or URI unchanged, a catalog name as Spark resolves it.
+
+    :raises TableNotFound: for a name the catalog does not know
+    :raises NotADeltaTable: for a view, or a table of another format
+    :raises DeltaCdcError: the catalog did not answer, or refused
+    """
+    if "/" in table:
+        return table
+
+    remedy = "check the name; a target that does not exist yet is named by its path."
+    try:
+        return str(delta_detail(spark, table, remedy=remedy)["location"])
+    except Exception as error:
+        raise named(error, f"The catalog was asked for {table}") from error

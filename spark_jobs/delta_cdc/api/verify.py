@@ -1,0 +1,68 @@
+"""The verification as a function, for a plain PySpark session with Delta."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import TYPE_CHECKING
+
+from delta_cdc import job
+from delta_cdc.api.changes import located
+from delta_cdc.core import arguments
+from delta_cdc.core.checks import CHECKS
+from delta_cdc.planning.verify_request import VerifyRequest
+from delta_cdc.run.verify import Verification, run_verify
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import SparkSession
+
+logger = logging.getLogger(__name__)
+
+
+def verify_table(
+    spark: SparkSession,
+    target: str,
+    *,
+    pipeline: str,
+    source: str | None = None,
+    current: str | None = None,
+    current_pipeline: str | None = None,
+    on_conflict: str | Mapping[str, Sequence[str]] = "fail",
+    checks: Sequence[str] | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> Verification:
+    """Verify that a target matches its pipeline. Nothing is written.
+
+    All checks read one version of the target, and the source as of the watermark, so concurrent writers do
+    no harm. The target's seal contains the options that it was built with.
+
+    :param spark: a session with Delta's extension and catalog; left as it is
+    :param target: path, URI or catalog name
+    :param pipeline: the pipeline that fills it
+    :param source: path, URI or catalog name of its source; None takes the location that the seal names
+    :param current: the target of the other SCD type that holds the same keys: current rows are compared with
+        the open rows of the history
+    :param current_pipeline: the pipeline that fills ``current``; None takes the only one that its log names
+    :param on_conflict: for a change log: as the pipeline has it, because the seal does not contain it
+    :param checks: names of :data:`delta_cdc.core.checks.CHECKS`; None is all of them
+    :param storage_options: options of the object store for reading the logs without Spark
+    :return: one :class:`~delta_cdc.core.checks.Check` per check
+    :raises InvalidConfiguration: the arguments make no sense
+    :raises DeltaCdcError: a table cannot be read
+    """
+    request = VerifyRequest(
+        pipeline=pipeline,
+        target=located(spark, target),
+        source=located(spark, source) if source is not None else None,
+        current=located(spark, current) if current is not None else None,
+        current_pipeline=current_pipeline,
+        on_conflict=arguments.conflict("on_conflict", on_conflict) or "fail",
+        wanted=CHECKS if checks is None else tuple(checks),
+        storage_options=dict(storage_options) if storage_options else None,
+    )
+    (found,) = run_verify([request], execute=partial(job.run, spark), say=logger.info)
+    if found.error is not None:
+        raise found.error
+    return found

@@ -1,1 +1,0 @@
-"""Reading changes of a Delta table as one DataFrame shape."""

@@ -1,0 +1,251 @@
+"""Rows of a change query for people, as an aligned table, and for programs, as JSON lines, CSV or Parquet.
+
+Every form is sorted alike: by version, then by key, the preimage before the postimage. Rows are counted while
+they are read, so that a truncated table can show the total, and the source is read once.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from delta_cdc.core.errors import InvalidConfiguration
+from delta_cdc.core.reserved_columns import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, METADATA_COLUMNS
+from delta_cdc.core.sql import quote
+from delta_cdc.core.text_table import aligned, clipped
+from delta_cdc.spark.changes.equality import has_equality
+from delta_cdc.spark.changes.feed import is_after
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from pyspark.sql import Column, DataFrame, Observation
+    from pyspark.sql.types import DataType
+
+FORMATS = ("table", "json", "csv", "parquet")
+#: Most terminal columns of a value in a table; the other forms have the whole value.
+WIDEST = 40
+#: Most characters of a value that Spark returns for that; an escape may show one character as several.
+_HANDED_OVER = 4 * WIDEST
+_CHANGE_TYPES = ("insert", "update_preimage", "update_postimage", "delete")
+#: Microseconds and offset: Spark's default timestamp format would lose them.
+_TIMES = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+_JSON = {**_TIMES, "ignoreNullFields": "false"}
+#: RFC 4180; NULL is an empty field, and an empty text a pair of quotes.
+_CSV = {
+    **_TIMES,
+    "header": "true",
+    "escape": '"',
+    "nullValue": "",
+    "emptyValue": '""',
+    "ignoreLeadingWhiteSpace": "false",
+    "ignoreTrailingWhiteSpace": "false",
+}
+
+
+@dataclass(frozen=True)
+class Counted:
+    """How many rows the answer has, by change type, and how many of them were shown."""
+
+    by_type: dict[str, int]
+    shown: int
+
+    @property
+    def total(self) -> int:
+        return sum(self.by_type.values())
+
+    def __str__(self) -> str:
+        rows = f"{self.total} row{'' if self.total == 1 else 's'}"
+        if self.shown < self.total:
+            rows = f"the first {self.shown} of {rows}"
+        kinds = ", ".join(f"{name} {count}" for name, count in self.by_type.items() if count)
+        return f"{rows} ({kinds})" if kinds else rows
+
+
+def check(output_format: str, path: Path | None, limit: int | None) -> None:
+    """Reject invalid combinations of options, before anything is read.
+
+    :raises InvalidConfiguration: names the option
+    """
+    if limit is not None and limit < 1:
+        raise _invalid(f"limit is {limit}", "give a number >= 1.")
+    if path is None:
+        if output_format == "parquet":
+            raise _invalid("format is parquet without an output", "name a file with --output.")
+        return
+    if output_format == "table":
+        raise _invalid("an output is given for a table", "choose --format csv, json or parquet for a file.")
+    if "://" in str(path) or not path.parent.is_dir():
+        raise _invalid(f"output {path} lies in no folder of this machine", "name a local file.")
+    if path.exists():
+        raise _invalid(f"output {path} exists already", "remove it, or name another file.")
+
+
+def _invalid(what: str, remedy: str) -> InvalidConfiguration:
+    return InvalidConfiguration(f"The output cannot be written: {what}.", remedy=remedy)
+
+
+# -- for people ---------------------------------------------------------------------------------
+def table(rows: DataFrame, keys: Sequence[str], limit: int) -> tuple[list[str], Counted]:
+    """Return the answer of a change query as lines, and its counts. Reads the rows.
+
+    :param rows: as :func:`delta_cdc.read_changes` returns them
+    :param keys: the key columns, if there are any: rows are sorted by them
+    :param limit: how many rows are shown
+    """
+    from pyspark.sql import types as T
+
+    counted, observation = _counted(rows)
+    shown = _first(counted, keys, limit)
+    schema = rows.schema
+    names = [COMMIT_VERSION, CHANGE_TYPE, *values(rows), COMMIT_TIMESTAMP]
+    columns = [_as_text(name, schema[name].dataType).alias(f"_{at}") for at, name in enumerate(names)]
+    found = shown.select(*columns).collect()
+    texts = [isinstance(schema[name].dataType, T.StringType) for name in names]
+    right = [isinstance(schema[name].dataType, T.NumericType) for name in names]
+    cells = [[cell(value, text) for value, text in zip(row, texts, strict=True)] for row in found]
+    header = [clipped(name, WIDEST) for name in names]
+    return list(aligned(header, cells, right)), _counts(observation, len(found))
+
+
+def cell(value: str | None, is_text: bool) -> str:
+    """Return a value's text in a table: at most :data:`WIDEST` wide, on one line."""
+    if value is None:
+        return "NULL"
+    if is_text and (value in ("", "NULL") or value != value.strip()):
+        # Otherwise it would look like NULL, or be invisible.
+        value = f"'{value}'"
+    return clipped(value, WIDEST)
+
+
+def _as_text(name: str, data_type: DataType) -> Column:
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
+    value = F.col(quote(name))
+    if name == COMMIT_TIMESTAMP:
+        return F.date_format(value, "yyyy-MM-dd HH:mm:ssXXX")
+    if isinstance(data_type, T.TimestampType):
+        return F.concat(value.cast("string"), F.date_format(value, "XXX"))
+    if isinstance(data_type, T.BinaryType):
+        return F.concat(F.lit("0x"), F.substring(F.hex(value), 1, _HANDED_OVER))
+    if _is_nested(data_type):
+        value = F.to_json(value, _JSON)
+    return F.substring(value.cast("string"), 1, _HANDED_OVER)
+
+
+# -- for programs -------------------------------------------------------------------------------
+@contextmanager
+def written(
+    rows: DataFrame, keys: Sequence[str], output_format: str, *, limit: int | None, beside: Path | None
+) -> Iterator[tuple[Path, Counted]]:
+    """Write the answer of a change query into one temporary file, which is deleted when the context ends.
+
+    Spark writes it, so this process's memory use does not grow with the rows.
+
+    :param rows: as :func:`delta_cdc.read_changes` returns them
+    :param output_format: ``json`` (one object per line), ``csv`` or ``parquet``
+    :param limit: how many rows; None writes all
+    :param beside: the final file: the temporary one is created where it can be renamed to it
+    :return: the file, complete, and the counts
+    """
+    from pyspark.sql import functions as F
+
+    counted, observation = _counted(rows)
+    found = _first(counted, keys, limit)
+    around = None if beside is None else beside.parent.resolve()
+    folder = Path(tempfile.mkdtemp(prefix=".delta-cdc-", dir=around))
+    try:
+        target = folder / "rows"
+        if output_format == "json":
+            whole = F.struct(*[quote(name) for name in rows.columns])
+            found.select(F.to_json(whole, _JSON).alias("value")).write.text(str(target))
+        elif output_format == "csv":
+            plain = [_plain(name, rows.schema[name].dataType).alias(name) for name in rows.columns]
+            found.select(*plain).write.options(**_CSV).csv(str(target))
+        else:
+            found.write.parquet(str(target))
+        total = sum(_counts(observation, 0).by_type.values())
+        shown = total if limit is None else min(limit, total)
+        (part,) = target.glob("part-*")
+        yield part, _counts(observation, shown)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def csv_line(names: Iterable[str]) -> str:
+    """Return the header of a CSV file without rows, as Spark would write it."""
+    import csv
+    import io
+
+    line = io.StringIO()
+    csv.writer(line, lineterminator="\n").writerow(names)
+    return line.getvalue()
+
+
+def keep(file: Path, path: Path) -> None:
+    """Give a written file its name; readers see the whole file or none.
+
+    :raises InvalidConfiguration: another process created a file of that name in the meantime
+    """
+    if path.exists():
+        raise _invalid(f"output {path} exists by now", "remove it, or name another file.")
+    file.replace(path)
+
+
+def _plain(name: str, data_type: DataType) -> Column:
+    """Return a value in a form that a CSV field can hold."""
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
+    value = F.col(quote(name))
+    if isinstance(data_type, T.BinaryType):
+        return F.base64(value)
+    return F.to_json(value, _JSON) if _is_nested(data_type) else value
+
+
+# -- both ---------------------------------------------------------------------------------------
+def _is_nested(data_type: DataType) -> bool:
+    from pyspark.sql import types as T
+
+    return isinstance(data_type, T.ArrayType | T.MapType | T.StructType | T.VariantType)
+
+
+def values(rows: DataFrame) -> list[str]:
+    """Return the columns of an answer that come from the table, or the projection."""
+    return [name for name in rows.columns if name not in METADATA_COLUMNS]
+
+
+def _counted(rows: DataFrame) -> tuple[DataFrame, Observation]:
+    """Return the rows, and an observation that counts them by change type while they are read."""
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as F
+
+    observation = Observation()
+    kinds = [F.count_if(F.col(CHANGE_TYPE) == name).alias(name) for name in _CHANGE_TYPES]
+    return rows.observe(observation, *kinds), observation
+
+
+def _counts(observation: Observation, shown: int) -> Counted:
+    found = observation.get
+    return Counted({name: int(found[name]) for name in _CHANGE_TYPES}, shown)
+
+
+def _first(rows: DataFrame, keys: Sequence[str], limit: int | None) -> DataFrame:
+    """Return the rows sorted, in one partition. Without keys, the first column replaces them."""
+    from pyspark.sql import functions as F
+
+    sortable = [name for name in values(rows) if has_equality(rows.schema[name].dataType)]
+    first = list(keys) or sortable[:1]
+    by = [*map(F.col, [COMMIT_VERSION, *map(quote, first)]), is_after(), *map(F.col, map(quote, sortable))]
+    if limit is not None:
+        return rows.orderBy(*by).limit(limit)
+    # A global sort would read the source twice, the first time to sample its sort columns.
+    return rows.repartition(1).sortWithinPartitions(*by)

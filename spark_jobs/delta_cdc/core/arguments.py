@@ -1,0 +1,299 @@
+"""Parsers, one for each kind of argument: from user input to the engine's types.
+
+Values may come from Python, from a rendered template or from a form, where ``""`` and ``"None"`` mean
+"not given": a parser then returns None, unless it documents otherwise.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Mapping
+from difflib import get_close_matches
+from typing import Any
+
+from delta_cdc.core.adapters import BUNDLED
+from delta_cdc.core.errors import InvalidConfiguration
+from delta_cdc.core.reserved_columns import COMMIT_VERSION
+from delta_cdc.core.variables import expand
+
+#: What an empty form field or an unset Param renders to.
+_NOT_GIVEN = ("", "none", "null")
+#: The same for a choice, where the word ``none`` may be valid.
+_NO_CHOICE = ("", "None", "null")
+#: What a run does: apply everything new, everything up to a bound, or one time interval of either; compute
+#: some keys again; compute all keys again; or load everything from the start.
+MODES = ("incremental", "backfill", "interval", "repair", "reload", "reset")
+#: The same as ``incremental`` with ``dry_run``, for forms that have one field.
+DRY_RUN = "dry_run"
+#: How conflicting events are handled, besides ``{"last_by": [<column>, ...]}``.
+CONFLICTS = ("fail", "quarantine")
+#: How a target is first filled, besides ``{"from_version": N}`` and ``{"none_at": V}``.
+INITIAL_LOADS = ("snapshot", "none")
+#: The name of a custom adapter: a module, and a name in it.
+_DOTTED = re.compile(r"[A-Za-z_]\w*([.:][A-Za-z_]\w*)+", re.ASCII)
+_LAST_PART = re.compile(r"(?:\{\{.*?\}\}|\{%.*?%\}|[^/])+(?=/*\s*$)")
+
+
+def is_given(value: Any) -> bool:
+    """Return whether a (rendered) argument has a value."""
+    return value is not None and not (isinstance(value, str) and value.strip().lower() in _NOT_GIVEN)
+
+
+def refused(name: str, value: Any, remedy: str) -> InvalidConfiguration:
+    """Return the error for an invalid value of an argument.
+
+    :param name: the argument's name; for a part of it, followed by the part's name
+    """
+    return InvalidConfiguration(f"{name} is {value!r}.", remedy=remedy, argument=name.partition(" ")[0])
+
+
+def one_of(choices: Collection[str], name: str, value: Any, others: str = "") -> Any:
+    """Read a choice. Another spelling, such as ``FAIL``, is an error that names the right one.
+
+    ``""``, ``"None"`` and ``"null"``, which templates and forms render, mean not given. ``"none"`` does not:
+    some arguments have it as a choice.
+
+    :param others: what else the argument may be, as the message lists it
+    :raises InvalidConfiguration: for any other value; names the nearest choice
+    """
+    given = value.strip() if isinstance(value, str) else value
+    if given is None or given in _NO_CHOICE:
+        return None
+    if given not in choices:
+        nearest = get_close_matches(str(given).lower(), choices, n=1)
+        hint = f" (did you mean {nearest[0]!r}?)" if nearest else ""
+        raise refused(name, value, f"use one of {', '.join(choices)}{others}{hint}.")
+    return given
+
+
+def whole_number(name: str, value: Any, *, minimum: int = 0) -> int | None:
+    """Read a whole number that may come as rendered text.
+
+    :raises InvalidConfiguration: for anything except a whole number >= ``minimum``
+    """
+    if not is_given(value):
+        return None
+    number: int | None = None
+    if isinstance(value, int) and not isinstance(value, bool):
+        number = value
+    elif isinstance(value, str) and value.strip().isdecimal():
+        number = int(value)
+    if number is None or number < minimum:
+        raise refused(name, value, f"give a whole number >= {minimum}, or leave it empty.")
+    return number
+
+
+def scd_type(name: str, value: Any) -> int | None:
+    """Read 1 or 2.
+
+    :raises InvalidConfiguration: for anything else
+    """
+    number = whole_number(name, value)
+    if number not in (None, 1, 2):
+        raise refused(name, value, "use 1 or 2.")
+    return number
+
+
+def text(value: Any) -> str | None:
+    """Read an optional text."""
+    return str(value) if is_given(value) else None
+
+
+def name(name: str, value: Any) -> str | None:
+    """Read an optional name.
+
+    :raises InvalidConfiguration: for anything except a text
+    """
+    return required(name, value) if is_given(value) else None
+
+
+def required(name: str, value: Any) -> str:
+    """Read a required text.
+
+    :raises InvalidConfiguration: if it is empty
+    """
+    if not isinstance(value, str) or not is_given(value):
+        raise refused(name, value, f"give {name} a value.")
+    return value.strip()
+
+
+def table(name: str, value: Any) -> str:
+    """Read a path, URI or catalog name, and substitute ``${ENV}``.
+
+    :raises InvalidConfiguration: if it is empty, or a variable is not set
+    """
+    return expand(required(name, value))
+
+
+def optional_table(name: str, value: Any) -> str | None:
+    """Read an optional path, URI or catalog name, as :func:`table` does."""
+    return table(name, value) if is_given(value) else None
+
+
+def last_part(table: str) -> str:
+    """Return the last part of a table's path or catalog name.
+
+    :param table: templates in it stay unchanged
+    """
+    if "/" not in re.sub(r"\{\{.*?\}\}|\{%.*?%\}", "", table):
+        return re.split(r"\.(?![^{]*\}\})", table.strip())[-1]
+    found = _LAST_PART.search(table.strip())
+    return found[0].strip() if found is not None else ""
+
+
+def names(name: str, value: Any) -> tuple[str, ...] | None:
+    """Read a list of column names or expressions; a single one may come without a list.
+
+    :raises InvalidConfiguration: for anything except texts
+    """
+    if not is_given(value):
+        return None
+    items = (value,) if isinstance(value, str) else value
+    is_list = isinstance(items, Collection) and not isinstance(items, Mapping)
+    if not is_list or not all(isinstance(item, str) for item in items):
+        raise refused(name, value, "give a list of texts.")
+    return tuple(items)
+
+
+def columns(name: str, value: Any) -> tuple[str, ...] | None:
+    """Read a list of distinct column names, compared without case.
+
+    :raises InvalidConfiguration: for anything except texts, or a duplicate name
+    """
+    given = names(name, value)
+    if given is not None and len({one.lower() for one in given}) < len(given):
+        raise InvalidConfiguration(
+            f"{name} names a column twice ({', '.join(given)}).",
+            remedy="name each column once.",
+            argument=name,
+        )
+    return given
+
+
+def projections(name: str, value: Any) -> tuple[str, ...]:
+    """Read a list of expressions; not given means an empty list.
+
+    :raises InvalidConfiguration: for anything except texts, or an empty text
+    """
+    given = names(name, value) or ()
+    if not all(expression.strip() for expression in given):
+        raise refused(name, value, "leave it out, or give an expression in each place.")
+    return given
+
+
+def flag(name: str, value: Any) -> bool:
+    """Read a boolean that may come as rendered text; not given means False.
+
+    :raises InvalidConfiguration: for anything except a boolean, ``"true"`` or ``"false"``
+    """
+    if isinstance(value, bool):
+        return value
+    if not is_given(value):
+        return False
+    known = {"true": True, "false": False}
+    given = value.strip().lower() if isinstance(value, str) else None
+    if given not in known:
+        raise refused(name, value, "give true or false.")
+    return known[given]
+
+
+def mapping(name: str, value: Any) -> dict[str, Any]:
+    """Read a mapping, which may come as JSON text from a form; not given means an empty one.
+
+    :raises InvalidConfiguration: for anything else
+    """
+    if not is_given(value):
+        return {}
+    given = value
+    if isinstance(value, str):
+        try:
+            given = json.loads(value)
+        except ValueError:
+            given = None
+    if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
+        raise refused(name, value, "give a mapping from names to values, or its JSON text.")
+    return dict(given)
+
+
+def properties(name: str, value: Any) -> dict[str, str]:
+    """Read a mapping whose values are texts; Python's booleans become ``true`` and ``false``, as in Delta.
+
+    :raises InvalidConfiguration: for anything except a mapping
+    """
+    return {
+        key: str(item).lower() if isinstance(item, bool) else str(item)
+        for key, item in mapping(name, value).items()
+    }
+
+
+def partitions(name: str, value: Any) -> dict[str, str | None]:
+    """Read a list of columns, or a mapping from a column to its expression (or None).
+
+    :raises InvalidConfiguration: for anything else
+    """
+    if isinstance(value, Mapping):
+        return {str(column): text(expression) for column, expression in value.items()}
+    return dict.fromkeys(names(name, value) or ())
+
+
+def sequences(name: str, value: Any) -> str | tuple[str, ...]:
+    """Read an expression, or a list of expressions to compare in order.
+
+    :return: for a list of one, that expression; if not given, the commit version
+    :raises InvalidConfiguration: for anything except texts, or an empty list
+    """
+    given = names(name, value)
+    if given is None:
+        return COMMIT_VERSION
+    if not given or not all(is_given(expression) for expression in given):
+        raise refused(name, value, "give an expression or a list of them, or leave it out.")
+    return given[0] if len(given) == 1 else given
+
+
+def conflict(name: str, value: Any) -> str | tuple[str, ...] | None:
+    """Read how conflicting events are handled: a word, or the columns of ``{"last_by": [<column>, ...]}``.
+
+    :raises InvalidConfiguration: for anything else
+    """
+    if isinstance(value, Mapping) and set(value) == {"last_by"}:
+        last_by = columns(name, value["last_by"])
+        if last_by and all(is_given(column) for column in last_by):
+            return last_by
+    word: str | None = one_of(
+        CONFLICTS, name, value, ' or {"last_by": [<column>, ...]}, of which the greatest wins'
+    )
+    return word
+
+
+def initial_load(name: str, value: Any) -> str | dict[str, int] | None:
+    """Read ``"snapshot"``, ``"none"``, ``{"from_version": N}`` or ``{"none_at": V}``.
+
+    A ``from_version`` that renders to nothing means ``snapshot``. A ``none_at`` needs its version: with
+    another version instead, the baseline would cover rows that were never checked.
+
+    :raises InvalidConfiguration: for anything else
+    """
+    if isinstance(value, Mapping) and len(value) == 1 and set(value) <= {"from_version", "none_at"}:
+        ((key, given),) = value.items()
+        version = whole_number(f"{name} {key}", given)
+        if version is not None:
+            return {key: version}
+        if key == "from_version":
+            return None
+    word: str | None = one_of(
+        INITIAL_LOADS, name, value, ', {"from_version": <version>} or {"none_at": <version>}'
+    )
+    return word
+
+
+def adapter(name: str, value: Any) -> str | None:
+    """Read the name of a bundled adapter, or the dotted name of a custom function.
+
+    :raises InvalidConfiguration: for anything else
+    """
+    given = text(value)
+    if given is not None and _DOTTED.fullmatch(given.strip()):
+        return given.strip()
+    found: str | None = one_of(BUNDLED, name, given)
+    return found

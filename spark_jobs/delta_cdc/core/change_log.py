@@ -1,0 +1,86 @@
+"""Column names of an ingest's data: records as delivered, and events as the change log stores them.
+
+An **adapter** is a function ``(records, context) -> events``, both DataFrames; it reads nothing else and
+writes nothing. The bundled ones are in :mod:`delta_cdc.spark.ingest.adapters`. A custom adapter is given by
+its dotted name, and may use the same helpers (:mod:`delta_cdc.spark.ingest.adapters.parsing`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    Adapter = Callable[[DataFrame, "Context"], DataFrame]
+
+# -- records: the input of an adapter -----------------------------------------------------------
+#: string: the raw record, a line or a message's value; NULL for a tombstone, and for Parquet.
+RAW = "_raw"
+#: struct: the record's columns, for CSV and Parquet; absent for JSON, which the adapter parses.
+RECORD = "_record"
+#: array of strings: the columns in the record's file; NULL means all of :data:`RECORD`. Absent for JSON.
+PRESENT = "_present"
+#: string: a message's key; NULL for files.
+KEY = "_key"
+#: string: why the reader could not decode the record; NULL if it could.
+UNDECODED = "_undecoded"
+#: timestamp: when the message was written to its topic, or when the file was last modified.
+PUBLISHED = "_published"
+
+# -- both ---------------------------------------------------------------------------------------
+#: struct (:data:`POSITION_DDL`): where the record came from; passed on unchanged.
+POSITION = "_position"
+#: ``row`` counts from 0 in a file; NULL unless the adapter requests it (its ``needs_rows``).
+POSITION_DDL = "struct<file: string, row: bigint, topic: string, partition: int, offset: bigint>"
+
+# -- events: the output of an adapter; RAW and POSITION are passed on ----------------------------
+#: string: :data:`UPSERT`, :data:`DELETE`, :data:`TRUNCATE`, or :data:`IGNORE` (counted, not stored).
+OP = "_op"
+UPSERT, DELETE, TRUNCATE, IGNORE = "upsert", "delete", "truncate", "ignore"
+#: the order of a key's events: any type with an order; text parts have a fixed width, so that they sort
+#: correctly as text. Where several events share a source position, the last part is the event's index.
+SEQUENCE = "_sequence"
+#: array of strings: the columns that the event carries; NULL: all of :data:`PAYLOAD`. Missing is not null.
+COLUMNS = "_columns"
+#: timestamp: when the source committed the change; for display only, never for ordering. NULL if unknown.
+SOURCE_TIMESTAMP = "_source_timestamp"
+#: struct: the event's own columns.
+PAYLOAD = "_payload"
+#: string: why the record is not an event; NULL for an event. An error row needs only RAW and POSITION.
+ERROR = "_error"
+
+#: Columns of the change log after the events' own columns, in this order.
+LOG_COLUMNS = {
+    OP: "string",
+    SEQUENCE: None,
+    COLUMNS: "array<string>",
+    SOURCE_TIMESTAMP: "timestamp",
+    POSITION: POSITION_DDL,
+}
+
+
+@dataclass(frozen=True)
+class Context:
+    """What an adapter may use besides the records.
+
+    :param options: ``adapter_options``, checked by the adapter's ``check``
+    :param keys: key columns
+    :param format: ``json``, ``csv`` or ``parquet``
+    :param declared: the events' columns that the user configured; None if not configured
+    :param known: the columns that the change log already has, without :data:`LOG_COLUMNS`; None before its
+        first batch. An adapter keeps these types, and may add columns
+    :param sequence_type: the type (DDL) of the log's sequence; None before its first batch
+    """
+
+    spark: SparkSession
+    options: dict[str, Any] = field(default_factory=dict)
+    keys: tuple[str, ...] = ()
+    format: str = "json"
+    declared: StructType | None = None
+    known: StructType | None = None
+    sequence_type: str | None = None

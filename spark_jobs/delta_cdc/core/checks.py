@@ -1,0 +1,79 @@
+"""Names and results of verification checks. Standard library only: it travels to the Spark driver."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+Status = Literal["ok", "finding", "skipped"]
+
+SEAL, WATERMARK, MIRROR, CONFIGURATION = "seal", "watermark", "mirror", "configuration"
+NULL_KEYS, UNIQUE_KEYS = "null_keys", "unique_keys"
+ONE_OPEN_ROW, OVERLAPS, START_BEFORE_END = "one_open_row", "overlaps", "start_before_end"
+EQUALS_SOURCE, CURRENT_EQUALS_HISTORY = "equals_source", "current_equals_history"
+
+#: Checks that read only the logs.
+OF_LOGS = (SEAL, WATERMARK, MIRROR, CONFIGURATION)
+#: Checks made by one scan of the target.
+OF_ROWS = (NULL_KEYS, UNIQUE_KEYS, ONE_OPEN_ROW, OVERLAPS, START_BEFORE_END)
+#: Checks that compare with another table.
+OF_TABLES = (EQUALS_SOURCE, CURRENT_EQUALS_HISTORY)
+#: All checks, in the order of the report.
+CHECKS = (*OF_LOGS, *OF_ROWS, *OF_TABLES)
+
+#: The most keys that a check lists as samples.
+MOST_SAMPLES = 5
+_LONGEST_SAMPLE, _LONGEST_DETAIL = 160, 600
+
+
+@dataclass(frozen=True)
+class Check:
+    """The result of one check.
+
+    :param check: its name, one of :data:`CHECKS`
+    :param status: ``ok``, ``finding``, or ``skipped``: not applicable, or not possible
+    :param count: how many keys, rows or facts are wrong
+    :param detail: a sentence: what was checked, what is wrong, or why the check was skipped
+    :param samples: some of the keys, as texts
+    :param remedy: what to do about a finding
+    """
+
+    check: str
+    status: Status
+    count: int = 0
+    detail: str = ""
+    samples: tuple[str, ...] = ()
+    remedy: str = ""
+
+    def __post_init__(self) -> None:
+        samples = tuple(_cut(sample, _LONGEST_SAMPLE) for sample in self.samples[:MOST_SAMPLES])
+        object.__setattr__(self, "samples", samples)
+        object.__setattr__(self, "detail", _cut(self.detail, _LONGEST_DETAIL))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {**asdict(self), "samples": list(self.samples)}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Check:
+        """Read the JSON form."""
+        return cls(**{**data, "samples": tuple(data.get("samples", ()))})
+
+
+def ok(check: str, detail: str = "") -> Check:
+    """Return the result of a check that found nothing wrong."""
+    return Check(check, "ok", detail=detail)
+
+
+def skipped(check: str, why: str) -> Check:
+    """Return the result of a check that was not run."""
+    return Check(check, "skipped", detail=why)
+
+
+def finding(check: str, detail: str, remedy: str, *, count: int = 1, samples: tuple[str, ...] = ()) -> Check:
+    """Return the result of a check that found a problem."""
+    return Check(check, "finding", count, detail, samples, remedy)
+
+
+def _cut(text: str, longest: int) -> str:
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"

@@ -1,0 +1,236 @@
+"""Read and write JSON of frozen dataclasses, by their type hints alone.
+
+A class needs no code of its own for this. Its fields may be texts, numbers, ``bool``, ``None``, ``Literal``,
+``dict[str, …]``, ``tuple[…]``, other dataclasses, ``Any`` (plain JSON) and unions of these. In a union of
+several dataclasses, the field with a different ``Literal`` in each of them identifies the class of a JSON
+object.
+
+Reading is strict: each unknown field, missing field (without a default) and wrong type is an
+:class:`UnreadableJson` that names the path of the field. A field with the metadata :data:`UNWRITTEN` is
+neither written nor read; it takes its default.
+
+Standard library only: this module travels to the Spark driver.
+"""
+
+from __future__ import annotations
+
+import json
+import types
+from collections.abc import Callable
+from dataclasses import MISSING, Field, fields, is_dataclass
+from functools import cache
+from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+_T = TypeVar("_T")
+#: Reads one JSON value; the second argument is the value's path, for errors.
+_Reader = Callable[[Any, str], Any]
+
+_KEY = "unwritten"
+#: Metadata of a field that stays in this process, such as credentials.
+UNWRITTEN = {_KEY: True}
+
+
+class UnreadableJson(ValueError):
+    """A JSON text does not match the expected type; the message names the path of the field."""
+
+
+def dumps(value: Any) -> str:
+    """Return the JSON text of a value: deterministic (sorted keys, no spaces)."""
+    return json.dumps(encoded(value), sort_keys=True, separators=(",", ":"))
+
+
+def loads(type_: type[_T], text: str) -> _T:
+    """Read a value of a type from its JSON text.
+
+    :param type_: a dataclass, or any type that a field may have
+    :raises UnreadableJson: the text is not JSON, or not of this type
+    """
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UnreadableJson(f"not JSON: {error}") from error
+    return decoded(type_, data)
+
+
+def encoded(value: Any) -> Any:
+    """Return a value as plain JSON values."""
+    if is_dataclass(value):
+        return {
+            field.name: encoded(getattr(value, field.name)) for field in _written(cast("Any", type(value)))
+        }
+    if isinstance(value, tuple | list):
+        return [encoded(item) for item in value]
+    if isinstance(value, dict):
+        return {key: encoded(item) for key, item in value.items()}
+    return value
+
+
+def decoded(type_: type[_T], data: Any) -> _T:
+    """Read a value of a type from plain JSON values.
+
+    :raises UnreadableJson: they are not of this type
+    """
+    found: _T = _reader(cast("Any", type_))(data, "")
+    return found
+
+
+@cache
+def _written(type_: type) -> tuple[Field[Any], ...]:
+    return tuple(field for field in fields(type_) if not field.metadata.get(_KEY))
+
+
+@cache
+def _reader(type_: Any) -> _Reader:
+    origin, args = get_origin(type_), get_args(type_)
+    if type_ is Any:
+        return lambda data, _: data
+    if origin is Literal:
+        return _one_of(args)
+    if origin in (Union, types.UnionType):
+        return _union(args)
+    if origin is tuple:
+        return _tuple(args)
+    if origin is dict:
+        return _dict(args[1])
+    if isinstance(type_, type) and is_dataclass(type_):
+        return _dataclass(type_)
+    if type_ in (str, int, float, bool, type(None)):
+        return _scalar(type_)
+    raise TypeError(f"{type_!r} cannot be read from JSON")
+
+
+def _wrong(path: str, wanted: str, data: Any) -> UnreadableJson:
+    shown = repr(data)
+    shown = shown if len(shown) <= 60 else f"{shown[:57]}..."
+    return UnreadableJson(f"{path.lstrip('.') or 'the value'} is {shown}, not {wanted}")
+
+
+def _scalar(type_: type) -> _Reader:
+    name = "null" if type_ is type(None) else type_.__name__
+
+    def read(data: Any, path: str) -> Any:
+        if type(data) is type_:
+            return data
+        if type_ is float and type(data) is int:
+            return float(data)
+        raise _wrong(path, name, data)
+
+    return read
+
+
+def _one_of(values: tuple[Any, ...]) -> _Reader:
+    def read(data: Any, path: str) -> Any:
+        for value in values:
+            if type(data) is type(value) and data == value:
+                return value
+        raise _wrong(path, f"one of {', '.join(map(repr, values))}", data)
+
+    return read
+
+
+def _tuple(args: tuple[Any, ...]) -> _Reader:
+    repeated = len(args) == 2 and args[1] is ...
+
+    def read(data: Any, path: str) -> tuple[Any, ...]:
+        if not isinstance(data, list):
+            raise _wrong(path, "a list", data)
+        if repeated:
+            return tuple(_reader(args[0])(item, f"{path}[{at}]") for at, item in enumerate(data))
+        if len(data) != len(args):
+            raise _wrong(path, f"a list of {len(args)}", data)
+        return tuple(
+            _reader(arg)(item, f"{path}[{at}]") for at, (arg, item) in enumerate(zip(args, data, strict=True))
+        )
+
+    return read
+
+
+def _dict(item_type: Any) -> _Reader:
+    def read(data: Any, path: str) -> dict[str, Any]:
+        if not isinstance(data, dict):
+            raise _wrong(path, "an object", data)
+        return {key: _reader(item_type)(item, f"{path}.{key}") for key, item in data.items()}
+
+    return read
+
+
+def _dataclass(type_: type) -> _Reader:
+    # The hints are resolved at the first value: a class may hold values of its own type.
+    hints: dict[str, Any] = {}
+    known = {field.name: field for field in _written(type_)}
+    required = [
+        name for name, field in known.items() if field.default is MISSING and field.default_factory is MISSING
+    ]
+
+    def read(data: Any, path: str) -> Any:
+        if not isinstance(data, dict):
+            raise _wrong(path, f"a {type_.__name__}", data)
+        if not hints:
+            hints.update(get_type_hints(type_))
+        for name in data:
+            if name not in known:
+                raise UnreadableJson(f"{_at(path, name)} is unknown ({type_.__name__})")
+        for name in required:
+            if name not in data:
+                raise UnreadableJson(f"{_at(path, name)} is missing ({type_.__name__})")
+        return type_(**{name: _reader(hints[name])(item, f"{path}.{name}") for name, item in data.items()})
+
+    return read
+
+
+def _at(path: str, name: str) -> str:
+    return f"{path}.{name}".lstrip(".")
+
+
+def _union(args: tuple[Any, ...]) -> _Reader:
+    classes: tuple[Any, ...] = tuple(arg for arg in args if is_dataclass(arg))
+    others = tuple(arg for arg in args if arg not in classes)
+    tags: dict[str, dict[Any, Any]] = {}
+
+    def read(data: Any, path: str) -> Any:
+        for arg in others:
+            if _fits(arg, data):
+                return _reader(arg)(data, path)
+        if not classes or not isinstance(data, dict):
+            raise _wrong(path, " or ".join(getattr(arg, "__name__", str(arg)) for arg in args), data)
+        if len(classes) == 1:
+            return _reader(classes[0])(data, path)
+        if not tags:
+            tags.update(_tags(classes))
+        ((name, by_value),) = tags.items()
+        if name not in data:
+            raise UnreadableJson(f"{_at(path, name)} is missing")
+        value = data[name]
+        if not isinstance(value, str) or value not in by_value:
+            raise _wrong(f"{path}.{name}", f"one of {', '.join(sorted(by_value))}", value)
+        return _reader(by_value[value])(data, path)
+
+    return read
+
+
+def _fits(arg: Any, data: Any) -> bool:
+    """Return whether a JSON value has the form of a non-dataclass type; its parts are not checked."""
+    origin = get_origin(arg)
+    if arg is Any:
+        return True
+    if origin is Literal:
+        return data in get_args(arg) if isinstance(data, str | int | None) else False
+    if origin is tuple:
+        return isinstance(data, list)
+    if origin is dict:
+        return isinstance(data, dict)
+    return type(data) is arg or (arg is float and type(data) is int)
+
+
+def _tags(classes: tuple[Any, ...]) -> dict[str, dict[Any, Any]]:
+    """Return the field that distinguishes dataclasses, and the class for each of its values."""
+    hints = [get_type_hints(one) for one in classes]
+    for name in hints[0]:
+        if not all(get_origin(hint.get(name)) is Literal for hint in hints):
+            continue
+        by_value = {
+            value: one for one, hint in zip(classes, hints, strict=True) for value in get_args(hint[name])
+        }
+        if len(by_value) == sum(len(get_args(hint[name])) for hint in hints):
+            return {name: by_value}
+    raise TypeError(f"no field tells apart {', '.join(one.__name__ for one in classes)}")

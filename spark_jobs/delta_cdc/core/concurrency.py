@@ -1,0 +1,56 @@
+"""Run many coroutines with a limit on how many run at once."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Iterable
+    from typing import Any
+
+T = TypeVar("T")
+
+#: How many tables are read at once. Each table makes several requests, and its log takes memory. With more,
+#: object stores begin to throttle, and a worker that observes hundreds of tables runs out of sockets and
+#: memory. With fewer, it mostly waits for answers.
+AT_ONCE = 16
+
+
+async def gathered(coroutines: Iterable[Coroutine[Any, Any, T]], *, limit: int = AT_ONCE) -> list[T]:
+    """Run coroutines to their end, a limited number at once.
+
+    The first error stops those that run, and the others do not start.
+
+    :param coroutines: a generator: each coroutine is made when there is room for it
+    :return: their results, in their order
+    """
+    waiting = enumerate(coroutines)
+    found: dict[int, T] = {}
+
+    async def take() -> None:
+        for at, one in waiting:
+            found[at] = await one
+
+    running = [asyncio.ensure_future(take()) for _ in range(limit)]
+    try:
+        await asyncio.gather(*running)
+    finally:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+    return [found[at] for at in range(len(found))]
+
+
+async def settled(
+    coroutines: Iterable[Coroutine[Any, Any, T]], *, limit: int = AT_ONCE
+) -> list[T | Exception]:
+    """Run coroutines as :func:`gathered` does, but return each error as the result of its coroutine."""
+
+    async def outcome(one: Coroutine[Any, Any, T]) -> T | Exception:
+        try:
+            return await one
+        except Exception as error:  # noqa: BLE001 - returned to the caller
+            return error
+
+    return await gathered(map(outcome, coroutines), limit=limit)

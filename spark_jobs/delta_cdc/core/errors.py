@@ -1,0 +1,379 @@
+"""The one error tree. Every message says what happened, where, and (``remedy``) what to do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class DeltaCdcError(Exception):
+    """Base of every error this package raises on purpose.
+
+    :param message: what happened and where (table, version), one sentence
+    :param remedy: what to do about it, one sentence
+    :param argument: name of the wrong argument; None if no single argument is wrong
+    """
+
+    #: Whether the same call may succeed later without any change by a user.
+    retryable: ClassVar[bool] = False
+    #: Whether the rows, or values computed from them, cause the error: every attempt then fails.
+    of_rows: ClassVar[bool] = False
+
+    def __init__(self, message: str, *, remedy: str, argument: str | None = None) -> None:
+        self.message = message
+        self.remedy = remedy
+        self.argument = argument
+        super().__init__(f"{message} Remedy: {remedy}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Exceptions cross process borders (result.json, Airflow's task runner): keep all parts.
+        return DeltaCdcError.from_dict, (self.to_dict(),)
+
+    def to_dict(self) -> dict[str, str]:
+        """Return the JSON form that ``result.json`` carries."""
+        found = {"class": type(self).__name__, "message": self.message, "remedy": self.remedy}
+        return found if self.argument is None else {**found, "argument": self.argument}
+
+    @staticmethod
+    def from_dict(data: dict[str, str]) -> DeltaCdcError:
+        """Rebuild the named error that a job reported; an unknown class becomes :class:`JobFailed`."""
+        name, message, remedy = data["class"], data["message"], data["remedy"]
+        known: list[type[DeltaCdcError]] = [DeltaCdcError, *named()]
+        cls = next((cls for cls in known if cls.__name__ == name), None)
+        if cls is None:
+            cls, message = JobFailed, f"{name}: {message}"
+        return cls(message, remedy=remedy, argument=data.get("argument"))
+
+
+def named(base: type[DeltaCdcError] = DeltaCdcError) -> Iterator[type[DeltaCdcError]]:
+    """Yield every error class below ``base``."""
+    for cls in base.__subclasses__():
+        yield cls
+        yield from named(cls)
+
+
+# -- tables and their state ---------------------------------------------------------------------
+class TableNotFound(DeltaCdcError):
+    """Nothing exists at the table's location."""
+
+
+class NotADeltaTable(DeltaCdcError):
+    """Files exist at the location, but no Delta log."""
+
+
+class TableNameUnresolved(DeltaCdcError):
+    """A catalog name was given where only a path or URI can be read without Spark."""
+
+
+class UnsupportedTable(DeltaCdcError):
+    """The table uses a Delta feature this reader does not know or must not read by path."""
+
+
+class ChangeFeedDisabled(DeltaCdcError):
+    """Change data feed is off in (part of) the range."""
+
+
+class VersionsExpired(DeltaCdcError):
+    """Versions of the range are no longer readable: log cleaned or past retention."""
+
+
+class LogGap(DeltaCdcError):
+    """A commit file inside the range is missing."""
+
+
+class CorruptLog(DeltaCdcError):
+    """A file of the transaction log is damaged."""
+
+
+class SchemaChangeInRange(DeltaCdcError):
+    """A schema change inside the range is more than an added column."""
+
+
+class SourceTableReplaced(DeltaCdcError):
+    """The source is another table than the watermark's."""
+
+
+class SourceHistoryChanged(DeltaCdcError):
+    """The source has the same id but another history (for instance, restored from a backup)."""
+
+
+class TransactionRetentionSet(DeltaCdcError):
+    """``delta.setTransactionRetentionDuration`` on the target would delete the recorded watermark."""
+
+
+class TargetReplaced(DeltaCdcError):
+    """Another writer replaced, overwrote or truncated the target after our last commit."""
+
+
+class TargetWithoutProof(DeltaCdcError):
+    """The target holds rows, but no commit of this pipeline."""
+
+
+class TargetChangedUnderneath(DeltaCdcError):
+    """The target was restored or replaced between planning and our commit."""
+
+
+class PipelineTakenOver(DeltaCdcError):
+    """Another pipeline has taken the target over (``take_over_from``)."""
+
+
+class UnsafeLogStore(DeltaCdcError):
+    """The target is on S3, and Spark's log store is safe for one driver only."""
+
+
+class SealUnreadable(DeltaCdcError):
+    """A commit of the pipeline carries a seal of another release, or no seal."""
+
+
+class ProofExpired(DeltaCdcError):
+    """The commit that carried the watermark was cleaned from the target's log."""
+
+
+# -- configuration and input --------------------------------------------------------------------
+class InvalidConfiguration(DeltaCdcError):
+    """Arguments conflict, or name something that does not exist."""
+
+
+class ConfigurationDrift(DeltaCdcError):
+    """The target was built with another configuration than the one given now."""
+
+
+class RangeNotContiguous(DeltaCdcError):
+    """An explicit start would leave versions unapplied, or an explicit end does not exist yet."""
+
+
+class RangeTooLong(DeltaCdcError):
+    """The range has more versions than one lazy DataFrame can hold."""
+
+
+class CaptureUnavailable(DeltaCdcError):
+    """The changes of a version cannot be read by the requested method, or by any method."""
+
+
+class ColumnNotFound(DeltaCdcError):
+    """A key, tracked, partition or clustering column does not exist in the source."""
+
+
+class ReservedColumnName(DeltaCdcError):
+    """A column has a name that the change feed or the target's own columns need."""
+
+
+class InvalidExpression(DeltaCdcError):
+    """A SQL expression of the configuration does not resolve, or has an unusable type."""
+
+    of_rows = True
+
+
+class NullKey(DeltaCdcError):
+    """A key column is NULL in the source."""
+
+    of_rows = True
+
+
+class NullSequence(DeltaCdcError):
+    """The sequence expression gives NULL."""
+
+    of_rows = True
+
+
+class KeyNotUnique(DeltaCdcError):
+    """Two rows of the source share one key."""
+
+    of_rows = True
+
+
+class SequenceNotIncreasing(DeltaCdcError):
+    """The sequence of a key does not increase along its commits."""
+
+    of_rows = True
+
+
+class ConflictingEvents(DeltaCdcError):
+    """Different events of one key have the same sequence, and no rule decides between them."""
+
+    of_rows = True
+
+
+class LateBeyondHorizon(DeltaCdcError):
+    """An event is below the allowed lateness of its change log."""
+
+    of_rows = True
+
+
+class NotAppendOnly(DeltaCdcError):
+    """Events of a change log were updated or deleted."""
+
+    of_rows = True
+
+
+class SnapshotNotAscending(DeltaCdcError):
+    """A snapshot is not newer than the one applied before it."""
+
+    of_rows = True
+
+
+class InvalidEvent(DeltaCdcError):
+    """An event names columns that do not exist."""
+
+    of_rows = True
+
+
+class SourceNotFound(DeltaCdcError):
+    """The path, prefix or topic to ingest from does not exist."""
+
+
+class SourceUnreadable(DeltaCdcError):
+    """A file to ingest does not match its format."""
+
+
+class InvalidRecord(DeltaCdcError):
+    """Records cannot be decoded, or are not events of a known kind, and quarantine is not allowed."""
+
+
+class OffsetsExpired(DeltaCdcError):
+    """A topic no longer holds records that were not ingested yet."""
+
+
+class TopicReplaced(DeltaCdcError):
+    """A topic ends before the offset that was ingested last: it was recreated."""
+
+
+class TablesFailed(DeltaCdcError):
+    """Some tables of a batch failed; the others succeeded."""
+
+    retryable = True
+
+
+class TablesRefused(TablesFailed):
+    """Some tables of a batch failed, each for a reason that a retry does not change; the others succeeded."""
+
+    retryable = False
+
+
+class NotInsertOnly(DeltaCdcError):
+    """An ``insert_only`` source updated or deleted rows."""
+
+    of_rows = True
+
+
+class TargetSchemaClash(DeltaCdcError):
+    """The target's columns cannot hold the rows to write."""
+
+    of_rows = True
+
+
+class TargetConstraintViolated(DeltaCdcError):
+    """Rows violate a rule of the table that they are written to: a constraint, a length, append-only."""
+
+    of_rows = True
+
+
+class ForbiddenConf(DeltaCdcError):
+    """A Spark conf is set that would cause silent data loss."""
+
+
+class SpecUnreadable(DeltaCdcError):
+    """The job's spec is of an unknown version, or its hash is wrong."""
+
+
+class WrongReader(DeltaCdcError):
+    """The result is not a change data feed (a reader ignored ``readChangeFeed``)."""
+
+
+# -- staging ------------------------------------------------------------------------------------
+class BatchNotApplicable(DeltaCdcError):
+    """The staged batch is incomplete, or lacks changes of its range, so no apply can use it."""
+
+
+class NoOpenBatch(DeltaCdcError):
+    """Staging holds no complete batch that could be committed."""
+
+
+class OtherBatchOpen(DeltaCdcError):
+    """The open batch in staging is not the one to commit."""
+
+
+# -- maintenance --------------------------------------------------------------------------------
+class VacuumWouldLose(DeltaCdcError):
+    """A consumer would lose versions that it has not read."""
+
+
+class ConsumerUnreadable(DeltaCdcError):
+    """The progress of a table's consumer cannot be determined."""
+
+
+# -- running ------------------------------------------------------------------------------------
+class ConfigurationChanged(DeltaCdcError):
+    """The configuration of a group changed after its work was found."""
+
+
+class SparkConnectionNotFound(DeltaCdcError):
+    """``spark_conn_id`` names a connection that does not exist."""
+
+
+class DeltaConnectionNotFound(DeltaCdcError):
+    """``delta_conn_id`` names a connection that does not exist."""
+
+
+class KafkaConnectionNotFound(DeltaCdcError):
+    """``kafka_conn_id`` names a connection that does not exist."""
+
+
+class DeployModeUnsupported(DeltaCdcError):
+    """The connection's deploy mode cannot run Python applications."""
+
+
+class EnvironmentNotReady(DeltaCdcError):
+    """Java, Spark or the Delta JARs are missing or too old."""
+
+
+class JobFailed(DeltaCdcError):
+    """The Spark application ended without a result, or with an error that has no class here."""
+
+    retryable = True
+
+
+class JobRefused(DeltaCdcError):
+    """Spark or Delta refused the work, and would refuse it again: because of rows, SQL, or a table."""
+
+
+class SparkServerUnreachable(DeltaCdcError):
+    """The Spark Connect server does not answer; no job started."""
+
+    retryable = True
+
+
+class SparkServerLost(DeltaCdcError):
+    """The Spark Connect server, or the session on it, went away while the job ran."""
+
+    retryable = True
+
+
+class ExecutorLost(DeltaCdcError):
+    """An executor died with computed rows that the job still needed."""
+
+    retryable = True
+
+
+class ConcurrentModification(DeltaCdcError):
+    """Another writer kept winning the race for the target."""
+
+    retryable = True
+
+
+class StoreUnavailable(DeltaCdcError):
+    """The object store did not answer or refused."""
+
+    retryable = True
+
+
+class OutcomeUnknown(DeltaCdcError):
+    """Whether the commit happened is unknown; a retry will find out."""
+
+    retryable = True
+
+
+class VerificationFailed(DeltaCdcError):
+    """A verification found a problem."""

@@ -1,0 +1,40 @@
+"""How an entry of a table's history affected the existing rows.
+
+Shared by both sides: the planner reads ``commitInfo`` from the log, the job runs ``DESCRIBE HISTORY``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: How Delta logs a DELETE without a predicate.
+_EVERY_ROW = ("[]", '["true"]')
+
+
+def is_restore(operation: str) -> bool:
+    """Return whether an operation is a RESTORE."""
+    return operation.upper() == "RESTORE"
+
+
+def replaces_all_rows(operation: str, parameters: Mapping[str, Any] | None) -> bool:
+    """Return whether an operation removed every existing row.
+
+    A partial overwrite (``replaceWhere``, dynamic partitions) does not: it counts as an UPDATE by hand.
+
+    :param operation: ``commitInfo.operation``
+    :param parameters: ``commitInfo.operationParameters``
+    """
+    name, given = operation.upper(), parameters or {}
+    if name in ("TRUNCATE", "CLONE") or "REPLACE TABLE" in name:
+        return True
+    if name == "DELETE":
+        return str(given.get("predicate") or "[]").replace(" ", "") in _EVERY_ROW
+    if name == "STREAMING UPDATE":
+        return str(given.get("outputMode", "")).lower() == "complete"
+    if name == "WRITE" and str(given.get("mode", "")).lower() == "overwrite":
+        dynamic = str(given.get("isDynamicPartitionOverwrite", "")).lower() == "true"
+        return not given.get("predicate") and not dynamic
+    return False

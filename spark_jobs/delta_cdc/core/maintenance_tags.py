@@ -1,0 +1,49 @@
+"""Maintenance tags: what a maintenance commit records in ``commitInfo.userMetadata``.
+
+A tag alone proves nothing, because the conf that writes it leaks into later commits of the same session: the
+commit's operation must match it.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from delta_cdc.core.spec import OptimizeSpec
+
+#: The conf that writes ``userMetadata``.
+CONF = "spark.databricks.delta.commitInfo.userMetadata"
+_MARK, _FORMAT = "delta_cdc_maintenance", 1
+
+
+def written(kind: str, **said: Any) -> str:
+    """Return the text of a maintenance tag.
+
+    :param kind: ``expire`` (events below the allowed lateness were deleted) or ``optimize``
+    :param said: JSON values
+    """
+    return json.dumps({_MARK: _FORMAT, "kind": kind, **said}, sort_keys=True, separators=(",", ":"))
+
+
+def read(text: str | None, kind: str) -> dict[str, Any] | None:
+    """Return the content of a maintenance tag of one kind; None if the text is not such a tag."""
+    if not text or _MARK not in text:
+        return None
+    try:
+        data = json.loads(text)
+    except ValueError:
+        return None
+    if not isinstance(data, dict) or data.get(_MARK) != _FORMAT or data.get("kind") != kind:
+        return None
+    return data
+
+
+def asked(spec: OptimizeSpec) -> dict[str, Any]:
+    """Return the requested options of an OPTIMIZE, as JSON values."""
+    return {
+        "where": spec.where,
+        "zorder_by": list(spec.zorder_by),
+        "full": spec.full,
+        "purge": spec.purge,
+    }

@@ -1,0 +1,44 @@
+"""Partition columns of a file manifest: for each file, when its rows were added and removed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from delta_cdc.core.sql import PLAN_PREFIX
+
+if TYPE_CHECKING:
+    from delta_cdc.core.spec import Segment
+
+#: Partition column of a file manifest: the sides of a file, separated by commas. Each is one of the marks
+#: below, the version and, after ``@``, the commit's timestamp in epoch milliseconds.
+SIDES = f"{PLAN_PREFIX}sides"
+#: The file's rows are the state before, or after, the commit: rows of both sides are matched by row id.
+BEFORE_MARK, AFTER_MARK = "-", "+"
+#: The file's rows were deleted, or inserted, regardless of the commit's other files.
+DELETED_MARK, INSERTED_MARK = "d", "i"
+#: The file is a change file: its rows contain their own change type.
+CHANGED_MARK = "c"
+#: Partition columns of a file manifest where every file has one side: its version and its time; SIDES is then
+#: only its mark. Parsing them from a text takes as long, per row, as reading the row.
+SIDE_VERSION, SIDE_TIME = f"{PLAN_PREFIX}side_version", f"{PLAN_PREFIX}side_time"
+#: Metadata of the field :data:`SIDES`: the marks that occur, in the schema of a file manifest.
+MARKS = "delta_cdc.marks"
+
+
+def location(slices_uri: str, segment: Segment) -> str:
+    """Return the location of a range's file manifest.
+
+    :param slices_uri: folder of the file manifests
+    """
+    return f"{slices_uri.rstrip('/')}/{segment.starting_version:020d}-{segment.ending_version:020d}"
+
+
+def side(mark: str, version: int, timestamp: int) -> str:
+    """Return one side of a file as :data:`SIDES` holds it."""
+    return f"{mark}{version}@{timestamp}"
+
+
+def parts_of(one: str) -> tuple[str, str, str]:
+    """Return mark, version and timestamp of a text made by :func:`side`."""
+    version, _, timestamp = one[1:].partition("@")
+    return one[0], version, timestamp

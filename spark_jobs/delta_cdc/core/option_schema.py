@@ -1,0 +1,669 @@
+"""Every option of an apply, an ingest and a read: its name, type, default and meaning.
+
+This is the only definition. It provides defaults and parsing, the keys of a configuration and their JSON
+Schema, the template fields of the operators and the tables of the documentation. The signatures of the
+operators and functions repeat the names and defaults, for editors and for Airflow; a test compares them.
+
+Rules between options are code: :mod:`delta_cdc.core.options`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
+
+from delta_cdc.core import arguments
+from delta_cdc.core.spec import Capture, Query, SourceKind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How a value is read.
+
+    :param name: identifies the kind for types, as in the model of a configuration
+    :param expects: what a value must be; the end of "give …"
+    :param read: takes the option's name and a value, which may be rendered text; returns None if the value is
+        not given
+    :param choices: the allowed words
+    """
+
+    name: str
+    expects: str
+    read: Callable[[str, Any], Any]
+    choices: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option.
+
+    :param doc: the meaning, without a full stop
+    :param default: the value if not given
+    :param templated: whether the operators render it
+    :param of_run: whether it belongs to one run only, so no configuration may contain it
+    """
+
+    name: str
+    kind: Kind
+    doc: str
+    default: Any = None
+    templated: bool = True
+    of_run: bool = False
+
+    def read(self, value: Any) -> Any:
+        """Return a value as the engine uses it.
+
+        :raises InvalidConfiguration: the value has the wrong type; names the option
+        """
+        found = self.kind.read(self.name, value)
+        return self.default if found is None else found
+
+
+def filled(cls: type[_T], options: Mapping[str, Option], given: Mapping[str, Any], /, **more: Any) -> _T:
+    """Create a dataclass whose fields are options.
+
+    :param cls: the dataclass; a field that is not an option keeps its default, unless ``more`` has it
+    :param options: :data:`APPLY`, :data:`INGEST` or :data:`READ`
+    :param given: arguments by name, as people and templates write them; unknown ones are ignored
+    :param more: fields set without parsing
+    :raises InvalidConfiguration: a value has the wrong type; names the option
+    """
+    names = [f.name for f in fields(cls) if f.name in options and f.name not in more]  # type: ignore[arg-type]
+    return cls(**{name: options[name].read(given.get(name)) for name in names}, **more)
+
+
+def templated(options: Mapping[str, Option]) -> tuple[str, ...]:
+    """Return the names of the options that the operators render."""
+    return tuple(name for name, option in options.items() if option.templated)
+
+
+def _by_name(*options: Option) -> dict[str, Option]:
+    return {option.name: option for option in options}
+
+
+# -- kinds --------------------------------------------------------------------------------------
+def choice(*choices: str) -> Kind:
+    """Return the kind for a value that is one of the given words."""
+    return Kind("choice", f"one of {', '.join(choices)}", partial(arguments.one_of, choices), choices)
+
+
+NAME = Kind("name", "a name; one that looks like a number needs quotes", arguments.name)
+TABLE = Kind("name", NAME.expects, arguments.table)
+OPTIONAL_TABLE = Kind("name", NAME.expects, arguments.optional_table)
+TEXT = Kind(
+    "text", "a text; one that looks like a number needs quotes", lambda _, value: arguments.text(value)
+)
+KEYS = Kind("names", "a text or a list of texts", lambda name, value: arguments.columns(name, value) or ())
+PROJECTIONS = Kind("names", KEYS.expects, arguments.projections)
+#: An empty list differs from a list that is not given.
+COLUMNS = Kind("names", KEYS.expects, arguments.columns)
+COUNT = Kind("count", "a whole number >= 0", arguments.whole_number)
+POSITIVE = Kind("positive", "a whole number >= 1", partial(arguments.whole_number, minimum=1))
+FLAG = Kind("flag", "true or false", arguments.flag)
+SCD_TYPE = Kind("scd_type", "1 or 2", arguments.scd_type, (1, 2))
+SEQUENCE = Kind("names", KEYS.expects, arguments.sequences)
+CONFLICT = Kind(
+    "conflict",
+    "one of fail, quarantine, or a mapping {last_by: [<column>, …]}",
+    arguments.conflict,
+    arguments.CONFLICTS,
+)
+INITIAL_LOAD = Kind(
+    "initial_load",
+    "one of snapshot, none, or a mapping {from_version: N} or {none_at: V}",
+    arguments.initial_load,
+    arguments.INITIAL_LOADS,
+)
+PARTITIONS = Kind(
+    "partitions", "a list of columns, or a mapping from a column to its expression", arguments.partitions
+)
+PROPERTIES = Kind("texts", "a mapping from names to values", arguments.properties)
+MAPPING = Kind("mapping", "a mapping from names to values", arguments.mapping)
+ADAPTER = Kind("name", NAME.expects, arguments.adapter)
+MODE = choice(*arguments.MODES, arguments.DRY_RUN)
+FAIL_OR_RELOAD = choice("fail", "reload")
+
+# -- options ------------------------------------------------------------------------------------
+#: Options of an apply.
+APPLY = _by_name(
+    Option(
+        "pipeline",
+        NAME,
+        "The pipeline's name in the log of the table that it fills; None takes the last part of the target's "
+        "name, or without a target of the log's. It must stay the same as long as the table lives, and no "
+        "two pipelines into one table may share it",
+    ),
+    Option(
+        "source",
+        TABLE,
+        "Path, URI or catalog name of the source, ``${ENV}`` allowed",
+    ),
+    Option(
+        "target",
+        TABLE,
+        "Path, URI or catalog name of the target, ``${ENV}`` allowed. A target that isn't there yet has no "
+        "name",
+    ),
+    Option(
+        "source_kind",
+        choice(*get_args(SourceKind)),
+        "``change_feed``: a table whose changes count; ``change_log``: an append-only table of events, "
+        "which may come late and twice; ``snapshot``: full copies, one per version or per value of "
+        "``snapshot_version_column``",
+        default="change_feed",
+    ),
+    Option(
+        "keys",
+        KEYS,
+        "Columns that identify a row; may be empty only with ``insert_only``",
+    ),
+    Option(
+        "insert_only",
+        FLAG,
+        "Append only: the source never updates or deletes",
+        default=False,
+        templated=False,
+    ),
+    Option(
+        "stored_as_scd_type",
+        SCD_TYPE,
+        "1 keeps the current rows, 2 keeps every version of them",
+        default=1,
+    ),
+    Option(
+        "sequence_by",
+        SEQUENCE,
+        "A change log: the order of events, an expression or a list of them, compared one after the other; "
+        "required. Else type 2 only: what start and end hold: ``_commit_version`` (default), "
+        "``_commit_timestamp``, or an expression over the columns",
+    ),
+    Option(
+        "delete_sequence",
+        TEXT,
+        "A change feed: the same for deletes; required where ``sequence_by`` is an expression, because a "
+        "delete in the feed carries the old values",
+    ),
+    Option(
+        "starting_version",
+        COUNT,
+        "First version, inclusive; None goes on at the watermark",
+    ),
+    Option(
+        "ending_version",
+        COUNT,
+        "Last version, inclusive; None is the newest one",
+    ),
+    Option(
+        "starting_timestamp",
+        TEXT,
+        "The start as a time (ISO 8601 with offset or zone): the first version at or after it",
+    ),
+    Option(
+        "ending_timestamp",
+        TEXT,
+        "The end as a time: the last version at or before it",
+    ),
+    Option(
+        "max_versions",
+        POSITIVE,
+        "At most so many versions of the source, counted from the first one that changes data",
+    ),
+    Option("max_bytes", POSITIVE, "At most so many bytes of changes by the log, but at least one version"),
+    Option(
+        "versions_per_commit",
+        POSITIVE,
+        "Commit after at most so many versions, all in one application, so that a retry goes on behind the "
+        "last commit; None applies everything in one commit, and reads as many as one plan of Spark should "
+        "hold",
+    ),
+    Option(
+        "bytes_per_commit",
+        POSITIVE,
+        "The same by bytes of changes",
+    ),
+    Option(
+        "where",
+        TEXT,
+        "Predicate on rows: one that leaves it is deleted, one that enters is inserted",
+    ),
+    Option(
+        "select",
+        PROJECTIONS,
+        "Projections; ``*`` stands for all columns",
+    ),
+    Option(
+        "apply_as_deletes",
+        TEXT,
+        "Predicate over the source's columns: where it is true, an event of a change log is a delete, and a "
+        "row of another source is none",
+    ),
+    Option(
+        "apply_as_truncates",
+        TEXT,
+        "A change log: predicate; where it is true, the event has no key and deletes everything of a lower "
+        "sequence",
+    ),
+    Option(
+        "column_list",
+        COLUMNS,
+        "Of the projected columns, those that land; keys always do",
+    ),
+    Option(
+        "except_column_list",
+        COLUMNS,
+        "Of the projected columns, those that don't land",
+    ),
+    Option(
+        "track_history_column_list",
+        COLUMNS,
+        "Type 2: only changes of these columns make a new version",
+    ),
+    Option(
+        "track_history_except_column_list",
+        COLUMNS,
+        "Type 2: all columns but these do",
+    ),
+    Option(
+        "ignore_null_updates",
+        FLAG,
+        "A NULL keeps the value that was there",
+        default=False,
+    ),
+    Option(
+        "ignore_null_updates_column_list",
+        COLUMNS,
+        "Only in these columns, or leaves of structs (``a.b``)",
+    ),
+    Option(
+        "ignore_null_updates_except_column_list",
+        COLUMNS,
+        "In all columns but these",
+    ),
+    Option(
+        "columns_to_update",
+        TEXT,
+        "Column of the source with an array of the names of the columns that the event carries; the others "
+        "keep their values. NULL means all",
+    ),
+    Option(
+        "start_column",
+        NAME,
+        "Type 2: name of the start column",
+        default="__START_AT",
+    ),
+    Option(
+        "end_column",
+        NAME,
+        "Type 2: name of the end column; NULL in the current version",
+        default="__END_AT",
+    ),
+    Option(
+        "on_conflict",
+        CONFLICT,
+        "A change log: different events of one key at one sequence: ``fail``, ``quarantine``, or "
+        '``{"last_by": [<column>, ...]}``: the greatest wins',
+        default="fail",
+    ),
+    Option(
+        "on_invalid",
+        choice("fail", "quarantine"),
+        "An event without key or sequence: ``fail``, or ``quarantine`` into the table "
+        "``<target>__quarantine``",
+        default="fail",
+    ),
+    Option(
+        "delete_mode",
+        choice("hard", "soft"),
+        "``hard``, or ``soft`` (type 1): a deleted row stays, with ``_deleted`` true",
+        default="hard",
+    ),
+    Option(
+        "initial_load",
+        INITIAL_LOAD,
+        '``snapshot``; ``{"from_version": N}``: the snapshot of N - 1 and the changes since; ``none`` or '
+        '``{"none_at": V}``: no rows are loaded, and what the target holds counts as the source at its '
+        "newest version, or at V",
+        default="snapshot",
+    ),
+    Option(
+        "partition_by",
+        PARTITIONS,
+        "Columns, or a mapping from a new column to its expression",
+    ),
+    Option(
+        "cluster_by",
+        COLUMNS,
+        "Clustering columns; None takes the first keys, an empty list none",
+    ),
+    Option(
+        "target_properties",
+        PROPERTIES,
+        "Table properties of a target that is created here",
+    ),
+    Option(
+        "publish_changes",
+        FLAG,
+        "Give a target that is created here a change data feed of its own",
+        default=False,
+        templated=False,
+    ),
+    Option(
+        "schema_evolution",
+        choice("additive", "none"),
+        "``additive``, or ``none`` to refuse new columns",
+        default="additive",
+    ),
+    Option(
+        "mode",
+        MODE,
+        "``incremental``, also where it is empty; ``backfill``, the same, as forms call it; ``dry_run``, "
+        "the same with ``dry_run``; ``repair``: the keys of a range at or below the watermark, of "
+        "``repair_keys`` or of the quarantine are computed again, and the watermark stays; ``reload``: all "
+        "keys are; ``reset``: the target is thrown away and loaded anew; ``interval``: from the starting to "
+        "the ending timestamp, exclusive: a first fill up to there, or the repair of what is applied "
+        "already",
+        default="incremental",
+        of_run=True,
+    ),
+    Option(
+        "discard_history",
+        FLAG,
+        "``reset`` of type 2: the history that goes with it may go",
+        default=False,
+        of_run=True,
+    ),
+    Option(
+        "repair_keys",
+        TEXT,
+        "``repair``: predicate over the key columns, instead of a range",
+        of_run=True,
+    ),
+    Option(
+        "repair_quarantined",
+        FLAG,
+        "``repair``: the keys that stand in the quarantine table",
+        default=False,
+        of_run=True,
+    ),
+    Option(
+        "on_late",
+        choice("fail", "discard"),
+        "A change log: an event below the lateness horizon: ``fail`` or ``discard``",
+        default="fail",
+    ),
+    Option(
+        "on_drift",
+        choice("fail", "accept", "repair"),
+        "Other options than the target was built with: ``fail``; ``accept``: they hold from now on; "
+        "``repair``: and the target is reloaded with them",
+        default="fail",
+    ),
+    Option(
+        "on_source_replaced",
+        FAIL_OR_RELOAD,
+        "The source was made again: ``fail`` or ``reload``",
+        default="fail",
+    ),
+    Option(
+        "on_target_replaced",
+        FAIL_OR_RELOAD,
+        "Somebody else replaced or overwrote the target: ``fail`` or ``reload``",
+        default="fail",
+    ),
+    Option(
+        "on_versions_expired",
+        FAIL_OR_RELOAD,
+        "Versions to apply are gone: ``fail`` or ``reload``",
+        default="fail",
+    ),
+    Option(
+        "take_over_from",
+        NAME,
+        "The pipeline that built the target: this one goes on at its watermark, and runs under the old name "
+        "fail from then on",
+    ),
+    Option(
+        "snapshot_version_column",
+        NAME,
+        "``snapshot``: each value of this column, ascending, is one full copy",
+    ),
+    Option(
+        "single_driver",
+        FLAG,
+        "Nothing but one Spark driver at a time ever writes the table; needed on S3 without a log store for "
+        "several writers, and without effect elsewhere",
+        default=False,
+        templated=False,
+    ),
+    Option(
+        "dry_run",
+        FLAG,
+        "Plan, count and show the statements, and write nothing",
+        default=False,
+        of_run=True,
+    ),
+    Option(
+        "staging",
+        OPTIONAL_TABLE,
+        "Staging table that ``DeltaReadChangesOperator`` filled, to apply from",
+        of_run=True,
+    ),
+)
+
+_INGEST = _by_name(
+    Option(
+        "source",
+        TABLE,
+        "Folder or prefix of files, or ``kafka://<host:port>,…/<topic>,…``; ``${ENV}`` allowed. Required "
+        "without ``tables``",
+    ),
+    Option(
+        "log",
+        TABLE,
+        "Path, URI or catalog name of the change log, ``${ENV}`` allowed. It is created where it doesn't "
+        "exist. Required without ``tables``",
+    ),
+    Option(
+        "target",
+        OPTIONAL_TABLE,
+        "Path, URI or catalog name of the table to apply the log to; None only ingests",
+    ),
+    Option(
+        "format",
+        choice("json", "csv", "parquet"),
+        "Of files: ``json`` (one object per line), ``csv`` or ``parquet``; of a topic: ``json``",
+        default="json",
+    ),
+    Option(
+        "adapter",
+        ADAPTER,
+        "How a record becomes an event: ``plain``, ``debezium``, ``dms``, ``goldengate``, or the dotted "
+        "name of a function of your own",
+        default="plain",
+    ),
+    Option(
+        "adapter_options",
+        MAPPING,
+        "What the adapter is told",
+    ),
+    Option(
+        "schema",
+        TEXT,
+        "The events' columns as Spark SQL DDL; None takes what the records show",
+    ),
+    Option(
+        "format_options",
+        PROPERTIES,
+        'Of Spark\'s reader, for instance ``{"sep": ";"}``',
+    ),
+    Option(
+        "starting_timestamp",
+        TEXT,
+        "Files and records before it (ISO 8601 with offset or zone) are left out, and counted",
+    ),
+    Option(
+        "max_files",
+        POSITIVE,
+        "Take at most so many files",
+    ),
+    Option(
+        "max_bytes",
+        POSITIVE,
+        "Take files of at most so many bytes, but at least one",
+    ),
+    Option(
+        "max_offsets",
+        POSITIVE,
+        "Kafka: take at most so many records",
+    ),
+    Option(
+        "glob",
+        TEXT,
+        "Pattern over the files' own names, for instance ``orders-*.json``",
+    ),
+    Option(
+        "lexical_order",
+        FLAG,
+        "Names of new files always sort behind those taken, so only the rest of the listing is asked for",
+        default=False,
+    ),
+    Option(
+        "on_invalid",
+        choice("fail", "quarantine"),
+        "What is no event: ``quarantine`` or ``fail``",
+        default="quarantine",
+    ),
+    Option(
+        "on_expired",
+        choice("fail", "continue"),
+        "Kafka: records that the topic has lost before they were taken: ``fail``, or ``continue`` behind "
+        "them",
+        default="fail",
+    ),
+    Option(
+        "replay",
+        FLAG,
+        "Take the records in quarantine again, with the arguments as they are now, instead of new ones",
+        default=False,
+        of_run=True,
+    ),
+    Option(
+        "source_kind",
+        choice(*get_args(SourceKind)),
+        "Of the log for the apply; None is ``change_log``, or with ``insert_only`` ``change_feed``",
+    ),
+    Option(
+        "log_properties",
+        PROPERTIES,
+        "Table properties of a log that is created here",
+    ),
+)
+#: Options of an ingest, including those of the apply of its log.
+INGEST = {
+    **{name: APPLY[name] for name in ("pipeline", "source", "target")},
+    "log": _INGEST["log"],
+    **{name: option for name, option in APPLY.items() if name != "staging"},
+    **_INGEST,
+}
+
+_OF_A_RANGE = (
+    "starting_version",
+    "ending_version",
+    "starting_timestamp",
+    "ending_timestamp",
+    "max_versions",
+    "max_bytes",
+    "versions_per_commit",
+    "bytes_per_commit",
+    "single_driver",
+)
+#: Options of a read of changes.
+READ = {
+    **_by_name(
+        Option(
+            "pipeline",
+            NAME,
+            "The flow's name, the same as in the apply or commit task",
+        ),
+        Option(
+            "table",
+            TABLE,
+            "Path, URI or catalog name of the source, ``${ENV}`` allowed",
+        ),
+        Option(
+            "staging",
+            TABLE,
+            "Path or URI of the staging table; it is created where it doesn't exist",
+        ),
+        Option(
+            "target",
+            OPTIONAL_TABLE,
+            "Path, URI or catalog name of the table whose watermark counts; None for a sink of your own",
+        ),
+        Option(
+            "query",
+            choice(*get_args(Query)),
+            "``full_delta``: every change, with pre-images; ``append_only``: every row inserted, as it was "
+            "inserted; ``min_delta``: the net effect per key; ``upsert``: the last row of every key that net "
+            "changed and lives. An apply takes ``full_delta`` only",
+            default="full_delta",
+        ),
+        Option(
+            "keys",
+            KEYS,
+            "Columns that identify a row; needed by ``upsert`` and with ``where``, and by ``min_delta`` "
+            "unless the table tracks rows",
+        ),
+        Option(
+            "capture",
+            choice(*get_args(Capture)),
+            "``change_files`` (Delta's change data feed), ``row_tracking``, ``snapshot_diff``, "
+            "``added_files``, or ``auto``: per part of the range, from the log",
+            default="auto",
+        ),
+        Option(
+            "where",
+            TEXT,
+            "Spark SQL predicate on rows: one that leaves it is a delete, one that enters an insert",
+        ),
+        Option(
+            "select",
+            PROJECTIONS,
+            "Spark SQL projections of rows",
+        ),
+        Option(
+            "raw",
+            FLAG,
+            "``full_delta``: exactly what the feed holds, rows written back unchanged included",
+            default=False,
+            templated=False,
+        ),
+        Option(
+            "on_change_commit",
+            choice("fail", "skip"),
+            "``added_files``: ``fail`` at a commit that removes rows, or ``skip`` it, which nothing with a "
+            "``target`` can",
+            default="fail",
+        ),
+        Option(
+            "output_path",
+            OPTIONAL_TABLE,
+            "Folder for people outside Delta: the batch is written there as files too, into "
+            "``<starting>-<ending>-<plan>``, before it counts as whole; the XCom's ``output`` is the folder "
+            "that counts",
+        ),
+        Option(
+            "output_format",
+            choice("parquet", "json"),
+            "Of those files, ``parquet`` or ``json``",
+            default="parquet",
+        ),
+    ),
+    **{name: APPLY[name] for name in _OF_A_RANGE},
+}

@@ -1,0 +1,262 @@
+"""Which options of an apply can be combined; checked without any I/O.
+
+Every rule is one row of a table: its condition, the wrong argument, the message, and the remedy. The first
+rule whose condition is true raises an error. The option schema checks single options.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from delta_cdc.core.reserved_columns import COMMIT_TIMESTAMP, COMMIT_VERSION
+from delta_cdc.core.spec import ApplyOptions
+from delta_cdc.core.validation import invalid
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    Rules = Iterator[tuple[bool, str, str, str]]
+
+#: For an event, when it arrived; for a state, when it was valid.
+_ARRIVAL = re.compile(rf"\b({COMMIT_VERSION}|{COMMIT_TIMESTAMP})\b", re.IGNORECASE)
+_RETENTION = "delta.setTransactionRetentionDuration"
+_NULL_LISTS = ("ignore_null_updates_column_list", "ignore_null_updates_except_column_list")
+_PAIRS = (
+    ("column_list", "except_column_list"),
+    ("track_history_column_list", "track_history_except_column_list"),
+    _NULL_LISTS,
+)
+#: Options only for events that have keys.
+_BY_KEY = (
+    "apply_as_deletes",
+    "apply_as_truncates",
+    "ignore_null_updates",
+    *_NULL_LISTS,
+    "columns_to_update",
+    "delete_sequence",
+    "snapshot_version_column",
+)
+
+
+def check_options(options: ApplyOptions) -> None:
+    """Refuse options that cannot be combined.
+
+    :raises InvalidConfiguration: names the arguments
+    """
+    for rules in (_values, _keys, _kinds, _sequences, _deletes, _columns, _partial, _history, _layout):
+        for refused, argument, what, remedy in rules(options):
+            if refused:
+                raise invalid(what, remedy, argument)
+
+
+def _values(o: ApplyOptions) -> Rules:
+    for one, other in _PAIRS:
+        both = getattr(o, one) is not None and getattr(o, other) is not None
+        yield both, one, f"{one} and {other} are both given", "give one of them."
+
+
+def _keys(o: ApplyOptions) -> Rules:
+    yield (
+        not o.keys and not o.insert_only,
+        "keys",
+        "keys are missing",
+        "name the key columns, or set insert_only for a source of inserts.",
+    )
+    if not o.insert_only:
+        return
+    yield (
+        o.stored_as_scd_type == 2,
+        "insert_only",
+        "insert_only is given with SCD type 2",
+        "inserts alone have no history.",
+    )
+    yield (
+        o.source_kind != "change_feed",
+        "insert_only",
+        f"insert_only is given with source_kind {o.source_kind!r}",
+        "leave source_kind out: the inserts of any table are appended; or give keys and drop insert_only.",
+    )
+    for name in _BY_KEY:
+        given = getattr(o, name) not in (None, False)
+        yield (
+            given,
+            "insert_only",
+            f"insert_only and {name} are both given",
+            "give keys and drop insert_only, or drop it.",
+        )
+    yield (
+        o.delete_mode == "soft" or o.quarantines,
+        "insert_only",
+        "insert_only is given with delete_mode 'soft', or with a quarantine",
+        "give keys and drop insert_only: what is appended is neither deleted nor checked by key.",
+    )
+
+
+def _kinds(o: ApplyOptions) -> Rules:
+    log = o.source_kind == "change_log"
+    only = "it only has a meaning for source_kind 'change_log'."
+    yield (
+        not log and o.apply_as_truncates is not None,
+        "apply_as_truncates",
+        "apply_as_truncates is given without a change log",
+        only,
+    )
+    yield (
+        not log and o.on_conflict != "fail",
+        "on_conflict",
+        f"on_conflict is {o.on_conflict!r} without a change log",
+        only,
+    )
+    yield not log and o.on_late != "fail", "on_late", f"on_late is {o.on_late!r} without a change log", only
+    yield (
+        o.source_kind != "snapshot" and o.snapshot_version_column is not None,
+        "snapshot_version_column",
+        f"snapshot_version_column is given with source_kind {o.source_kind!r}",
+        "it names the version of periodic full copies: set source_kind to 'snapshot', or leave it out.",
+    )
+
+
+def _sequences(o: ApplyOptions) -> Rules:
+    given = o.sequence_by != ApplyOptions.sequence_by
+    if o.source_kind == "change_log":
+        arrival = any(_ARRIVAL.search(text) for text in o.sequences)
+        yield (
+            not given,
+            "sequence_by",
+            "sequence_by is missing",
+            "name the column, or several, that order the events of the change log.",
+        )
+        yield (
+            arrival,
+            "sequence_by",
+            f"sequence_by is {o.sequence_by!r}, which is when an event arrived",
+            "name what orders the events where they come from: they may arrive late and twice.",
+        )
+        told = "leave it out: a delete of a change log is an event with a sequence of its own."
+        yield (
+            o.delete_sequence is not None,
+            "delete_sequence",
+            "delete_sequence is given with a change log",
+            told,
+        )
+    elif o.snapshot_version_column is not None:
+        yield (
+            given or o.delete_sequence is not None,
+            "sequence_by" if given else "delete_sequence",
+            "sequence_by or delete_sequence is given with snapshot_version_column",
+            "leave both out: the snapshots' own versions are the order.",
+        )
+    elif o.stored_as_scd_type == 1:
+        yield (
+            given,
+            "sequence_by",
+            "sequence_by is given with SCD type 1",
+            "leave it out: the order of a table's changes is its commit version.",
+        )
+        yield o.delete_sequence is not None, *_only_type_2("delete_sequence")
+    else:
+        yield (
+            not set(o.sequences) <= {COMMIT_VERSION, COMMIT_TIMESTAMP}
+            and not (o.delete_sequence or "").strip(),
+            "sequence_by",
+            f"sequence_by is the expression {o.sequence_by!r} and delete_sequence is missing",
+            "say when a delete happened: its row carries the values from before, so sequence_by cannot.",
+        )
+
+
+def _deletes(o: ApplyOptions) -> Rules:
+    yield (
+        o.delete_mode == "soft" and o.stored_as_scd_type == 2,
+        "delete_mode",
+        "delete_mode is 'soft' with SCD type 2",
+        "leave it out: type 2 keeps deleted rows, closed.",
+    )
+
+
+def _columns(o: ApplyOptions) -> Rules:
+    yield (
+        o.column_list is not None and not o.column_list,
+        "column_list",
+        "column_list is empty",
+        "name the columns that are to land, or leave it out for all of them.",
+    )
+    left_out = sorted(_lowered(o.keys) & _lowered(o.except_column_list or ()))
+    yield (
+        bool(left_out),
+        "except_column_list",
+        f"except_column_list names the key {', '.join(left_out)}",
+        "keys always land.",
+    )
+    existing = [name for name, made in o.partition_by.items() if made is None]
+    for what, names in (
+        ("track_history_column_list", o.track_history_column_list or ()),
+        ("partition_by", existing),
+    ):
+        lost = [name for name in names if not _lands(o, name)]
+        yield (
+            bool(lost),
+            what,
+            f"{what} names {', '.join(lost)}, which does not land",
+            "let it land (column_list, except_column_list), or leave it out there.",
+        )
+
+
+def _partial(o: ApplyOptions) -> Rules:
+    nulls = o.ignore_null_updates or any(getattr(o, name) is not None for name in _NULL_LISTS)
+    yield (
+        nulls and o.columns_to_update is not None,
+        "columns_to_update",
+        "columns_to_update and ignore-null are both given",
+        "give one of them: the one names the columns that an event carries, the other guesses them.",
+    )
+
+
+def _history(o: ApplyOptions) -> Rules:
+    for name in ("track_history_column_list", "track_history_except_column_list"):
+        yield o.stored_as_scd_type == 1 and getattr(o, name) is not None, *_only_type_2(name)
+    same = o.stored_as_scd_type == 2 and o.start_column.lower() == o.end_column.lower()
+    yield (
+        same,
+        "start_column",
+        f"start_column and end_column are both {o.start_column!r}",
+        "name two columns.",
+    )
+
+
+def _layout(o: ApplyOptions) -> Rules:
+    yield (
+        bool(o.partition_by and o.cluster_by),
+        "partition_by",
+        "partition_by and cluster_by are both given",
+        "Delta clusters or partitions, not both.",
+    )
+    clustering = o.cluster_by or ()
+    yield (
+        len(clustering) > 4,
+        "cluster_by",
+        f"cluster_by names {len(clustering)} columns",
+        "Delta takes at most four.",
+    )
+    yield (
+        _RETENTION in o.target_properties,
+        "target_properties",
+        f"target_properties sets {_RETENTION}",
+        "leave it out: the target would forget which commits it holds.",
+    )
+
+
+def _only_type_2(name: str) -> tuple[str, str, str]:
+    return name, f"{name} is given with SCD type 1", "it only has a meaning for type 2."
+
+
+def _lands(o: ApplyOptions, name: str) -> bool:
+    if name.lower() in _lowered(o.keys):
+        return True
+    if o.column_list is not None:
+        return name.lower() in _lowered(o.column_list)
+    return name.lower() not in _lowered(o.except_column_list or ())
+
+
+def _lowered(names: Iterable[str]) -> set[str]:
+    return {name.lower() for name in names}

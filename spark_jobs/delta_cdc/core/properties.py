@@ -1,0 +1,38 @@
+"""Table properties that planner and job both read: shared names and rules."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: Turns the change data feed on.
+CHANGE_FEED = "delta.enableChangeDataFeed"
+#: Delta still reads the feed's original property name.
+_CHANGE_FEED_NAMES = (CHANGE_FEED, "delta.enableChangeDataCapture")
+#: Of a change log, the allowed lateness: events below this sequence are refused if they arrive later, and may
+#: be removed if they exist.
+LATENESS_HORIZON = "delta_cdc.latenessHorizon"
+#: Of a change log: maintenance has deleted all events that it may delete below this sequence.
+EXPIRED_BELOW = "delta_cdc.expiredBelow"
+#: Gives every row a stable id.
+ROW_TRACKING = "delta.enableRowTracking"
+_ROW_IDS = "delta.rowTracking.materializedRowIdColumnName"
+_SUSPENDED = "delta.rowTrackingSuspended"
+
+
+def feed_on(properties: Mapping[str, str]) -> bool:
+    """Return whether a table's properties turn its change data feed on; Delta ignores the case of values."""
+    return any(properties.get(name, "").lower() == "true" for name in _CHANGE_FEED_NAMES)
+
+
+def row_id_column(properties: Mapping[str, str]) -> str | None:
+    """Return the column in which a table's files keep row ids; None if some rows have no id."""
+    return properties.get(_ROW_IDS) if tracks_rows(properties) else None
+
+
+def tracks_rows(properties: Mapping[str, str]) -> bool:
+    """Return whether a table's properties make each row store the version that added it."""
+    on = properties.get(ROW_TRACKING, "").lower() == "true"
+    return on and properties.get(_SUSPENDED, "").lower() != "true"

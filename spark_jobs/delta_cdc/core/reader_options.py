@@ -1,0 +1,64 @@
+"""Options of Spark's file readers (``format_options``): which of them an ingest accepts, and their values."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING
+
+from delta_cdc.core.errors import InvalidConfiguration
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+#: Options of Spark's readers that describe how values are written. All others would change which records
+#: exist, or hide unreadable ones.
+_CSV = (
+    "sep delimiter encoding charset quote escape comment header lineSep multiLine locale timeZone "
+    "ignoreLeadingWhiteSpace ignoreTrailingWhiteSpace nullValue emptyValue "
+    "dateFormat timestampFormat timestampNTZFormat charToEscapeQuoteEscaping unescapedQuoteHandling "
+    "maxColumns maxCharsPerColumn"
+)
+_ALLOWED = {
+    "json": "lineSep encoding charset",
+    "csv": _CSV,
+    "parquet": "datetimeRebaseMode int96RebaseMode",
+}
+UTF8 = ("utf-8", "utf8")
+#: In other encodings a line feed has several bytes: files cannot be split at it.
+_LINE_WISE = (*UTF8, "us-ascii", "ascii", "iso-8859-", "latin", "windows-", "cp1")
+
+
+def check_format_options(file_format: str, options: Mapping[str, str]) -> None:
+    """Refuse reader options that are unknown, or that would lose or duplicate records.
+
+    :raises InvalidConfiguration: names the option, and the nearest valid one
+    """
+    known = {name.lower(): name for name in _ALLOWED[file_format].split()}
+    for name in options:
+        if name.lower() not in known:
+            near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
+            meant = f"did you mean {known[near[0]]}? " if near else ""
+            raise InvalidConfiguration(
+                f"format_options: {name!r} cannot be given for {file_format}.",
+                remedy=f"{meant}These can: {', '.join(sorted(known.values()))}.",
+                argument="format_options",
+            )
+    encoding = option(options, "encoding", "charset") or UTF8[0]
+    if not encoding.lower().startswith(_LINE_WISE):
+        raise InvalidConfiguration(
+            f"format_options: files in {encoding} cannot be cut into lines.",
+            remedy="deliver them in UTF-8, or in an encoding of one byte.",
+            argument="format_options",
+        )
+
+
+def option(options: Mapping[str, str], *names: str) -> str | None:
+    """Return a reader option by any of its names, compared without case."""
+    given = {name.lower(): value for name, value in options.items()}
+    return next((given[name.lower()] for name in names if name.lower() in given), None)
+
+
+def is_true(options: Mapping[str, str], name: str) -> bool:
+    """Return whether a reader option is on."""
+    return (option(options, name) or "false").lower() == "true"

@@ -1,0 +1,88 @@
+"""How long a table keeps its log and removed files, and what that means for a watermark."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from delta_cdc.core.errors import InvalidConfiguration, VersionsExpired
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+FILE_RETENTION = "delta.deletedFileRetentionDuration"
+LOG_RETENTION = "delta.logRetentionDuration"
+#: Delta's defaults.
+_DEFAULTS = {FILE_RETENTION: "interval 1 week", LOG_RETENTION: "interval 30 days"}
+
+#: What to do if versions are gone, whether a plan, a read of a log, or Spark detects it.
+VERSIONS_EXPIRED_REMEDY = (
+    'run the apply once with mode="reload", which brings the target to what the source holds now '
+    '(on_versions_expired="reload" does so by itself; a target without keys takes mode="reset"); what has no '
+    f"target begins at a later version. For later, raise {LOG_RETENTION} and {FILE_RETENTION} of the source "
+    "beyond the longest pause of its readers."
+)
+
+#: The same for a missing commit file between others, which only an accident explains.
+LOG_GAP_REMEDY = (
+    "bring the file back from a backup; or, where a newer checkpoint lets the newest version be read, run "
+    'the apply once with mode="reload", which brings the target to what the source holds now.'
+)
+
+_PART = re.compile(r"(-?\d+)\s+([a-z]+?)s?(?=\s|$)")
+_UNITS = {
+    "week": 604_800_000_000,
+    "day": 86_400_000_000,
+    "hour": 3_600_000_000,
+    "minute": 60_000_000,
+    "second": 1_000_000,
+    "millisecond": 1_000,
+    "microsecond": 1,
+}
+
+
+def expired(message: str, *, or_else: str = "") -> VersionsExpired:
+    """Build the error for versions of a source that can no longer be read.
+
+    :param message: which versions, and how this was detected
+    :param or_else: a better remedy where it is possible, as the beginning of a sentence
+    """
+    return VersionsExpired(message, remedy=f"{or_else}{VERSIONS_EXPIRED_REMEDY}")
+
+
+def text_of(name: str, configuration: Mapping[str, str]) -> str:
+    """Return a retention property's value, or Delta's default."""
+    return configuration.get(name, _DEFAULTS[name])
+
+
+def milliseconds_of(name: str, configuration: Mapping[str, str]) -> int:
+    """Return a retention property in milliseconds.
+
+    :raises InvalidConfiguration: the value cannot be read
+    """
+    return interval_ms(text_of(name, configuration))
+
+
+def interval_ms(text: str) -> int:
+    """Read one of Delta's intervals (``interval 1 week``, ``2 days 12 hours``) in milliseconds.
+
+    :raises InvalidConfiguration: for anything else, including months: Delta has no such retention
+    """
+    rest = text.strip().lower().removeprefix("interval").strip()
+    parts = _PART.findall(rest)
+    left = _PART.sub("", rest).strip()
+    if not parts or left or any(unit not in _UNITS for _, unit in parts):
+        raise InvalidConfiguration(
+            f"The interval {text!r} of a table property is not readable.",
+            remedy="write it as Delta does, for instance 'interval 7 days'.",
+        )
+    return sum(int(number) * _UNITS[unit] for number, unit in parts) // 1000
+
+
+def readable(milliseconds: int) -> str:
+    """Return a duration as readable text."""
+    hours = milliseconds / 3_600_000
+    if hours >= 24:
+        return f"{hours / 24:.1f} days"
+    return f"{hours:.1f} hours" if hours >= 1 else f"{milliseconds / 60_000:.0f} minutes"

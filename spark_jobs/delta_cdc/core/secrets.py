@@ -1,0 +1,88 @@
+"""Names of secrets, and texts to redact: one list for all output and logs.
+
+It covers names of object-store options, confs of Hadoop and Spark, options of Kafka clients, environment
+variables and parameters of URLs.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+#: Keys that are secrets. Other keys are ids, such as the id of a KMS key.
+_KEYS = "access|account|api|customer|encryption|fernet|keystore|master|private|provided|sas|shared|signing"
+_WORDS = f"secret|passw|passphrase|token(?!iz)|jaas|connection[._-]*string|(?:{_KEYS})[._-]*key(?![a-z])"
+#: Words for a secret's location, its identity, or how it is made.
+_ABOUT = (
+    "algorithm|binding|class|enabled|endpoint|file|hash|id|location|path|provider|server|service|sha|sha256|"
+    "size|type|ur[il]"
+)
+_PLACES = "file|location|path|ur[il]"
+#: The names, ignoring case, as an expression that Python and Java read alike. ABFS appends an account's host
+#: to the name of a conf, and the account's name may be one of the words above.
+SECRET_NAMES = (
+    rf"^(?!.*[._-](?:{_PLACES})$)"
+    rf".*(?:{_WORDS})(?!s?[._-]*(?:{_ABOUT})(?![a-z0-9])(?![.](?:blob|dfs)[.]))"
+    r"|(?:^|[._-])(?:authorization|credential|default[._-]headers|identity[._-]header|key[._-]pem)$"
+    r"|secret[._-]*id$|auth[._-]user[._-]info$|^(?:x-(?:amz|goog)-)?sig(?:nature)?$"
+    # WASB has the container in the name of the conf.
+    r"|[.]azure[.]sas[.][^.]+[.][^.]+[.]blob[.]"
+)
+_SECRET_NAMES = re.compile(SECRET_NAMES, re.IGNORECASE)
+#: Shorter texts occur in many other words.
+SHORTEST = 4
+#: In a Kafka login, and in an Azure connection string.
+_PART = re.compile(r'(?:password|AccountKey)\s*=\s*"?((?:[^\s";\\]|\\.)+)', re.IGNORECASE)
+#: An address with a password; reserved characters in the password are percent-encoded.
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#:@]*:([^/?#@]+)@")
+
+
+def secrets(options: Mapping[str, str] | None) -> list[str]:
+    """Return every text to redact: values of secret options, and their parts.
+
+    Include passwords in addresses, such as a proxy's, whatever the option's name.
+    """
+    found: list[str] = []
+    for name, value in (options or {}).items():
+        found.extend(_of_address(str(value)))
+        if is_secret(name):
+            found.append(str(value))
+            found.extend(_inside(str(value)))
+    return sorted({text for text in found if text}, key=len, reverse=True)
+
+
+def redacted(text: str, options: Mapping[str, str] | None) -> str:
+    """Return a text without the secrets of some options; very short secrets stay."""
+    for secret in secrets(options):
+        if len(secret) >= SHORTEST:
+            text = text.replace(secret, "***")
+    return text
+
+
+def is_secret(name: str) -> bool:
+    """Return whether the value of an option, conf, variable or parameter with this name is secret."""
+    return _SECRET_NAMES.search(name) is not None
+
+
+def _inside(value: str) -> Iterable[str]:
+    """Return parts that may appear alone: a key file's private key, a login's password, a signature."""
+    if value.lstrip().startswith("{"):
+        try:
+            key = json.loads(value).get("private_key")
+        except (ValueError, AttributeError):
+            # Not JSON: the whole value is the secret.
+            return ()
+        return (key, json.dumps(key)[1:-1]) if isinstance(key, str) else ()
+    _, mark, signature = value.partition("sig=")
+    signature = signature.partition("&")[0]
+    return (*_PART.findall(value), *((signature, unquote(signature)) if mark else ()))
+
+
+def _of_address(value: str) -> tuple[str, ...]:
+    found = _ADDRESS.match(value)
+    return (found[1], unquote(found[1])) if found else ()

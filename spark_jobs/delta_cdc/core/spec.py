@@ -1,0 +1,880 @@
+"""The JSON contract between the planning side and the running side.
+
+Standard library only: this module travels to the Spark driver. A spec is immutable and versioned, and
+contains no secret. ``fingerprint()`` identifies the work (not the attempt): a retry of the same plan has the
+same fingerprint, so it recognises its own commit in the target's log.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from delta_cdc.core import codec
+from delta_cdc.core.codec import UnreadableJson
+from delta_cdc.core.errors import SpecUnreadable
+from delta_cdc.core.uris import spark_uri
+from delta_cdc.core.watermark import PipelineState, TableVersion  # noqa: TC001 - the codec reads hints
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+SPEC_VERSION = 1
+
+#: The job committed; Delta skipped it because a newer seal exists; it lost a race; the target changed since
+#: planning; or it failed with a named error.
+#: ``planned``: a dry run. ``unreached``: a part of a batch that has not finished.
+JobStatus = Literal["committed", "skipped", "conflict", "stale", "failed", "planned", "unreached"]
+
+
+#: The change queries, as J. Vanlightly's comparison of table formats names them.
+Query = Literal["append_only", "upsert", "min_delta", "full_delta"]
+#: The read method: Delta's change data feed; files that were added or removed, with rows matched by row id;
+#: the same, with rows matched by key; files of commits that only add.
+Capture = Literal["auto", "change_files", "row_tracking", "snapshot_diff", "added_files"]
+
+
+#: What the source is: a table with a change feed, an append-only table of events, or periodic full copies
+#: (one per version, or one per value of a column).
+SourceKind = Literal["change_feed", "change_log", "snapshot"]
+#: The column that marks soft-deleted rows.
+DELETED_COLUMN = "_deleted"
+
+
+@dataclass(frozen=True)
+class ApplyOptions:
+    """The user's options for the rows of the target. Names follow Databricks AUTO CDC.
+
+    Their meanings: :data:`delta_cdc.core.option_schema.APPLY`.
+    """
+
+    keys: tuple[str, ...] = ()
+    source_kind: SourceKind = "change_feed"
+    stored_as_scd_type: int = 1
+    sequence_by: str | tuple[str, ...] = "_commit_version"
+    delete_sequence: str | None = None
+    where: str | None = None
+    select: tuple[str, ...] = ()
+    track_history_column_list: tuple[str, ...] | None = None
+    track_history_except_column_list: tuple[str, ...] | None = None
+    insert_only: bool = False
+    start_column: str = "__START_AT"
+    end_column: str = "__END_AT"
+    partition_by: dict[str, str | None] = field(default_factory=dict)
+    cluster_by: tuple[str, ...] | None = None
+    target_properties: dict[str, str] = field(default_factory=dict)
+    publish_changes: bool = False
+    schema_evolution: str = "additive"
+    apply_as_deletes: str | None = None
+    apply_as_truncates: str | None = None
+    column_list: tuple[str, ...] | None = None
+    except_column_list: tuple[str, ...] | None = None
+    ignore_null_updates: bool = False
+    ignore_null_updates_column_list: tuple[str, ...] | None = None
+    ignore_null_updates_except_column_list: tuple[str, ...] | None = None
+    columns_to_update: str | None = None
+    on_conflict: str | tuple[str, ...] = "fail"
+    on_invalid: Literal["fail", "quarantine"] = "fail"
+    on_late: Literal["fail", "discard"] = "fail"
+    delete_mode: Literal["hard", "soft"] = "hard"
+    snapshot_version_column: str | None = None
+
+    @property
+    def sequences(self) -> tuple[str, ...]:
+        """Return the expressions of ``sequence_by``, one or several."""
+        return (self.sequence_by,) if isinstance(self.sequence_by, str) else self.sequence_by
+
+    @property
+    def last_by(self) -> tuple[str, ...]:
+        """Return the columns that decide between conflicting events; empty if ``on_conflict`` is a word."""
+        return () if isinstance(self.on_conflict, str) else self.on_conflict
+
+    @property
+    def is_partial(self) -> bool:
+        """Return whether an event may carry only some of the columns."""
+        return (
+            self.ignore_null_updates
+            or self.ignore_null_updates_column_list is not None
+            or self.ignore_null_updates_except_column_list is not None
+            or self.columns_to_update is not None
+        )
+
+    @property
+    def quarantines(self) -> bool:
+        """Return whether a quarantine table may exist."""
+        return "quarantine" in (self.on_conflict, self.on_invalid)
+
+    @property
+    def takes_events(self) -> bool:
+        """Return whether rows of the source are events, rather than states before and after a commit."""
+        return self.source_kind == "change_log" or self.snapshot_version_column is not None
+
+
+@dataclass(frozen=True)
+class Staging:
+    """A sealed batch of change rows: the table, the version that holds it, and its kind.
+
+    :param kind: ``changes`` (rows of the change feed) or ``snapshot`` (a whole snapshot, as inserts)
+    """
+
+    uri: str
+    version: int
+    kind: Literal["changes", "snapshot"]
+
+
+@dataclass(frozen=True)
+class QueryOptions:
+    """Options of a query for the changes of a range.
+
+    Their meanings: :data:`delta_cdc.core.option_schema.READ`.
+    """
+
+    query: Query = "full_delta"
+    keys: tuple[str, ...] = ()
+    capture: Capture = "auto"
+    raw: bool = False
+    where: str | None = None
+    select: tuple[str, ...] = ()
+    on_change_commit: Literal["fail", "skip"] = "fail"
+
+    @property
+    def is_net(self) -> bool:
+        """Return whether only the net effect of a range counts, not the changes between its ends."""
+        return self.query in ("upsert", "min_delta")
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A range of versions (both ends inclusive) with one read method.
+
+    :param capture: the read method; see :data:`Capture`
+    :param reason: why this method, for people
+    :param size: bytes to read, by the log
+    :param net: only the two ends of the range are read: its rows are the net effect
+    :param compare: find rows that were removed and added back unchanged in one version; they are not changes
+    :param timestamps: read methods that read files: (version, epoch milliseconds) of every commit of the
+        range that changes data, ascending
+    :param sliced: it is read through its file manifest (:mod:`delta_cdc.delta_log.file_manifests`), not by
+        Delta's reader of the change feed; set when manifests are written, and not part of the fingerprint
+    """
+
+    starting_version: int
+    ending_version: int
+    capture: Literal["change_files", "row_tracking", "snapshot_diff", "added_files"]
+    reason: str
+    size: int
+    net: bool = False
+    compare: bool = False
+    timestamps: tuple[tuple[int, int], ...] = ()
+    sliced: bool = False
+
+    @property
+    def needs_slice(self) -> bool:
+        """Return whether the rows can be read only through a file manifest."""
+        return self.capture != "change_files"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One sealed commit of a target or of staging.
+
+    :param kind: ``load`` (a snapshot of ``watermark``; -1 is before all rows), ``declare`` (set a baseline;
+        no rows: the target's content counts as that snapshot; creates an empty target if none exists),
+        ``apply`` (the changes of the range), ``reseal`` (renew; no rows: the same state under a new seal),
+        ``adopt`` (take over; no rows: the state of another pipeline of this target under a seal of this one;
+        with ``successor`` the closing seal of that other pipeline), ``reload`` (the difference between the
+        target and the source as of ``watermark``; for a change log, all keys are computed again), ``reset``
+        (a load that replaces all rows) or ``repair`` (the same difference, for some keys). In staging also:
+        ``answer`` (the query, computed over the staged change rows, replaces them) and ``complete`` (no rows:
+        the staged rows are the batch)
+    :param watermark: the watermark that the seal will record. A repair does not move it
+    :param source_columns: the source's columns as of the watermark
+    :param planned_on: the target as planned; None = no table yet, or the step before creates it
+    :param segments: ``apply``, ``repair``: the ranges to read, in order. They begin with the first version
+        that changes data: commits before it may lie outside retention, or before the feed was turned on
+    :param before: the pipeline's state before the step; None is the state after the previous step, or no
+        state. A step without rows copies it into its own seal
+    :param pipeline: the pipeline of the seal; None is the spec's
+    :param successor: the pipeline that continues where this seal ends the other one
+    :param repaired_to: ``repair``: the keys are those changed in versions ``starting_version`` to this one
+    :param keys_where: ``repair``: Spark SQL predicate over the key columns, instead of a range
+    :param replayed: ``repair``: the keys are those in the quarantine table
+    :param horizons: change log: (version, sequence) ascending: events that arrived after that version must
+        not lie below that sequence, the allowed lateness
+    """
+
+    kind: Literal[
+        "load",
+        "declare",
+        "apply",
+        "reseal",
+        "adopt",
+        "reload",
+        "reset",
+        "repair",
+        "answer",
+        "complete",
+    ]
+    starting_version: int
+    watermark: TableVersion
+    seal_number: int
+    source_columns: tuple[str, ...] = ()
+    planned_on: TableVersion | None = None
+    staging: Staging | None = None
+    segments: tuple[Segment, ...] = ()
+    before: PipelineState | None = None
+    pipeline: str | None = None
+    successor: str | None = None
+    repaired_to: int | None = None
+    keys_where: str | None = None
+    replayed: bool = False
+    horizons: tuple[tuple[int, str], ...] = ()
+
+    @property
+    def at(self) -> int:
+        """Return the version of the source that the target reflects after this step."""
+        return self.watermark.version
+
+    @property
+    def ending_version(self) -> int:
+        """Return the last version that the step covers."""
+        return self.watermark.version if self.repaired_to is None else self.repaired_to
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether a load or baseline writes no rows."""
+        return self.kind == "declare" or self.ending_version < 0
+
+    @property
+    def first_read(self) -> int:
+        """Return the version from which changes are read."""
+        return self.segments[0].starting_version if self.segments else self.starting_version
+
+    @property
+    def highest_sequence(self) -> str | None:
+        """Return the greatest sequence applied before, as text."""
+        return self.before.highest_sequence if self.before is not None else None
+
+    @property
+    def truncate_sequences(self) -> tuple[str, ...]:
+        """Return the newest truncates applied before."""
+        return self.before.truncate_sequences if self.before is not None else ()
+
+
+@dataclass(frozen=True)
+class CommitStep:
+    """The sealed commit for a staged batch that was delivered completely; it writes no rows.
+
+    :param starting_version: first version of the batch
+    :param watermark: everything up to it is delivered
+    :param planned_on: the staging table as planned
+    """
+
+    starting_version: int
+    watermark: TableVersion
+    seal_number: int
+    applied_from: int
+    planned_on: TableVersion | None = None
+    configuration: dict[str, Any] = field(default_factory=dict)
+    kind: Literal["commit"] = "commit"
+
+    @property
+    def ending_version(self) -> int:
+        """Return the last version of the batch."""
+        return self.watermark.version
+
+
+@dataclass(frozen=True)
+class IngestStep:
+    """The sealed commit of one batch in a change log; its seal has the number of the batch.
+
+    :param kind: ``ingest`` (events of files or of a topic), ``replay`` (records that were in quarantine) or
+        ``reseal`` (renew; no rows: the same state under a new seal)
+    :param applied_from: number of the first batch that counts
+    :param planned_on: the log as planned; None = no table yet
+    :param configuration: what the seal records about the batches up to its own
+    """
+
+    kind: Literal["ingest", "replay", "reseal"]
+    seal_number: int
+    applied_from: int
+    planned_on: TableVersion | None = None
+    configuration: dict[str, Any] = field(default_factory=dict)
+
+
+#: One sealed commit of any job.
+AnyStep = Step | CommitStep | IngestStep
+
+
+def segments_of(steps: Iterable[AnyStep]) -> list[Segment]:
+    """Return the ranges that steps read, in order."""
+    return [segment for step in steps if isinstance(step, Step) for segment in step.segments]
+
+
+@dataclass(frozen=True)
+class ApplySpec:
+    """Move changes of ``source`` into ``target``: one or more sealed commits, in order.
+
+    :param single_driver: the user guarantees that only one Spark driver at a time writes to the tables;
+        needed on S3 without a log store for several writers
+    :param slices_uri: folder of the file manifests of ranges; not part of the fingerprint
+    :param quarantine_uri: side table for events that cannot be applied; "" if nothing is quarantined
+    :param dry_run: compute what would be written, and write nothing
+    """
+
+    pipeline: str
+    run_id: str
+    source_uri: str
+    target_uri: str
+    options: ApplyOptions
+    steps: tuple[Step, ...]
+    single_driver: bool = False
+    slices_uri: str = ""
+    quarantine_uri: str = ""
+    dry_run: bool = False
+    job: Literal["apply"] = "apply"
+
+
+@dataclass(frozen=True)
+class ReadSpec:
+    """Write one batch, the changes of a range or a snapshot, to a staging table: one sealed commit per step.
+
+    The last step completes the batch.
+
+    :param starting_version: first version of the batch; an earlier attempt may have staged its beginning
+    :param applied_from: first version of the source that the target holds, or will hold with this batch
+    :param continues: the first step adds to the staged rows; otherwise it replaces them
+    :param plain: stage change rows unchanged, for a step that computes the query over all of them
+    :param configuration: what every seal of the batch records about it
+    :param output_uri: the batch's own folder, to which it is also written as files; "" writes no files
+    """
+
+    pipeline: str
+    run_id: str
+    source_uri: str
+    staging_uri: str
+    steps: tuple[Step, ...]
+    kind: Literal["changes", "snapshot"]
+    starting_version: int
+    applied_from: int
+    continues: bool = False
+    plain: bool = False
+    single_driver: bool = False
+    slices_uri: str = ""
+    options: QueryOptions = QueryOptions()
+    configuration: dict[str, Any] = field(default_factory=dict)
+    output_uri: str = ""
+    output_format: Literal["parquet", "json"] = "parquet"
+    job: Literal["read"] = "read"
+
+
+@dataclass(frozen=True)
+class CommitSpec:
+    """Seal the staging table: everything up to some version was delivered."""
+
+    pipeline: str
+    run_id: str
+    source_uri: str
+    staging_uri: str
+    step: CommitStep
+    single_driver: bool = False
+    job: Literal["commit"] = "commit"
+
+    @property
+    def steps(self) -> tuple[CommitStep, ...]:
+        """Return the one step, as a tuple like other specs."""
+        return (self.step,)
+
+
+@dataclass(frozen=True)
+class IngestOptions:
+    """The format of an external change set, and the meaning of its events.
+
+    Their meanings: :data:`delta_cdc.core.option_schema.INGEST`.
+
+    :param source_kind: ``files`` or ``kafka``
+    """
+
+    source_kind: Literal["files", "kafka"] = "files"
+    format: Literal["json", "csv", "parquet"] = "json"
+    adapter: str = "plain"
+    adapter_options: dict[str, Any] = field(default_factory=dict)
+    keys: tuple[str, ...] = ()
+    schema: str | None = None
+    format_options: dict[str, str] = field(default_factory=dict)
+    insert_only: bool = False
+    on_invalid: Literal["quarantine", "fail"] = "quarantine"
+    cluster_by: tuple[str, ...] | None = None
+    log_properties: dict[str, str] = field(default_factory=dict)
+
+
+#: Modes that apply the changes after the watermark.
+ONWARDS = ("incremental", "backfill")
+#: Suffix of the name of a target's quarantine.
+_QUARANTINE = "__quarantine"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """The common fields of apply and read.
+
+    :param source: path or URI of the source
+    :param target: path or URI of the target, whose watermark counts; None only for a read
+    :param starting_version: explicit start (inclusive); without a target: the first version whose changes
+        are applied, on top of the snapshot before it
+    :param ending_version: explicit end (inclusive)
+    :param starting_timestamp: the start as a time (ISO 8601 with offset): the first version at or after it
+    :param ending_timestamp: the end as a time: the last version at or before it
+    :param max_versions: the maximum number of versions, counted from the first one that changes data
+    :param max_bytes: the maximum bytes to read, by the log; at least one version is always read
+    :param single_driver: the user guarantees that only one Spark driver at a time writes; needed on S3
+        without a log store for several writers
+    :param scratch: whether a folder for file manifests will exist; without it, Delta's reader reads the
+        change feed
+    :param storage_options: object-store options with delta-rs's names; they are credentials, so no spec holds
+        them
+    """
+
+    pipeline: str
+    source: str
+    target: str | None = None
+    starting_version: int | None = None
+    ending_version: int | None = None
+    starting_timestamp: str | None = None
+    ending_timestamp: str | None = None
+    max_versions: int | None = None
+    max_bytes: int | None = None
+    single_driver: bool = False
+    run_id: str = ""
+    scratch: bool = True
+    storage_options: dict[str, str] | None = field(default=None, repr=False, metadata=codec.UNWRITTEN)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ApplyRequest(Request):
+    """The options of one apply.
+
+    :param versions_per_commit: commit after at most this many versions (from the first that changes data),
+        all in the same application; None commits the whole range at once
+    :param bytes_per_commit: the same limit in bytes to read
+    :param initial_load: ``"snapshot"``; ``{"from_version": N}``; ``"none"`` or ``{"none_at": V}``: the
+        target's rows, if any, count as the source at its newest version, or at V
+    :param take_over_from: the pipeline that built this target, whose state this pipeline takes over
+    :param staging: location of a staging table whose open batch is applied instead of the source
+    :param mode: ``incremental``; ``backfill``, which is the same, started by people; ``interval``: the
+        first fill up to a time, or the repair of changes already applied, from the starting timestamp
+        (inclusive) to the ending timestamp (exclusive); ``repair`` (some keys are computed again), ``reload``
+        (all keys are) or ``reset`` (a load that replaces the existing rows)
+    :param discard_history: ``reset`` of type 2: permits the loss of the history
+    :param repair_keys: ``repair``: Spark SQL predicate over the key columns, instead of a range
+    :param repair_quarantined: ``repair``: the keys are those in the quarantine table
+    :param on_drift: ``fail``, ``accept`` the new configuration from now on, or ``repair``: accept and reload
+    :param on_source_replaced: ``fail`` or ``reload``
+    :param on_target_replaced: ``fail`` or ``reload``
+    :param on_versions_expired: ``fail`` or ``reload``
+    :param dry_run: compute what would be written, and write nothing
+    """
+
+    target: str
+    options: ApplyOptions
+    versions_per_commit: int | None = None
+    bytes_per_commit: int | None = None
+    initial_load: str | dict[str, int] = "snapshot"
+    take_over_from: str | None = None
+    staging: str | None = None
+    mode: str = "incremental"
+    discard_history: bool = False
+    repair_keys: str | None = None
+    repair_quarantined: bool = False
+    on_drift: str = "fail"
+    on_source_replaced: str = "fail"
+    on_target_replaced: str = "fail"
+    on_versions_expired: str = "fail"
+    dry_run: bool = False
+
+    @property
+    def quarantine(self) -> str | None:
+        """Return the quarantine's location beside the target, in Spark's form; None without a quarantine."""
+        if not (self.options.quarantines or self.repair_quarantined):
+            return None
+        return f"{spark_uri(self.target).rstrip('/')}{_QUARANTINE}"
+
+    @property
+    def goes_on(self) -> bool:
+        """Return whether the run only applies the changes after the watermark."""
+        return self.mode in ONWARDS
+
+    @property
+    def declares_state(self) -> bool:
+        """Return whether the user guarantees the rows of a target without a seal."""
+        return self.initial_load == "none" or (
+            isinstance(self.initial_load, dict) and "none_at" in self.initial_load
+        )
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """One file of a batch.
+
+    :param uri: its location in Spark's form, without additional escaping
+    :param size: bytes
+    :param modified: epoch milliseconds
+    :param etag: the store's own fingerprint; "" if it has none
+    :param again: it was, or may have been, ingested before: only events missing from the log are new
+    :param columns: Parquet: the file's own columns, in order; () if unknown
+    :param unreadable: why the whole file cannot be read; "" if it can
+    :param missing: an attempt that died recorded it, and it no longer exists
+    """
+
+    uri: str
+    size: int
+    modified: int
+    etag: str = ""
+    again: bool = False
+    columns: tuple[str, ...] = ()
+    unreadable: str = ""
+    missing: bool = False
+
+
+@dataclass(frozen=True)
+class OffsetRange:
+    """Records of one partition of a topic.
+
+    :param starting_offset: the first offset
+    :param ending_offset: the offset after the last one
+    :param again: some may have been ingested before: only records missing from the log are new
+    """
+
+    topic: str
+    partition: int
+    starting_offset: int
+    ending_offset: int
+    again: bool = False
+
+
+@dataclass(frozen=True)
+class IngestSpec:
+    """Append the events of one batch to a change log: first record what was taken, then write the events.
+
+    :param source_uri: the records' source: the path, prefix or ``kafka://<servers>/<topics>``
+    :param log_uri: the change log
+    :param ingested_uri: side table: which files and offsets each batch took
+    :param quarantine_uri: side table: records that are not events
+    :param recorded: the side table already has this batch: an earlier attempt wrote it
+    :param horizon: the allowed lateness of the log, as its property says; None if not set
+    :param after: the apply from the log after this ingest, in the same application; None: no apply follows
+    """
+
+    pipeline: str
+    run_id: str
+    source_uri: str
+    log_uri: str
+    ingested_uri: str
+    quarantine_uri: str
+    options: IngestOptions
+    step: IngestStep
+    files: tuple[SourceFile, ...] = ()
+    offsets: tuple[OffsetRange, ...] = ()
+    recorded: bool = False
+    horizon: str | None = None
+    single_driver: bool = False
+    after: ApplyRequest | None = None
+    job: Literal["ingest"] = "ingest"
+
+    @property
+    def steps(self) -> tuple[IngestStep, ...]:
+        """Return the one step, as a tuple like other specs."""
+        return (self.step,)
+
+
+@dataclass(frozen=True)
+class OtherTable:
+    """A target to compare with another one.
+
+    :param version: the version to read
+    :param options: the options that it was built with
+    """
+
+    uri: str
+    version: int
+    options: ApplyOptions
+
+
+@dataclass(frozen=True)
+class VerifySpec:
+    """Check the rows of a target as of one version; nothing is written.
+
+    :param target_version: the version to read
+    :param options: the options that it was built with
+    :param checks: names of :data:`delta_cdc.core.checks.CHECKS`
+    :param source: the reload that would bring it to the source as of the watermark; None if the two are not
+        compared
+    :param current: a target of the other SCD type; None: no comparison
+    :param source_keeps_all: the source has every row that was ever appended to it
+    :param conflicts_told: ``on_conflict`` is the pipeline's value, not a substituted default
+    """
+
+    pipeline: str
+    run_id: str
+    target_uri: str
+    target_version: int
+    options: ApplyOptions
+    checks: tuple[str, ...]
+    source: ApplySpec | None = None
+    current: OtherTable | None = None
+    source_keeps_all: bool = True
+    conflicts_told: bool = True
+    job: Literal["verify"] = "verify"
+
+
+@dataclass(frozen=True)
+class OptimizeSpec:
+    """Rewrite the file layout of one table; no row changes.
+
+    :param where: Spark SQL predicate over partition columns; None is the whole table
+    :param zorder_by: columns whose similar values are stored together
+    :param full: for a clustered table, also rewrite files that are already clustered
+    :param purge: rewrite files that have masked rows, without these rows
+    :param single_driver: see :class:`ApplySpec`
+    """
+
+    run_id: str
+    table_uri: str
+    where: str | None = None
+    zorder_by: tuple[str, ...] = ()
+    full: bool = False
+    purge: bool = False
+    single_driver: bool = False
+    job: Literal["optimize"] = "optimize"
+
+    @property
+    def pipeline(self) -> str:
+        """Return a description of the job, for people."""
+        return f"{self.job} of {self.table_uri}"
+
+
+@dataclass(frozen=True)
+class VacuumSpec:
+    """Delete the files of one table that it no longer needs.
+
+    :param properties: table properties to set first
+    :param lite: delete only files that the log records as removed, without listing the table's folder
+    :param files: the approximate number of files; None is unknown
+    :param dry_run: list the files, and delete nothing
+    :param single_driver: see :class:`ApplySpec`
+    """
+
+    run_id: str
+    table_uri: str
+    properties: dict[str, str] = field(default_factory=dict)
+    lite: bool = False
+    files: int | None = None
+    dry_run: bool = False
+    single_driver: bool = False
+    job: Literal["vacuum"] = "vacuum"
+
+    @property
+    def pipeline(self) -> str:
+        """Return a description of the job, for people."""
+        return f"{self.job} of {self.table_uri}"
+
+
+@dataclass(frozen=True)
+class Reader:
+    """How a consumer of a change log reads it, as recorded in its seal.
+
+    :param horizons: the allowed-lateness bounds that it knows, see :class:`delta_cdc.core.watermark.Seal`
+    :param highest_sequence: the greatest sequence that it has applied, as text
+    """
+
+    pipeline: str
+    options: ApplyOptions
+    horizons: tuple[tuple[int, str], ...] = ()
+    highest_sequence: str | None = None
+
+
+@dataclass(frozen=True)
+class ExpireSpec:
+    """Delete a change log's events that are below its allowed lateness and no longer needed; raise the bound.
+
+    :param table_id: the log's id at planning
+    :param readers: its consumers; events that one of them needs are retained
+    :param below: the sequence below which events are deleted; None deletes no events
+    :param since: the version of the log that set it: later events below it do not count
+    :param horizon: the new bound; None keeps the current one
+    :param dry_run: count the events to delete, and write nothing
+    :param single_driver: see :class:`ApplySpec`
+    """
+
+    run_id: str
+    table_uri: str
+    table_id: str
+    readers: tuple[Reader, ...]
+    below: str | None = None
+    since: int = -1
+    horizon: str | None = None
+    dry_run: bool = False
+    single_driver: bool = False
+    job: Literal["expire"] = "expire"
+
+    @property
+    def pipeline(self) -> str:
+        """Return a description of the job, for people."""
+        return f"{self.job} of {self.table_uri}"
+
+
+@dataclass(frozen=True)
+class BundleSpec:
+    """A batch: several jobs in one application, each with its own result; a failed job stops no other.
+
+    :param parts: specs, but not another batch
+    :param parallel: how many of them run at once
+    """
+
+    run_id: str
+    parts: tuple[ApplySpec | IngestSpec | VerifySpec | OptimizeSpec | VacuumSpec | ExpireSpec, ...]
+    parallel: int = 1
+    job: Literal["bundle"] = "bundle"
+
+
+@dataclass(frozen=True)
+class EnableSpec:
+    """Turn table features on. Exactly one of ``tables`` (paths or names) and ``schema`` is set.
+
+    :param single_driver: see :class:`ApplySpec`
+    """
+
+    run_id: str
+    tables: tuple[str, ...] = ()
+    schema: str | None = None
+    properties: dict[str, str] = field(default_factory=dict)
+    single_driver: bool = False
+    job: Literal["enable"] = "enable"
+
+
+@dataclass(frozen=True)
+class ResolveSpec:
+    """Look up catalog names: the locations and ids of their tables."""
+
+    run_id: str
+    tables: tuple[str, ...]
+    job: Literal["resolve"] = "resolve"
+
+
+#: Maintenance jobs of one table.
+CareSpec = OptimizeSpec | VacuumSpec | ExpireSpec
+Spec = (
+    ApplySpec
+    | ReadSpec
+    | CommitSpec
+    | IngestSpec
+    | VerifySpec
+    | CareSpec
+    | BundleSpec
+    | EnableSpec
+    | ResolveSpec
+)
+
+
+@dataclass(frozen=True)
+class JobResult:
+    """The result that a job reports. The recorded watermark is never here: it is in the target's log.
+
+    :param counts: counts known to the job (see docs), summed over its steps
+    :param tables: one entry per table, for ``enable``: {table, table_id, location, changed}; for
+        ``resolve``: the same without ``changed``; one entry per check, for ``verify``
+    :param error: :meth:`DeltaCdcError.to_dict` of the named error, for ``failed``
+    :param statements: of a dry run: the statements that would run, one text per step
+    :param parts: of a batch: one result per part, in order
+    :param then: of an ingest: the result of the apply after it; None if there was none
+    """
+
+    status: JobStatus
+    counts: dict[str, int] = field(default_factory=dict)
+    message: str = ""
+    tables: tuple[dict[str, Any], ...] = ()
+    error: dict[str, str] | None = None
+    statements: tuple[str, ...] = ()
+    parts: tuple[JobResult, ...] = ()
+    then: JobResult | None = None
+
+    def to_json(self) -> str:
+        """Return the text of ``result.json``."""
+        return codec.dumps(self)
+
+    @classmethod
+    def from_json(cls, text: str) -> JobResult:
+        """Read ``result.json``.
+
+        :raises UnreadableJson: for any other text
+        """
+        return codec.loads(cls, text)
+
+
+def to_json(spec: Spec) -> str:
+    """Return the spec's canonical JSON (sorted keys)."""
+    return codec.dumps({"spec_version": SPEC_VERSION, **codec.encoded(spec)})
+
+
+def sha256(text: str) -> str:
+    """Return the SHA-256 of a text, in hex."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def fingerprint(spec: ApplySpec | ReadSpec | CommitSpec | IngestSpec) -> str:
+    """Identify a plan: the same for every attempt, different for any other work."""
+    work = spec if isinstance(spec, CommitSpec | IngestSpec) else _unprepared(spec)
+    return sha256(codec.dumps(work))
+
+
+def _unprepared(spec: ApplySpec | ReadSpec) -> ApplySpec | ReadSpec:
+    """Return a spec as planned, before file manifests were written."""
+    steps = tuple(
+        replace(step, segments=tuple(replace(one, sliced=False) for one in step.segments))
+        for step in spec.steps
+    )
+    return replace(spec, steps=steps, slices_uri="")
+
+
+def step_fingerprint(spec: ApplySpec | ReadSpec | CommitSpec | IngestSpec, seal_number: int) -> str:
+    """Identify one step of a plan by the number of its seal; the text begins with the plan's fingerprint."""
+    return f"{fingerprint(spec)}:{seal_number}"
+
+
+def from_json(text: str) -> Spec:
+    """Read a spec.
+
+    :raises SpecUnreadable: the text is not a spec, or a spec of another version
+    """
+    remedy = "run the job with the delta_cdc of the version that wrote the spec."
+    try:
+        data: dict[str, Any] = codec.loads(dict[str, Any], text)
+        version = data.pop("spec_version", None)
+        if version != SPEC_VERSION:
+            raise SpecUnreadable(
+                f"The spec is of version {version!r}; this engine reads version {SPEC_VERSION}.",
+                remedy=remedy,
+            )
+        spec: Spec = codec.decoded(cast("Any", Spec), data)
+    except UnreadableJson as error:
+        raise SpecUnreadable(f"Not a job spec: {error}.", remedy=remedy) from error
+    return spec
+
+
+def read(path: str, expected_sha256: str) -> Spec:
+    """Read a spec file and check it against the hash from the command line.
+
+    :raises SpecUnreadable: the file has another hash
+    """
+    text = Path(path).read_text()
+    if sha256(text) != expected_sha256:
+        raise SpecUnreadable(
+            f"The spec file {path} is not the one this job was started with (its SHA-256 differs).",
+            remedy="clear the task, so that a new spec is written.",
+        )
+    return from_json(text)
+
+
+LINE_PREFIX = "delta_cdc| "

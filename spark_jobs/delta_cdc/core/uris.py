@@ -1,0 +1,66 @@
+"""Normalise table locations: one spelling here, and one for Spark."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from delta_cdc.core.errors import InvalidConfiguration, TableNameUnresolved
+from delta_cdc.core.storage_options import hadoop_uri
+
+_SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*):")
+_NAME = re.compile(r"^[^/\\\s]+(\.[^/\\\s]+){0,2}\Z")
+#: Different schemes of one storage; the value is the canonical one.
+_SAME = {"s3a": "s3", "s3n": "s3", "abfs": "abfss"}
+_KNOWN = ("s3", "gs", "az", "adl", "azure", "abfss", "file")
+#: Every scheme that can be read here, in all spellings.
+KNOWN_SCHEMES = frozenset({*_KNOWN, *_SAME})
+
+
+def canonical_uri(table: str) -> str:
+    """Return the canonical location of a table: an absolute path, or a URI without a trailing slash.
+
+    ``s3a://`` becomes ``s3://``, ``file:`` URIs become plain paths. Characters stay unchanged: Spark takes a
+    location literally and does not decode ``%20``.
+
+    :raises TableNameUnresolved: for a catalog name such as ``main.sales.orders``
+    :raises InvalidConfiguration: for an empty location or a scheme that cannot be read without Spark
+    """
+    text = str(table).strip()
+    match = _SCHEME.match(text)
+    if match is None:
+        return _local(text)
+    scheme = match.group(1).lower()
+    scheme = _SAME.get(scheme, scheme)
+    if scheme not in _KNOWN:
+        raise InvalidConfiguration(
+            f"The location {text} has the scheme {scheme}:, which cannot be read without Spark.",
+            remedy=f"use a path, or a URI of one of {', '.join(_KNOWN)}.",
+        )
+    rest = text[match.end() :]
+    if scheme == "file":
+        return _local("/" + rest.lstrip("/"))
+    return f"{scheme}://{rest.lstrip('/').rstrip('/')}"
+
+
+def spark_uri(table: str) -> str:
+    """Return the location for Spark's file systems: ``s3://`` becomes ``s3a://``."""
+    return hadoop_uri(canonical_uri(table))
+
+
+def local_path(uri: str) -> str | None:
+    """Return the path of a table on the local file system; None for an object store."""
+    return None if "://" in uri else uri
+
+
+def _local(text: str) -> str:
+    if not text:
+        raise InvalidConfiguration("A table's location is empty.", remedy="give a path or a URI.")
+    if "/" not in text and _NAME.match(text) and not Path(text).exists():
+        raise TableNameUnresolved(
+            f"{text} is a catalog name, and only a path or URI can be read without Spark.",
+            remedy="give the table's location (DESCRIBE DETAIL shows it).",
+        )
+    # Not resolve(): a table reached through a link keeps its given name.
+    return os.path.abspath(text)  # noqa: PTH100

@@ -1,0 +1,355 @@
+"""The actions of a file manifest's one commit, built from those of the source's log."""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote
+
+from delta_cdc.core.errors import CaptureUnavailable, CorruptLog, ReservedColumnName
+from delta_cdc.core.manifest_columns import CHANGED_MARK, MARKS, SIDE_TIME, SIDE_VERSION, SIDES, parts_of
+from delta_cdc.core.reserved_columns import CHANGE_TYPE
+from delta_cdc.core.uris import local_path, spark_uri
+from delta_cdc.delta_log import deletion_vectors
+from delta_cdc.delta_log.checkpoint import num_records
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from delta_cdc.core.spec import Segment
+    from delta_cdc.delta_log.actions import Add, DeletionVector, MetaData, Protocol, Remove
+    from delta_cdc.delta_log.checkpoint import Key
+
+_MAPPING_MODE, _MAX_COLUMN_ID = "delta.columnMapping.mode", "delta.columnMapping.maxColumnId"
+_COLUMN_ID, _PHYSICAL_NAME = "delta.columnMapping.id", "delta.columnMapping.physicalName"
+#: Properties with the names of the files' columns for row ids and row commit versions.
+_MATERIALIZED = (
+    "delta.rowTracking.materializedRowIdColumnName",
+    "delta.rowTracking.materializedRowCommitVersionColumnName",
+)
+_TRACKED, _TRACKING = "delta.enableRowTracking", "rowTracking"
+#: Properties that a reader needs. The others (in-commit timestamps, the feed, checkpoints) concern commits
+#: that the file manifest does not have.
+_READ_PROPERTIES = frozenset(
+    {
+        _MAPPING_MODE,
+        _MAX_COLUMN_ID,
+        _TRACKED,
+        *_MATERIALIZED,
+        "delta.enableDeletionVectors",
+        "delta.enableTypeWidening",
+    }
+)
+_ABSOLUTE = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*:|/)")
+_NAMESPACE = uuid.UUID("6f0d0c6e-6a55-5d51-9a3c-1c1f1f7c1a01")
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file and its deletion vector, as far as the log describes them; None means unknown.
+
+    :param path: as the log has it
+    :param version: of the commit that describes it
+    :param rows: before masking; read only where rows are masked
+    :param stats: JSON text
+    """
+
+    path: str
+    version: int
+    size: int | None
+    partition_values: dict[str, str | None] | None
+    base_row_id: int | None
+    row_commit_version: int | None
+    vector: DeletionVector | None
+    rows: int | None = None
+    stats: str | None = None
+
+    @classmethod
+    def of(cls, version: int, action: Add | Remove, *, stats: bool = False) -> File:
+        """Return the file that an action describes.
+
+        :param version: of its commit
+        :param stats: keep the statistics
+        """
+        return cls(
+            action.path,
+            version,
+            action.size,
+            action.partition_values,
+            action.base_row_id,
+            action.default_row_commit_version,
+            action.deletion_vector,
+            num_records(action.stats) if action.deletion_vector is not None else None,
+            action.stats if stats else None,
+        )
+
+    @property
+    def key(self) -> Key:
+        """Return the key that identifies the file, as :func:`~delta_cdc.delta_log.checkpoint.key_of`."""
+        return unquote(self.path), self.vector.unique_id if self.vector else ""
+
+    def filled(self, other: File) -> File:
+        """Return the file with its unknown details taken from ``other``."""
+        if self.is_told and self.base_row_id is not None:
+            return self
+        return replace(
+            self,
+            size=other.size if self.size is None else self.size,
+            partition_values=other.partition_values
+            if self.partition_values is None
+            else self.partition_values,
+            base_row_id=other.base_row_id if self.base_row_id is None else self.base_row_id,
+            row_commit_version=(
+                other.row_commit_version if self.base_row_id is None else self.row_commit_version
+            ),
+        )
+
+    @property
+    def is_told(self) -> bool:
+        """Return whether all details that every read method needs are known."""
+        return self.size is not None and self.partition_values is not None
+
+
+@dataclass(slots=True)
+class Listed:
+    """A file of a file manifest, and its sides."""
+
+    file: File
+    sides: list[str] = field(default_factory=list)
+
+
+class Table:
+    """The source as a file manifest describes it.
+
+    :param uri: canonical
+    """
+
+    def __init__(self, uri: str, protocol: Protocol, metadata: MetaData) -> None:
+        self.uri = uri
+        self.protocol = protocol
+        self.metadata = metadata
+        self.schema = self._schema()
+        self.is_mapped = metadata.configuration.get(_MAPPING_MODE, "none") != "none"
+        self.partition_names = frozenset(self._partition_names())
+        remote = spark_uri(uri)
+        if local_path(uri) is not None:
+            self.base = "file://" + quote(remote).rstrip("/") + "/"
+        else:
+            scheme, rest = remote.split("://", 1)
+            bucket, slash, path = rest.partition("/")
+            self.base = f"{scheme}://{bucket}{slash}{quote(path)}".rstrip("/") + "/"
+
+    def check(self, segment: Segment) -> None:
+        """Reject a table that has a column named as the manifest's own, or that does not track rows."""
+        for entry in self.schema["fields"]:
+            if str(entry["name"]).lower() in (SIDES, SIDE_VERSION, SIDE_TIME):
+                raise ReservedColumnName(
+                    f"The table {self.uri} has a column {entry['name']}, a name that reading its changes "
+                    "needs.",
+                    remedy="rename the column.",
+                )
+        configuration = self.metadata.configuration
+        tracked = configuration.get(_TRACKED, "").lower() == "true" and all(
+            map(configuration.get, _MATERIALIZED)
+        )
+        if segment.capture == "row_tracking" and not tracked:
+            raise CaptureUnavailable(
+                f"{self.uri} does not track rows ({_TRACKED} is not true), so its changes cannot be read by "
+                "row_tracking.",
+                remedy="leave capture at auto, or turn row tracking on.",
+            )
+
+    def check_names(self, segment: Segment, version: int, metadata: MetaData) -> None:
+        """Reject metadata under which row ids are in other columns of the files."""
+        if segment.capture != "row_tracking":
+            return
+        for name in _MATERIALIZED:
+            given = metadata.configuration.get(name)
+            if given is not None and given != self.metadata.configuration.get(name):
+                raise CaptureUnavailable(
+                    f"Version {version} of {self.uri} changed {name}: row ids before and after it cannot be "
+                    "read together.",
+                    remedy="leave capture at auto, or read up to that version and from it on.",
+                )
+
+    def lacks(self, segment: Segment, file: File) -> bool:
+        """Return whether a required detail of a file is still unknown."""
+        return not file.is_told or (segment.capture == "row_tracking" and file.base_row_id is None)
+
+    def header(self, segment: Segment, marks: str, *, one_sided: bool = False) -> Iterator[dict[str, Any]]:
+        """Yield the actions that are not files.
+
+        :param marks: the marks of all sides of the file manifest
+        :param one_sided: every file has one side
+        """
+        by_row_id = segment.capture == "row_tracking"
+        protocol: dict[str, Any] = {
+            "minReaderVersion": self.protocol.min_reader_version,
+            "minWriterVersion": self.protocol.min_writer_version,
+        }
+        if self.protocol.min_reader_version >= 3:
+            protocol["readerFeatures"] = list(self.protocol.reader_features)
+        if self.protocol.min_writer_version >= 7:
+            # With row tracking, Delta accepts only files with row ids.
+            protocol["writerFeatures"] = [
+                name for name in self.protocol.writer_features if by_row_id or name != _TRACKING
+            ]
+        yield {"protocol": protocol}
+        configuration = {
+            name: value
+            for name, value in self.metadata.configuration.items()
+            if name in _READ_PROPERTIES and (by_row_id or name not in (_TRACKED, *_MATERIALIZED))
+        }
+        extra = [_field(SIDES, "string") | {"metadata": {MARKS: marks}}]
+        if one_sided:
+            extra += [_field(SIDE_VERSION, "long"), _field(SIDE_TIME, "long")]
+        partitions = [entry["name"] for entry in extra]
+        if CHANGED_MARK in marks:
+            extra.append(_field(CHANGE_TYPE, "string"))
+        if self.is_mapped:
+            column_id = self._max_column_id()
+            for entry in extra:
+                column_id += 1
+                entry["metadata"] |= {_COLUMN_ID: column_id, _PHYSICAL_NAME: entry["name"]}
+            configuration[_MAX_COLUMN_ID] = str(column_id)
+        schema = {**self.schema, "fields": [*self.schema["fields"], *extra]}
+        text = json.dumps(schema)
+        name = (
+            f"{self.metadata.id} {segment.capture} {segment.starting_version} {segment.ending_version} {text}"
+        )
+        yield {
+            "metaData": {
+                "id": str(uuid.uuid5(_NAMESPACE, name)),
+                "format": {"provider": "parquet", "options": {}},
+                "schemaString": text,
+                "partitionColumns": [*self.metadata.partition_columns, *partitions],
+                "configuration": configuration,
+                "createdTime": 0,
+            }
+        }
+
+    def add(self, segment: Segment, listed: Listed, *, one_sided: bool = False) -> dict[str, Any]:
+        """Return the ``add`` action for a file.
+
+        :param one_sided: as in :meth:`header`
+        :raises CaptureUnavailable: the log does not describe the file well enough
+        """
+        file = listed.file
+        if self.lacks(segment, file):
+            raise self._untold(segment, file)
+        assert file.partition_values is not None
+        # Spark omits NULL partition values.
+        if not file.partition_values.keys() <= self.partition_names:
+            raise CaptureUnavailable(
+                f"The file {file.path} of {self.uri} (version {file.version}) is partitioned by "
+                f"{sorted(file.partition_values)}, the table by {sorted(self.partition_names)}.",
+                remedy="read up to the version that changed the partitioning, and from it on.",
+            )
+        add: dict[str, Any] = {
+            "path": self.absolute(file.path),
+            "partitionValues": file.partition_values | _partition_of(listed, one_sided=one_sided),
+            "size": file.size,
+            "modificationTime": 0,
+            "dataChange": True,
+        }
+        if file.stats is not None:
+            add["stats"] = file.stats
+        if file.vector is not None:
+            add["deletionVector"] = self._vector(file)
+        if file.base_row_id is not None and segment.capture == "row_tracking":
+            add["baseRowId"] = file.base_row_id
+            add["defaultRowCommitVersion"] = file.row_commit_version
+        return add
+
+    def absolute(self, path: str) -> str:
+        """Return a path of the log (percent-encoded) as an absolute URI."""
+        return path if _ABSOLUTE.match(path) else self.base + path
+
+    def _vector(self, file: File) -> dict[str, Any]:
+        vector = file.vector
+        assert vector is not None
+        place = vector.path_or_inline
+        kind = vector.storage_type
+        try:
+            if kind == "u" and place is not None:
+                kind, place = "p", self.absolute(deletion_vectors.file_of(place))
+        except deletion_vectors.UnreadableVectorError:
+            place = None
+        if place is None or kind not in ("p", "i") or vector.size_in_bytes is None:
+            raise CorruptLog(
+                f"The deletion vector of {file.path} in {self.uri} (version {file.version}) is not readable.",
+                remedy="bring the commit file back from a backup.",
+            )
+        found: dict[str, Any] = {
+            "storageType": kind,
+            "pathOrInlineDv": place,
+            "sizeInBytes": vector.size_in_bytes,
+            "cardinality": vector.cardinality,
+        }
+        if vector.offset is not None:
+            found["offset"] = vector.offset
+        return found
+
+    def _untold(self, segment: Segment, file: File) -> CaptureUnavailable:
+        if file.is_told:
+            return CaptureUnavailable(
+                f"The file {file.path} of {self.uri} (version {file.version}) has no row ids (baseRowId), so "
+                "its rows cannot be matched by row_tracking.",
+                remedy="leave capture at auto, or start after the version that turned row tracking on.",
+            )
+        return CaptureUnavailable(
+            f"Version {file.version} of {self.uri} removes the file {file.path} without its size or "
+            f"partition values, and nothing else in the log tells them: {segment.capture} cannot read it.",
+            remedy="leave capture at auto, or load the target anew from a later version.",
+        )
+
+    def _schema(self) -> dict[str, Any]:
+        try:
+            schema: dict[str, Any] = json.loads(self.metadata.schema_string)
+            for entry in schema["fields"]:
+                entry["name"], entry.get("metadata", {}).get(_PHYSICAL_NAME)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CorruptLog(
+                f"The schema of {self.uri} is not readable ({error!r}).",
+                remedy="bring the log back from a backup.",
+            ) from error
+        return schema
+
+    def _partition_names(self) -> Iterator[str]:
+        by_name = {str(entry["name"]): entry for entry in self.schema["fields"]}
+        for name in self.metadata.partition_columns:
+            metadata = by_name.get(name, {}).get("metadata") or {}
+            yield str(metadata.get(_PHYSICAL_NAME, name)) if self.is_mapped else name
+
+    def _max_column_id(self) -> int:
+        try:
+            return int(self.metadata.configuration[_MAX_COLUMN_ID])
+        except (KeyError, ValueError) as error:
+            raise CorruptLog(
+                f"{self.uri} maps its columns, but {_MAX_COLUMN_ID} is not readable ({error!r}).",
+                remedy="set the table property right.",
+            ) from error
+
+
+def lines(table: Table, segment: Segment, listed: Collection[Listed]) -> Iterator[bytes]:
+    """Yield the commit file of a file manifest, line by line."""
+    marks = {one[0] for listing in listed for one in listing.sides}
+    one_sided = segment.capture == "change_files" and all(len(one.sides) == 1 for one in listed)
+    for action in table.header(segment, "".join(sorted(marks)), one_sided=one_sided):
+        yield json.dumps(action).encode() + b"\n"
+    for file in listed:
+        yield json.dumps({"add": table.add(segment, file, one_sided=one_sided)}).encode() + b"\n"
+
+
+def _field(name: str, kind: str) -> dict[str, Any]:
+    return {"name": name, "type": kind, "nullable": True, "metadata": {}}
+
+
+def _partition_of(listed: Listed, *, one_sided: bool) -> dict[str, str]:
+    if not one_sided:
+        return {SIDES: ",".join(listed.sides)}
+    mark, version, time = parts_of(listed.sides[0])
+    return {SIDES: mark, SIDE_VERSION: version, SIDE_TIME: time}

@@ -1,0 +1,437 @@
+"""All requests to the table's storage; each failure becomes a named error.
+
+Only ``FileNotFoundError`` means that a file does not exist; any other failure of storage is
+:class:`~delta_cdc.core.errors.StoreUnavailable` and says nothing about the table.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import posixpath
+import re
+import shutil
+import tempfile
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Literal
+from urllib.parse import unquote, urlsplit
+
+from delta_cdc.core.concurrency import gathered
+from delta_cdc.core.drafts import replacing
+from delta_cdc.core.errors import DeltaCdcError, StoreUnavailable
+from delta_cdc.core.reasons import reason
+from delta_cdc.core.secrets import redacted
+from delta_cdc.core.uris import KNOWN_SCHEMES, canonical_uri, local_path
+from delta_cdc.delta_log.store import Bucket, open_bucket, open_store
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
+
+    from obstore.store import ObjectStore
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+#: Bytes read at once: parsing them must block an event loop only for a few milliseconds.
+_CHUNK = 256 * 1024
+_SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*:")
+_REFUSED = re.compile(r"status code: 40[13]\b|169\.254\.169\.254|[Cc]redential|AccessDenied|Forbidden")
+_QUERY = re.compile(r"\?[^\s\"']*")
+_NO_FOLDER = "Not a directory (os error 20)"
+LOG = "_delta_log"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A file of the table.
+
+    :param name: relative to the table, with ``/``
+    :param modified: epoch milliseconds
+    :param e_tag: None where the store has none
+    """
+
+    name: str
+    size: int
+    modified: int
+    e_tag: str | None = None
+
+
+#: A file's entry, and its bytes.
+Opened = tuple[Entry, "AsyncIterator[bytes]"]
+
+
+class Storage:
+    """The files of one table.
+
+    :param uri: canonical
+    :param storage_options: credentials and client options, as delta-rs names them
+    """
+
+    def __init__(self, uri: str, storage_options: dict[str, str] | None = None) -> None:
+        self.uri = uri
+        self._options = storage_options
+        self._store: ObjectStore | None = None
+        self._bucket: Bucket | None = None
+        #: The table's prefix in the bucket, with its slash.
+        self._prefix = ""
+
+    async def head(self, name: str) -> Entry | None:
+        """Look for a file: one request. None if it does not exist."""
+        import obstore
+
+        store = await self._root_async()
+        if store is None:
+            return None
+        try:
+            with self._named():
+                return self._entry(await obstore.head_async(store, self._prefix + name))
+        except FileNotFoundError:
+            return None
+
+    async def open(self, name: str) -> Opened | None:
+        """Open a file for streaming: one request. None if it does not exist."""
+        import obstore
+
+        store = await self._root_async()
+        if store is None:
+            return None
+        try:
+            with self._named():
+                result = await obstore.get_async(store, self._prefix + name)
+                entry = self._entry(result.meta)
+        except FileNotFoundError:
+            return None
+        return entry, self._chunks(result, entry.size)
+
+    async def open_all(self, names: Sequence[str]) -> list[Opened | None]:
+        """Open many files, each as by :meth:`open`; read small local ones together."""
+        path = local_path(self.uri)
+        if path is None:
+            return await gathered(self.open(name) for name in names)
+        with self._named():
+            small = await asyncio.to_thread(_read_small, Path(path), names)
+        return [await self.open(name) if isinstance(found, str) else found for name, found in small]
+
+    async def read(self, name: str) -> bytes | None:
+        """Return a small file's bytes; None if it does not exist."""
+        opened = await self.open(name)
+        if opened is None:
+            return None
+        return b"".join([chunk async for chunk in opened[1]])
+
+    async def list_log(self, after: str | None = None) -> list[Entry]:
+        """Return the files of the log folder itself, by name: one listing.
+
+        :param after: only names greater than this one (without the folder)
+        """
+        path = local_path(self.uri)
+        with self._named():
+            if path is not None:
+                return await asyncio.to_thread(_scan, Path(path) / LOG, after)
+            found = await self._listed(f"{LOG}/", f"{LOG}/{after}" if after else None)
+        # Skip subfolders (_sidecars, _staged_commits).
+        return sorted((e for e in found if e.name.count("/") == 1), key=lambda entry: entry.name)
+
+    async def list_all(self) -> list[str]:
+        """Return the names of all files of an object store's table."""
+        with self._named():
+            return [entry.name for entry in await self._listed(None, None)]
+
+    async def has(self, path: str) -> bool:
+        """Return whether a file named by an action exists.
+
+        :param path: percent-encoded; relative, or an absolute URI. One that cannot be looked up counts as
+            existing
+        """
+        uri = self._uri_of(path)
+        return True if uri is None else await self._has(uri)
+
+    async def read_range(self, path: str, start: int, length: int) -> bytes:
+        """Return a part of a file named by an action: one request.
+
+        :param path: as in :meth:`has`
+        :return: less than ``length`` bytes if the file ends before
+        :raises FileNotFoundError: it does not exist, or its location cannot be looked up
+        """
+        import obstore
+
+        uri = self._uri_of(path)
+        if uri is None:
+            raise FileNotFoundError(path)
+        local = local_path(uri)
+        with self._named():
+            if local is not None:
+                return await asyncio.to_thread(_read_part, Path(local), start, length)
+            bucket, name = open_bucket(uri, self._options)
+            return bytes(await obstore.get_range_async(bucket.store, name, start=start, length=length))
+
+    def reader(self, name: str) -> io.RawIOBase:
+        """Return a blocking file, read by ranges, for use in a thread.
+
+        Every failure of storage is a named error: any other error of a parser concerns the bytes.
+
+        :raises FileNotFoundError: it does not exist
+        :raises StoreUnavailable: storage did not answer, or refused; also from the file's own methods
+        """
+        import obstore
+
+        store = self._root()
+        if store is None:
+            raise FileNotFoundError(name)
+        with self._named():
+            return _Ranges(obstore.open_reader(store, self._prefix + name), self.named)
+
+    @contextmanager
+    def named(self) -> Iterator[None]:
+        """Turn storage failures inside into named errors; a missing file stays ``FileNotFoundError``."""
+        with self._named():
+            yield
+
+    # -- inside -----------------------------------------------------------------------------------
+    def _uri_of(self, path: str) -> str | None:
+        """Return the canonical URI of a file named by an action; None if it cannot be looked up."""
+        if path.startswith("/"):
+            return unquote(path)
+        if not _SCHEME.match(path):
+            return _joined(self.uri, unquote(path))
+        parts = urlsplit(path)
+        if parts.scheme.lower() == "file":
+            return unquote(parts.path)
+        if parts.scheme.lower() not in KNOWN_SCHEMES:
+            return None
+        return canonical_uri(f"{parts.scheme}://{parts.netloc}{unquote(parts.path)}")
+
+    async def _has(self, uri: str) -> bool:
+        path = local_path(uri)
+        if path is not None:
+            return await asyncio.to_thread(os.path.exists, path)
+        if uri.startswith(self.uri + "/"):
+            return await self.head(uri[len(self.uri) + 1 :]) is not None
+        folder, _, name = uri.rpartition("/")
+        return await Storage(folder, self._options).head(name) is not None
+
+    async def _root_async(self) -> ObjectStore | None:
+        if self._store is None and local_path(self.uri) is not None:
+            # A thread, because the local folder may be on a slow network disk.
+            return await asyncio.to_thread(self._root)
+        return self._root()
+
+    def _root(self) -> ObjectStore | None:
+        if self._store is None and local_path(self.uri) is None:
+            # Keep the bucket: other tables can share its store only while a reference to it exists.
+            self._bucket, prefix = open_bucket(self.uri, self._options)
+            self._store, self._prefix = self._bucket.store, f"{prefix}/" if prefix else ""
+        elif self._store is None:
+            self._store = open_store(self.uri)
+        return self._store
+
+    def _entry(self, meta: Any) -> Entry:
+        name = meta["path"].removeprefix(self._prefix)
+        return Entry(name, meta["size"], milliseconds(meta["last_modified"]), meta["e_tag"])
+
+    async def _chunks(self, result: Any, size: int) -> AsyncIterator[bytes]:
+        with self._named():
+            if size <= _CHUNK:
+                yield bytes(await result.bytes_async())
+                return
+            async for chunk in result.stream(min_chunk_size=_CHUNK):
+                whole = memoryview(bytes(chunk))
+                for start in range(0, len(whole), _CHUNK):
+                    yield bytes(whole[start : start + _CHUNK])
+                    await asyncio.sleep(0)
+
+    async def _listed(self, prefix: str | None, offset: str | None) -> list[Entry]:
+        import obstore
+
+        store = await self._root_async()
+        found: list[Entry] = []
+        if store is not None:
+            within = f"{self._prefix}{prefix or ''}" or None
+            after = None if offset is None else self._prefix + offset
+            async for batch in obstore.list(store, within, offset=after):
+                found.extend(self._entry(meta) for meta in batch)
+        return found
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        from obstore.exceptions import BaseError
+
+        try:
+            yield
+        except (DeltaCdcError, FileNotFoundError):
+            raise
+        except (OSError, BaseError) as error:
+            if _NO_FOLDER in str(error):
+                # A file where a folder should be: files in it do not exist.
+                raise FileNotFoundError(self.uri) from None
+            named = self._unavailable(error)
+        else:
+            return
+        # Without a cause: the store's message may hold secrets that were removed from this one.
+        raise named from None
+
+    def _unavailable(self, error: Exception) -> StoreUnavailable:
+        kind = type(error).__name__
+        text = self._clean(error)
+        refused = isinstance(error, PermissionError) or kind in (
+            "PermissionDeniedError",
+            "UnauthenticatedError",
+        )
+        if refused or _REFUSED.search(text):
+            return StoreUnavailable(
+                f"The storage of {self.uri} refused access ({text}).",
+                remedy="check the credentials and the permissions (read and list) of the connection, or of "
+                "storage_options.",
+            )
+        return StoreUnavailable(
+            f"The storage of {self.uri} did not answer, or with an error ({text}).",
+            remedy="try again later; nothing is known about the table now. If it stays, check endpoint and "
+            "region of the connection.",
+        )
+
+    def _clean(self, error: Exception) -> str:
+        """Return the reason without secrets: queries of URLs, secrets among the options."""
+        return redacted(_QUERY.sub("", reason(error)), self._options)
+
+
+async def put_stream(
+    folder: str, name: str, lines: Iterator[bytes], storage_options: dict[str, str] | None = None
+) -> None:
+    """Write a whole file, replacing an existing one; if producing the lines fails, write nothing.
+
+    :param folder: path or URI; a local one is created
+    :param name: relative to the folder
+    :param lines: consumed one by one
+    """
+    import obstore
+
+    rim = Storage(canonical_uri(folder), storage_options)
+    path = local_path(rim.uri)
+    with await asyncio.to_thread(_spooled, lines) as spool, rim.named():
+        if path is not None:
+            await asyncio.to_thread(_write_file, Path(path) / name, spool)
+            return
+        bucket, prefix = open_bucket(rim.uri, storage_options)
+        await obstore.put_async(bucket.store, f"{prefix}/{name}" if prefix else name, spool)
+
+
+def _spooled(lines: Iterator[bytes]) -> IO[bytes]:
+    with ExitStack() as stack:
+        spool = stack.enter_context(tempfile.TemporaryFile())
+        spool.writelines(lines)
+        spool.seek(0)
+        stack.pop_all()
+        return spool
+
+
+async def delete_folder(folder: str, storage_options: dict[str, str] | None = None) -> None:
+    """Delete a folder and its contents, if it exists.
+
+    :param folder: path or URI, below the root of its store
+    """
+    import obstore
+
+    rim = Storage(canonical_uri(folder), storage_options)
+    path = local_path(rim.uri)
+    with rim.named():
+        if path is not None:
+            await asyncio.to_thread(_delete_local, Path(path))
+            return
+        bucket, prefix = open_bucket(rim.uri, storage_options)
+        # Never delete a whole bucket.
+        assert prefix
+        async for batch in obstore.list(bucket.store, prefix=f"{prefix}/"):
+            await obstore.delete_async(bucket.store, [item["path"] for item in batch])
+
+
+def _delete_local(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+
+
+def _write_file(path: Path, content: IO[bytes]) -> None:
+    # Readable by executors, which may run as another user.
+    with replacing(path, mode=0o644) as file:
+        shutil.copyfileobj(content, file)
+
+
+class _Ranges(io.RawIOBase):
+    """A store's reader as a Python file object."""
+
+    def __init__(self, reader: Any, named: Callable[[], AbstractContextManager[None]]) -> None:
+        self._reader, self._named = reader, named
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        with self._named():
+            return bytes(self._reader.read(None if size < 0 else size))
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        with self._named():
+            return int(self._reader.seek(offset, whence))
+
+    def tell(self) -> int:
+        return int(self._reader.tell())
+
+
+def milliseconds(moment: datetime) -> int:
+    """Return epoch milliseconds; by integer arithmetic, because a float may round below the millisecond."""
+    return (moment - _EPOCH) // _MILLISECOND
+
+
+def _joined(uri: str, path: str) -> str:
+    scheme, separator, rest = uri.rpartition("://")
+    return scheme + separator + posixpath.normpath(f"{rest}/{path}")
+
+
+def _read_small(root: Path, names: Sequence[str]) -> list[tuple[str, Opened | Literal["large"] | None]]:
+    return [(name, _read_one(root / name, name)) for name in names]
+
+
+def _read_one(path: Path, name: str) -> Opened | Literal["large"] | None:
+    try:
+        with path.open("rb") as file:
+            stat = os.fstat(file.fileno())
+            if stat.st_size > _CHUNK:
+                return "large"
+            return Entry(name, stat.st_size, stat.st_mtime_ns // 1_000_000), _once(file.read())
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        return None
+
+
+def _read_part(path: Path, start: int, length: int) -> bytes:
+    with path.open("rb") as file:
+        file.seek(start)
+        return file.read(length)
+
+
+async def _once(content: bytes) -> AsyncIterator[bytes]:
+    yield content
+
+
+def _scan(folder: Path, after: str | None) -> list[Entry]:
+    """List a local log folder. Not through the store, which fails on names it cannot represent."""
+    found = []
+    try:
+        entries = list(os.scandir(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    for entry in entries:
+        try:
+            if (after is None or entry.name > after) and entry.is_file():
+                stat = entry.stat()
+                modified = stat.st_mtime_ns // 1_000_000
+                found.append(Entry(f"{LOG}/{entry.name}", stat.st_size, modified))
+        except FileNotFoundError:
+            # Deleted since the listing, for instance by log cleanup.
+            continue
+    return sorted(found, key=lambda entry: entry.name)

@@ -1,0 +1,215 @@
+"""Table locations: turns user input into a URI and a store."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import quote, urlsplit
+from weakref import WeakValueDictionary
+
+from delta_cdc.core.errors import InvalidConfiguration
+from delta_cdc.core.reasons import reason
+from delta_cdc.core.storage_options import canonical_option, is_s3, is_true
+from delta_cdc.core.uris import local_path
+from delta_cdc.delta_log.credentials import own_identity
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+# delta-rs needs these for its own commits; obstore rejects unknown keys.
+_DELTA_RS_ONLY = re.compile(
+    r"^(aws_s3_locking_provider|aws_s3_allow_unsafe_rename|delta_dynamo_.*)$",
+    re.IGNORECASE,
+)
+_DURATION = re.compile(r"^([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h|)\Z")
+_SECONDS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}
+#: Six tries within about six seconds: bridge a short outage, report a long one soon.
+_MAX_RETRIES = "6"
+_RETRY_TIMEOUT = "30s"
+#: Options of the HTTP client. As options of the store, in any spelling, they would make obstore panic.
+_CLIENT = frozenset(
+    {
+        "allow_http",
+        "allow_invalid_certificates",
+        "connect_timeout",
+        "default_content_type",
+        "http1_only",
+        "http2_keep_alive_interval",
+        "http2_keep_alive_timeout",
+        "http2_keep_alive_while_idle",
+        "http2_only",
+        "pool_idle_timeout",
+        "pool_max_idle_per_host",
+        "proxy_ca_certificate",
+        "proxy_excludes",
+        "proxy_url",
+        "randomize_addresses",
+        "read_timeout",
+        "root_certificate",
+        "timeout",
+        "user_agent",
+    }
+)
+_ENDPOINT = "aws_endpoint_url"
+#: obstore prefers this variable to every option, and has no option for it.
+_NARROW_ENDPOINT = "AWS_ENDPOINT_URL_S3"
+_VIRTUAL = "aws_virtual_hosted_style_request"
+_CLOUD = re.compile(r"^(aws|azure|google)_")
+
+
+def open_store(uri: str, storage_options: dict[str, str] | None = None) -> ObjectStore | None:
+    """Return the store rooted at a canonical URI; None for a local directory that does not exist.
+
+    :param storage_options: as delta-rs names them; ``max_retries`` (default 6) and ``retry_timeout`` (such as
+        ``30s``, the default) limit the retries when a store does not answer
+    :raises InvalidConfiguration: the store does not know an option, or does not accept its value
+    """
+    from obstore.exceptions import BaseError, UnknownConfigurationKeyError
+    from obstore.store import LocalStore, from_url
+
+    path = local_path(uri)
+    if path is not None:
+        return LocalStore(path) if Path(path).is_dir() else None
+    given = {k.lower(): v for k, v in (storage_options or {}).items() if not _DELTA_RS_ONLY.match(k)}
+    client = {_client_name(k): _client_value(v) for k, v in given.items() if _client_name(k) in _CLIENT}
+    options = {k: str(v) for k, v in given.items() if _client_name(k) not in _CLIENT}
+    if client:
+        # If client options are given, obstore ignores those of the environment.
+        client = {**_client_of_environment(uri), **client}
+    retries = {
+        "max_retries": _whole("max_retries", options.pop("max_retries", _MAX_RETRIES)),
+        "retry_timeout": _duration("retry_timeout", options.pop("retry_timeout", _RETRY_TIMEOUT)),
+    }
+    if is_s3(uri):
+        options = _addressed(uri, options)
+    options, credentials = own_identity(uri, _cloud(uri), options)
+    try:
+        return from_url(
+            quoted(uri),
+            config=cast("Any", options or None),
+            client_options=cast("Any", client or None),
+            retry_config=cast("Any", retries),
+            credential_provider=cast("Any", credentials),
+        )
+    except UnknownConfigurationKeyError as error:
+        raise InvalidConfiguration(
+            f"An option of the storage of {uri} is not known: {reason(error)}",
+            remedy="name the options as delta-rs does, for instance aws_region.",
+        ) from None
+    except BaseError as error:
+        raise InvalidConfiguration(
+            f"The storage of {uri} cannot be opened with its options: {reason(error)}",
+            remedy="correct them in the connection or in storage_options.",
+        ) from None
+
+
+@dataclass(frozen=True, eq=False)
+class Bucket:
+    """A store that several tables share."""
+
+    store: ObjectStore
+
+
+def open_bucket(uri: str, storage_options: dict[str, str] | None = None) -> tuple[Bucket, str]:
+    """Return the store of a whole bucket (or container), and the prefix of an object store's table in it.
+
+    While a store is in use, it serves every table with the same options: a separate client for each of many
+    tables costs as many connections, and some ten milliseconds at the start, in which nothing else runs.
+
+    :raises InvalidConfiguration: the store does not know an option
+    """
+    scheme, rest = uri.split("://", 1)
+    name, _, prefix = rest.partition("/")
+    key = (os.getpid(), f"{scheme}://{name}", frozenset((storage_options or {}).items()))
+    bucket = _BUCKETS.get(key)
+    if bucket is None:
+        store = open_store(key[1], storage_options)
+        assert store is not None
+        bucket = _BUCKETS[key] = Bucket(store)
+    return bucket, prefix
+
+
+_BUCKETS: WeakValueDictionary[tuple[int, str, frozenset[tuple[str, str]]], Bucket] = WeakValueDictionary()
+
+
+def quoted(uri: str) -> str:
+    """Return an object store's URI with its path percent-encoded, as URL parsers expect it."""
+    scheme, rest = uri.split("://", 1)
+    bucket, slash, path = rest.partition("/")
+    return f"{scheme}://{bucket}{slash}{quote(path)}"
+
+
+def _client_name(option: str) -> str:
+    return _CLOUD.sub("", option)
+
+
+def _client_value(value: str) -> str | bool:
+    return value.lower() == "true" if value.lower() in ("true", "false") else value
+
+
+def _addressed(uri: str, options: dict[str, str]) -> dict[str, str]:
+    """Add the bucket to an S3 endpoint where virtual hosting needs it: obstore uses the endpoint unchanged.
+
+    :raises InvalidConfiguration: obstore would use another endpoint, from the environment
+    """
+    around = {canonical_option(name): value for name, value in os.environ.items() if name.startswith("AWS_")}
+    told = {canonical_option(name): value for name, value in options.items()}
+    endpoint = told.get(_ENDPOINT)
+    other = os.environ.get(_NARROW_ENDPOINT)
+    if endpoint and other and other != endpoint:
+        raise InvalidConfiguration(
+            f"The storage options of {uri} name the address {endpoint}, and {_NARROW_ENDPOINT} of the "
+            "environment would be asked instead when its log is read.",
+            remedy=f"unset {_NARROW_ENDPOINT} for this process, or leave the address out of the connection.",
+        )
+    endpoint = endpoint or around.get(_ENDPOINT)
+    if other or not endpoint or not is_true({**around, **told}.get(_VIRTUAL)):
+        return options
+    others = {name: value for name, value in options.items() if canonical_option(name) != _ENDPOINT}
+    return {**others, _ENDPOINT: _with_bucket(endpoint, urlsplit(uri).netloc)}
+
+
+def _with_bucket(endpoint: str, bucket: str) -> str:
+    parts = urlsplit(endpoint)
+    # An IP address, or an endpoint with a path, has no bucket in its host name.
+    is_host = re.search(r"[A-Za-z]", parts.netloc) and not parts.path.strip("/")
+    if not is_host or parts.netloc.lower().startswith(f"{bucket.lower()}."):
+        return endpoint
+    return parts._replace(netloc=f"{bucket}.{parts.netloc}", path="").geturl()
+
+
+def _cloud(uri: str) -> str:
+    """Return the prefix of a store's option names."""
+    return {"s3": "aws", "gs": "google"}.get(uri.partition(":")[0], "azure")
+
+
+def _client_of_environment(uri: str) -> dict[str, str | bool]:
+    """Return the options of the HTTP client that the environment sets for a store."""
+    cloud = f"{_cloud(uri)}_"
+    named = {name.lower(): value for name, value in os.environ.items()}
+    return {
+        name.removeprefix(cloud): _client_value(value)
+        for name, value in named.items()
+        if name.startswith(cloud) and name.removeprefix(cloud) in _CLIENT
+    }
+
+
+def _whole(name: str, value: str) -> int:
+    if not str(value).isdecimal():
+        raise InvalidConfiguration(
+            f"The option {name} is {value!r}, not a whole number.", remedy="correct it."
+        )
+    return int(value)
+
+
+def _duration(name: str, value: str) -> timedelta:
+    match = _DURATION.match(str(value))
+    if match is None:
+        raise InvalidConfiguration(
+            f"The option {name} is {value!r}, not a time.", remedy="write it like 500ms, 30s or 2m."
+        )
+    return timedelta(seconds=float(match.group(1)) * _SECONDS[match.group(2)])

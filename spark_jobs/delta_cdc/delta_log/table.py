@@ -1,0 +1,629 @@
+"""A table's log: newest version, commits, and the state at a version."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from delta_cdc.core.concurrency import gathered
+from delta_cdc.core.errors import (
+    CorruptLog,
+    LogGap,
+    NotADeltaTable,
+    TableNotFound,
+    UnsupportedTable,
+    VersionsExpired,
+)
+from delta_cdc.core.retention import LOG_GAP_REMEDY, expired
+from delta_cdc.core.uris import canonical_uri, local_path
+from delta_cdc.delta_log import clock, deletion_vectors
+from delta_cdc.delta_log.actions import (
+    NO_ACTION,
+    BadActionError,
+    CommitFold,
+    CommitInfo,
+    Lines,
+    corrupt_commit,
+    parse_lines,
+)
+from delta_cdc.delta_log.checkpoint import count_rows
+from delta_cdc.delta_log.listing import of_a_commit, read_names
+from delta_cdc.delta_log.replay import Replay
+from delta_cdc.delta_log.requests import LOG, Storage
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Sequence
+
+    from delta_cdc.delta_log.actions import Action, Add, Commit, DeletionVector, MetaData, Protocol
+    from delta_cdc.delta_log.checkpoint import ActiveFile, Key
+    from delta_cdc.delta_log.listing import Listing
+    from delta_cdc.delta_log.requests import Opened
+
+T = TypeVar("T")
+_LOG_ENTRY = re.compile(r"^_delta_log(/|$)")
+_DATA_FILE = re.compile(r"(^|/)part-[^/]+\.parquet$")
+_CATALOG_MANAGED = ("catalogManaged", "catalogOwned-preview")
+#: Reader features that do not change how to read the log; Spark, which reads the data, has its own list.
+_READABLE = frozenset(
+    {
+        "columnMapping",
+        "deletionVectors",
+        "timestampNtz",
+        "typeWidening",
+        "typeWidening-preview",
+        "v2Checkpoint",
+        "vacuumProtocolCheck",
+        "variantShredding",
+        "variantShredding-preview",
+        "variantType",
+        "variantType-preview",
+    }
+)
+_NEWEST_READER = 3
+#: Files that are opened together, and how many such batches at once.
+_TOGETHER = 8
+_CONCURRENT = 8
+#: After this many consecutive hits, a listing is cheaper than further requests.
+_WALK = 8
+#: Delta begins to make file times increase this many commits before the first requested one.
+_LOOK_BACK = 100
+_LAST_CHECKPOINT = f"{LOG}/_last_checkpoint"
+
+
+@dataclass(frozen=True)
+class TableState:
+    """A table at one version.
+
+    :param created_time: epoch milliseconds, as ``metaData.createdTime`` has it
+    :param features: reader and writer features together
+    """
+
+    uri: str
+    table_id: str
+    version: int
+    configuration: dict[str, str]
+    schema_columns: tuple[str, ...]
+    schema_string: str
+    partition_columns: tuple[str, ...]
+    created_time: int | None
+    features: tuple[str, ...]
+    min_reader_version: int = 1
+    min_writer_version: int = 2
+    _list_files: Callable[[], dict[tuple[str, str], ActiveFile]] = field(
+        repr=False, compare=False, default=dict
+    )
+    _count_rows: Callable[[str], int | None] = field(repr=False, compare=False, default=lambda path: None)
+
+    @cached_property
+    def num_files(self) -> int:
+        """Return the number of active files: reads the log as far back as the newest checkpoint."""
+        return len(self._files)
+
+    @cached_property
+    def num_masked_files(self) -> int:
+        """Return the number of active files with masked rows; costs what :attr:`num_files` does."""
+        return sum(file.deletion_vector is not None for file in self._files.values())
+
+    @cached_property
+    def num_folders(self) -> int:
+        """Return the number of folders with active files: the number of partitions with rows."""
+        return len({file.path.rpartition("/")[0] for file in self._files.values()})
+
+    @cached_property
+    def is_empty(self) -> bool:
+        """Return whether the table holds no row (masked rows don't count).
+
+        If the log has no row count for a file, the file's footer is read; a missing or unreadable file counts
+        as one with rows.
+        """
+        return not any(self._has_rows(file) for file in self._files.values())
+
+    @cached_property
+    def _files(self) -> dict[tuple[str, str], ActiveFile]:
+        return self._list_files()
+
+    def _has_rows(self, file: ActiveFile) -> bool:
+        masked = 0 if file.deletion_vector is None else file.deletion_vector.cardinality
+        rows = self._count_rows(file.path) if file.rows is None else file.rows
+        return rows is None or rows > masked
+
+
+class DeltaLog:
+    """Reads one table's log. Every method is asynchronous; :func:`run_sync` runs one synchronously.
+
+    Every method may raise :class:`~delta_cdc.core.errors.StoreUnavailable`, if storage doesn't answer or
+    refuses, and :class:`~delta_cdc.core.errors.CorruptLog`, if a file that it needs is damaged.
+
+    :param table: path or URI
+    :param storage_options: credentials and client options, as delta-rs names them
+    """
+
+    def __init__(self, table: str, storage_options: dict[str, str] | None = None) -> None:
+        self.uri = canonical_uri(table)
+        self._storage = Storage(self.uri, storage_options)
+        self._opened: Replay | None = None
+
+    # -- versions ---------------------------------------------------------------------------------
+    async def newest_version(self, after: int | None = None) -> int:
+        """Return the newest version; with ``after``, one existence request when nothing is newer.
+
+        :param after: a known version; only later versions are looked for, one by one, then by a listing if
+            there are many
+        :raises TableNotFound: the location is empty or does not exist
+        :raises NotADeltaTable: the location has files, but no commit
+        :raises LogGap: a commit file before the newest is missing
+        """
+        if after is None:
+            listing, _ = await self._newest_listing(None)
+            return max(listing.commits)
+        for _ in range(_WALK):
+            if not await self.has_commit(after + 1):
+                return after
+            after += 1
+        listing = read_names(await self._storage.list_log(f"{after:020d}.json"))
+        return max(listing.commits, default=after)
+
+    async def oldest_version(self) -> int:
+        """Return the oldest version whose commit file still exists."""
+        return min((await self._full_listing()).commits)
+
+    async def has_commit(self, version: int) -> bool:
+        """Return whether a version's commit file exists: one request."""
+        return version >= 0 and await self._storage.head(_path(version)) is not None
+
+    async def fingerprint(self, version: int) -> str | None:
+        """Return a fingerprint that distinguishes commit files of the same version: one request.
+
+        :return: an opaque text; None if the file does not exist
+        """
+        entry = await self._storage.head(_path(version)) if version >= 0 else None
+        return None if entry is None else f"{entry.e_tag} {entry.size} {entry.modified}"
+
+    async def version_at(
+        self, timestamp_ms: int, *, bound: clock.Bound, state: TableState | None = None
+    ) -> int | None:
+        """Return the version that a time refers to, among those whose commit files exist.
+
+        A commit's time is its in-commit timestamp from the version that enabled them, before that its file's
+        modification time. File times are made increasing as Delta does (:mod:`delta_cdc.delta_log.clock`).
+
+        :param timestamp_ms: epoch milliseconds
+        :param bound: ``start`` rounds up, to the first commit at or after the time; ``end`` rounds down, to
+            the last one at or before it
+        :param state: the table's newest state, if known
+        :return: None for a start after the newest commit, and for an end before the oldest one
+        """
+        state = state or await self.snapshot()
+        try:
+            since = clock.in_commit_since(state.configuration)
+        except ValueError as error:
+            raise CorruptLog(
+                f"The version since which {self.uri} has in-commit timestamps is not readable ({error}).",
+                remedy="set the table property delta.inCommitTimestampEnablementVersion right.",
+            ) from error
+        listing = await self._full_listing()
+        versions = [version for version in listing.commits if version <= state.version]
+        stamped = [] if since is None else [version for version in versions if version >= since]
+        plain = versions[: len(versions) - len(stamped)]
+
+        async def stamp(position: int) -> int:
+            return await self._in_commit_timestamp(stamped[position])
+
+        if stamped:
+            # As Delta does: the first in-commit timestamp decides on which side to search.
+            first = await stamp(0)
+            if timestamp_ms >= first:
+                at = await clock.search(len(stamped), stamp, timestamp_ms, bound)
+                return None if at is None else stamped[at]
+        times = clock.increasing([listing.commits[version].modified for version in plain])
+        at = clock.choose(times, timestamp_ms, bound)
+        if at is not None:
+            return plain[at]
+        return stamped[0] if stamped and bound == "start" else None
+
+    async def timestamps(self, versions: Sequence[int], commits: Iterable[Commit] = ()) -> dict[int, int]:
+        """Return commit timestamps as Delta's change feed has them (``_commit_timestamp``).
+
+        That is the in-commit timestamp of a commit that has one, else its file's modification time. A file
+        time that is not later than its predecessor becomes the predecessor's plus one millisecond, beginning
+        a hundred commits before the first version. So a version's time may differ if much older versions are
+        requested with it, as in the feed.
+
+        :param versions: ascending
+        :param commits: already read commits, which are not read again
+        :return: version -> epoch milliseconds
+        :raises VersionsExpired: the log was cleaned beyond one of them
+        :raises LogGap: one is missing between others
+        """
+        if not versions:
+            return {}
+        first = max(versions[0] - _LOOK_BACK, 0)
+        listing = read_names(await self._storage.list_log(f"{first:020d}"))
+        listed = [version for version in listing.commits if version <= versions[-1]]
+        times = clock.increasing([listing.commits[version].modified for version in listed])
+        found = dict(zip(listed, times, strict=True))
+        given = {commit.version: commit for commit in commits}
+        for commit in await self._read(sorted(set(versions) - set(given))):
+            given[commit.version] = commit
+        for version in versions:
+            stamp = given[version].info.in_commit_timestamp
+            if stamp is not None:
+                found[version] = stamp
+            elif version not in found:
+                raise await self.missing(version)
+        return {version: found[version] for version in versions}
+
+    # -- commits ----------------------------------------------------------------------------------
+    async def actions(self, version: int) -> AsyncIterator[Action]:
+        """Yield a commit's actions in the order of the file, which is read in chunks.
+
+        :raises VersionsExpired: the log was cleaned beyond it
+        :raises LogGap: it is missing between others
+        """
+        opened = await self._storage.open(_path(version)) if version >= 0 else None
+        if opened is None:
+            raise await self.missing(version)
+        async for action in self._parsed(version, opened[1], Lines()):
+            yield action
+
+    async def commit(self, version: int) -> Commit:
+        """Return one commit.
+
+        :raises VersionsExpired: the log was cleaned beyond it
+        :raises LogGap: it is missing between others
+        """
+        found = await self.find(version)
+        if found is None:
+            raise await self.missing(version)
+        return found
+
+    async def find(self, version: int) -> Commit | None:
+        """Return one commit, or None if its file does not exist."""
+        opened = await self._storage.open(_path(version)) if version >= 0 else None
+        return None if opened is None else await self._folded(version, opened)
+
+    async def commits(self, versions: range) -> tuple[Commit, ...]:
+        """Return the commits of a range, ascending, read concurrently.
+
+        :raises VersionsExpired: the log was cleaned beyond one of them
+        :raises LogGap: one is missing between others
+        """
+        return await self._read(versions)
+
+    async def _read(self, versions: Sequence[int]) -> tuple[Commit, ...]:
+        async def some(part: Sequence[int]) -> list[Commit | None]:
+            opened = await self._storage.open_all([_path(version) for version in part])
+            return [
+                None if one is None else await self._folded(version, one)
+                for version, one in zip(part, opened, strict=True)
+            ]
+
+        parts = [versions[at : at + _TOGETHER] for at in range(0, len(versions), _TOGETHER)]
+        found: list[Commit] = []
+        for part, commits in zip(parts, await gathered(map(some, parts), limit=_CONCURRENT), strict=True):
+            for version, commit in zip(part, commits, strict=True):
+                if commit is None:
+                    # Report the first missing version, regardless of the order of answers.
+                    raise await self.missing(version)
+                found.append(commit)
+        return tuple(found)
+
+    # -- states -----------------------------------------------------------------------------------
+    async def snapshot(self, version: int | None = None) -> TableState:
+        """Return the table as of a version (default: newest).
+
+        :raises TableNotFound: the location is empty or does not exist
+        :raises NotADeltaTable: the location has files, but no commit
+        :raises VersionsExpired: the version can no longer be rebuilt
+        :raises LogGap: a commit file that the version needs is missing
+        :raises UnsupportedTable: for catalog-managed tables and unknown reader features
+        """
+        replay = await self._replay(version)
+        protocol, metadata = await replay.state()
+        self._refuse(protocol)
+        columns = self._columns(metadata.schema_string, replay.version)
+        if version is None:
+            self._opened = replay
+        return TableState(
+            uri=self.uri,
+            table_id=metadata.id,
+            version=replay.version,
+            configuration=dict(metadata.configuration),
+            schema_columns=columns,
+            schema_string=metadata.schema_string,
+            partition_columns=metadata.partition_columns,
+            created_time=metadata.created_time,
+            features=tuple(sorted({*protocol.reader_features, *protocol.writer_features})),
+            min_reader_version=protocol.min_reader_version,
+            min_writer_version=protocol.min_writer_version,
+            _list_files=lambda: run_sync(replay.files()),
+            _count_rows=lambda path: count_rows(self._storage, path),
+        )
+
+    async def supported(self) -> None:
+        """Reject a table that must not be read from its log, for callers that read only commits.
+
+        :raises UnsupportedTable: for catalog-managed tables and unknown reader features
+        """
+        await self.snapshot()
+
+    async def transaction(self, app_id: str) -> int | None:
+        """Return the version an application recorded last, as of the newest version (or the one opened last
+        by :meth:`snapshot` without a version)."""
+        if self._opened is None:
+            await self.snapshot()
+        assert self._opened is not None
+        return await self._opened.transaction(app_id)
+
+    async def transactions(self) -> dict[str, int]:
+        """Return the version that each application recorded last; as of the same version as
+        :meth:`transaction`."""
+        if self._opened is None:
+            await self.snapshot()
+        assert self._opened is not None
+        return await self._opened.transactions()
+
+    async def files(self, version: int) -> frozenset[tuple[str, str, int]]:
+        """Return path, deletion vector and number of masked rows of each active file of a version.
+
+        Two versions with equal results hold equal rows.
+        """
+        replay = await self._replay(version)
+        protocol, _ = await replay.state()
+        self._refuse(protocol)
+        return frozenset(
+            (path, masked, 0 if vector is None else vector.cardinality)
+            for (path, masked), vector in (
+                (key, file.deletion_vector) for key, file in (await replay.files()).items()
+            )
+        )
+
+    async def checksum_size(self, version: int) -> int | None:
+        """Return the bytes of all active files, from a version's checksum file; None if that lacks them."""
+        content = await self._storage.read(f"_delta_log/{version:020d}.crc")
+        try:
+            size = json.loads(content)["tableSizeBytes"] if content is not None else None
+        except (ValueError, TypeError, KeyError):
+            # A checksum file is optional; the log is complete without it.
+            return None
+        return size if isinstance(size, int) else None
+
+    async def described(self, version: int) -> tuple[Protocol, MetaData]:
+        """Return protocol and metadata as of a version, as the log has them; raises as :meth:`snapshot`."""
+        replay = await self._replay(version)
+        protocol, metadata = await replay.state()
+        self._refuse(protocol)
+        return protocol, metadata
+
+    async def active(self, version: int, wanted: Collection[Key]) -> dict[Key, Add]:
+        """Return those of the given files that are part of a version, with everything needed to read them.
+
+        :param wanted: the files' keys (:func:`delta_cdc.delta_log.checkpoint.key_of`)
+        """
+        return await (await self._replay(version)).find(wanted)
+
+    async def vector(self, vector: DeletionVector) -> bytes:
+        """Return the bytes of a deletion vector.
+
+        :raises UnreadableVectorError: they don't match the log
+        :raises FileNotFoundError: its file does not exist
+        """
+        kind, place, size = vector.storage_type, vector.path_or_inline, vector.size_in_bytes
+        if place is None or size is None or (kind != "i" and vector.offset is None):
+            raise deletion_vectors.UnreadableVectorError("the log does not tell where it is")
+        if kind == "i":
+            return deletion_vectors.decode(place)[:size]
+        path = deletion_vectors.file_of(place) if kind == "u" else place
+        return deletion_vectors.checked(await self._storage.read_range(path, vector.offset or 0, size + 8))
+
+    async def has_vector(self, vector: DeletionVector) -> bool:
+        """Return whether the file of a deletion vector exists, as :meth:`has_file`."""
+        place = vector.path_or_inline or ""
+        return vector.storage_type == "i" or await self.has_file(
+            deletion_vectors.file_of(place) if vector.storage_type == "u" else place
+        )
+
+    # -- presence ---------------------------------------------------------------------------------
+    async def has_file(self, path: str) -> bool:
+        """Return whether a data or change file named by an action exists: one request.
+
+        :param path: as the action has it: percent-encoded; relative to the table, or an absolute URI, as in
+            shallow clones. One with a scheme that cannot be read here counts as existing
+        """
+        return await self._storage.has(path)
+
+    async def left_over(self) -> bool:
+        """Return whether the location holds only the remains of a crash before version 0."""
+        path = local_path(self.uri)
+        if path is not None:
+            with self._storage.named():
+                return await asyncio.to_thread(_local_left_over, Path(path))
+        return _stored_left_over(await self._storage.list_all())
+
+    async def missing(self, version: int) -> LogGap | VersionsExpired:
+        """Build the error for a missing commit file."""
+        versions = list((await self._full_listing()).commits)
+        if version < versions[0]:
+            return expired(
+                f"Version {version} of {self.uri} was cleaned from the log (the oldest is {versions[0]})."
+            )
+        return LogGap(
+            f"The commit file of version {version} of {self.uri} is missing (the newest is {versions[-1]}).",
+            remedy=LOG_GAP_REMEDY,
+        )
+
+    # -- inside -----------------------------------------------------------------------------------
+    async def _folded(self, version: int, opened: Opened) -> Commit:
+        entry, chunks = opened
+        fold, lines = CommitFold(), Lines()
+        async for action in self._parsed(version, chunks, lines):
+            fold.add(action)
+        return fold.commit(version, sha256=lines.sha256, modified=entry.modified)
+
+    async def _parsed(
+        self, version: int, chunks: AsyncIterator[bytes], lines: Lines
+    ) -> AsyncIterator[Action]:
+        any_action = False
+        try:
+            async for chunk in chunks:
+                given, found = parse_lines(lines.feed(chunk))
+                any_action = any_action or given
+                for action in found:
+                    yield action
+            given, found = parse_lines(lines.close())
+        except BadActionError as error:
+            raise corrupt_commit(version, self.uri, str(error)) from error
+        if not (any_action or given):
+            raise corrupt_commit(version, self.uri, NO_ACTION)
+        for action in found:
+            yield action
+
+    async def _in_commit_timestamp(self, version: int) -> int:
+        async for action in self.actions(version):
+            if isinstance(action, CommitInfo) and action.in_commit_timestamp is not None:
+                return action.in_commit_timestamp
+        raise corrupt_commit(version, self.uri, "it has no inCommitTimestamp, and the table has them on")
+
+    async def _full_listing(self) -> Listing:
+        listing = read_names(await self._storage.list_log())
+        if not listing.commits:
+            raise await self._absent(traces=listing.traces)
+        return listing
+
+    async def _newest_listing(self, version: int | None) -> tuple[Listing, bool]:
+        """Return a listing from the newest checkpoint (up to a version) to the end.
+
+        ``_last_checkpoint`` is only a hint where to start; if no commit is found from there, the whole log is
+        listed.
+
+        :return: the listing, and whether it is of the whole log
+        """
+        hint = await self._hint()
+        listing, full = None, False
+        if hint is not None and (version is None or hint <= version):
+            listing = read_names(await self._storage.list_log(f"{hint:020d}"))
+        if listing is None or not listing.commits:
+            listing, full = await self._full_listing(), True
+        if version is None:
+            self._refuse_holes(listing)
+        return listing, full
+
+    def _refuse_holes(self, listing: Listing) -> None:
+        newest = max(listing.commits)
+        checkpoint = listing.checkpoints[-1].version if listing.checkpoints else -1
+        hole = listing.hole(max(min(listing.commits), checkpoint + 1), newest)
+        if checkpoint > newest:
+            hole, newest = checkpoint, checkpoint
+        if hole is not None:
+            raise LogGap(
+                f"The commit file of version {hole} of {self.uri} is missing (the newest is {newest}).",
+                remedy=LOG_GAP_REMEDY,
+            )
+
+    async def _hint(self) -> int | None:
+        content = await self._storage.read(_LAST_CHECKPOINT)
+        try:
+            version = json.loads(content or b"")["version"]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return None
+        return version if isinstance(version, int) and 0 <= version < 10**19 else None
+
+    async def _replay(self, version: int | None) -> Replay:
+        listing, full = await self._newest_listing(version)
+        newest = max(listing.commits)
+        if version is not None and (version > newest or version < 0):
+            raise await self.missing(version)
+        replay = Replay(
+            self,
+            self._storage,
+            version=newest if version is None else version,
+            listing=listing,
+            full=None if full else self._full_listing,
+        )
+        await replay.check()
+        return replay
+
+    async def _absent(self, *, traces: bool) -> CorruptLog | TableNotFound | NotADeltaTable:
+        if traces:
+            return CorruptLog(
+                f"The log of {self.uri} has no commit file, but other files of a log.",
+                remedy="bring the log back from a backup.",
+            )
+        if await self.left_over():
+            return TableNotFound(
+                f"There is no Delta table at {self.uri}.",
+                remedy="check the location, or create the table.",
+            )
+        return NotADeltaTable(
+            f"There are files at {self.uri}, but no Delta log.",
+            remedy="name a Delta table's root folder, or CONVERT TO DELTA first; delete what a crash of a "
+            "first load left there.",
+        )
+
+    def _columns(self, schema_string: str, version: int) -> tuple[str, ...]:
+        try:
+            return tuple(str(entry["name"]) for entry in json.loads(schema_string)["fields"])
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise CorruptLog(
+                f"The schema of {self.uri} as of version {version} is not readable ({error!r}).",
+                remedy="bring the log back from a backup.",
+            ) from error
+
+    def _refuse(self, protocol: Protocol) -> None:
+        for feature in _CATALOG_MANAGED:
+            if feature in protocol.reader_features or feature in protocol.writer_features:
+                raise UnsupportedTable(
+                    f"The table {self.uri} is managed by its catalog (feature {feature}): its log does not "
+                    "tell which commits count.",
+                    remedy="use a table that is not catalog-managed.",
+                )
+        unknown = sorted(set(protocol.reader_features) - _READABLE)
+        if unknown or protocol.min_reader_version > _NEWEST_READER:
+            what = f"the reader features {', '.join(unknown)}" if unknown else "a protocol"
+            raise UnsupportedTable(
+                f"The table {self.uri} uses {what} (reader version {protocol.min_reader_version}) that "
+                "cannot be read here.",
+                remedy="drop the feature from the table, or use a newer release of this package.",
+            )
+
+
+def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine to its end: here, or in a separate thread if a loop is already running."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        looping = False
+    else:
+        looping = True
+    if not looping:
+        # Outside of the handler, so that "no running event loop" isn't shown as the cause of an error.
+        return asyncio.run(coroutine)
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="delta-cdc-log") as pool:
+        return pool.submit(asyncio.run, coroutine).result()
+
+
+def _local_left_over(path: Path) -> bool:
+    """Detect a crash before version 0: unlike plain Parquet, it left the log's folder, which Spark creates
+    before it writes data."""
+    if not path.is_dir() or not any(path.iterdir()):
+        return True
+    log = path / LOG
+    return log.is_dir() and not any(of_a_commit(entry.name) for entry in log.iterdir())
+
+
+def _stored_left_over(names: list[str]) -> bool:
+    """Do the same for an object store, where a folder is a marker object, or only part of names."""
+    if any(of_a_commit(name.removeprefix(f"{LOG}/")) for name in names if name.startswith(f"{LOG}/")):
+        return False
+    rest = [name for name in names if not _LOG_ENTRY.match(name)]
+    return not names or (len(rest) < len(names) and all(map(_DATA_FILE.search, rest)))
+
+
+def _path(version: int) -> str:
+    return f"{LOG}/{version:020d}.json"

@@ -1,1 +1,0 @@
-"""External change sets into a change log, every event once."""

@@ -1,0 +1,395 @@
+"""Class-data archives: the classes that an embedded driver's JVM loads at each start, in one mapped file.
+
+Half of such a start goes into reading, checking and linking some fifteen thousand classes from Spark's and
+Delta's JARs. A JVM can write the result to a file when it ends, and later JVMs map that file (class-data
+sharing of HotSpot; the option is ``-XX:SharedArchiveFile``). An archive fits one Java and one class path,
+including the order, size and time of every JAR, so each combination has its own archive, named by a hash of
+all that. After a change, a new archive is made under a new name, and the old one is deleted.
+
+An archive must never cause a failure. A JVM that cannot use one starts without it; if the folder is not
+writable, the disk is full or Java does not support archives, no archive is made. Java maps a file without
+checking it, crashes on a truncated one and hangs on damaged pages: so an option makes it compare checksums,
+and a file whose size, time or sample differs from the written one is not used.
+
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import platform
+import shutil
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from delta_cdc.core.drafts import replacing
+from delta_cdc.launch.environment import child_environment, java_identity, spark_home, submit_binary
+from delta_cdc.launch.jars import cache_home
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: ``off``: archives are neither used nor made.
+VARIABLE = "DELTA_CDC_CLASS_DATA_ARCHIVE"
+
+#: After this many JVMs that ended without writing an archive, no further one tries.
+MOST_TRIES = 3
+#: Seconds after which it is tried again.
+TRY_AGAIN_AFTER = 86_400
+#: Seconds without use after which an archive is deleted, and how many are kept at most.
+UNUSED_FOR = 30 * 86_400
+MOST_ARCHIVES = 6
+
+#: Free bytes required to write an archive, which has some 200 MB.
+ROOM = 1 << 30
+
+#: Variables whose folders Spark's launcher appends to the class path behind its own JARs.
+_MORE_CLASS_PATH = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_DIST_CLASSPATH")
+
+#: Number and size of the samples of a file that are read, besides its size, to detect changes.
+_PIECES, _PIECE = 64, 4096
+_DRAFT_SECONDS = 3600
+_CHECK_TIMEOUT = 120.0
+_QUIET = "-Xlog:cds*=off"
+_VERIFY = "-XX:+VerifySharedSpaces"
+
+
+@dataclass(frozen=True)
+class Standing:
+    """The status of a class path's archive.
+
+    :param state: ``ready``: it is used; ``missing``: it does not exist yet; ``damaged``: it differs from the
+        written one; ``off``: disabled by the environment; ``impossible``: Java could not make it
+    :param reason: a sentence
+    """
+
+    state: Literal["ready", "missing", "damaged", "off", "impossible"]
+    reason: str
+
+
+class ClassDataArchive:
+    """The archive for drivers with one class path.
+
+    :param class_path: ``spark.driver.extraClassPath`` of the drivers
+    :raises EnvironmentNotReady: if Java or Spark is missing
+    """
+
+    def __init__(self, class_path: str) -> None:
+        self._class_path = class_path
+        self._inputs: dict[str, Any] = {
+            "java": java_identity(),
+            "spark": str(spark_home()),
+            "class_path": class_path,
+            "folders": _folders(),
+        }
+        self._name = _key(self._inputs)
+        #: Why :meth:`training` returned None.
+        self.refusal = ""
+
+    @property
+    def path(self) -> Path:
+        """Return the path of the archive."""
+        return _folder() / f"{self._name}.jsa"
+
+    def standing(self) -> Standing:
+        """Return its status; costs a few hundred file look-ups."""
+        if os.environ.get(VARIABLE, "").strip().lower() in ("off", "0", "false", "no"):
+            return Standing("off", f"{VARIABLE} turns it off.")
+        hindered = _hindrance(self._inputs["folders"])
+        if hindered:
+            return Standing("impossible", hindered)
+        written = _manifest(self.path)
+        if written is None and not self.path.exists():
+            return Standing(
+                "missing",
+                "There is none yet; the next task that applies changes or reads topics makes it at its end.",
+            )
+        if written is None or _signature(self.path) != written.get("file"):
+            return Standing("damaged", f"{self.path} is not what was written there; it is made anew.")
+        return Standing("ready", f"{self.path} is used.")
+
+    def options(self) -> list[str]:
+        """Return the options for a JVM to use it; an empty list if it cannot be used."""
+        if self.standing().state != "ready":
+            return []
+        _note_use(self.path)
+        # The JVM has to verify the content: a damaged page would make it hang or crash.
+        return [f"-XX:SharedArchiveFile={self.path}", _VERIFY, "-Xshare:auto", _QUIET]
+
+    @contextlib.contextmanager
+    def training(self, *, insist: bool = False) -> Iterator[Training | None]:
+        """Let a JVM write the missing archive when it ends; the JVM starts and ends within this block.
+
+        :param insist: try even after too many failed tries
+        :return: options for the JVM; None if there is nothing to do or another process makes the archive.
+            Without :meth:`Training.succeeded` the written file is discarded
+        """
+        with contextlib.ExitStack() as stack:
+            training = self._begin(stack, insist=insist)
+            yield training
+            if training is not None:
+                self._end(training)
+
+    def forget(self) -> None:
+        """Delete the archive: a JVM that used it has crashed."""
+        for path in (_beside(self.path, ".json"), self.path):
+            _delete(path)
+
+    # -- making it ------------------------------------------------------------------------------
+    def _begin(self, stack: contextlib.ExitStack, *, insist: bool) -> Training | None:
+        standing = self.standing()
+        if standing.state not in ("missing", "damaged"):
+            self.refusal = standing.reason
+            return None
+        try:
+            self.refusal = self._obstacle(stack, insist=insist)
+        except OSError as error:
+            # Read-only, for instance. This must not fail a job.
+            self.refusal = f"{_folder()} cannot be used: {error}."
+        if self.refusal:
+            return None
+        draft = _folder() / f".{self._name}-{os.getpid()}-{os.urandom(4).hex()}.draft"
+        stack.callback(_delete, draft)
+        return Training(draft)
+
+    def _obstacle(self, stack: contextlib.ExitStack, *, insist: bool) -> str:
+        """Take the lock; return why the archive cannot be made now, or an empty text."""
+        _folder().mkdir(parents=True, exist_ok=True)
+        if shutil.disk_usage(_folder()).free < ROOM:
+            return f"The disk of {_folder()} has less than {ROOM >> 20} MiB left."
+        lock = stack.enter_context(_beside(self.path, ".lock").open("a+", encoding="utf-8"))
+        if not _locked(lock):
+            return "Another process makes it."
+        standing = self.standing()
+        if standing.state == "ready":
+            return standing.reason
+        if not _one_more_try(lock) and not insist:
+            return f"{MOST_TRIES} applications were to make it, and ended without."
+        return ""
+
+    def _end(self, training: Training) -> None:
+        draft = training.draft
+        if not training.is_good or not draft.is_file() or not self._fits(draft):
+            return
+        try:
+            found = {"file": _signature(draft), "inputs": self._inputs, "host": platform.node()}
+            with draft.open("rb") as file:
+                os.fsync(file.fileno())
+            draft.replace(self.path)
+            with replacing(_beside(self.path, ".json"), mode=0o644) as manifest:
+                manifest.write(json.dumps(found).encode())
+            os.truncate(_beside(self.path, ".lock"), 0)
+        except OSError:
+            # The disk is full by now. Without its manifest the file is never used.
+            return
+        prune(keep=self.path)
+
+    def _fits(self, draft: Path) -> bool:
+        """Return whether a driver with this class path can use a file: start one that requires it."""
+        options = f"-Xshare:on {_VERIFY} {quoted(f'-XX:SharedArchiveFile={draft}')}"
+        command = [
+            str(submit_binary()),
+            *("--master", "local", "--version"),
+            *("--conf", f"spark.driver.extraClassPath={self._class_path}"),
+            *("--conf", f"spark.driver.extraJavaOptions={options}"),
+        ]
+        try:
+            done = subprocess.run(
+                command,
+                env={**os.environ, **child_environment()},
+                cwd=draft.parent,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=_CHECK_TIMEOUT,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return False
+        return done.returncode == 0
+
+
+class Training:
+    """Options for the JVM that writes an archive.
+
+    :param draft: where it writes
+    """
+
+    def __init__(self, draft: Path) -> None:
+        self.draft = draft
+        self.is_good = False
+
+    @property
+    def java_options(self) -> str:
+        """Return the options of the JVM, as ``spark.driver.extraJavaOptions`` holds them."""
+        return f"{quoted(f'-XX:ArchiveClassesAtExit={self.draft}')} {_QUIET}"
+
+    def succeeded(self) -> None:
+        """Record that the JVM has ended, and that it did the work that the archive is for."""
+        self.is_good = True
+
+
+def quoted(option: str) -> str:
+    """Return an option quoted for ``spark.driver.extraJavaOptions``."""
+    if not any(mark in option for mark in " \t\"'\\"):
+        return option
+    escaped = option.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def prune(*, keep: Path | None = None) -> None:
+    """Delete archives that no longer fit or were unused for long, the oldest ones beyond a maximum number,
+    and the remains of killed processes.
+
+    :param keep: never delete this one
+    """
+    now, kept = time.time(), 0
+    # Skip unfinished ones: their names begin with a dot, which Python's glob treats as a letter.
+    for manifest in sorted(_folder().glob("[!.]*.json"), key=_changed, reverse=True):
+        archive = _beside(manifest, ".jsa")
+        kept += 1
+        if archive == keep:
+            continue
+        if kept > MOST_ARCHIVES or now - _changed(manifest) > UNUSED_FOR or not _is_current(archive):
+            kept -= 1
+            for path in (manifest, archive, _beside(archive, ".lock")):
+                _delete(path)
+    for draft in _folder().glob(".*"):
+        # A JVM writes when it ends, and a moment later the draft has its name.
+        if now - _changed(draft) > _DRAFT_SECONDS:
+            _delete(draft)
+
+
+# -- what an archive depends on ---------------------------------------------------------------------
+def _folder() -> Path:
+    return cache_home() / "archives"
+
+
+def _folders() -> list[str]:
+    """Return the configuration folders that Spark's launcher adds to the class path besides JARs."""
+    own = os.environ.get("SPARK_CONF_DIR") or str(spark_home() / "conf")
+    return [own, *(os.environ.get(name, "") for name in _MORE_CLASS_PATH)]
+
+
+def _hindrance(folders: list[str]) -> str | None:
+    """Return why Java would write no archive: it does not if a folder on the class path contains files."""
+    parts = [part for folder in folders for part in folder.split(os.pathsep) if part]
+    for part in parts:
+        path = Path(part)
+        if path.is_dir() and next(path.iterdir(), None) is not None:
+            return (
+                f"{part} is on the class path and has files in it, and Java archives no classes then: it "
+                f"comes from SPARK_CONF_DIR, {', '.join(_MORE_CLASS_PATH)}, or Spark's own folder conf."
+            )
+    return None
+
+
+def _key(inputs: dict[str, Any]) -> str:
+    """Return the name of an archive: a hash of all that it depends on, as it is now."""
+    jars = sorted(Path(inputs["spark"], "jars").glob("*.jar"))
+    jars += [Path(part) for part in inputs["class_path"].split(os.pathsep) if part]
+    facts = [inputs, [[str(jar), *_size_and_time(jar)] for jar in jars]]
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:24]
+
+
+def _size_and_time(path: Path) -> tuple[int, int]:
+    try:
+        found = path.stat()
+    except OSError:
+        return (-1, -1)
+    # In whole seconds: Java compares these, and image layers keep only these.
+    return (found.st_size, int(found.st_mtime))
+
+
+def _is_current(archive: Path) -> bool:
+    """Return whether an archive fits the Java and JARs it was made from, as far as this machine can check."""
+    written = _manifest(archive)
+    try:
+        if written is not None and written["host"] != platform.node():
+            # Machines and images may share the folder; each has a Java and JARs of its own at the same path.
+            return True
+        inputs = written["inputs"] if written is not None else {}
+        java = inputs["java"]
+        return bool(java == java_identity(Path(java[0])) and _key(inputs) == archive.stem)
+    except (KeyError, TypeError, AttributeError, IndexError):
+        return False
+
+
+# -- files in the folder ----------------------------------------------------------------------------
+def _beside(path: Path, suffix: str) -> Path:
+    return path.with_suffix(suffix)
+
+
+def _manifest(archive: Path) -> dict[str, Any] | None:
+    try:
+        found = json.loads(_beside(archive, ".json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _signature(path: Path) -> list[Any] | None:
+    """Return a signature that detects a changed or damaged file, without reading all of it."""
+    digest = hashlib.sha256()
+    try:
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            for at in range(_PIECES):
+                file.seek(max(0, size - _PIECE) * at // (_PIECES - 1))
+                digest.update(file.read(_PIECE))
+            changed = int(os.fstat(file.fileno()).st_mtime)
+    except OSError:
+        return None
+    return [size, changed, digest.hexdigest()]
+
+
+def _changed(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _note_use(archive: Path) -> None:
+    manifest = _beside(archive, ".json")
+    if time.time() - _changed(manifest) > UNUSED_FOR / 30:
+        # It belongs to another user, or is read-only: then its owner's use counts.
+        with contextlib.suppress(OSError):
+            os.utime(manifest)
+
+
+def _delete(path: Path) -> None:
+    # Another user's file stays, but is not used.
+    with contextlib.suppress(OSError):
+        path.unlink(missing_ok=True)
+
+
+def _locked(lock: Any) -> bool:
+    """Return whether this process got an exclusive lock on the file, until it closes it or ends."""
+    try:
+        import fcntl
+    except ImportError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _one_more_try(lock: Any) -> bool:
+    """Count a try, in the lock's own file; return False where there were too many."""
+    lock.seek(0)
+    text = lock.read()
+    tries = len(text) if time.time() - os.fstat(lock.fileno()).st_mtime < TRY_AGAIN_AFTER else 0
+    if tries >= MOST_TRIES:
+        return False
+    lock.truncate(0)
+    lock.write("." * (tries + 1))
+    lock.flush()
+    return True

@@ -1,0 +1,179 @@
+"""Where Spark and Java are on this machine. Standard library only; imports no pyspark.
+
+Everything is found from the running interpreter, so it works in a virtual environment that is not activated,
+in an Airflow worker and in a notebook.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from delta_cdc.core.errors import EnvironmentNotReady
+
+#: Oldest Java that Spark 4.2 runs on.
+MINIMUM_JAVA = 17
+
+_JAVA_REMEDY = f"install a Java runtime >= {MINIMUM_JAVA} and put it on PATH, or point JAVA_HOME to it."
+
+
+def release(version: str) -> str:
+    """Return the part that two compatible versions of Spark, or of Delta, share: major and minor."""
+    return ".".join(version.split(".")[:2])
+
+
+def spark_home() -> Path:
+    """Return the folder of the installed pyspark, which is a whole Spark distribution.
+
+    An inherited ``SPARK_HOME`` is ignored: Spark's JVM side must have exactly the version that this
+    interpreter imports.
+
+    :raises EnvironmentNotReady: if pyspark is not installed, or only its Connect client is
+    """
+    remedy = "install pyspark (the full package, not only pyspark-client) into this Python environment."
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise EnvironmentNotReady(f"pyspark is not installed for {sys.executable}.", remedy=remedy)
+    home = Path(spec.origin).resolve().parent
+    if not (home / "bin" / "spark-submit").is_file() or not (home / "jars").is_dir():
+        raise EnvironmentNotReady(f"The pyspark in {home} has no Spark in it.", remedy=remedy)
+    return home
+
+
+def bundled_version(artifact: str, home: Path | None = None) -> str | None:
+    """Return the version of one of the JARs in Spark's distribution; None if it is missing.
+
+    :param artifact: regular expression of its Maven name
+    :param home: folder of the distribution; None is :func:`spark_home`
+    """
+    names = (
+        re.match(rf"{artifact}-(\d.*)\.jar$", jar.name) for jar in ((home or spark_home()) / "jars").iterdir()
+    )
+    return next((name.group(1) for name in names if name), None)
+
+
+def submit_binary() -> Path:
+    """Return the absolute path of ``spark-submit``.
+
+    :raises EnvironmentNotReady: see :func:`spark_home`
+    """
+    return spark_home() / "bin" / "spark-submit"
+
+
+def child_environment(*, driver_here: bool = True) -> dict[str, str]:
+    """Return the variables to add to the environment of a process that runs Spark.
+
+    ``JAVA_HOME`` and ``PATH`` are left as they are: Spark itself looks for Java in that order.
+
+    :param driver_here: whether the driver runs on this machine. A driver elsewhere keeps the cluster's
+        interpreter, because ours only exists here.
+    :raises EnvironmentNotReady: see :func:`spark_home`
+    """
+    home = {"SPARK_HOME": str(spark_home())}
+    if not driver_here:
+        return home
+    return {**home, "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+
+
+def java_binary() -> Path:
+    """Return the ``java`` that Spark's scripts would start: ``$JAVA_HOME``'s, else the one on PATH.
+
+    :raises EnvironmentNotReady: Java is missing
+    """
+    java_home = os.environ.get("JAVA_HOME")
+    if java_home:
+        binary = Path(java_home) / "bin" / "java"
+        if not os.access(binary, os.X_OK):
+            raise EnvironmentNotReady(
+                f"JAVA_HOME is {java_home}, which has no bin/java.", remedy=_JAVA_REMEDY
+            )
+        return binary
+    found = shutil.which("java")
+    if found is None:
+        raise EnvironmentNotReady("Java is missing: no JAVA_HOME, no java on PATH.", remedy=_JAVA_REMEDY)
+    return Path(found)
+
+
+def java_identity(home: Path | None = None) -> list[Any]:
+    """Return values that identify a Java installation, without starting it.
+
+    These are its folder, its release file, and size and time (in whole seconds) of the files that a
+    class-data archive depends on.
+
+    :param home: its folder; None is that of the Java that Spark would use
+    :raises EnvironmentNotReady: Java is missing
+    """
+    home = home or java_binary().resolve().parent.parent
+    release = _text(home / "release")
+    files = [*(home / "lib" / name for name in _JAVA_FILES), home / "bin" / "java"]
+    return [str(home), release, *([file.name, *_size_and_time(file)] for file in files)]
+
+
+_JAVA_FILES = ("server/libjvm.so", "server/libjvm.dylib", "server/classes.jsa", "modules")
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _size_and_time(path: Path) -> tuple[int, int]:
+    try:
+        found = path.stat()
+    except OSError:
+        return (-1, -1)
+    return (found.st_size, int(found.st_mtime))
+
+
+def require_java() -> int:
+    """Return the major version of the Java that Spark would use.
+
+    The answer is cached for the life of the process; starting Java takes a tenth of a second.
+
+    :raises EnvironmentNotReady: if Java is missing, does not run, or is older than :data:`MINIMUM_JAVA`
+    """
+    return _java_version(java_binary())
+
+
+@cache
+def _java_version(binary: Path) -> int:
+    try:
+        answer = subprocess.run(
+            [binary, "-version"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise EnvironmentNotReady(f"{binary} does not run: {error}.", remedy=_JAVA_REMEDY) from error
+    major = parse_java_version(answer.stderr + answer.stdout)
+    if major is None:
+        raise EnvironmentNotReady(
+            f"{binary} -version says nothing that names a version (exit code {answer.returncode}).",
+            remedy=_JAVA_REMEDY,
+        )
+    if major < MINIMUM_JAVA:
+        raise EnvironmentNotReady(
+            f"{binary} is Java {major}; Spark needs Java {MINIMUM_JAVA} or newer.", remedy=_JAVA_REMEDY
+        )
+    return major
+
+
+def parse_java_version(text: str) -> int | None:
+    """Return the major version in the output of ``java -version``; None if it holds none.
+
+    Java 8 and older call themselves 1.8 and so on.
+    """
+    match = re.search(r'version "(?:1\.)?(\d+)', text)
+    return int(match.group(1)) if match else None

@@ -1,0 +1,215 @@
+"""Spark profiles: confs of a Delta session, of an embedded session, and the engine as a zip.
+
+Standard library only at import time; pyspark is imported by :func:`embedded_session` alone.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import os
+import re
+import shutil
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from delta_cdc.core.drafts import replacing
+from delta_cdc.core.errors import EnvironmentNotReady
+from delta_cdc.launch.class_data_archive import ClassDataArchive, quoted
+from delta_cdc.launch.environment import child_environment, require_java, spark_home, submit_binary
+from delta_cdc.launch.jars import HOME_VARIABLE, cache_home, class_path
+from delta_cdc.launch.spark_defaults import said
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pyspark.sql import SparkSession
+
+__all__ = [
+    "child_environment",
+    "delta_confs",
+    "embedded_confs",
+    "embedded_session",
+    "engine_zip",
+    "spark_home",
+    "submit_binary",
+]
+
+CLASS_PATH = "spark.driver.extraClassPath"
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+#: Spark puts these before them, on the same command line.
+DEFAULT_JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
+
+_PACKAGE = Path(__file__).resolve().parent.parent
+#: Variables in which a JVM, or Spark's launcher, finds further options.
+_OPTION_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
+
+
+def delta_confs() -> dict[str, str]:
+    """Return the confs that make a Spark session understand Delta, on any cluster."""
+    return {
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    }
+
+
+def embedded_confs(
+    cores: int | None = None,
+    *,
+    quick_start: bool = False,
+    kafka: bool = False,
+    locations: Iterable[str] = (),
+    jars: bool = True,
+    more_jars: str = "",
+    java_options: str = "",
+    default_java_options: str = "",
+    archive: bool = True,
+) -> dict[str, str]:
+    """Return the confs of a driver that is its own cluster, on this machine, with Delta on its class path.
+
+    The session runs in UTC. Its warehouse is a temporary folder that is named here, but not created.
+
+    :param cores: threads of the local master; None means all CPUs this process may use
+    :param quick_start: let the JVM start in half the CPU time and compute more slowly once warm: right for
+        small work (:mod:`delta_cdc.planning.size`), wrong for long jobs
+    :param kafka: put the connector to Kafka on the class path as well
+    :param locations: of the tables and files: if one is on S3, the class path gets the JARs for it
+    :param jars: False if all JARs come another way, for instance by the user's ``spark.jars``: then no JARs
+        are resolved
+    :param more_jars: further class path, appended behind the JARs
+    :param java_options: more options for the JVM, as ``spark.driver.extraJavaOptions`` holds them. They
+        override ours, including the garbage collector
+    :param default_java_options: what ``spark.driver.defaultJavaOptions`` holds; Spark adds these itself
+    :param archive: start from the class-data archive of this class path, if there is one
+        (:mod:`delta_cdc.launch.class_data_archive`)
+    :raises EnvironmentNotReady: if Java is missing or too old, or the JARs cannot be resolved
+    """
+    require_java()
+    threads = cores or _usable_cpus()
+    ours = class_path(locations, kafka=kafka) if jars else ""
+    everything = os.pathsep.join(filter(None, (ours, more_jars)))
+    options = _java_options(f"{default_java_options} {java_options}", quick_start=quick_start)
+    if archive and jars:
+        options += ClassDataArchive(everything).options()
+    return {
+        **delta_confs(),
+        "spark.master": f"local[{threads}]",
+        # Not spark.jars: a class path that the JVM knows from the start loads faster.
+        CLASS_PATH: everything,
+        # Of two values of an option the last one counts, and that is the user's.
+        JAVA_OPTIONS: " ".join([*map(quoted, options), *filter(None, [java_options])]),
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        # Both defaults are made for clusters; locally they cost seconds per small query.
+        "spark.sql.shuffle.partitions": str(max(4, threads)),
+        "spark.databricks.delta.snapshotPartitions": "2",
+        "spark.sql.warehouse.dir": str(
+            Path(tempfile.gettempdir()) / f"delta-cdc-warehouse-{os.urandom(8).hex()}"
+        ),
+    }
+
+
+def _java_options(theirs: str, *, quick_start: bool) -> list[str]:
+    found = [f"-Dlog4j2.configurationFile={(_PACKAGE / 'log4j2.properties').as_uri()}"]
+    if quick_start:
+        # With one compiler only, the JVM reserves a code cache that a longer job fills; then it interprets.
+        found += ["-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m"]
+    said = " ".join([theirs, *(os.environ.get(name, "") for name in _OPTION_VARIABLES)])
+    if not re.search(r"-XX:\+Use\w+GC\b", said):
+        # A JVM with two collectors does not start.
+        found.append("-XX:+UseSerialGC" if quick_start else "-XX:+UseParallelGC")
+    return found
+
+
+def _usable_cpus() -> int:
+    # A container's CPU set shows in the affinity, which only Linux has.
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+def embedded_session(
+    app_name: str,
+    *,
+    cores: int | None = None,
+    quick_start: bool = False,
+    kafka: bool = False,
+    locations: Iterable[str] = (),
+    jars: bool = True,
+    **extra: str,
+) -> SparkSession:
+    """Start (or return, if this process has one) a local Spark session that understands Delta.
+
+    Sets ``SPARK_HOME`` and the ``PYSPARK_…`` variables of this process, for Spark's children.
+
+    :param app_name: name of the Spark application
+    :param cores: see :func:`embedded_confs`
+    :param quick_start: see :func:`embedded_confs`
+    :param kafka: see :func:`embedded_confs`
+    :param locations: see :func:`embedded_confs`
+    :param jars: see :func:`embedded_confs`
+    :param extra: more confs, or other values for those of :func:`embedded_confs`. A class path, and options
+        for the JVM, come behind ours; if missing here, those of ``spark-defaults.conf`` do
+    :raises EnvironmentNotReady: see :func:`embedded_confs`
+    """
+    ours = embedded_confs(
+        cores,
+        quick_start=quick_start,
+        kafka=kafka,
+        locations=locations,
+        jars=jars,
+        more_jars=said(CLASS_PATH, extra),
+        java_options=said(JAVA_OPTIONS, extra),
+        default_java_options=said(DEFAULT_JAVA_OPTIONS, extra),
+    )
+    confs = {**ours, **extra, CLASS_PATH: ours[CLASS_PATH], JAVA_OPTIONS: ours[JAVA_OPTIONS]}
+    os.environ.update(child_environment())
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(app_name)
+    for key, value in confs.items():
+        builder = builder.config(key, value)
+    if "spark.sql.warehouse.dir" not in extra:
+        atexit.register(shutil.rmtree, confs["spark.sql.warehouse.dir"], ignore_errors=True)
+    return builder.getOrCreate()
+
+
+def engine_zip(directory: Path | None = None) -> Path:
+    """Return the engine as a zip for ``--py-files``, written if it is not there yet.
+
+    The same sources give the same bytes on every machine, and the file's name carries their hash, so that
+    a worker of one release never runs the engine of another. It appears in one rename.
+
+    :param directory: where the file is kept, made if missing; None is ``engine`` in the cache folder
+    :raises EnvironmentNotReady: if it cannot be written there
+    """
+    directory = directory or cache_home() / "engine"
+    sources = sorted(
+        (path.relative_to(_PACKAGE.parent).as_posix(), path.read_bytes()) for path in _PACKAGE.rglob("*.py")
+    )
+    digest = hashlib.sha256()
+    for name, content in sources:
+        digest.update(f"{name}\0{len(content)}\0".encode() + content)
+    target = directory / f"delta_cdc-{digest.hexdigest()[:16]}.zip"
+    if target.is_file():
+        return target
+    try:
+        _write_zip(target, sources)
+    except OSError as error:
+        raise EnvironmentNotReady(
+            f"The engine cannot be kept in {directory}: {error}.",
+            remedy=f"make the folder writable, or name another one in {HOME_VARIABLE}.",
+        ) from error
+    return target
+
+
+def _write_zip(target: Path, files: list[tuple[str, bytes]]) -> None:
+    with replacing(target) as file, zipfile.ZipFile(file, "w") as archive:
+        for name, content in files:
+            # Stored, not deflated: the output of deflate depends on the zlib version. ZipInfo's default
+            # date is 1980, the oldest possible in a zip.
+            archive.writestr(zipfile.ZipInfo(name), content)

@@ -1,0 +1,80 @@
+"""Read the file of confs that Spark's launcher uses in addition to its arguments: Java's properties format.
+
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from delta_cdc.core.errors import InvalidConfiguration
+from delta_cdc.launch.environment import spark_home
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_CONTINUED = re.compile(r"(?<!\\)((?:\\\\)*)\\\r?\n[ \t\f]*")
+_ENTRY = re.compile(r"((?:\\.|[^\\=:\s])*)[ \t\f]*[=:]?[ \t\f]*(.*)")
+_ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|(.))")
+_LETTERS = {"n": "\n", "r": "\r", "t": "\t", "f": "\f"}
+
+
+def said(conf: str, confs: Mapping[str, Any], properties_file: str | None = None) -> str:
+    """Return the value that a conf has before we set it; empty if it has no value.
+
+    An argument or conf given to ``spark-submit`` hides the file's value: a caller that sets one must include
+    the user's value.
+
+    :param conf: its name
+    :param confs: those that the user gives; they win over the file
+    :param properties_file: the file that the user names; None is ``spark-defaults.conf``
+    :raises InvalidConfiguration: that file cannot be read
+    """
+    found = confs[conf] if conf in confs else _of_file(properties_file).get(conf)
+    return "" if found is None else str(found)
+
+
+def text_of(properties_file: str) -> str:
+    """Return the text of a file that a user names.
+
+    :raises InvalidConfiguration: it cannot be read
+    """
+    try:
+        return Path(properties_file).read_text(encoding="utf-8")
+    except OSError as error:
+        raise InvalidConfiguration(
+            f"properties_file {properties_file} cannot be read: {error.strerror}.",
+            remedy="name a file that is on the worker.",
+        ) from error
+
+
+def _of_file(properties_file: str | None) -> dict[str, str]:
+    if properties_file:
+        return parsed(text_of(properties_file))
+    folder = os.environ.get("SPARK_CONF_DIR") or spark_home() / "conf"
+    try:
+        return parsed((Path(folder) / "spark-defaults.conf").read_text(encoding="utf-8"))
+    except OSError:
+        # The file is optional, for Spark as well.
+        return {}
+
+
+def parsed(text: str) -> dict[str, str]:
+    """Read a properties file as Java and Spark do: values without surrounding blanks."""
+    found = {}
+    for line in re.split(r"\r?\n|\r", _CONTINUED.sub(r"\1", text)):
+        entry = line.lstrip()
+        if entry and entry[0] not in "#!":
+            match = _ENTRY.match(entry)
+            assert match is not None
+            found[_plain(match[1])] = _plain(match[2]).strip()
+    return found
+
+
+def _plain(text: str) -> str:
+    return _ESCAPE.sub(
+        lambda found: chr(int(found[1], 16)) if found[1] else _LETTERS.get(found[2], found[2]), text
+    )

@@ -1,0 +1,87 @@
+"""Pass the tables' storage options to a Spark that starts in this process, without exposing secrets.
+
+PySpark passes its whole configuration to the JVM on the command line. So secrets go through the environment,
+while Spark starts, or through a file that only this user can read. Standard library only.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from delta_cdc.core.storage_options import google_key_confs, properties_text
+from delta_cdc.launch.spark_defaults import text_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from delta_cdc.core.storage_options import SparkStorage
+
+_SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
+_PROPERTIES_FILE = "--properties-file"
+
+
+@contextmanager
+def telling(storage: SparkStorage, folder: Path, *, is_local: bool = True) -> Iterator[dict[str, str]]:
+    """Yield the confs for a Spark that starts within the block, and set its environment for a storage.
+
+    The end of the block restores this process's environment, because the reader of logs fills in missing
+    options from it.
+
+    :param folder: private, and present for as long as Spark runs
+    :param is_local: all of Spark is on this machine; else a Google key, which is a file, is not passed
+    :raises InvalidConfiguration: ``PYSPARK_SUBMIT_ARGS`` names a properties file that cannot be read
+    """
+    confs = {**storage.confs, **storage.public_credentials}
+    if storage.google_key is not None and is_local:
+        confs |= google_key_confs(str(write_private(folder / "google-key.json", storage.google_key)))
+    environment = dict(storage.environment)
+    secrets = storage.secrets(beside_environment=True)
+    if secrets:
+        environment[_SUBMIT_ARGUMENTS] = _with_properties(secrets, folder / "storage.properties")
+    with _environment(environment):
+        yield confs
+
+
+def write_private(path: Path, text: str) -> Path:
+    """Write a new file that only this user can read."""
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(text)
+    return path
+
+
+def _with_properties(confs: Mapping[str, str], path: Path) -> str:
+    """Write confs to a file, and return the arguments for PySpark that name it.
+
+    Spark reads only one file. So ours includes the user's, which wins; without one Spark's defaults stay.
+    """
+    theirs = None
+    rest = []
+    given = iter(shlex.split(os.environ.get(_SUBMIT_ARGUMENTS, "pyspark-shell")))
+    for argument in given:
+        option, equals, value = argument.partition("=")
+        if option != _PROPERTIES_FILE:
+            rest.append(argument)
+        else:
+            theirs = value if equals else next(given, None)
+    write_private(path, f"{properties_text(confs)}{text_of(theirs) if theirs else ''}")
+    ours = [_PROPERTIES_FILE, str(path), *([] if theirs else ["--load-spark-defaults"])]
+    return shlex.join([*ours, *rest])
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

@@ -1,1 +1,0 @@
-"""Care of tables: layout, removed files, and events that nobody needs any more."""

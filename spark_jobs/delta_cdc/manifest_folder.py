@@ -1,0 +1,50 @@
+"""The folder of file manifests during a job: the planning side writes it, Spark's executors read it."""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import tempfile
+import uuid
+from typing import TYPE_CHECKING
+
+from delta_cdc.delta_log.file_manifests import no_folder
+from delta_cdc.spark.sessions import is_connect
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from pyspark.sql import SparkSession
+
+    from delta_cdc.core.spec import Segment
+
+
+def folder_for(spark: SparkSession, segments: Collection[Segment], scratch: str | None) -> str:
+    """Return the folder for the file manifests of some ranges; empty if none exists and none is needed.
+
+    A folder created here lives as long as this process, because a DataFrame over it may.
+
+    :param scratch: a folder that the user configured, or None
+    :raises CaptureUnavailable: no folder is configured, Spark does not run only on this machine, and a range
+        can be read only through its file manifest
+    """
+    if not segments:
+        return ""
+    if scratch is not None:
+        # DataFrames are read later than they are created: each call needs its own folder.
+        return f"{scratch.rstrip('/')}/{uuid.uuid4().hex}"
+    if not is_local(spark):
+        needed = next((segment for segment in segments if segment.needs_slice), None)
+        if needed is None:
+            return ""
+        raise no_folder(needed)
+    folder = tempfile.mkdtemp(prefix="delta-cdc-slices-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def is_local(spark: SparkSession) -> bool:
+    """Return whether driver and executors run on this process's machine; a Connect server may not."""
+    if is_connect(spark):
+        return False
+    return str(spark.conf.get("spark.master", "")).startswith("local")

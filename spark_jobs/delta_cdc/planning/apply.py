@@ -1,0 +1,407 @@
+"""Plans an apply: an initial load, the changes after the watermark, a staged batch, or only a new seal."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from delta_cdc.core import validation
+from delta_cdc.core.errors import (
+    ChangeFeedDisabled,
+    InvalidConfiguration,
+    NotInsertOnly,
+    RangeNotContiguous,
+    SourceHistoryChanged,
+    SourceTableReplaced,
+    VersionsExpired,
+)
+from delta_cdc.core.properties import CHANGE_FEED, feed_on
+from delta_cdc.core.spec import ApplyRequest, ApplySpec, QueryOptions, Staging, Step
+from delta_cdc.core.uris import canonical_uri, spark_uri
+from delta_cdc.core.versions import VersionRange
+from delta_cdc.core.watermark import TableVersion
+from delta_cdc.delta_log.schema_changes import leaf_paths
+from delta_cdc.delta_log.table import DeltaLog, run_sync
+from delta_cdc.planning import appended_events, date_intervals, modes, preconditions, quarantine, ranges
+from delta_cdc.planning.observe import look
+from delta_cdc.planning.plan import Plan
+from delta_cdc.planning.ranges import load_step
+from delta_cdc.planning.renewal import reseal_due
+from delta_cdc.planning.request import Memory, check_apply
+from delta_cdc.planning.staging import open_batch
+
+if TYPE_CHECKING:
+    from typing import Literal
+
+    from delta_cdc.core.spec import ApplyOptions
+    from delta_cdc.core.watermark import Seal
+    from delta_cdc.delta_log.table import TableState
+    from delta_cdc.planning.observe import Sight
+    from delta_cdc.planning.ranges import Nothing
+
+
+def plan_apply(request: ApplyRequest, memory: Memory | None = None) -> Plan:
+    """Plan an apply; see :func:`plan_apply_async`."""
+    return run_sync(plan_apply_async(request, memory))
+
+
+async def plan_apply_async(request: ApplyRequest, memory: Memory | None = None) -> Plan:
+    """Identify the tables, reconcile, choose the range, and check the preconditions.
+
+    Starts no process and writes nothing.
+
+    :param memory: saved state of earlier tries; the logs take precedence
+    :raises DeltaCdcError: a named error with its remedy for everything that stops the flow
+    """
+    check_apply(request)
+    sight = await look(request, memory or Memory())
+    if request.mode == "interval":
+        found = await date_intervals.resolved(request, sight)
+        if isinstance(found, Plan):
+            return found
+        request, sight = found
+    if request.mode == "reset" and sight.proof is not None:
+        return await _reset(request, sight)
+    seal, refused = sight.seal, sight.proof.refused if sight.proof is not None else None
+    if refused is not None:
+        return _worked(request, sight, await modes.reload(request, sight, refused))
+    drifted: tuple[str, ...] = ()
+    if seal is not None:
+        drifted = validation.check_drift(
+            seal,
+            request.options,
+            canonical_uri(request.target),
+            request.on_drift,
+            leaf_paths(sight.source.schema_string),
+        )
+        sight = replace(sight, found=(*sight.found, *drifted))
+    if seal is None:
+        return await _first(request, sight)
+    if request.mode == "repair":
+        if drifted and request.on_drift == "repair":
+            raise modes.reload_first(request, sight, seal)
+        return await _repair(request, sight, seal)
+    if request.mode == "reload" or (drifted and request.on_drift == "repair"):
+        return await _reload(request, sight, seal)
+    return await _onwards(request, sight, seal)
+
+
+async def _first(request: ApplyRequest, sight: Sight) -> Plan:
+    """Plan the first commit of a target. A repair is an error; every other mode does the same here."""
+    if request.mode == "repair":
+        raise modes.nothing_to_repair(request)
+    if request.staging is not None:
+        return await _from_staging(request, sight, request.staging)
+    return await _load(*await quarantine.resumed(request, sight))
+
+
+async def _onwards(request: ApplyRequest, sight: Sight, seal: Seal) -> Plan:
+    """Plan the changes after the watermark; if they are unavailable and a policy allows it, a reload."""
+    try:
+        if request.staging is None:
+            return await _from_watermark(*await quarantine.resumed(request, sight), seal)
+        await preconditions.check_identity(sight.log, sight.source, seal)
+    except (SourceTableReplaced, SourceHistoryChanged) as error:
+        if request.on_source_replaced != "reload":
+            raise
+        return _worked(request, sight, await modes.reload(request, sight, error))
+    except VersionsExpired as error:
+        if request.on_versions_expired != "reload":
+            raise
+        return _worked(request, sight, await modes.reload(request, sight, error))
+    return await _from_staging(request, sight, request.staging)
+
+
+# -- modes --------------------------------------------------------------------------------------
+def _worked(request: ApplyRequest, sight: Sight, work: modes.Work) -> Plan:
+    return _planned(request, sight, work.at_end, work.steps, work.notes, work.versions)
+
+
+async def _reload(request: ApplyRequest, sight: Sight, seal: Seal) -> Plan:
+    because: SourceTableReplaced | SourceHistoryChanged | None = None
+    notes: tuple[str, ...] = ()
+    try:
+        identity = await preconditions.check_identity(sight.log, sight.source, seal)
+        notes = (identity.note,) if identity.note else ()
+    except (SourceTableReplaced, SourceHistoryChanged) as error:
+        if request.on_source_replaced != "reload":
+            raise
+        because = error
+    work = await modes.reload(request, sight, because)
+    return _worked(request, sight, replace(work, notes=(*notes, *work.notes)))
+
+
+async def _repair(request: ApplyRequest, sight: Sight, seal: Seal) -> Plan:
+    asked = _asked(request.options)
+    if asked.is_net:
+        # A repair needs every key that changed, also one whose net change is empty.
+        asked = QueryOptions("full_delta")
+    copies = request.options.source_kind == "snapshot" and not request.options.takes_events
+    try:
+        found = await modes.repair(request, sight, seal, asked, one_by_one=copies)
+    except ChangeFeedDisabled:
+        if validation.needs_history(request.options) or request.options.takes_events:
+            raise
+        # Without the change feed, comparing each version with the one before also gives the changed keys.
+        found = await modes.repair(request, sight, seal, asked, one_by_one=True)
+    if isinstance(found, modes.Work):
+        return _worked(request, sight, found)
+    return sight.nothing(seal.watermark.version, *found.notes)
+
+
+async def _reset(request: ApplyRequest, sight: Sight) -> Plan:
+    """Plan a load that replaces all rows."""
+    assert sight.proof is not None
+    target, refused = canonical_uri(request.target), sight.proof.refused
+    why = f"{refused.message} " if refused is not None else ""
+    plan = await _load(request, sight)
+    assert isinstance(plan.spec, ApplySpec)
+    at = len(sight.before)
+    steps = plan.spec.steps
+    reset = replace(steps[at], kind="reset")
+    spec = replace(plan.spec, steps=(*steps[:at], reset, *steps[at + 1 :]))
+    note = f"{why}All rows of {target} are thrown away and loaded anew (reset)."
+    return replace(plan, spec=spec, notes=(note, *plan.notes))
+
+
+# -- after the watermark ------------------------------------------------------------------------
+async def _from_watermark(request: ApplyRequest, sight: Sight, seal: Seal) -> Plan:
+    chosen = await ranges.choose(sight, seal)
+    if not isinstance(chosen, ranges.Chosen):
+        return await _seal_alone(request, sight, seal, chosen)
+    made, said = await _steps(request, sight, chosen, sight.next_number)
+    known = appended_events.since(seal.state.horizons, chosen.tracked_from)
+    before = replace(seal.state, horizons=known)
+    first = replace(made[0], planned_on=sight.planned_on, before=before)
+    notes = (*chosen.notes, *said)
+    return _planned(request, sight, chosen.at_end, (first, *made[1:]), notes, chosen.versions)
+
+
+async def _steps(
+    request: ApplyRequest, sight: Sight, chosen: ranges.Chosen, number: int
+) -> tuple[tuple[Step, ...], tuple[str, ...]]:
+    columns, ending = chosen.at_end.schema_columns, chosen.versions.ending_version
+    validation.check_columns(request.options, columns, sight.source.uri, ending)
+    try:
+        return await ranges.steps(
+            sight,
+            chosen,
+            _asked(request.options),
+            number=number,
+            versions=request.versions_per_commit,
+            size=request.bytes_per_commit,
+            one_by_one=_is_copied(request.options),
+        )
+    except ChangeFeedDisabled as error:
+        if not request.options.insert_only:
+            raise
+        # Insert-only commits are readable without the feed, so this commit must also update or delete rows.
+        raise NotInsertOnly(
+            f"{error.message} The pipeline {request.pipeline} is insert_only.",
+            remedy="give keys, drop insert_only and load a new target; or keep to inserts in the source.",
+        ) from error
+
+
+def _asked(options: ApplyOptions) -> QueryOptions:
+    """Return the query that gives the changes an apply needs.
+
+    Events and insert-only tables need the added rows. Type 1 needs the net change by key. Type 2 needs every
+    change, and so does type 1 with partial columns or soft deletes.
+    """
+    if options.insert_only or options.takes_events:
+        return QueryOptions("append_only")
+    if not _needs_every(options):
+        return QueryOptions("min_delta", keys=options.keys)
+    return QueryOptions("full_delta")
+
+
+def _is_copied(options: ApplyOptions) -> bool:
+    """Return whether each version is a full copy whose files do not show what changed."""
+    return options.source_kind == "snapshot" and not options.takes_events and _needs_every(options)
+
+
+def _needs_every(options: ApplyOptions) -> bool:
+    """Return whether the changes between the ends of a range matter.
+
+    A soft delete needs them because it keeps the row's last values.
+    """
+    return options.stored_as_scd_type == 2 or options.is_partial or options.delete_mode == "soft"
+
+
+def _planned(
+    request: ApplyRequest,
+    sight: Sight,
+    at_end: TableState,
+    steps: tuple[Step, ...],
+    notes: tuple[str, ...],
+    versions: VersionRange | None,
+) -> Plan:
+    spec = ApplySpec(
+        pipeline=request.pipeline,
+        run_id=request.run_id,
+        source_uri=spark_uri(request.source),
+        target_uri=spark_uri(request.target),
+        options=request.options,
+        steps=(*sight.before, *steps),
+        single_driver=request.single_driver,
+        quarantine_uri=request.quarantine or "",
+        dry_run=request.dry_run,
+    )
+    validation.check_seal_of_apply(spec)
+    ending = spec.steps[-1].ending_version
+    return Plan(
+        sight.source, sight.proof, sight.pin_key, ending, versions, spec, notes=(*sight.notes, *notes)
+    )
+
+
+# -- nothing to apply ---------------------------------------------------------------------------
+async def _seal_alone(request: ApplyRequest, sight: Sight, seal: Seal, found: Nothing) -> Plan:
+    """Plan no rows: nothing at all, or a seal that is due.
+
+    :raises SchemaChangeInRange: a seal is due, and its range drops, renames or retypes a column
+    """
+    if sight.before:
+        return _planned(request, sight, sight.source, (), found.notes, None)
+    assert sight.proof is not None
+    due = reseal_due(sight.source, sight.proof, sight.now_ms)
+    if due is None:
+        return sight.nothing(found.ended.version, *found.notes)
+    notes = await preconditions.check_schema(sight.log, found.commits) if found.commits else ()
+    step = Step(
+        kind="reseal",
+        starting_version=min(seal.watermark.version + 1, found.ended.version),
+        watermark=replace(found.ended, table_id=sight.source.table_id),
+        seal_number=sight.next_number,
+        planned_on=sight.planned_on,
+        before=replace(seal.state, horizons=appended_events.since(seal.state.horizons, found.tracked_from)),
+    )
+    return _planned(request, sight, sight.source, (step,), (*found.notes, *notes, due), None)
+
+
+# -- initial load -------------------------------------------------------------------------------
+async def _load(request: ApplyRequest, sight: Sight) -> Plan:
+    """Plan the first commit of a target, and the later changes if the load starts at a past version."""
+    ranges.refuse_beyond(sight)
+    if request.initial_load != "snapshot" and sight.starting is not None:
+        raise InvalidConfiguration(
+            f"The start {sight.starting} and initial_load {request.initial_load!r} are both given, and the "
+            f"target {canonical_uri(request.target)} has no watermark yet.",
+            remedy="leave the start out for the first run.",
+        )
+    ends = (sight.source.version, sight.pinned_end, sight.ending)
+    ending = min(end for end in ends if end is not None)
+    first = _first_version(request, sight)
+    if first is None:
+        load, at = await load_step(sight, ending, declared=request.declares_state)
+        return _load_alone(request, sight, load, at)
+    _check_first(sight, first, ending)
+    load, at = await _load_before(sight, first, declared=request.declares_state)
+    found = await ranges.choose_after(sight, first - 1, ending, ()) if first <= ending else None
+    if not isinstance(found, ranges.Chosen):
+        return _load_alone(request, sight, load, at)
+    load = replace(load, horizons=appended_events.since(load.horizons, found.tracked_from))
+    made, said = await _steps(request, sight, found, load.seal_number + 1)
+    return _planned(request, sight, found.at_end, (load, *made), (*found.notes, *said), found.versions)
+
+
+def _load_alone(request: ApplyRequest, sight: Sight, load: Step, at: TableState) -> Plan:
+    version = load.ending_version
+    validation.check_columns(request.options, at.schema_columns, sight.source.uri, version)
+    versions = None if load.is_empty else VersionRange(version, version)
+    warnings = feed_warning(at) if request.options.source_kind == "change_feed" else ()
+    return _planned(request, sight, at, (load,), warnings, versions)
+
+
+def _first_version(request: ApplyRequest, sight: Sight) -> int | None:
+    """Return the first version whose changes are applied; None if the load covers everything."""
+    load = request.initial_load
+    if isinstance(load, dict):
+        return load["from_version"] if "from_version" in load else load["none_at"] + 1
+    return None if load == "none" else sight.starting
+
+
+def _check_first(sight: Sight, first: int, ending: int) -> None:
+    newest, uri = sight.source.version, sight.source.uri
+    if first > newest + 1 or (first > newest and not _declares(sight)):
+        raise RangeNotContiguous(
+            f"Version {first}, from which changes are to be applied, does not exist yet: the newest version "
+            f"of {uri} is {newest}.",
+            remedy=f"start at {newest} or before.",
+        )
+    if first > ending and not _declares(sight):
+        raise RangeNotContiguous(
+            f"starting_version {first} of {uri} lies after the end {ending}.",
+            remedy="end at the starting version or after it.",
+        )
+
+
+def _declares(sight: Sight) -> bool:
+    return isinstance(sight.request, ApplyRequest) and sight.request.declares_state
+
+
+async def _load_before(sight: Sight, first: int, *, declared: bool) -> tuple[Step, TableState]:
+    if first > 0:
+        return await load_step(sight, first - 1, declared=declared)
+    at = await sight.at(0)
+    step = Step(
+        kind="load",
+        starting_version=-1,
+        watermark=TableVersion(at.table_id, -1),
+        seal_number=sight.next_number,
+        source_columns=at.schema_columns,
+        planned_on=sight.planned_on,
+    )
+    return step, at
+
+
+def feed_warning(state: TableState) -> tuple[str, ...]:
+    """Warn what the next run has to do if the source has no change feed."""
+    if feed_on(state.configuration):
+        return ()
+    warning = (
+        f"The change data feed of {state.uri} is off in version {state.version}. This load needs none; the "
+        "next run reads changes at greater cost (row ids, or both ends compared by key), or fails where "
+        "nothing else can serve, unless it is turned on first (DeltaEnableChangeDataFeedOperator, "
+        f"{CHANGE_FEED})."
+    )
+    return (warning,)
+
+
+# -- staging ------------------------------------------------------------------------------------
+async def _from_staging(request: ApplyRequest, sight: Sight, uri: str) -> Plan:
+    seal = sight.seal
+    if seal is not None:
+        await preconditions.check_identity(sight.log, sight.source, seal)
+    found = await open_batch(sight, DeltaLog(uri, request.storage_options))
+    if found is None:
+        text = f"Staging {canonical_uri(uri)} has no open batch of pipeline {request.pipeline}."
+        if seal is None:
+            return sight.nothing(-1, text)
+        idle = await ranges.choose(sight, seal)
+        if isinstance(idle, ranges.Chosen):
+            # The read has to stage these changes first: keep the watermark, and renew its seal only if due.
+            idle = ranges.Nothing(seal.watermark, ())
+        return await _seal_alone(request, sight, seal, replace(idle, notes=(*idle.notes, text)))
+    batch, commit = found
+    ending = batch.watermark.version
+    other = await preconditions.other_history(sight.log, sight.source, batch)
+    if other is not None:
+        raise SourceHistoryChanged(
+            f"The batch {VersionRange(batch.step.starting_version, ending)} in staging "
+            f"{canonical_uri(uri)} was read from another history of {sight.source.uri}: {other}.",
+            remedy="read again (DeltaReadChangesOperator): a batch of the table as it is takes its place.",
+        )
+    at = await sight.at(ending)
+    validation.check_columns(request.options, at.schema_columns, sight.source.uri, ending)
+    kind: Literal["changes", "snapshot"] = "snapshot" if seal is None else "changes"
+    step = Step(
+        kind="load" if seal is None else "apply",
+        starting_version=batch.step.starting_version,
+        watermark=replace(batch.watermark, table_id=at.table_id),
+        seal_number=sight.next_number if sight.proof is not None else batch.number,
+        source_columns=at.schema_columns,
+        planned_on=sight.planned_on,
+        staging=Staging(spark_uri(uri), commit.version, kind),
+        before=seal.state if seal is not None else None,
+    )
+    return _planned(request, sight, at, (step,), (), VersionRange(step.starting_version, ending))

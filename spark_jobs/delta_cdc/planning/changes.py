@@ -1,0 +1,192 @@
+"""Plans a read of changes without a watermark: the caller names the range."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from delta_cdc.core import validation
+from delta_cdc.core.errors import InvalidConfiguration, RangeNotContiguous, RangeTooLong
+from delta_cdc.core.spec import QueryOptions
+from delta_cdc.core.versions import VersionRange
+from delta_cdc.delta_log.table import DeltaLog, run_sync
+from delta_cdc.planning import preconditions, read_methods
+from delta_cdc.planning.plan import segment_lines
+from delta_cdc.planning.request import check_bounds, epoch_ms
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from delta_cdc.core.spec import Segment
+    from delta_cdc.delta_log.clock import Bound
+    from delta_cdc.delta_log.table import TableState
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangesRequest:
+    """The changes of a table that a caller requests.
+
+    :param table: path or URI
+    :param starting_version: first version, inclusive; this or ``starting_timestamp`` is needed
+    :param ending_version: last version, inclusive; None is the newest
+    :param starting_timestamp: the start as a time (ISO 8601 with offset): the first version at or after it
+    :param ending_timestamp: the end as a time: the last version at or before it
+    :param options: the query and its read method
+    :param scratch: whether a folder for file manifests will exist; if not, Delta's own reader reads the
+        change feed
+    :param storage_options: options of the object store, as delta-rs names them
+    """
+
+    table: str
+    starting_version: int | None = None
+    ending_version: int | None = None
+    starting_timestamp: str | None = None
+    ending_timestamp: str | None = None
+    options: QueryOptions = field(default_factory=QueryOptions)
+    scratch: bool = True
+    storage_options: dict[str, str] | None = field(default=None, repr=False)
+
+    def check(self) -> None:
+        """Validate the arguments.
+
+        :raises InvalidConfiguration: names the arguments
+        """
+        check_bounds(self)
+        if self.starting_version is None and self.starting_timestamp is None:
+            raise InvalidConfiguration(
+                f"The changes of {self.table} are asked for without a start.",
+                remedy="give starting_version or starting_timestamp; 0 is the table's first version.",
+            )
+        validation.check_query(self.options)
+
+
+@dataclass(frozen=True)
+class ChangesPlan:
+    """How to read the changes of a range, decided from the log. ``str()`` gives readable lines.
+
+    :param uri: the table
+    :param versions: the range, both ends inclusive; None if it contains no version
+    :param segments: the ranges to read, in order; empty if no commit of the range changes data
+    :param notes: notes for users, one sentence each
+    :param columns: the table's columns as of the range's end
+    :param at: the version that has these columns
+    :param schema: these columns with their types, as in Delta's log (JSON)
+    """
+
+    uri: str
+    versions: VersionRange | None
+    segments: tuple[Segment, ...]
+    notes: tuple[str, ...]
+    columns: tuple[str, ...]
+    at: int
+    schema: str = field(default="", repr=False)
+
+    def __str__(self) -> str:
+        return "\n".join(f"{name:<10} {text}".rstrip() for name, text in self._lines())
+
+    def _lines(self) -> Iterator[tuple[str, str]]:
+        yield "table", self.uri
+        yield "versions", str(self.versions) if self.versions is not None else "none"
+        if not self.segments:
+            yield "to read", "nothing: no commit of the range changes data"
+        yield from segment_lines("read", self.segments)
+        for note in self.notes:
+            yield "note", note
+
+
+def plan_changes(request: ChangesRequest) -> ChangesPlan:
+    """Plan how to read the changes of a range; see :func:`plan_changes_async`."""
+    return run_sync(plan_changes_async(request))
+
+
+async def plan_changes_async(request: ChangesRequest, *, now_ms: int | None = None) -> ChangesPlan:
+    """Resolve the bounds, read the commits, check the preconditions and choose the read methods.
+
+    Starts no process.
+
+    :param now_ms: the time in epoch milliseconds; None is now
+    :raises DeltaCdcError: a named error with its remedy for everything that stops the read
+    """
+    request.check()
+    log = DeltaLog(request.table, request.storage_options)
+    newest = await log.snapshot()
+    versions = await _range(request, log, newest)
+    if versions is None:
+        return ChangesPlan(
+            newest.uri, None, (), (), newest.schema_columns, newest.version, newest.schema_string
+        )
+    is_newest = versions.ending_version == newest.version
+    at_end = newest if is_newest else await log.snapshot(versions.ending_version)
+    validation.check_feed_columns(at_end.schema_columns, newest.uri, at_end.version)
+    commits = await preconditions.read_range(log, versions.starting_version, versions.ending_version)
+    notes = await preconditions.check_schema(log, commits) if any(c.changes_data for c in commits) else ()
+    now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+    table = read_methods.Table(log, at_end, newest, now)
+    await table.look_up_times(commits)
+    found = await read_methods.choose(table, commits, request.options)
+    _refuse_too_long(
+        newest.uri, versions, read_methods.beyond_limits(found.segments, commits, scratch=request.scratch)
+    )
+    await read_methods.pass_gates(table, found.segments, commits)
+    return ChangesPlan(
+        newest.uri,
+        versions,
+        found.segments,
+        (*notes, *found.notes),
+        at_end.schema_columns,
+        at_end.version,
+        at_end.schema_string,
+    )
+
+
+def _refuse_too_long(uri: str, versions: VersionRange, at: int | None) -> None:
+    if at is None:
+        return
+    first, last = versions.starting_version, at - 1
+    raise RangeTooLong(
+        f"Versions {versions} of {uri} are too many for one DataFrame. It holds {read_methods.MOST_VERSIONS} "
+        f"versions with changes in {read_methods.MOST_SEGMENTS} segments, "
+        f"{read_methods.MOST_COMPARED} of them with deletion vectors that Delta's own reader has to compare.",
+        remedy=f"read versions {first}-{last} first, and go on at {at}; or stage them with "
+        "DeltaReadChangesOperator, which cuts the range by itself.",
+    )
+
+
+async def _range(request: ChangesRequest, log: DeltaLog, newest: TableState) -> VersionRange | None:
+    """Resolve the bounds to versions; None if the range contains no version (yet).
+
+    :raises RangeNotContiguous: a named version does not exist
+    """
+    start = await _resolved(request.starting_version, request.starting_timestamp, "start", log, newest)
+    end = await _resolved(request.ending_version, request.ending_timestamp, "end", log, newest)
+    start = newest.version + 1 if start is None else start
+    if end is None:
+        if request.ending_timestamp is not None:
+            raise RangeNotContiguous(
+                f"ending_timestamp {request.ending_timestamp} lies before the oldest commit that the log of "
+                f"{newest.uri} still holds.",
+                remedy="give a later time, or leave it out.",
+            )
+        end = newest.version
+    if end > newest.version:
+        raise _beyond("ending_version", end, newest)
+    if start > newest.version + 1:
+        raise _beyond("starting_version", start, newest)
+    return VersionRange(start, end) if start <= end else None
+
+
+def _beyond(name: str, version: int, newest: TableState) -> RangeNotContiguous:
+    return RangeNotContiguous(
+        f"{name} {version} does not exist yet: the newest version of {newest.uri} is {newest.version}.",
+        remedy=f"name {newest.version} or before, or wait for the version.",
+    )
+
+
+async def _resolved(
+    version: int | None, timestamp: str | None, bound: Bound, log: DeltaLog, newest: TableState
+) -> int | None:
+    if timestamp is None:
+        return version
+    moment = epoch_ms(f"{bound}ing_timestamp", timestamp)
+    return await log.version_at(moment, bound=bound, state=newest)

@@ -1,0 +1,91 @@
+"""Resolves mode ``interval``: a backfill up to the interval's end, or a repair of what is already applied.
+
+A backfill by dates processes the source interval by interval. If the watermark is before the end of an
+interval, the run applies everything up to that end. Otherwise it computes the keys that changed in the
+interval again and leaves the watermark unchanged, so the intervals may run in any order, also on a target
+that is ahead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from delta_cdc.core import validation
+from delta_cdc.core.retention import expired
+from delta_cdc.core.uris import canonical_uri
+from delta_cdc.planning.request import check_apply
+
+if TYPE_CHECKING:
+    from delta_cdc.core.spec import ApplyRequest
+    from delta_cdc.planning.observe import Sight
+    from delta_cdc.planning.plan import Plan
+
+
+async def resolved(request: ApplyRequest, sight: Sight) -> tuple[ApplyRequest, Sight] | Plan:
+    """Return the request that replaces mode ``interval`` for the target's current state, or an empty plan.
+
+    :param sight: its bounds are the first and the last version of the interval; the last is -1 if all
+        versions are later
+    :raises VersionsExpired: the log no longer contains the versions of the interval
+    """
+    assert sight.starting is not None
+    assert sight.ending is not None
+    uri, seal = sight.source.uri, sight.seal
+    told = f"from {request.starting_timestamp} to {request.ending_timestamp}"
+    if sight.ending < 0:
+        oldest = await sight.log.oldest_version()
+        if oldest > 0:
+            raise expired(
+                f"The log of {uri} begins with version {oldest}, which is later than the interval {told}.",
+                or_else="begin the backfill at a later date; or ",
+            )
+        return _nothing(sight, f"{uri} was not there yet in the interval {told}.")
+    if seal is None or seal.watermark.version < sight.ending:
+        note = f"The interval {told} ends with version {sight.ending} of {uri}, which is the end."
+        forward = _as(request, mode="backfill", ending_version=sight.ending)
+        return forward, replace(sight, request=forward, starting=None, found=(*sight.found, note))
+    if request.options.insert_only:
+        return _nothing(sight, f"The interval {told} is applied, and rows without keys are not repaired.")
+    first = sight.starting
+    if validation.needs_history(request.options):
+        # History begins with the load, so only the rest of the interval can be repaired.
+        first = max(first, seal.state.loaded_version + 1)
+    if first > sight.ending:
+        text = f"Nothing of the interval {told} is to be repaired"
+        if first > sight.starting:
+            history = f"the history in {canonical_uri(request.target)}"
+            return _nothing(
+                sight, f"{text}: {history} begins with version {seal.state.loaded_version} of {uri}."
+            )
+        return _nothing(sight, f"{text}: {uri} got no version in it.")
+    note = (
+        f"The interval {told} is applied already (the watermark is {seal.watermark}): the keys that versions "
+        f"{first}-{sight.ending} of {uri} changed are computed again."
+    )
+    again = _as(request, mode="repair", starting_version=first, ending_version=sight.ending)
+    return again, replace(sight, request=again, starting=first, found=(*sight.found, note))
+
+
+def _as(
+    request: ApplyRequest, *, mode: str, ending_version: int, starting_version: int | None = None
+) -> ApplyRequest:
+    """Return the request with the resolved mode and versions.
+
+    :raises InvalidConfiguration: the request does not allow this mode
+    """
+    found = replace(
+        request,
+        mode=mode,
+        starting_version=starting_version,
+        ending_version=ending_version,
+        starting_timestamp=None,
+        ending_timestamp=None,
+    )
+    check_apply(found)
+    return found
+
+
+def _nothing(sight: Sight, text: str) -> Plan:
+    seal = sight.seal
+    return sight.nothing(seal.watermark.version if seal is not None else -1, text)

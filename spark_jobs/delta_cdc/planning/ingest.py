@@ -1,0 +1,470 @@
+"""Plans an ingest: an unfinished batch of an earlier try, new files, new topic records, or a replay."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal
+
+from delta_cdc.core.concurrency import gathered
+from delta_cdc.core.properties import LATENESS_HORIZON
+from delta_cdc.core.retention import LOG_RETENTION, milliseconds_of
+from delta_cdc.core.retention import readable as readable_time
+from delta_cdc.core.spec import IngestSpec, IngestStep, OffsetRange, SourceFile
+from delta_cdc.core.uris import canonical_uri, spark_uri
+from delta_cdc.core.watermark import TableVersion
+from delta_cdc.delta_log.table import run_sync
+from delta_cdc.planning import topic_partitions
+from delta_cdc.planning.file_listing import find_file, hides, list_files, read_source
+from delta_cdc.planning.ingest_batches import Standing, look_at
+from delta_cdc.planning.ingest_request import IngestRequest
+from delta_cdc.planning.parquet_footers import footers
+from delta_cdc.planning.plan import readable
+from delta_cdc.planning.quarantine import holds_records
+from delta_cdc.planning.request import Memory
+from delta_cdc.planning.taken_files import INGESTED, QUARANTINE, beside, same
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from delta_cdc.planning.file_listing import Listed
+    from delta_cdc.planning.reconcile import Proof
+    from delta_cdc.planning.taken_files import Identity
+
+__all__ = ["IngestPlan", "IngestRequest", "plan_ingest", "plan_ingest_async"]
+
+
+@dataclass(frozen=True)
+class IngestPlan:
+    """The plan of an ingest, made without Spark. ``str()`` gives readable lines.
+
+    :param source: the source as Spark names it
+    :param log: location of the change log
+    :param pin_key: key of the plan that is saved for a retry
+    :param spec: the job; None if there is nothing to do
+    :param notes: notes for users, one sentence each
+    :param left: what the limits leave for another run: ``files`` and ``bytes``, or ``offsets``
+    :param looked: how many files or partitions were observed
+    """
+
+    source: str
+    log: str
+    proof: Proof | None
+    pin_key: str
+    spec: IngestSpec | None
+    notes: tuple[str, ...] = ()
+    left: dict[str, int] = field(default_factory=dict)
+    looked: int = 0
+
+    @property
+    def steps(self) -> tuple[IngestStep, ...]:
+        """Return the sealed commit that the job makes; empty without a job."""
+        return self.spec.steps if self.spec is not None else ()
+
+    @property
+    def ending_version(self) -> int | None:
+        """Return the number of the batch; None without a job."""
+        return self.spec.step.seal_number if self.spec is not None else None
+
+    @property
+    def told(self) -> str:
+        """Describe the job, for users."""
+        spec = self.spec
+        if spec is None:
+            return "nothing: no process is started and nothing is written"
+        if spec.step.kind == "replay":
+            return f"the records of {spec.quarantine_uri} again"
+        if spec.files:
+            size = readable(sum(file.size for file in spec.files))
+            return f"{_many(len(spec.files), 'file')} ({size}) of {self.source}"
+        if spec.offsets:
+            counts = [part.ending_offset - part.starting_offset for part in spec.offsets]
+            some = len([count for count in counts if count])
+            return f"{_many(sum(counts), 'record')} of {_many(some, 'partition')} of {self.source}"
+        return "a seal alone"
+
+    def __str__(self) -> str:
+        return "\n".join(f"{name:<10} {text}".rstrip() for name, text in self._lines())
+
+    def _lines(self) -> Iterator[tuple[str, str]]:
+        yield "source", self.source
+        state = self.proof.target if self.proof is not None else None
+        yield "log", self.log if state is not None else f"{self.log} does not exist yet"
+        yield "to do", self.told
+        if self.spec is not None:
+            yield "seal", str(self.spec.step.seal_number)
+            for file in self.spec.files:
+                yield "", f"{file.uri}, {readable(file.size)}{_remarks(file)}"
+            for part in self.spec.offsets:
+                yield "", f"{part.topic} {part.partition}: {part.starting_offset}-{part.ending_offset - 1}"
+        for what, count in self.left.items():
+            yield "left", f"{count} {what}"
+        for note in self.notes:
+            yield "note", note
+
+
+def plan_ingest(request: IngestRequest, memory: Memory | None = None) -> IngestPlan:
+    """Plan an ingest; see :func:`plan_ingest_async`."""
+    return run_sync(plan_ingest_async(request, memory))
+
+
+async def plan_ingest_async(request: IngestRequest, memory: Memory | None = None) -> IngestPlan:
+    """Observe log, record and source, and choose the next batch. Starts no process and writes nothing.
+
+    :param memory: saved state of earlier tries; the logs take precedence
+    :raises SourceNotFound: there is no such path or topic
+    :raises OffsetsExpired: a topic dropped records that were not ingested
+    :raises TopicReplaced: a topic was deleted and recreated
+    :raises DeltaCdcError: another named error with its remedy for everything that stops the flow
+    """
+    # The check reads the disk: a source that looks like a pattern may be an existing folder.
+    request = replace(request, options=await asyncio.to_thread(request.checked))
+    known = memory or Memory()
+    now = time.time_ns() // 1_000_000 if known.now_ms is None else known.now_ms
+    source = None if request.is_kafka or request.lexical_order or request.replay else _listed(request)
+    standing, listed = await asyncio.gather(
+        look_at(request, known, known.number(_pin_key(request)), now), source or _nothing_listed()
+    )
+    look = _Look(request, standing, now, listed)
+    if standing.pending is not None:
+        return await _pending(look, known)
+    if request.replay:
+        return await _replay(look)
+    return await (_records(look, known) if request.is_kafka else _files(look))
+
+
+async def _listed(request: IngestRequest, after: str | None = None) -> list[Listed]:
+    return await list_files(request.source, request.storage_options, request.glob, after)
+
+
+async def _nothing_listed() -> list[Listed]:
+    return []
+
+
+@dataclass(frozen=True)
+class _Look:
+    """The observations that a plan is based on."""
+
+    request: IngestRequest
+    standing: Standing
+    now_ms: int
+    listed: list[Listed]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        proof, lost = self.standing.proof, self.standing.found_lost
+        notes = proof.notes if proof is not None else ()
+        if not lost:
+            return notes
+        return (
+            *notes,
+            f"{lost} What has no record there is compared with the log, so that nothing is doubled.",
+        )
+
+    def again(self, uri: str) -> bool:
+        """Return whether a file may already be in the log, in full or in another state."""
+        standing = self.standing
+        return (
+            standing.doubtful
+            or uri in standing.counted.files
+            or standing.is_vanished(uri)
+            or standing.in_others(uri)
+        )
+
+    def nothing(self, *notes: str, left: dict[str, int] | None = None, looked: int = 0) -> IngestPlan:
+        """Return an empty plan, or the plan of a new seal if it is due."""
+        due = _seal_due(self.standing.proof, self.now_ms)
+        if due is not None:
+            notes = (*notes, due)
+            return self.plan("reseal", *notes, left=left, looked=looked)
+        request = self.request
+        return IngestPlan(
+            request.source_uri,
+            canonical_uri(request.log),
+            self.standing.proof,
+            _pin_key(request),
+            None,
+            (*self.notes, *notes),
+            left or {},
+            looked,
+        )
+
+    def plan(
+        self,
+        kind: Literal["ingest", "replay", "reseal"],
+        *notes: str,
+        files: tuple[SourceFile, ...] = (),
+        offsets: tuple[OffsetRange, ...] = (),
+        topics: dict[str, str] | None = None,
+        ends: dict[str, int] | None = None,
+        recorded: bool = False,
+        left: dict[str, int] | None = None,
+        looked: int = 0,
+    ) -> IngestPlan:
+        """Return the plan of one batch.
+
+        :param topics: the brokers' own ids of the observed topics
+        :param ends: see :class:`delta_cdc.planning.topic_partitions.Chosen`
+        """
+        request, standing = self.request, self.standing
+        proof = standing.proof
+        step = IngestStep(
+            kind=kind,
+            seal_number=standing.number,
+            applied_from=standing.applied_from,
+            planned_on=TableVersion(proof.target.table_id, proof.target.version)
+            if proof is not None
+            else None,
+            configuration=standing.configuration(
+                request.options,
+                topics or {},
+                ends,
+                gone=[file.uri for file in files if file.missing],
+                came=[file.uri for file in files if not file.missing],
+            ),
+        )
+        spec = IngestSpec(
+            pipeline=request.pipeline,
+            run_id=request.run_id,
+            source_uri=request.source_uri,
+            log_uri=spark_uri(request.log),
+            ingested_uri=beside(request.log, INGESTED),
+            quarantine_uri=beside(request.log, QUARANTINE),
+            options=request.options,
+            step=step,
+            files=files,
+            offsets=offsets,
+            recorded=recorded,
+            horizon=proof.target.configuration.get(LATENESS_HORIZON) if proof is not None else None,
+            single_driver=request.single_driver,
+        )
+        return IngestPlan(
+            request.source_uri,
+            canonical_uri(request.log),
+            proof,
+            _pin_key(request),
+            spec,
+            (*self.notes, *notes),
+            left or {},
+            looked,
+        )
+
+
+# -- files --------------------------------------------------------------------------------------
+async def _files(look: _Look) -> IngestPlan:
+    request, counted = look.request, look.standing.counted
+    listed = look.listed
+    if request.lexical_order:
+        after = await asyncio.to_thread(_last, request, look.standing)
+        listed = await _listed(request, after)
+    new, older = _new(look, listed)
+    notes = []
+    if older:
+        notes.append(
+            f"{_many(older, 'file')} of {request.source_uri} last modified before "
+            f"{request.starting_timestamp} left out."
+        )
+    if not new:
+        return look.nothing(*notes, looked=len(listed))
+    chosen, left = _bounded(request, new)
+    changed = sum(1 for file in chosen if file.uri in counted.files)
+    if changed and not look.standing.doubtful:
+        notes.append(
+            f"{_many(changed, 'file')} changed since they were taken: only what is new in them is added."
+        )
+    files = await _described(request, [_source_file(look, file) for file in chosen])
+    return look.plan("ingest", *notes, files=files, left=left, looked=len(listed))
+
+
+def _last(request: IngestRequest, standing: Standing) -> str | None:
+    """Return the greatest ingested file name; files with greater names are new.
+
+    Returns None if files have vanished, because they may reappear under their old names. Files ingested from
+    elsewhere, before the source was moved, do not count.
+    """
+    if standing.vanished:
+        return None
+    home = spark_uri(read_source(request.source))
+    inside = f"{home.rstrip('/')}/"
+    names = standing.counted.files
+    return max(
+        (uri for uri in names if uri == home or (uri.startswith(inside) and not hides(uri[len(inside) :]))),
+        default=None,
+    )
+
+
+def _new(look: _Look, listed: Iterable[Listed]) -> tuple[list[Listed], int]:
+    """Return the files that were not ingested yet, and how many are too old to be ingested."""
+    starting = look.request.starting_ms
+    known, standing = look.standing.counted.files, look.standing
+    new, older = [], 0
+    for file in listed:
+        taken_as = known.get(file.uri)
+        if (
+            taken_as is not None
+            and same(taken_as, (file.size, file.modified, file.etag))
+            and not standing.is_vanished(file.uri)
+        ):
+            continue
+        if starting is not None and file.modified < starting:
+            older += 1
+        else:
+            new.append(file)
+    return new, older
+
+
+def _bounded(request: IngestRequest, new: list[Listed]) -> tuple[list[Listed], dict[str, int]]:
+    """Return the files that the limits allow, in order, and what they leave for another run.
+
+    The order is by time of modification, the oldest first; with ``lexical_order``, by name.
+    """
+    if request.lexical_order:
+        ordered = sorted(new, key=lambda file: file.uri)
+    else:
+        ordered = sorted(new, key=lambda file: (file.modified, file.uri))
+    most = len(ordered) if request.max_files is None else request.max_files
+    size, count = 0, 0
+    for file in ordered[:most]:
+        size += file.size
+        if request.max_bytes is not None and count and size > request.max_bytes:
+            break
+        count += 1
+    rest = ordered[count:]
+    return ordered[:count], {"files": len(rest), "bytes": sum(file.size for file in rest)} if rest else {}
+
+
+def _source_file(look: _Look, file: Listed) -> SourceFile:
+    return SourceFile(file.uri, file.size, file.modified, file.etag, again=look.again(file.uri))
+
+
+async def _described(request: IngestRequest, files: list[SourceFile]) -> tuple[SourceFile, ...]:
+    """Return the files with the information from their Parquet footers; other formats stay unchanged."""
+    if request.options.format != "parquet":
+        return tuple(files)
+    there = [file.uri for file in files if not file.missing]
+    found = dict(zip(there, await footers(there, request.storage_options), strict=True))
+    return tuple(
+        replace(
+            file,
+            columns=found[file.uri].columns,
+            unreadable=found[file.uri].unreadable,
+            missing=found[file.uri].missing,
+        )
+        if file.uri in found
+        else file
+        for file in files
+    )
+
+
+# -- a batch that was recorded but not appended -------------------------------------------------
+async def _pending(look: _Look, memory: Memory) -> IngestPlan:
+    """Plan the batch that an earlier try recorded but whose events are not in the log."""
+    batch = look.standing.batch
+    note = (
+        f"An earlier try recorded batch {look.standing.number}, but its events are not in "
+        f"{canonical_uri(look.request.log)}: it is ingested now."
+    )
+    if batch.kind is not None and batch.kind != "ingest":
+        return look.plan(batch.kind, note, recorded=True)
+    if batch.ranges:
+        chosen = await topic_partitions.recorded(look.request, look.standing, batch.ranges, memory.looks)
+        return look.plan(
+            "ingest",
+            note,
+            *chosen.notes,
+            offsets=chosen.ranges,
+            topics=chosen.topics,
+            ends=chosen.ends,
+            recorded=True,
+            left=chosen.left,
+            looked=chosen.looked,
+        )
+    files, gone = await _recorded(look, batch.files)
+    vanished = (f"{_many(gone, 'recorded file')} gone since: nothing of it is ingested.",) if gone else ()
+    listed = {file.uri for file in look.listed}
+    waiting = [file for file in _new(look, look.listed)[0] if file.uri not in dict(batch.files)]
+    left = {"files": len(waiting), "bytes": sum(file.size for file in waiting)} if waiting else {}
+    return look.plan("ingest", note, *vanished, files=files, recorded=True, left=left, looked=len(listed))
+
+
+async def _recorded(
+    look: _Look, files: tuple[tuple[str, Identity], ...]
+) -> tuple[tuple[SourceFile, ...], int]:
+    """Return the files of a recorded batch, and how many no longer exist."""
+    there = {file.uri for file in look.listed}
+    asked = [uri for uri, _ in files if uri not in there]
+    looks = (find_file(uri, look.request.storage_options) for uri in asked)
+    found = dict(zip(asked, await gathered(looks), strict=True))
+    made = await _described(
+        look.request,
+        [
+            SourceFile(
+                uri,
+                *identity,
+                again=look.again(uri),
+                missing=uri in found and found[uri] is None,
+            )
+            for uri, identity in files
+        ],
+    )
+    return made, sum(1 for file in made if file.missing)
+
+
+# -- records of a topic -------------------------------------------------------------------------
+async def _records(look: _Look, memory: Memory) -> IngestPlan:
+    chosen = await topic_partitions.choose(look.request, look.standing, memory.looks)
+    if not chosen.ranges:
+        return look.nothing(*chosen.notes, looked=chosen.looked)
+    return look.plan(
+        "ingest",
+        *chosen.notes,
+        offsets=chosen.ranges,
+        topics=chosen.topics,
+        ends=chosen.ends,
+        left=chosen.left,
+        looked=chosen.looked,
+    )
+
+
+# -- quarantine ---------------------------------------------------------------------------------
+async def _replay(look: _Look) -> IngestPlan:
+    where = beside(look.request.log, QUARANTINE)
+    if look.standing.proof is None or not await holds_records(
+        where, look.request.pipeline, look.request.storage_options
+    ):
+        return look.nothing(f"Nothing of pipeline {look.request.pipeline} is in quarantine ({where}).")
+    return look.plan("replay")
+
+
+# -- inside -------------------------------------------------------------------------------------
+def _pin_key(request: IngestRequest) -> str:
+    return f"pin:{request.pipeline}:{canonical_uri(request.log)}"
+
+
+def _seal_due(proof: Proof | None, now_ms: int) -> str | None:
+    """Return why an idle pipeline has to renew its seal before log cleanup removes it; None if not due."""
+    if proof is None or proof.seal is None:
+        return None
+    kept = milliseconds_of(LOG_RETENTION, proof.target.configuration)
+    age = kept if proof.commit is None else now_ms - proof.commit.timestamp
+    if age <= kept // 2:
+        return None
+    return (
+        f"The log was sealed {readable_time(age)} ago, more than half of the time that its commits are kept "
+        f"({readable_time(kept)}): it is sealed anew."
+    )
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def _remarks(file: SourceFile) -> str:
+    remarks = {
+        "compared with the log": file.again,
+        "gone": file.missing,
+        f"unreadable ({file.unreadable})": bool(file.unreadable),
+    }
+    said = ", ".join(text for text, so in remarks.items() if so)
+    return f": {said}" if said else ""

@@ -1,0 +1,308 @@
+"""Determines which batches of an ingest are in the change log, and how to handle the others.
+
+A run records a batch in the table beside the log, then appends its events, both under one number. The seal
+in effect in the log defines which numbers it contains: from its ``applied_from`` to its own number, without
+its ``void`` ranges, which a RESTORE undid or which were never appended. So every number below the next one
+that is not in the log is void from then on, regardless of the table beside it.
+
+If that table or the seal is lost, the table's rows no longer count: recording restarts with the next number,
+and everything without a record from then on is compared with the log itself, whose events contain their
+origin.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+from delta_cdc.core.change_log import LOG_COLUMNS
+from delta_cdc.core.errors import ProofExpired, TargetReplaced, TargetWithoutProof
+from delta_cdc.core.validation import described_ingest
+from delta_cdc.delta_log.table import DeltaLog
+from delta_cdc.planning.observe import first_number
+from delta_cdc.planning.reconcile import reconcile_async
+from delta_cdc.planning.taken_files import Batch, Counted, beside, taken
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from delta_cdc.core.spec import IngestOptions
+    from delta_cdc.core.watermark import Seal
+    from delta_cdc.planning.ingest_request import IngestRequest
+    from delta_cdc.planning.reconcile import Proof
+    from delta_cdc.planning.request import Memory
+    from delta_cdc.planning.taken_files import Taken
+
+#: Number of hash characters that a seal stores for each vanished file.
+_LETTERS = 12
+#: Most characters of a seal's configuration, of the 65536 that the whole seal may have.
+_MOST = 48_000
+#: Most void ranges; above this, storing each rollback costs more than restarting the record.
+_MOST_VOID = 500
+#: How often to read log and record again while they change.
+_LOOKS = 5
+
+
+async def prove(request: IngestRequest, memory: Memory) -> Proof | None:
+    """Return the pipeline's recorded state (:func:`~delta_cdc.planning.reconcile.reconcile_async`).
+
+    A seal whose commit was cleaned from the log is not an error: the events themselves contain their origin.
+
+    :raises TargetReplaced: another writer replaced, overwrote or truncated the log
+    :raises TargetWithoutProof: the table has rows, and no ingest created it
+    """
+    log = DeltaLog(request.log, request.storage_options)
+    try:
+        proof = await reconcile_async(
+            log, request.pipeline, mirror=memory.mirror, declared=True, forgiven=(ProofExpired,)
+        )
+    except TargetReplaced as error:
+        raise TargetReplaced(
+            error.message.replace("The target", "The change log", 1),
+            remedy="RESTORE the log to the version before that; or, where its events may go, move the log "
+            f"and {beside(request.log, '__ingested')} away, so that everything is ingested anew.",
+        ) from error
+    if proof is not None and proof.seal is None and proof.refused is None and not proof.empty:
+        missing = [name for name in LOG_COLUMNS if name not in proof.target.schema_columns]
+        if missing:
+            raise TargetWithoutProof(
+                f"The table {proof.target.uri} (version {proof.target.version}) holds rows, and is no change "
+                f"log of an ingest: it has no column {missing[0]}.",
+                remedy="name a location where no table is yet; the first batch makes the log.",
+            )
+    return proof
+
+
+@dataclass(frozen=True)
+class Standing:
+    """The batches that count, and the number of the next one.
+
+    :param fallback: the first number for a log that does not exist yet
+    """
+
+    proof: Proof | None
+    taken: Taken
+    fallback: int
+
+    @property
+    def seal(self) -> Seal | None:
+        """Return the seal in effect."""
+        return self.proof.seal if self.proof is not None else None
+
+    @property
+    def known(self) -> dict[str, Any]:
+        """Return the configuration of the seal in effect, about the earlier batches."""
+        return self.seal.state.configuration if self.seal is not None else {}
+
+    @cached_property
+    def pending(self) -> int | None:
+        """Return the number of the batch that is recorded but not in the log; None without such a batch."""
+        if self._begun is None or self.batch.kind is None or self.taken.damaged:
+            return None
+        return self._begun
+
+    @cached_property
+    def batch(self) -> Batch:
+        """Return the record of the batch that is not in the log; empty without such a batch."""
+        return Batch() if self._begun is None else self.taken.batch(self._begun)
+
+    @cached_property
+    def number(self) -> int:
+        """Return the number of the next batch."""
+        if self.pending is not None:
+            return self.pending
+        first = self.proof.next_number if self.proof is not None else self.fallback
+        recorded = self.taken.number
+        return first if recorded is None else max(first, recorded + 1)
+
+    @property
+    def applied_from(self) -> int:
+        """Return the number of the first batch that counts."""
+        if self.seal is None or self.found_lost:
+            return self.number
+        return self.seal.state.applied_from
+
+    @cached_property
+    def void(self) -> list[list[int]]:
+        """Return the ranges of numbers that the next seal marks as void.
+
+        They are needed even if recording restarts: a void batch's records in quarantine must not count twice.
+        """
+        ranges = [list(one) for one in self.known.get("void", ())]
+        if self.seal is None or len(ranges) > _MOST_VOID:
+            return []
+        if self.number <= self.seal.number + 1:
+            return ranges
+        return [*ranges, [self.seal.number + 1, self.number - 1]]
+
+    @property
+    def counted(self) -> Counted:
+        """Return what the batches in the log ingested."""
+        return Counted() if self.found_lost else self._recorded
+
+    @cached_property
+    def _recorded(self) -> Counted:
+        if self.seal is None:
+            return Counted()
+        return self.taken.counted(self.seal.state.applied_from, self.seal.number, self.known.get("void", ()))
+
+    @cached_property
+    def found_lost(self) -> str:
+        """Return why the record of ingested data is unreliable, as observed now; "" if it is reliable."""
+        if self.proof is None:
+            return ""
+        if self.proof.refused is not None:
+            return self.proof.refused.message
+        if self.taken.damaged:
+            return f"The record of what was taken is damaged ({self.taken.damaged})."
+        if self.taken.silent is not None and not self.known.get("lost"):
+            return f"The record of what was taken has lost what pipeline {self.taken.silent} took last."
+        if self.seal is None:
+            alone = not self.proof.empty and not self.taken.has_others
+            return f"The log {self.proof.target.uri} holds events that no record tells of." if alone else ""
+        if self._begun is not None and self.batch.kind is None:
+            return f"The record of what was taken knows of batch {self._begun}, and does not tell its files."
+        if len(self.known.get("void", ())) > _MOST_VOID:
+            return f"The log {self.proof.target.uri} was rolled back more than {_MOST_VOID} times."
+        expected = self.known.get("before", 0) + self.known.get("rows", 0)
+        if "rows" in self.known and expected != self._recorded.rows:
+            return (
+                f"The record of what was taken, {beside(self.proof.target.uri, '__ingested')}, has "
+                f"{self._recorded.rows} of {expected} entries."
+            )
+        return ""
+
+    @property
+    def is_odd(self) -> bool:
+        """Return whether log and record differ in their newest batch.
+
+        They may have been read while a run was between its two commits, or they may differ permanently.
+        """
+        behind = self.seal is not None and self.number > self.seal.number + 1
+        begun = self.taken.number is not None and self.seal is None
+        return self.pending is not None or bool(self.found_lost) or behind or begun
+
+    @property
+    def doubtful(self) -> bool:
+        """Return whether data without a record may already have been ingested."""
+        return bool(self.found_lost) or bool(self.known.get("lost"))
+
+    @property
+    def doubted_until(self) -> dict[str, int]:
+        """Return where partitions ended when the record was lost: later records were not ingested before."""
+        return {} if self.found_lost else dict(self.known.get("lost_until", {}))
+
+    @property
+    def topics(self) -> dict[str, str]:
+        """Return the brokers' own ids of the topics that were ingested, by name."""
+        return dict(self.known.get("topics", {}))
+
+    @cached_property
+    def vanished(self) -> frozenset[str]:
+        """Return the hashes (:func:`mark`) of files that were recorded but missing when a run read them."""
+        return frozenset(self.known.get("missing", ()))
+
+    def is_vanished(self, uri: str) -> bool:
+        """Return whether a file was missing the last time a run recorded and read it."""
+        return bool(self.vanished) and mark(uri) in self.vanished
+
+    def in_others(self, uri: str) -> bool:
+        """Return whether another pipeline ingested a file into the same log."""
+        return uri in self.taken.others_files
+
+    def configuration(
+        self,
+        options: IngestOptions,
+        topics: Mapping[str, str],
+        ends: Mapping[str, int] | None = None,
+        *,
+        gone: Collection[str] = (),
+        came: Collection[str] = (),
+    ) -> dict[str, Any]:
+        """Return the next seal's configuration, about the batches up to its own. The job adds ``rows``.
+
+        :param topics: the brokers' own ids of topics, by name
+        :param ends: the current ends of partitions, by :func:`partition_name`
+        :param gone: files of the batch that have vanished
+        :param came: files of the batch that are read
+        """
+        missing = sorted((self.vanished - {mark(uri) for uri in came}) | {mark(uri) for uri in gone})
+        made: dict[str, Any] = {"before": self.counted.rows, "void": self.void}
+        made |= _fitting(made, missing=missing)
+        if self.doubtful or (missing and "missing" not in made):
+            until = self.doubted_until if ends is None else {**ends}
+            made |= {"lost": True, **_fitting(made, lost_until=until)}
+        made |= _fitting(made, topics={**self.topics, **topics})
+        return {**made, **_fitting(made, ingest=described_ingest(options))}
+
+    @property
+    def _begun(self) -> int | None:
+        """Return the number of the newest recorded batch, if it was never in the log; None otherwise."""
+        recorded, stored = self.taken.number, self._stored
+        if recorded is None or (stored is not None and recorded <= stored):
+            return None
+        # If the log never had a batch of this pipeline but the record has several, the log was dropped: then
+        # do not finish any of them.
+        return None if stored is None and self.taken.first != recorded else recorded
+
+    @property
+    def _stored(self) -> int | None:
+        """Return the newest number ever in the log, also if a RESTORE undid it; None without any."""
+        if self.proof is None or not self.proof.was_sealed:
+            return None
+        return self.proof.next_number - 1
+
+
+def _fitting(made: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+    """Return an addition to a seal's configuration; an empty dict if it is empty or does not fit.
+
+    A seal is small. Leaving an entry out costs comparisons with the log, or a convenience, never an event.
+    """
+    ((_, value),) = more.items()
+    return dict(more) if value and len(json.dumps({**made, **more})) <= _MOST else {}
+
+
+def partition_name(topic: str, partition: int) -> str:
+    """Return a partition's name in a seal."""
+    return f"{topic}/{partition}"
+
+
+def mark(uri: str) -> str:
+    """Return the short hash under which a seal stores a file."""
+    return sha256(uri.encode()).hexdigest()[:_LETTERS]
+
+
+async def look_at(request: IngestRequest, memory: Memory, pinned: int | None, now_ms: int) -> Standing:
+    """Return a consistent state of log and record.
+
+    Another process may be between its two commits, or may make several commits meanwhile. So if log and
+    record do not match, this reads the record again, after the log, and accepts it if the log is unchanged.
+
+    :param pinned: an earlier try's number for a log that does not exist yet
+    :raises DeltaCdcError: see :func:`prove` and :func:`delta_cdc.planning.taken_files.taken`
+    """
+    where = (request.log, request.pipeline, request.storage_options)
+    proof, record = await asyncio.gather(prove(request, memory), taken(*where))
+    fallback = first_number(pinned, now_ms)
+    standing = Standing(proof, record, fallback)
+    for _ in range(_LOOKS):
+        if not standing.is_odd:
+            break
+        standing = Standing(proof, await taken(*where), fallback)
+        if not await _moved(request, proof):
+            break
+        proof = await prove(request, memory)
+        standing = Standing(proof, await taken(*where), fallback)
+    return standing
+
+
+async def _moved(request: IngestRequest, proof: Proof | None) -> bool:
+    """Return whether the log has changed since it was read."""
+    log = DeltaLog(request.log, request.storage_options)
+    if proof is not None:
+        return await log.newest_version(after=proof.target.version) != proof.target.version
+    return await log.has_commit(0)

@@ -1,0 +1,97 @@
+"""Reports what an ingest has ingested, from its change log and the record beside it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from delta_cdc.core.change_log import LOG_COLUMNS
+from delta_cdc.planning.ingest_batches import Standing, partition_name
+from delta_cdc.planning.plan import readable
+from delta_cdc.planning.quarantine import holds_records
+from delta_cdc.planning.taken_files import QUARANTINE, beside, taken
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from delta_cdc.planning.reconcile import Proof
+
+
+@dataclass(frozen=True)
+class IngestStatus:
+    """The status of an ingest.
+
+    :param files: number of ingested files; a file that was delivered several times counts once
+    :param size: their size in bytes
+    :param positions: ``topic/partition`` -> the first offset that was not ingested
+    :param pending: number of a batch that is recorded but not in the log yet; None without such a batch
+    :param quarantine: location of the quarantine, if it may hold records of the pipeline
+    :param findings: problems that need attention, one sentence each
+    """
+
+    files: int = 0
+    size: int = 0
+    positions: dict[str, int] = field(default_factory=dict)
+    pending: int | None = None
+    quarantine: str | None = None
+    findings: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {
+            "files": self.files,
+            "bytes": self.size,
+            "positions": self.positions,
+            "pending": self.pending,
+            "quarantine": self.quarantine,
+        }
+
+    def lines(self) -> Iterator[tuple[str, str]]:
+        """Yield readable lines, each with its label."""
+        if self.files or not self.positions:
+            yield "taken", f"{self.files} files, {readable(self.size)}"
+        for name, position in sorted(self.positions.items()):
+            yield "taken", f"{name} up to offset {position}"
+        if self.pending is not None:
+            yield "pending", f"batch {self.pending} is recorded, and its events are not in the log yet"
+        if self.quarantine is not None:
+            yield "quarantine", self.quarantine
+
+
+def is_ingested(proof: Proof | None) -> bool:
+    """Return whether a table is a change log that ingests fill."""
+    if proof is None:
+        return False
+    if proof.seal is not None:
+        return proof.seal.state.applied_to is None
+    return all(name in proof.target.schema_columns for name in LOG_COLUMNS)
+
+
+async def ingest_status(
+    log: str, pipeline: str, proof: Proof, storage_options: dict[str, str] | None, now_ms: int
+) -> IngestStatus:
+    """Return the status of a change log's ingest. Starts no process and writes nothing.
+
+    :param log: location of the change log
+    """
+    quarantine = beside(log, QUARANTINE)
+    record, held = await asyncio.gather(
+        taken(log, pipeline, storage_options), holds_records(quarantine, pipeline, storage_options)
+    )
+    standing = Standing(proof, record, now_ms)
+    counted = standing.counted
+    findings = []
+    if standing.found_lost:
+        findings.append(
+            f"{standing.found_lost} The next run compares what has no record there with the log, which takes "
+            "longer."
+        )
+    return IngestStatus(
+        files=len(counted.files),
+        size=sum(size for size, _, _ in counted.files.values()),
+        positions={partition_name(*key): offset for key, offset in counted.positions.items()},
+        pending=standing.pending,
+        quarantine=quarantine if held else None,
+        findings=tuple(findings),
+    )

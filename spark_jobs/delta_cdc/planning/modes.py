@@ -1,0 +1,314 @@
+"""Plans the modes that do more than apply the changes after the watermark: repair and reload.
+
+A repair computes some keys again and leaves the watermark unchanged. A reload compares all keys with the
+source as of a version. (A reset replaces all rows with a load.) Each is a step under the next seal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from delta_cdc.core import validation
+from delta_cdc.core.errors import (
+    ConfigurationDrift,
+    InvalidConfiguration,
+    LogGap,
+    NotAppendOnly,
+    RangeNotContiguous,
+    RangeTooLong,
+    SourceHistoryChanged,
+    SourceTableReplaced,
+    VersionsExpired,
+)
+from delta_cdc.core.reserved_columns import COMMIT_VERSION
+from delta_cdc.core.spec import QueryOptions, Step
+from delta_cdc.core.uris import canonical_uri
+from delta_cdc.core.versions import VersionRange
+from delta_cdc.core.watermark import PipelineState
+from delta_cdc.delta_log.schema_changes import leaf_paths
+from delta_cdc.delta_log.table import DeltaLog
+from delta_cdc.planning import appended_events, preconditions, quarantine, ranges
+
+if TYPE_CHECKING:
+    from delta_cdc.core.errors import DeltaCdcError
+    from delta_cdc.core.spec import ApplyOptions, ApplyRequest
+    from delta_cdc.core.watermark import Seal
+    from delta_cdc.delta_log.actions import Commit
+    from delta_cdc.delta_log.table import TableState
+    from delta_cdc.planning.observe import Sight
+    from delta_cdc.planning.ranges import Nothing
+
+
+@dataclass(frozen=True)
+class Work:
+    """Steps, the source as of their end, and the versions that they cover."""
+
+    steps: tuple[Step, ...]
+    at_end: TableState
+    versions: VersionRange
+    notes: tuple[str, ...]
+
+
+# -- reload -------------------------------------------------------------------------------------
+async def reload(request: ApplyRequest, sight: Sight, because: DeltaCdcError | None) -> Work:
+    """Plan a comparison of the target with the source as of its newest version, or of a given one.
+
+    :param because: the error that makes the reload necessary; None if the user requested it
+    :raises RangeNotContiguous: it would move the watermark back
+    :raises SourceTableReplaced: the target's history uses version numbers of a table that no longer exists
+    :raises SourceHistoryChanged: likewise
+    :raises VersionsExpired: history would miss events that maintenance has deleted from a log
+    """
+    ranges.refuse_beyond(sight)
+    seal = sight.seal
+    other_source = isinstance(because, SourceTableReplaced | SourceHistoryChanged)
+    if other_source and because is not None:
+        _refuse_counted(request.options, because)
+    ending = _ending(sight, None if other_source or seal is None else seal.watermark.version)
+    if seal is not None and not other_source:
+        await _refuse_outlived(request, sight, seal, ending)
+    step, at = await ranges.load_step(sight, ending)
+    step = replace(step, kind="reload")
+    if seal is None or other_source:
+        # No row of the target is known to be right, so no allowed-lateness bound applies.
+        step = replace(step, horizons=())
+    if seal is not None:
+        step = replace(step, before=await _before(request, sight, seal, ending, other_source=other_source))
+    validation.check_columns(request.options, at.schema_columns, sight.source.uri, ending)
+    why = because.message if because is not None else ""
+    text = (
+        f"{why} All keys of {canonical_uri(request.target)} are compared with version {ending} of "
+        f"{sight.source.uri} (reload)."
+    )
+    return Work((step,), at, VersionRange(ending, ending), (text.strip(),))
+
+
+async def _before(
+    request: ApplyRequest, sight: Sight, seal: Seal, ending: int, *, other_source: bool
+) -> PipelineState:
+    """Return the pipeline state before a reload."""
+    if not other_source:
+        return replace(seal.state, horizons=await _horizons(request, sight, seal, ending))
+    # Keep the watermark as the applied state, regardless of its table; event state comes from the new log.
+    anew = PipelineState(seal.watermark, applied_from=0, loaded_version=ending)
+    if request.options.takes_events:
+        return anew
+    return replace(
+        seal.state,
+        applied_from=0,
+        loaded_version=ending,
+        horizons=await _horizons(request, sight, seal, ending),
+    )
+
+
+def _ending(sight: Sight, watermark: int | None) -> int:
+    """Return the version to which a reload updates the target.
+
+    :param watermark: the lower limit of that version; None if the watermark counts another table's versions
+    """
+    if watermark is not None and sight.ending is not None and sight.ending < watermark:
+        raise RangeNotContiguous(
+            f"A reload of version {sight.ending} of {sight.source.uri} would take the watermark back: it is "
+            f"{watermark}.",
+            remedy=f"end at {watermark} or after it, or leave the end out; to go back, RESTORE the target.",
+        )
+    pinned = sight.pinned_end
+    if pinned is not None and watermark is not None and pinned < watermark:
+        pinned = None
+    ends = (sight.source.version, sight.ending, pinned)
+    return min(end for end in ends if end is not None)
+
+
+async def _horizons(
+    request: ApplyRequest, sight: Sight, seal: Seal, ending: int
+) -> tuple[tuple[int, str], ...]:
+    """Return the seal's allowed-lateness bounds, adjusted to when row tracking was turned on."""
+    if not seal.state.horizons:
+        return ()
+    version = await appended_events.tracked_from(sight.log, sight.source, seal.watermark.version + 1, ending)
+    if version is None:
+        # Late events are only discarded if rows are tracked; otherwise all existing events count as in time.
+        version = -1 if request.options.on_late == "discard" else ending
+    return appended_events.since(seal.state.horizons, version)
+
+
+async def _refuse_outlived(request: ApplyRequest, sight: Sight, seal: Seal, ending: int) -> None:
+    """Refuse to compute history intervals again from a log that lost events before the target applied them.
+
+    This happens after a RESTORE of the target, because maintenance waits for every consumer. Type 1 is not
+    affected: the log keeps the events that make up the rows.
+    """
+    options = request.options
+    if not options.takes_events or options.stored_as_scd_type == 1 or ending <= seal.watermark.version:
+        return
+    arrivals = appended_events.Arrivals(sight.log, sight.source)
+    try:
+        commits = await arrivals.read(seal.watermark.version + 1, ending)
+    except (NotAppendOnly, VersionsExpired, LogGap):
+        # The log no longer shows what happened to the events; the reload is meant for this case.
+        return
+    lost = appended_events.outlived(commits, arrivals)
+    if lost is not None:
+        raise VersionsExpired(
+            f"Events of version {lost.version} of {sight.source.uri} were deleted behind its horizon "
+            f"since, and {canonical_uri(request.target)} has not got them (its watermark is "
+            f"{seal.watermark}): a reload would leave a hole in its history.",
+            remedy="run without mode: what was deleted is read as of the version before, while its files are "
+            'there; or begin the history anew with mode="reset" and discard_history.',
+        )
+
+
+def _refuse_counted(options: ApplyOptions, because: DeltaCdcError) -> None:
+    """Refuse a reload from another table if the target's history is ordered by commit version."""
+    used = (*options.sequences, options.delete_sequence or "")
+    if validation.needs_history(options) and any(COMMIT_VERSION in text.lower() for text in used):
+        raise type(because)(
+            f"{because.message} The history in the target counts in versions of the table before.",
+            remedy='load a new target; or throw the history away with mode="reset" and discard_history.',
+        ) from because
+
+
+# -- repair -------------------------------------------------------------------------------------
+async def repair(
+    request: ApplyRequest, sight: Sight, seal: Seal, asked: QueryOptions, *, one_by_one: bool
+) -> Work | Nothing:
+    """Plan a repair of the keys that a range changed, that a predicate selects, or that are in quarantine.
+
+    :param asked: the query that gives the changes
+    :param one_by_one: see :func:`delta_cdc.planning.read_methods.choose`
+    :raises RangeNotContiguous: the range is not applied yet
+    :raises RangeTooLong: the plan is too large for a driver
+    :raises VersionsExpired: the source can no longer be read as of the watermark
+    """
+    await preconditions.check_identity(sight.log, sight.source, seal)
+    first, last = _named(sight, seal)
+    if validation.needs_history(request.options):
+        first = _in_history(sight, seal, first)
+    if request.repair_quarantined and await _nothing_in_quarantine(request):
+        text = f"Nothing is in quarantine beside {canonical_uri(request.target)}: there is nothing to repair."
+        return ranges.Nothing(seal.watermark, (text,))
+    watermark = seal.watermark.version
+    at = await sight.at(watermark)
+    if watermark < sight.source.version:
+        preconditions.check_retention(await sight.log.commit(watermark), sight.source, sight.now_ms)
+    validation.check_columns(request.options, at.schema_columns, sight.source.uri, watermark)
+    named = Step(
+        kind="repair",
+        starting_version=min(first, last),
+        watermark=replace(seal.watermark, table_id=at.table_id),
+        seal_number=sight.next_number,
+        source_columns=at.schema_columns,
+        planned_on=sight.planned_on,
+        before=seal.state,
+        repaired_to=last,
+        keys_where=request.repair_keys,
+        replayed=request.repair_quarantined,
+        horizons=appended_events.horizon_at(at) if request.options.takes_events else (),
+    )
+    by_range = request.repair_keys is None and not request.repair_quarantined
+    needs_history = validation.needs_history(request.options)
+    if not (by_range or (needs_history and first <= watermark)):
+        # The source as of the watermark is sufficient; also if no change followed the load.
+        return Work((named,), at, VersionRange(min(first, last), last), ())
+    read_to = watermark if needs_history else last
+    found = await _read(sight, asked, first, read_to, one_by_one=one_by_one)
+    if isinstance(found, ranges.Nothing):
+        return found if by_range else Work((named,), at, VersionRange(first, last), found.notes)
+    made, notes = found
+    if needs_history and len(made) > 1:
+        raise RangeTooLong(
+            f"Versions {first}-{read_to} of {sight.source.uri} are too many to cut history from in one "
+            "commit.",
+            remedy="start later: history before the start stands.",
+        )
+    steps = tuple(_part(named, at_, one, whole=len(made) == 1) for at_, one in enumerate(made))
+    return Work(steps, at, VersionRange(first, last), notes)
+
+
+def _part(named: Step, at: int, read: Step, *, whole: bool) -> Step:
+    """Return the repair of one part of a range, as large as one plan can read."""
+    step = replace(named, seal_number=named.seal_number + at, segments=read.segments)
+    if whole:
+        return step
+    step = replace(step, starting_version=read.starting_version, repaired_to=read.ending_version)
+    return step if at == 0 else replace(step, planned_on=None, before=None)
+
+
+async def _read(
+    sight: Sight, asked: QueryOptions, first: int, last: int, *, one_by_one: bool
+) -> tuple[tuple[Step, ...], tuple[str, ...]] | Nothing:
+    arrivals = ranges.arrivals_of(sight)
+    commits: tuple[Commit, ...] = await ranges.reader(sight, arrivals)(first, last)
+    if not any(commit.changes_data for commit in commits):
+        text = f"No commit in versions {first}-{last} of {sight.source.uri} changes data."
+        return ranges.Nothing(ranges.ended(sight.source, commits[-1]), (text,))
+    notes = await preconditions.check_schema(sight.log, commits)
+    chosen = ranges.Chosen(commits, await sight.at(last), notes, arrivals)
+    made, said = await ranges.steps(sight, chosen, asked, number=0, one_by_one=one_by_one)
+    return made, (*notes, *said)
+
+
+def _in_history(sight: Sight, seal: Seal, first: int) -> int:
+    """Return the version from which history intervals are computed again: the first after the load, or later.
+
+    :raises RangeNotContiguous: an explicit start is not after the load, where history begins
+    """
+    loaded = seal.state.loaded_version
+    if first > loaded:
+        return first
+    if sight.starting is not None:
+        raise RangeNotContiguous(
+            f"The history in {canonical_uri(sight.request.target or '')} begins with the load of version "
+            f"{loaded} of {sight.source.uri}: it says nothing of version {first}.",
+            remedy=f'start at {loaded + 1} or after it; mode="reload" compares the open rows as they are.',
+        )
+    return loaded + 1
+
+
+def _named(sight: Sight, seal: Seal) -> tuple[int, int]:
+    """Return the explicit range of versions; by default, all applied versions."""
+    uri, watermark = sight.source.uri, seal.watermark.version
+    if watermark < 0:
+        raise RangeNotContiguous(
+            f"Nothing of {uri} is applied yet (pipeline {seal.pipeline}): there is nothing to repair.",
+            remedy='run it with mode "incremental" first.',
+        )
+    first = seal.state.applied_from if sight.starting is None else sight.starting
+    last = watermark if sight.ending is None else sight.ending
+    if first > watermark or last > watermark:
+        raise RangeNotContiguous(
+            f"Versions {first}-{max(first, last)} of {uri} are not all applied yet: the watermark of "
+            f"pipeline {seal.pipeline} is {watermark}.",
+            remedy=f'name versions up to {watermark}; newer ones are applied by mode "incremental".',
+        )
+    return first, last
+
+
+async def _nothing_in_quarantine(request: ApplyRequest) -> bool:
+    assert request.quarantine is not None
+    log = DeltaLog(request.quarantine, request.storage_options)
+    state = await quarantine.state_of(log)
+    return state is None or await asyncio.to_thread(lambda: state.num_files == 0)
+
+
+def reload_first(request: ApplyRequest, sight: Sight, seal: Seal) -> ConfigurationDrift:
+    """Build the error for a repair of some keys if changed options require computing all keys again."""
+    source = leaf_paths(sight.source.schema_string)
+    found = validation.drifts(seal, request.options, canonical_uri(request.target), source)
+    return ConfigurationDrift(
+        f"{found[0].text} A repair of some keys would seal the options that are given now: then no later run "
+        "would find the other keys to be built with others.",
+        remedy='run it with mode "incremental" or "reload" first, which computes all keys again; or set '
+        'on_drift to "accept" to repair these keys alone.',
+    )
+
+
+def nothing_to_repair(request: ApplyRequest) -> InvalidConfiguration:
+    """Build the error for a repair of a target that holds nothing of this pipeline."""
+    return InvalidConfiguration(
+        f"mode is 'repair', and {canonical_uri(request.target)} holds nothing of pipeline "
+        f"{request.pipeline} yet.",
+        remedy='load it first, with mode "incremental".',
+    )

@@ -1,0 +1,249 @@
+"""Observes source and target: their current state, and the recorded watermark in the target."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from delta_cdc.core.errors import (
+    PipelineTakenOver,
+    ProofExpired,
+    RangeNotContiguous,
+    TargetChangedUnderneath,
+    TargetReplaced,
+    TargetWithoutProof,
+)
+from delta_cdc.core.spec import ApplyRequest, Step
+from delta_cdc.core.watermark import TableVersion
+from delta_cdc.delta_log.table import DeltaLog
+from delta_cdc.planning.plan import Plan
+from delta_cdc.planning.reconcile import Proof, adopted_by, reconcile_async
+from delta_cdc.planning.request import epoch_ms
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from delta_cdc.core.errors import DeltaCdcError
+    from delta_cdc.core.spec import Request
+    from delta_cdc.core.watermark import Seal
+    from delta_cdc.delta_log.table import TableState
+    from delta_cdc.planning.request import Memory
+
+#: How long a retry of a load reuses the seal number of the earlier try, in milliseconds.
+_NUMBER_AGE = 7 * 86_400_000
+
+
+@dataclass(frozen=True)
+class Sight:
+    """Source and target as their logs show them now.
+
+    :param starting: the explicit start, resolved to a version
+    :param ending: the explicit end, resolved to a version
+    :param before: steps that must run before all others (those of taking over another pipeline)
+    """
+
+    request: Request
+    log: DeltaLog
+    source: TableState
+    proof: Proof | None
+    now_ms: int
+    first_number: int
+    starting: int | None
+    ending: int | None
+    pinned_end: int | None
+    before: tuple[Step, ...] = ()
+    found: tuple[str, ...] = ()
+
+    @property
+    def seal(self) -> Seal | None:
+        """Return the seal in effect."""
+        return self.proof.seal if self.proof is not None else None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Return the notes of reconciling and taking over."""
+        return (*(self.proof.notes if self.proof is not None else ()), *self.found)
+
+    @property
+    def next_number(self) -> int:
+        """Return the only seal number that can commit next."""
+        return self.proof.next_number if self.proof is not None else self.first_number
+
+    @property
+    def planned_on(self) -> TableVersion | None:
+        """Return the target's version; None without a target, or if :attr:`before` writes to it first."""
+        if self.proof is None or self.before:
+            return None
+        return TableVersion(self.proof.target.table_id, self.proof.target.version)
+
+    @property
+    def pin_key(self) -> str:
+        """Return the key of the plan that is saved for a retry."""
+        return pin_key(self.request.pipeline, self.source)
+
+    def nothing(self, ending: int, *notes: str) -> Plan:
+        """Return an empty plan."""
+        return Plan(self.source, self.proof, self.pin_key, ending, None, None, notes=(*self.notes, *notes))
+
+    async def at(self, version: int) -> TableState:
+        """Return the source as of a version."""
+        return self.source if version == self.source.version else await self.log.snapshot(version)
+
+
+async def look(
+    request: Request, memory: Memory, prove: Callable[[], Awaitable[Proof | None]] | None = None
+) -> Sight:
+    """Identify source and target, reconcile, and resolve the explicit bounds to versions.
+
+    :param prove: returns the recorded watermark if it is not in a target
+    :raises DeltaCdcError: see :func:`delta_cdc.planning.reconcile.reconcile_async`
+    """
+    log = DeltaLog(request.source, request.storage_options)
+    source, proof = await asyncio.gather(
+        log.snapshot(), _proved_by_target(request, memory) if prove is None else prove()
+    )
+    _refuse_declared_again(request, proof)
+    now = time.time_ns() // 1_000_000 if memory.now_ms is None else memory.now_ms
+    key = pin_key(request.pipeline, source)
+    sight = Sight(
+        request=request,
+        log=log,
+        source=source,
+        proof=proof,
+        now_ms=now,
+        first_number=first_number(memory.number(key), now),
+        starting=await _start(request, log, source),
+        ending=await _end(request, log, source),
+        pinned_end=memory.end(key),
+    )
+    takes_over = proof is None or proof.refused is None
+    if isinstance(request, ApplyRequest) and request.take_over_from is not None and takes_over:
+        target = DeltaLog(request.target, request.storage_options)
+        return await _adopted(sight, target, request.take_over_from)
+    return sight
+
+
+async def _proved_by_target(request: Request, memory: Memory) -> Proof | None:
+    assert request.target is not None
+    target = DeltaLog(request.target, request.storage_options)
+    adopts = isinstance(request, ApplyRequest) and request.take_over_from is not None
+    declared = adopts or (isinstance(request, ApplyRequest) and request.declares_state)
+    return await reconcile_async(
+        target,
+        request.pipeline,
+        mirror=memory.mirror,
+        declared=declared,
+        closed=adopts,
+        forgiven=_forgiven(request),
+    )
+
+
+def _forgiven(request: Request) -> tuple[type[DeltaCdcError], ...]:
+    """Return the errors that a request can ignore because it computes all rows of the target again."""
+    if not isinstance(request, ApplyRequest):
+        return ()
+    if request.mode == "reset":
+        return (TargetReplaced, TargetWithoutProof, TargetChangedUnderneath, ProofExpired)
+    return (TargetReplaced,) if request.on_target_replaced == "reload" else ()
+
+
+def _refuse_declared_again(request: Request, proof: Proof | None) -> None:
+    """Refuse to set a baseline twice: it only applies to the rows from before the first seal."""
+    declared = isinstance(request, ApplyRequest) and request.declares_state
+    lost = proof is not None and proof.seal is None and proof.refused is None
+    if declared and lost and proof is not None and proof.was_sealed:
+        raise TargetWithoutProof(
+            f"The target {proof.target.uri} (version {proof.target.version}) was restored to before the "
+            f"first seal of pipeline {request.pipeline}, whose state was declared with initial_load.",
+            remedy="RESTORE it to the version of the first seal or a later one; or drop it; or go on under a "
+            'new pipeline name with initial_load {"none_at": V} where you know the version V that it holds.',
+        )
+
+
+def pin_key(pipeline: str, source: TableState) -> str:
+    """Return the key of the saved plans of one pipeline for one source table."""
+    return f"pin:{pipeline}:{source.table_id}"
+
+
+def first_number(pinned: int | None, now_ms: int) -> int:
+    """Return the first seal number of a new table: the time, so it exceeds those of an earlier table there.
+
+    A retry reuses the number of the earlier try, whose driver may still be running: both then do the same
+    load, and only the first of them can create the table.
+    """
+    return pinned if pinned is not None and now_ms - _NUMBER_AGE < pinned <= now_ms else now_ms
+
+
+async def _start(request: Request, log: DeltaLog, source: TableState) -> int | None:
+    if request.starting_timestamp is None:
+        return request.starting_version
+    moment = epoch_ms("starting_timestamp", request.starting_timestamp)
+    found = await log.version_at(moment, bound="start", state=source)
+    return source.version + 1 if found is None else found
+
+
+async def _end(request: Request, log: DeltaLog, source: TableState) -> int | None:
+    if request.ending_timestamp is None:
+        return request.ending_version
+    moment = epoch_ms("ending_timestamp", request.ending_timestamp)
+    if isinstance(request, ApplyRequest) and request.mode == "interval":
+        # The end of an interval is exclusive: the next one begins there.
+        found = await log.version_at(moment - 1, bound="end", state=source)
+        return -1 if found is None else found
+    found = await log.version_at(moment, bound="end", state=source)
+    if found is None:
+        raise RangeNotContiguous(
+            f"ending_timestamp {request.ending_timestamp} lies before the oldest commit that the log of "
+            f"{source.uri} still holds.",
+            remedy="give a later time, or leave it out.",
+        )
+    return found
+
+
+# -- taking over --------------------------------------------------------------------------------
+async def _adopted(sight: Sight, target: DeltaLog, name: str) -> Sight:
+    """Take over another pipeline's recorded watermark, unless this pipeline has its own.
+
+    The other pipeline's closing seal comes first, and this pipeline's first seal number follows from it: so
+    only one of two concurrent planners can take over, at whichever step they conflict.
+    """
+    proof, pipeline = sight.proof, sight.request.pipeline
+    if proof is None or (proof.seal is not None and proof.seal.successor is None):
+        return sight
+    if proof.seal is not None and proof.seal.successor != name:
+        raise adopted_by(proof.target, proof.seal)
+    old = await reconcile_async(target, name, closed=True)
+    if old is None or old.seal is None:
+        # The table is empty and has no seal: there is nothing to take over, so load it.
+        return sight
+    seal = old.seal
+    if seal.successor is not None and seal.successor != pipeline:
+        raise PipelineTakenOver(
+            f"The target {proof.target.uri} was already adopted from {name} by {seal.successor}.",
+            remedy=f"set take_over_from to {seal.successor}.",
+        )
+    step = Step(
+        kind="adopt",
+        starting_version=seal.watermark.version,
+        watermark=seal.watermark,
+        seal_number=seal.number,
+        before=seal.state,
+    )
+    steps, closing = [], seal.number
+    if seal.successor is None:
+        closing = old.next_number
+        steps.append(replace(step, seal_number=closing, pipeline=name, successor=pipeline))
+    number = max(closing + 1, proof.next_number)
+    steps.append(replace(step, seal_number=number))
+    steps[0] = replace(steps[0], planned_on=sight.planned_on)
+    taken = replace(seal, pipeline=pipeline, number=number, successor=None)
+    return replace(
+        sight,
+        proof=replace(old, seal=taken, next_number=number + 1),
+        before=tuple(steps),
+        found=(
+            f"Pipeline {pipeline} takes over {proof.target.uri} from {name} at watermark {seal.watermark}.",
+        ),
+    )

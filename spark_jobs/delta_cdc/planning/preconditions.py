@@ -1,0 +1,263 @@
+"""Preconditions of a range of source versions, checked before it is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from delta_cdc.core.concurrency import gathered
+from delta_cdc.core.errors import (
+    ChangeFeedDisabled,
+    LogGap,
+    SchemaChangeInRange,
+    SourceHistoryChanged,
+    SourceTableReplaced,
+    VersionsExpired,
+)
+from delta_cdc.core.properties import CHANGE_FEED, feed_on
+from delta_cdc.core.retention import (
+    FILE_RETENTION,
+    LOG_GAP_REMEDY,
+    expired,
+    milliseconds_of,
+    readable,
+    text_of,
+)
+from delta_cdc.delta_log.actions import Add, Cdc, MetaData, Remove
+from delta_cdc.delta_log.schema_changes import lost_column, moved_column
+
+if TYPE_CHECKING:
+    from delta_cdc.core.watermark import Seal
+    from delta_cdc.delta_log.actions import Commit
+    from delta_cdc.delta_log.table import DeltaLog, TableState
+
+#: Number of files checked per commit. VACUUM deletes by age, so it deletes the files of a commit together.
+_SAMPLE = 32
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Result of comparing the source with the table of the watermark.
+
+    :param replaced: the same log has another table id: a REPLACE, whose changes are in the change data feed
+    """
+
+    replaced: bool = False
+    note: str | None = None
+
+
+async def check_identity(log: DeltaLog, source: TableState, seal: Seal) -> Identity:
+    """Compare the source with the one the seal was made from.
+
+    :raises SourceTableReplaced: the location now holds another table
+    :raises SourceHistoryChanged: the table has the same id but another history
+    """
+    same_id = source.table_id == seal.watermark.table_id
+    commit = None
+    if 0 <= seal.watermark.version <= source.version:
+        commit = await log.find(seal.watermark.version)
+    same_commit = commit is not None and commit.sha256 == seal.watermark.commit_hash
+    cleaned = commit is None and seal.watermark.version <= source.version
+    if same_id and (same_commit or cleaned):
+        return Identity()
+    if same_commit:
+        return Identity(
+            replaced=True,
+            note=f"The source {source.uri} was replaced inside its log after version {seal.watermark} (its "
+            f"id is {source.table_id}, it was {seal.watermark.table_id}): its changes go on.",
+        )
+    if same_id:
+        raise SourceHistoryChanged(
+            f"The source {source.uri} (version {source.version}) has another history than the one applied up "
+            f"to version {seal.watermark}: {_difference(source, seal)}.",
+            remedy='set on_source_replaced="reload", by which all keys are compared with this source; or '
+            "drop the target; or name a new one.",
+        )
+    raise replaced(source, seal)
+
+
+async def other_history(log: DeltaLog, source: TableState, batch: Seal) -> str | None:
+    """Describe how the source differs from the one that a staged batch was read from; None if it is the same.
+
+    If the log was cleaned beyond the batch's end, only its length can be compared.
+    """
+    if batch.watermark.version > source.version:
+        return f"its newest version is {source.version}"
+    commit = await log.find(batch.watermark.version)
+    if commit is not None and commit.sha256 != batch.watermark.commit_hash:
+        return f"the commit file of version {batch.watermark} differs"
+    return None
+
+
+def _difference(source: TableState, seal: Seal) -> str:
+    if source.version < seal.watermark.version:
+        return "its log ends before it"
+    return "the commit file of that version differs"
+
+
+def replaced(source: TableState, seal: Seal) -> SourceTableReplaced:
+    """Build the error for a source that is now another table."""
+    return SourceTableReplaced(
+        f"The source {source.uri} (version {source.version}) is another table now: its id is "
+        f"{source.table_id}, and {seal.watermark.table_id} was applied up to version {seal.watermark}.",
+        remedy='set on_source_replaced="reload", by which all keys are compared with the new table; or drop '
+        "the target; or name a new one.",
+    )
+
+
+def feed_disabled(uri: str, version: int) -> ChangeFeedDisabled:
+    """Build the error for a version without change data feed."""
+    return ChangeFeedDisabled(
+        f"The change data feed of {uri} is off in version {version} ({CHANGE_FEED} is not true).",
+        remedy="turn it on with DeltaEnableChangeDataFeedOperator, or ALTER TABLE … SET TBLPROPERTIES "
+        f"('{CHANGE_FEED}' = 'true'), and start after that commit: it does not tell what was before it. "
+        "Or leave capture at auto.",
+    )
+
+
+async def check_feed(log: DeltaLog, commits: tuple[Commit, ...], at_end: TableState) -> None:
+    """Refuse a range if the change data feed is off in any of its versions.
+
+    :param commits: the commits to be read, ascending; the last one is ``at_end``'s
+    :raises ChangeFeedDisabled: names the first such version
+    """
+    described = [commit for commit in commits if commit.metadata is not None]
+    first = commits[0]
+    if first.metadata is not None:
+        configuration = first.metadata.configuration
+    elif described:
+        configuration = (await log.snapshot(first.version)).configuration
+    else:
+        configuration = at_end.configuration
+    if not feed_on(configuration):
+        raise feed_disabled(at_end.uri, first.version)
+    for commit in described:
+        if commit.metadata is not None and not feed_on(commit.metadata.configuration):
+            raise feed_disabled(at_end.uri, commit.version)
+
+
+async def check_schema(log: DeltaLog, commits: tuple[Commit, ...]) -> tuple[str, ...]:
+    """Refuse a range in which a column was dropped, renamed or retyped, or the partitioning changed.
+
+    All commits are checked, including those before the first data change: the feed is read with the schema of
+    the range's end, and the target has the schema of the version before the range.
+
+    :param commits: all commits of the range, ascending
+    :return: notes on versions that could not be compared
+    :raises SchemaChangeInRange: names the first such version and column
+    """
+    described = [(commit, commit.metadata) for commit in commits if commit.metadata is not None]
+    if not described:
+        return ()
+    notes: tuple[str, ...] = ()
+    before = commits[0].version - 1
+    last = await _metadata_before(log, before)
+    if last is None:
+        oldest, last = described[0]
+        if before >= 0:
+            text = (
+                f"Version {before} of {log.uri} cannot be rebuilt: schema changes are looked for from version"
+            )
+            notes = (f"{text} {oldest.version} on.",)
+    for commit, now in described:
+        lost = lost_column(last.schema_string, now.schema_string, by_id=now.id == last.id)
+        if lost is not None:
+            raise _schema_changed(log, commit, f"column {lost}")
+        moved = moved_column(last, now)
+        if moved is not None:
+            raise _schema_changed(log, commit, f"column {moved} lies under another name in its files")
+        if now.partition_columns != last.partition_columns:
+            # A file's partition values are not in its columns. Any reader, Delta's own too, returns NULL for
+            # them under another partitioning.
+            is_, was = (", ".join(m.partition_columns) or "nothing" for m in (now, last))
+            raise _schema_changed(log, commit, f"it is partitioned by {is_}, and was by {was}")
+        last = now
+    return notes
+
+
+def _schema_changed(log: DeltaLog, commit: Commit, what: str) -> SchemaChangeInRange:
+    return SchemaChangeInRange(
+        f"The schema of {log.uri} changed in version {commit.version} "
+        f"({commit.info.operation or 'unknown operation'}): {what}.",
+        remedy=f"apply up to version {commit.version - 1} (ending_version), then load a new target from the "
+        "table as it is now; only added columns can be followed.",
+    )
+
+
+async def _metadata_before(log: DeltaLog, version: int) -> MetaData | None:
+    """Return the metadata of a version; None if the version does not exist or the log was cleaned."""
+    if version < 0:
+        return None
+    try:
+        state = await log.snapshot(version)
+    except (VersionsExpired, LogGap):
+        return None
+    return MetaData(state.table_id, state.configuration, state.schema_string, state.partition_columns)
+
+
+def check_retention(commit: Commit, state: TableState, now_ms: int) -> None:
+    """Refuse a start to which Delta no longer allows time travel, whether or not VACUUM ran.
+
+    :param commit: the first commit that is read
+    :raises VersionsExpired: the commit is older than ``delta.deletedFileRetentionDuration``
+    """
+    limit = milliseconds_of(FILE_RETENTION, state.configuration)
+    age = now_ms - commit.timestamp
+    if age > limit:
+        raise expired(
+            f"Version {commit.version} of {state.uri} is {readable(age)} old, beyond {FILE_RETENTION} = "
+            f"{text_of(FILE_RETENTION, state.configuration)}: its files may be gone, and Delta refuses to "
+            "read from it.",
+            or_else=f"raise {FILE_RETENTION} of the source, if VACUUM has not deleted its files yet; else ",
+        )
+
+
+async def check_start(log: DeltaLog, version: int) -> None:
+    """Refuse a range whose first version cannot be rebuilt: the feed's reader starts from that snapshot.
+
+    :raises VersionsExpired: the checkpoints and commits needed were cleaned
+    """
+    if not await log.has_commit(0):
+        await log.snapshot(version)
+
+
+async def check_files(log: DeltaLog, commit: Commit, *, feed: bool = True) -> None:
+    """Refuse a commit whose changes are no longer on storage.
+
+    The log does not record what VACUUM deleted, so the files themselves are checked: of a large commit, a
+    sample.
+
+    :param commit: a commit that changes data
+    :param feed: check the change files if the commit has any; else only the files added and removed
+    :raises VersionsExpired: names a missing file
+    """
+    wanted = [
+        action.path
+        async for action in log.actions(commit.version)
+        if (isinstance(action, Cdc) and feed)
+        or (isinstance(action, Add | Remove) and action.data_change and not (feed and commit.has_cdc))
+    ]
+    sample = wanted[:: max(1, -(-len(wanted) // _SAMPLE))]
+    there = await gathered((log.has_file(path) for path in sample), limit=_SAMPLE)
+    for path, found in zip(sample, there, strict=True):
+        if not found:
+            raise expired(
+                f"The file {path}, which holds changes of version {commit.version} of {log.uri}, is gone "
+                "(VACUUM)."
+            )
+
+
+async def read_range(log: DeltaLog, starting: int, ending: int) -> tuple[Commit, ...]:
+    """Return every commit of a range; Delta's own feed reader would silently skip a gap.
+
+    :raises VersionsExpired: the log was cleaned beyond the start
+    :raises LogGap: a commit file is missing
+    """
+    commits = await log.commits(range(starting, ending + 1))
+    numbers = [commit.version for commit in commits]
+    if numbers != list(range(starting, ending + 1)):
+        raise LogGap(
+            f"The commits {starting}-{ending} of {log.uri} are not all there.",
+            remedy=LOG_GAP_REMEDY,
+        )
+    return commits

@@ -1,0 +1,108 @@
+"""Resumes a try that died after its commit to the quarantine table and before its commit to the target."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from delta_cdc.core.errors import NotADeltaTable, TableNotFound
+from delta_cdc.core.uris import canonical_uri
+from delta_cdc.core.watermark import app_id
+from delta_cdc.delta_log.requests import Storage
+from delta_cdc.delta_log.table import DeltaLog
+from delta_cdc.planning.reconcile import Backwards, seal_of
+from delta_cdc.planning.taken_files import read_columns
+
+if TYPE_CHECKING:
+    from delta_cdc.core.spec import ApplyRequest
+    from delta_cdc.core.watermark import Seal
+    from delta_cdc.delta_log.table import TableState
+    from delta_cdc.planning.observe import Sight
+
+
+async def resumed(request: ApplyRequest, sight: Sight) -> tuple[ApplyRequest, Sight]:
+    """Return request and observation, with the end of a try that died after its commit to the quarantine.
+
+    The quarantine holds that try's rows under the target's next seal number. The same end is used again, so
+    that exactly the next commit leaves out the rows that are in quarantine.
+
+    :raises CorruptLog: the quarantine's log is damaged
+    """
+    begun = await _begun(request, sight)
+    if begun is None:
+        return request, sight
+    ending = begun.step.ending_version
+    note = (
+        f"An earlier try has written what versions {begun.step.starting_version}-{ending} of "
+        f"{sight.source.uri} leave in quarantine, but did not commit them: they are applied now."
+    )
+    limited = replace(request, versions_per_commit=None, bytes_per_commit=None)
+    return limited, replace(
+        sight, request=limited, ending=None, pinned_end=ending, found=(*sight.found, note)
+    )
+
+
+async def _begun(request: ApplyRequest, sight: Sight) -> Seal | None:
+    if not request.goes_on or request.staging is not None or request.quarantine is None:
+        return None
+    log = DeltaLog(request.quarantine, request.storage_options)
+    state = await state_of(log)
+    if state is None or await log.transaction(app_id(request.pipeline)) != sight.next_number:
+        return None
+    seal = await newest_seal(log, state.version, request.pipeline)
+    if seal is None or seal.number != sight.next_number or seal.step.ending_version > sight.source.version:
+        return None
+    follows = sight.seal is None or seal.step.starting_version == sight.seal.watermark.version + 1
+    kind = "load" if sight.seal is None else "apply"
+    return seal if follows and seal.step.kind == kind else None
+
+
+async def state_of(log: DeltaLog) -> TableState | None:
+    """Return the quarantine's state; None if it was never written to."""
+    try:
+        return await log.snapshot()
+    except (TableNotFound, NotADeltaTable):
+        if await log.left_over():
+            return None
+        raise
+
+
+async def newest_seal(log: DeltaLog, newest: int, pipeline: str) -> Seal | None:
+    """Return the newest seal of a pipeline in an auxiliary table; None if it has none.
+
+    :param newest: the table's newest version
+    """
+    back = Backwards(log)
+    for version in range(newest, -1, -1):
+        commit = await back.get(version)
+        if commit is None:
+            return None
+        seal = seal_of(commit, pipeline)
+        if seal is not None:
+            return seal
+    return None
+
+
+async def holds_records(
+    quarantine: str, pipeline: str, storage_options: dict[str, str] | None = None
+) -> bool:
+    """Return whether the quarantine of a change log may hold records of a pipeline; masked rows may count.
+
+    :param quarantine: location of the table
+    """
+    uri = canonical_uri(quarantine)
+    log = DeltaLog(uri, storage_options)
+    state = await state_of(log)
+    if state is None or await asyncio.to_thread(lambda: state.is_empty):
+        return False
+    names = [name for name, *_ in await log.files(state.version)]
+    return await asyncio.to_thread(_any_of, Storage(uri, storage_options), names, pipeline)
+
+
+def _any_of(storage: Storage, names: list[str], pipeline: str) -> bool:
+    with storage.named():
+        for name in names:
+            if pipeline in read_columns(storage, name, ("pipeline",))["pipeline"].unique().to_pylist():
+                return True
+    return False

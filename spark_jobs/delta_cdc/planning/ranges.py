@@ -1,0 +1,341 @@
+"""Chooses the source versions to process: bounds, preconditions of the range, commits and their steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from delta_cdc.core.errors import ChangeFeedDisabled, RangeNotContiguous
+from delta_cdc.core.spec import ApplyRequest, Step
+from delta_cdc.core.versions import VersionRange
+from delta_cdc.core.watermark import TableVersion
+from delta_cdc.planning import appended_events, preconditions, read_methods
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from delta_cdc.core.spec import QueryOptions
+    from delta_cdc.core.watermark import Seal
+    from delta_cdc.delta_log.actions import Commit
+    from delta_cdc.delta_log.table import TableState
+    from delta_cdc.planning.observe import Sight
+
+    Read = Callable[[int, int], Awaitable[tuple[Commit, ...]]]
+
+_CHUNK = 64
+
+
+@dataclass(frozen=True)
+class Nothing:
+    """A range in which no commit changes data.
+
+    :param ended: its end; the watermark if there is no newer version
+    :param commits: commits of the range, ascending
+    :param tracked_from: for a table of events: the last commit that turned row tracking on; -1: no commit did
+    """
+
+    ended: TableVersion
+    notes: tuple[str, ...]
+    commits: tuple[Commit, ...] = ()
+    tracked_from: int = -1
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A range with changes that passed its preconditions.
+
+    :param at_end: the source as of the range's end
+    :param arrivals: event information from the commits, if the source is a table of events
+    """
+
+    commits: tuple[Commit, ...]
+    at_end: TableState
+    notes: tuple[str, ...]
+    arrivals: appended_events.Arrivals | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def versions(self) -> VersionRange:
+        """Return the range, both ends inclusive."""
+        return VersionRange(self.commits[0].version, self.commits[-1].version)
+
+    @property
+    def tracked_from(self) -> int:
+        """Return, for a table of events, the last version that turned row tracking on; -1: no version did."""
+        return _tracked_from(self.commits, self.arrivals)
+
+    @property
+    def read(self) -> tuple[Commit, ...]:
+        """Return the commits, starting at the first one that changes data."""
+        first = next(at for at, commit in enumerate(self.commits) if commit.changes_data)
+        return self.commits[first:]
+
+
+async def choose(sight: Sight, seal: Seal) -> Chosen | Nothing:
+    """Choose the range after the watermark.
+
+    :raises RangeNotContiguous: an explicit start would leave versions out, or an explicit end does not exist
+    :raises DeltaCdcError: a precondition failed
+    """
+    identity = await preconditions.check_identity(sight.log, sight.source, seal)
+    notes: tuple[str, ...] = (identity.note,) if identity.note else ()
+    watermark = seal.watermark.version
+    ending, said = _ending(sight, watermark)
+    notes += said
+    if ending <= watermark:
+        return Nothing(seal.watermark, notes)
+    found = await choose_after(sight, watermark, ending, notes)
+    if identity.replaced and isinstance(found, Chosen):
+        # Only the feed shows what a REPLACE did to rows that were applied from the previous table.
+        try:
+            await preconditions.check_feed(sight.log, found.read, found.at_end)
+        except ChangeFeedDisabled as error:
+            raise preconditions.replaced(sight.source, seal) from error
+    return found
+
+
+async def choose_after(sight: Sight, watermark: int, ending: int, notes: tuple[str, ...]) -> Chosen | Nothing:
+    """Read the commits of ``(watermark, ending]`` up to the run's limits, and check the preconditions."""
+    request, uri = sight.request, sight.source.uri
+    # An earlier try computed ``pinned_end`` from the same limits.
+    free = sight.pinned_end is None
+    arrivals = arrivals_of(sight)
+    commits = await _up_to(
+        reader(sight, arrivals),
+        watermark + 1,
+        ending,
+        request.max_versions if free else None,
+        request.max_bytes if free else None,
+    )
+    last = commits[-1]
+    if not any(commit.changes_data for commit in commits):
+        text = f"No commit in versions {commits[0].version}-{last.version} of {uri} changes data."
+        since = _tracked_from(commits, arrivals)
+        return Nothing(ended(sight.source, last), (*notes, text), commits, since)
+    said = await preconditions.check_schema(sight.log, commits)
+    return Chosen(commits, await sight.at(last.version), (*notes, *said), arrivals)
+
+
+def ended(source: TableState, commit: Commit) -> TableVersion:
+    """Return the source version that a range ends with."""
+    return TableVersion(source.table_id, commit.version, commit.sha256)
+
+
+def _tracked_from(commits: tuple[Commit, ...], arrivals: appended_events.Arrivals | None) -> int:
+    known = arrivals.tracked_from if arrivals is not None else set()
+    return max((commit.version for commit in commits if commit.version in known), default=-1)
+
+
+def arrivals_of(sight: Sight) -> appended_events.Arrivals | None:
+    """Return the commit reader for a source that is a table of events, else None."""
+    request = sight.request
+    if not isinstance(request, ApplyRequest) or not request.options.takes_events:
+        return None
+    return appended_events.Arrivals(sight.log, sight.source)
+
+
+def reader(sight: Sight, arrivals: appended_events.Arrivals | None) -> Read:
+    """Return the function that reads the commits of a range."""
+    if arrivals is not None:
+        return arrivals.read
+    return lambda starting, ending: preconditions.read_range(sight.log, starting, ending)
+
+
+def _ending(sight: Sight, committed: int) -> tuple[int, tuple[str, ...]]:
+    """Return the range's end, and notes on a requested range that is already applied or not there yet."""
+    newest, uri = sight.source.version, sight.source.uri
+    start, end = sight.starting, sight.ending
+    # A starting time without a version yet leaves no version out.
+    awaited = sight.request.starting_timestamp is not None and start == newest + 1
+    if start is not None and start > committed + 1 and not awaited:
+        raise RangeNotContiguous(
+            f"starting_version {start} of {uri} would leave versions {committed + 1}-{start - 1} unapplied: "
+            f"the watermark of pipeline {sight.request.pipeline} is {committed}.",
+            remedy=f"start at {committed + 1}, or leave the start out.",
+        )
+    refuse_beyond(sight)
+    ends = (newest, end, sight.pinned_end, committed if awaited else None)
+    ending = min(version for version in ends if version is not None)
+    if awaited:
+        note = f"No version of {uri} is as new as {sight.request.starting_timestamp} yet."
+        return ending, (note,)
+    if start is not None and start <= committed:
+        last = max(min(committed, committed if end is None else end), start)
+        note = f"Versions {start}-{last} of {uri} are already applied and are left out (the watermark is "
+        return ending, (f"{note}{committed}).",)
+    if end is not None and end <= committed:
+        note = f"Everything up to version {end} of {uri} is already applied (the watermark is {committed})."
+        return ending, (note,)
+    return ending, ()
+
+
+def refuse_beyond(sight: Sight) -> None:
+    """Refuse an explicit end that does not exist yet: Spark would silently shorten the range.
+
+    :raises RangeNotContiguous: names the newest version
+    """
+    end, newest = sight.ending, sight.source.version
+    if end is not None and end > newest:
+        raise RangeNotContiguous(
+            f"ending_version {end} does not exist yet: the newest version of {sight.source.uri} is {newest}.",
+            remedy=f"end at {newest} or before, or wait for the version.",
+        )
+
+
+# -- a snapshot ---------------------------------------------------------------------------------
+async def load_step(sight: Sight, version: int, *, declared: bool = False) -> tuple[Step, TableState]:
+    """Return the step that loads a version's snapshot as one sealed commit, and the source at that version.
+
+    :param declared: load no rows: set the target's contents as the baseline for that snapshot
+    """
+    at = await sight.at(version)
+    commit = await sight.log.commit(version)
+    if version < sight.source.version:
+        preconditions.check_retention(commit, sight.source, sight.now_ms)
+    step = Step(
+        kind="declare" if declared else "load",
+        starting_version=version,
+        watermark=ended(at, commit),
+        seal_number=sight.next_number,
+        source_columns=at.schema_columns,
+        planned_on=sight.planned_on,
+        horizons=appended_events.horizon_at(at) if arrivals_of(sight) is not None else (),
+    )
+    return step, at
+
+
+# -- commits (versions_per_commit) --------------------------------------------------------------
+def milestones(
+    commits: tuple[Commit, ...], versions: int | None, size: int | None
+) -> tuple[tuple[Commit, ...], ...]:
+    """Split a range into parts, one per target commit, by maximum versions and maximum bytes to read.
+
+    Each part holds at least one commit that changes data, unless the whole range has none. Counting begins at
+    the part's first such commit: maintenance commits before it, and after the range's last data change, are
+    not counted.
+
+    :param commits: ascending, gap-free
+    :param versions: maximum number of versions; None: no limit
+    :param size: maximum bytes, from the log; a single commit may exceed it; None: no limit
+    """
+    parts: list[list[Commit]] = []
+    part: list[Commit] = []
+    counted, taken = 0, 0
+    for commit in commits:
+        full = counted and (
+            (versions is not None and counted >= versions)
+            or (size is not None and commit.changes_data and taken + commit.bytes_to_read > size)
+        )
+        if full:
+            parts.append(part)
+            part, counted, taken = [], 0, 0
+        part.append(commit)
+        if commit.changes_data:
+            taken += commit.bytes_to_read
+        if counted or commit.changes_data:
+            counted += 1
+    if parts and not any(commit.changes_data for commit in part):
+        part = parts.pop() + part
+    return tuple(map(tuple, (*parts, part))) if part else ()
+
+
+async def _up_to(
+    read: Read, starting: int, ending: int, versions: int | None, size: int | None
+) -> tuple[Commit, ...]:
+    """Read the commits of a range, only as far as the first part of :func:`milestones` needs."""
+    if versions is None and size is None:
+        return await read(starting, ending)
+    commits: tuple[Commit, ...] = ()
+    batch = _CHUNK if versions is None else min(versions + 1, _CHUNK)
+    while not commits or commits[-1].version < ending:
+        after = commits[-1].version + 1 if commits else starting
+        commits += await read(after, min(ending, after + batch - 1))
+        parts = milestones(commits, versions, size)
+        if len(parts) > 1:
+            return parts[0]
+        batch = _CHUNK
+    return commits
+
+
+# -- steps --------------------------------------------------------------------------------------
+async def steps(
+    sight: Sight,
+    chosen: Chosen,
+    options: QueryOptions,
+    *,
+    number: int,
+    versions: int | None = None,
+    size: int | None = None,
+    one_by_one: bool = False,
+) -> tuple[tuple[Step, ...], tuple[str, ...]]:
+    """Return one step per target commit, and notes on how the changes are read.
+
+    :param options: the query over the changes
+    :param number: seal number of the first step
+    :param versions: maximum versions per commit, see :func:`milestones`
+    :param size: maximum bytes per commit, see :func:`milestones`
+    :param one_by_one: see :func:`delta_cdc.planning.read_methods.choose`
+    """
+    made: list[Step] = []
+    notes: list[str] = []
+    arrivals = chosen.arrivals
+    horizons = arrivals.horizons if arrivals is not None else {}
+    left_out = arrivals.left_out if arrivals is not None else {}
+    cut = appended_events.cut(chosen.commits, horizons, left_out)
+    parts = [one for part in cut for one in milestones(part, versions, size)]
+    for part in parts:
+        async for commits, captured in _within_limits(sight, chosen, part, options, one_by_one=one_by_one):
+            last = commits[-1]
+            notes += captured.notes
+            made.append(
+                Step(
+                    kind="apply",
+                    starting_version=commits[0].version,
+                    watermark=ended(chosen.at_end, last),
+                    seal_number=number + len(made),
+                    source_columns=await _columns_at(sight, chosen, last.version),
+                    planned_on=None,
+                    segments=captured.segments,
+                    horizons=appended_events.since(
+                        appended_events.horizon_of(commits, horizons), chosen.tracked_from
+                    ),
+                )
+            )
+    return tuple(made), tuple(notes)
+
+
+async def _within_limits(
+    sight: Sight,
+    chosen: Chosen,
+    commits: tuple[Commit, ...],
+    options: QueryOptions,
+    *,
+    one_by_one: bool,
+) -> AsyncIterator[tuple[tuple[Commit, ...], read_methods.Captured]]:
+    """Yield a commit's versions, split if one Spark plan over them would be too large for the driver."""
+    table = read_methods.Table(sight.log, chosen.at_end, sight.source, sight.now_ms)
+    await table.look_up_times(commits)
+    left_out = chosen.arrivals.left_out if chosen.arrivals is not None else {}
+    choose = partial(read_methods.choose, left_out=left_out, one_by_one=one_by_one)
+    while commits:
+        part = read_methods.window(commits, options)
+        table = replace(table, at_end=await _state_at(sight, chosen, part[-1].version))
+        captured = await choose(table, part, options)
+        too_much = read_methods.beyond_limits(captured.segments, part, scratch=sight.request.scratch)
+        if too_much is not None:
+            part = part[: too_much - part[0].version]
+            table = replace(table, at_end=await _state_at(sight, chosen, part[-1].version))
+            captured = await choose(table, part, options)
+        await read_methods.pass_gates(table, captured.segments, part)
+        yield part, captured
+        commits = commits[len(part) :]
+
+
+async def _state_at(sight: Sight, chosen: Chosen, version: int) -> TableState:
+    if all(commit.metadata is None for commit in chosen.commits if commit.version > version):
+        return chosen.at_end
+    return await sight.at(version)
+
+
+async def _columns_at(sight: Sight, chosen: Chosen, version: int) -> tuple[str, ...]:
+    return (await _state_at(sight, chosen, version)).schema_columns

@@ -1,0 +1,332 @@
+"""Plans a read into a staging table: the changes after the watermark, or a first snapshot."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from delta_cdc.core import validation
+from delta_cdc.core.errors import (
+    InvalidConfiguration,
+    SourceHistoryChanged,
+    SourceTableReplaced,
+    VersionsExpired,
+)
+from delta_cdc.core.spec import CommitSpec, CommitStep, ReadSpec, Step, fingerprint
+from delta_cdc.core.uris import canonical_uri, spark_uri
+from delta_cdc.core.versions import VersionRange
+from delta_cdc.delta_log.table import DeltaLog, run_sync
+from delta_cdc.planning import preconditions, ranges
+from delta_cdc.planning.apply import feed_warning
+from delta_cdc.planning.observe import look
+from delta_cdc.planning.plan import Plan
+from delta_cdc.planning.ranges import load_step
+from delta_cdc.planning.renewal import reseal_due
+from delta_cdc.planning.request import Memory
+from delta_cdc.planning.staging import (
+    COMMITTED,
+    IDLE,
+    TURN,
+    committed,
+    described,
+    fitting,
+    newest_batch,
+    sink,
+    to_go_on_with,
+    turn,
+)
+
+if TYPE_CHECKING:
+    from typing import Literal
+
+    from delta_cdc.delta_log.table import TableState
+    from delta_cdc.planning.observe import Sight
+    from delta_cdc.planning.reconcile import Proof
+    from delta_cdc.planning.request import ReadRequest
+    from delta_cdc.planning.staging import Batch
+
+
+#: Number of fingerprint digits in the name of a plan's output folder, which make the folder unique.
+_NAMED_BY = 16
+_START_ANEW = (
+    "empty the sink, or see that a snapshot over what it holds is right, and name a new staging table: its "
+    "first batch is the whole source."
+)
+
+
+@dataclass(frozen=True)
+class _Work:
+    """The remaining work of a batch: its steps (one sealed commit each) in order, and the source at its end.
+
+    :param starting: first version of the batch
+    :param plain: change rows are staged, and the last step that has rows computes the query
+    :param continues: the beginning of the batch is staged already
+    """
+
+    steps: tuple[Step, ...]
+    at_end: TableState
+    starting: int
+    kind: Literal["changes", "snapshot"]
+    plain: bool = False
+    continues: bool = False
+    notes: tuple[str, ...] = ()
+
+
+def plan_read(request: ReadRequest, memory: Memory | None = None) -> Plan:
+    """Plan a read into staging; see :func:`plan_read_async`."""
+    return run_sync(plan_read_async(request, memory))
+
+
+async def plan_read_async(request: ReadRequest, memory: Memory | None = None) -> Plan:
+    """Decide which versions to stage; an open batch is returned as it is (``Plan.batch``).
+
+    If an earlier try sealed the beginning of a batch, the plan continues that batch.
+
+    :param memory: saved state of earlier tries; the logs take precedence
+    :raises DeltaCdcError: a named error with its remedy for everything that stops the flow
+    """
+    request.check()
+    try:
+        return await _decided(request, memory or Memory())
+    except (SourceTableReplaced, SourceHistoryChanged, VersionsExpired) as error:
+        if request.target is not None:
+            raise
+        # There is no target to drop.
+        raise type(error)(error.message, remedy=_START_ANEW) from error
+
+
+async def _decided(request: ReadRequest, memory: Memory) -> Plan:
+    staging = DeltaLog(request.staging, request.storage_options)
+    sight, found = await _look(request, memory, staging)
+    fits = await fitting(sight, found)
+    output = _output(request, fits.versions) if fits is not None else None
+    batch, given_up = await to_go_on_with(request, sight, fits, output=output)
+    if batch is not None and batch.is_whole(output):
+        text = f"Staging {staging.uri} already holds the open batch {batch.versions} of {sight.source.uri}."
+        plan = sight.nothing(batch.seal.watermark.version, text)
+        return replace(plan, versions=batch.versions, batch=(batch.seal, batch.commit))
+    work = await _work(request, sight, batch)
+    if isinstance(work, ranges.Nothing):
+        return await _idle(request, sight, work, given_up)
+    return await _planned(request, sight, staging, batch, work, given_up)
+
+
+async def _look(request: ReadRequest, memory: Memory, staging: DeltaLog) -> tuple[Sight, Batch | None]:
+    """Return the observation (watermark from the target, else from staging itself) and the newest batch."""
+    if request.target is not None:
+        return await look(request, memory), await newest_batch(staging, request.pipeline)
+    found = await sink(staging, request.pipeline)
+
+    async def proof() -> Proof | None:
+        return found.proof if found is not None else None
+
+    return await look(request, memory, proof), found.batch if found is not None else None
+
+
+async def _idle(request: ReadRequest, sight: Sight, found: ranges.Nothing, notes: tuple[str, ...]) -> Plan:
+    """Plan nothing; or, for a sink that has been idle for long, a seal without rows.
+
+    Without that seal, retention would eventually remove the watermark's version from the log of a source that
+    only gets maintenance commits.
+
+    :raises SchemaChangeInRange: a seal is due, and would move the watermark past the loss of a column
+    """
+    notes, proof = (*notes, *found.notes), sight.proof
+    if request.target is not None or sight.seal is None or proof is None or proof.commit is None:
+        return sight.nothing(found.ended.version, *notes)
+    due = reseal_due(sight.source, proof, sight.now_ms)
+    if due is None or found.ended.version <= sight.seal.watermark.version:
+        return sight.nothing(found.ended.version, *notes)
+    step = CommitStep(
+        starting_version=sight.seal.watermark.version + 1,
+        watermark=replace(found.ended, table_id=sight.source.table_id),
+        seal_number=proof.next_number,
+        applied_from=sight.seal.state.applied_from,
+        planned_on=sight.planned_on,
+        configuration={**sight.seal.state.configuration, IDLE: True},
+    )
+    spec = CommitSpec(
+        pipeline=request.pipeline,
+        run_id=request.run_id,
+        source_uri=spark_uri(request.source),
+        staging_uri=spark_uri(request.staging),
+        step=step,
+        single_driver=request.single_driver,
+    )
+    said = (*notes, *await preconditions.check_schema(sight.log, found.commits), due)
+    return Plan(
+        sight.source, proof, sight.pin_key, found.ended.version, None, spec, notes=(*sight.notes, *said)
+    )
+
+
+# -- what is left to do -------------------------------------------------------------------------
+async def _work(request: ReadRequest, sight: Sight, batch: Batch | None) -> _Work | ranges.Nothing:
+    if batch is not None:
+        return await _rest(request, sight, batch)
+    if sight.seal is None:
+        return await _snapshot(request, sight)
+    chosen = await ranges.choose(sight, sight.seal)
+    if not isinstance(chosen, ranges.Chosen):
+        return chosen
+    made, notes = await _milestones(request, sight, chosen)
+    starting = chosen.versions.starting_version
+    plain = request.options.is_net and len(made) > 1
+    if plain:
+        made = (*made, _without_rows("answer", made[-1], starting))
+    made = _completed(request, made, starting)
+    return _Work(made, chosen.at_end, starting, "changes", plain, notes=(*chosen.notes, *notes))
+
+
+async def _rest(request: ReadRequest, sight: Sight, batch: Batch) -> _Work:
+    """Return the remaining work of a batch whose beginning is staged."""
+    starting = batch.versions.starting_version
+    known = Step(
+        kind="complete",
+        starting_version=starting,
+        watermark=batch.seal.watermark,
+        seal_number=sight.next_number,
+    )
+    kind: Literal["changes", "snapshot"] = "snapshot" if batch.kind == "snapshot" else "changes"
+    net = request.options.is_net
+    if kind == "snapshot" or batch.is_complete or (net and not batch.is_plain):
+        # All rows are staged; only the output files or the completing commit are missing.
+        at_end = await sight.at(batch.seal.watermark.version)
+        text = f"Staging {request.staging} holds all rows of the batch {batch.versions}: it is completed."
+        return _Work((known,), at_end, starting, kind, continues=True, notes=(text,))
+    text = f"Staging {request.staging} holds versions {batch.versions}: the read goes on behind them."
+    # The batch's range was decided when it began.
+    ending = batch.ending_version if sight.ending is None else sight.ending
+    bounded = replace(sight, starting=None, ending=None, pinned_end=max(ending, batch.seal.watermark.version))
+    chosen = await ranges.choose(bounded, batch.seal)
+    made: tuple[Step, ...] = ()
+    notes: tuple[str, ...] = ()
+    at_end = await sight.at(batch.seal.watermark.version)
+    if isinstance(chosen, ranges.Chosen):
+        made, notes = await _milestones(request, sight, chosen)
+        at_end = chosen.at_end
+    if batch.is_plain:
+        last = made[-1] if made else replace(known, source_columns=at_end.schema_columns)
+        made = (*made, _without_rows("answer", last, starting))
+    made = _completed(request, made, starting) if made else (known,)
+    said = (text, *chosen.notes, *notes)
+    return _Work(made, at_end, starting, kind, batch.is_plain, continues=True, notes=said)
+
+
+async def _milestones(
+    request: ReadRequest, sight: Sight, chosen: ranges.Chosen
+) -> tuple[tuple[Step, ...], tuple[str, ...]]:
+    # Rows matched only by row id are matched between the two ends of the whole range.
+    whole = request.options.is_net and not request.options.keys
+    return await ranges.steps(
+        sight,
+        chosen,
+        request.options,
+        number=0,
+        versions=None if whole else request.versions_per_commit,
+        size=None if whole else request.bytes_per_commit,
+    )
+
+
+def _without_rows(kind: Literal["answer", "complete"], last: Step, starting: int) -> Step:
+    return replace(last, kind=kind, starting_version=starting, segments=())
+
+
+def _completed(request: ReadRequest, steps: tuple[Step, ...], starting: int) -> tuple[Step, ...]:
+    """Add the step that writes the output files from the staged rows, then seals the batch as complete."""
+    if request.output_path is None:
+        return steps
+    return (*steps, _without_rows("complete", steps[-1], starting))
+
+
+async def _snapshot(request: ReadRequest, sight: Sight) -> _Work:
+    if sight.starting is not None:
+        raise InvalidConfiguration(
+            f"The start {sight.starting} is given, and {_baseline(request)} has no watermark yet: the first "
+            "batch is a snapshot.",
+            remedy="leave the start out, or load the target with DeltaApplyChangesOperator first."
+            if request.target is not None
+            else "leave the start out; for a range of versions without a watermark there is read_changes.",
+        )
+    ranges.refuse_beyond(sight)
+    ends = (sight.source.version, sight.pinned_end, sight.ending)
+    step, at = await load_step(sight, min(end for end in ends if end is not None))
+    made = _completed(request, (step,), step.starting_version)
+    return _Work(made, at, step.starting_version, "snapshot", notes=feed_warning(at))
+
+
+def _baseline(request: ReadRequest) -> str:
+    if request.target is not None:
+        return f"the target {canonical_uri(request.target)}"
+    return f"staging {canonical_uri(request.staging)}"
+
+
+# -- the spec -----------------------------------------------------------------------------------
+async def _planned(
+    request: ReadRequest,
+    sight: Sight,
+    staging: DeltaLog,
+    batch: Batch | None,
+    work: _Work,
+    notes: tuple[str, ...],
+) -> Plan:
+    ending = work.steps[-1].ending_version
+    validation.check_feed_columns(work.at_end.schema_columns, sight.source.uri, ending)
+    number, planned_on = await turn(staging, request.pipeline, sight.next_number)
+    numbered = [replace(step, seal_number=number + at, planned_on=None) for at, step in enumerate(work.steps)]
+    numbered[0] = replace(numbered[0], planned_on=planned_on)
+    versions = VersionRange(work.starting, ending)
+    output = _output(request, versions)
+    spec = ReadSpec(
+        pipeline=request.pipeline,
+        run_id=request.run_id,
+        source_uri=spark_uri(request.source),
+        staging_uri=spark_uri(request.staging),
+        steps=tuple(numbered),
+        kind=work.kind,
+        starting_version=work.starting,
+        applied_from=_applied_from(sight, batch),
+        continues=work.continues,
+        plain=work.plain,
+        single_driver=request.single_driver,
+        options=request.options,
+        configuration={
+            **described(request),
+            "batch": work.kind,
+            "ending": ending,
+            **_watermark(request, sight, batch),
+        },
+        output_format="json" if request.output_format == "json" else "parquet",
+    )
+    if output is not None:
+        # Unique to this plan: a late try must not overwrite files that a batch refers to.
+        spec = replace(spec, output_uri=f"{output['path']}-{fingerprint(spec)[:_NAMED_BY]}")
+    validation.check_seal(spec.pipeline, (spec.source_uri, spec.run_id, spec.output_uri), spec.configuration)
+    return Plan(
+        sight.source,
+        sight.proof,
+        sight.pin_key,
+        ending,
+        versions,
+        spec,
+        notes=(*sight.notes, *notes, *work.notes),
+    )
+
+
+def _applied_from(sight: Sight, batch: Batch | None) -> int:
+    seal = batch.seal if batch is not None else sight.seal
+    return seal.state.applied_from if seal is not None else 0
+
+
+def _watermark(request: ReadRequest, sight: Sight, batch: Batch | None) -> dict[str, Any]:
+    if request.target is None:
+        return {COMMITTED: committed(sight.seal)}
+    begun = batch.seal.state.configuration.get(TURN) if batch is not None else None
+    return {TURN: sight.next_number if begun is None else begun}
+
+
+def _output(request: ReadRequest, versions: VersionRange) -> dict[str, str] | None:
+    """Return the prefix of a batch's output folder and the file format; None if no output is requested."""
+    if request.output_path is None:
+        return None
+    name = f"{versions.starting_version:020d}-{versions.ending_version:020d}"
+    return {"path": f"{spark_uri(request.output_path)}/{name}", "format": request.output_format}

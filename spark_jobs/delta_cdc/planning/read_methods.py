@@ -1,0 +1,493 @@
+"""Chooses the read method for each part of a range, from the log alone.
+
+A range is split into smaller ranges (``Segment``): consecutive commits that one read method (``capture``)
+reads. If the change data feed is on, it is read, unless comparing the two ends of the range is cheaper. If it
+is off, rows are matched by row id if the table tracks rows; commits that only add files need neither; a net
+query by key can always compare the two ends. Each commit is in at most one ``Segment``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from delta_cdc.core.errors import (
+    CaptureUnavailable,
+    ChangeFeedDisabled,
+    LogGap,
+    NotInsertOnly,
+    VersionsExpired,
+)
+from delta_cdc.core.properties import CHANGE_FEED, ROW_TRACKING, feed_on, row_id_column
+from delta_cdc.core.spec import Segment
+from delta_cdc.delta_log.file_manifests import net_bytes
+from delta_cdc.planning import preconditions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+
+    from delta_cdc.core.spec import QueryOptions
+    from delta_cdc.delta_log.actions import Commit
+    from delta_cdc.delta_log.table import DeltaLog, TableState
+
+#: Bytes of the change feed that take as long to read as one byte through row tracking:
+#: benchmarks/changes.py, docs/benchmarks.md.
+CROSSOVER = 4.0
+#: Minimum bytes of changes for which the two read methods are compared by cost.
+WORTHWHILE = 16 * 1024 * 1024
+#: Commit tag that guarantees that copied rows kept their ids.
+IDS_KEPT = "delta.rowTracking.preserved"
+#: Maximum versions that one plan reads one by one, and how many of those may need deletion vectors compared
+#: by Delta's own reader. Each of the latter adds a scan or two, and costs a CPU second or more:
+#: benchmarks/changes.py.
+MOST_VERSIONS, MOST_COMPARED = 500, 20
+#: Maximum ``Segment`` count of one plan; each adds a scan.
+MOST_SEGMENTS = 50
+_COPY = "each version is a full copy, told from the one before it by key"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Input of the choice: the table's log, its state at the end of the range, and the time.
+
+    :param newest: the newest state, whose retention settings apply
+    :param now_ms: epoch milliseconds
+    :param commit_times: version -> epoch milliseconds; see :meth:`look_up_times`
+    """
+
+    log: DeltaLog
+    at_end: TableState
+    newest: TableState
+    now_ms: int
+    commit_times: dict[int, int] = field(default_factory=dict, repr=False, compare=False)
+
+    async def look_up_times(self, commits: Sequence[Commit]) -> None:
+        """Find the times of all commits that change data, with one listing of the log."""
+        changing = [commit.version for commit in commits if commit.changes_data]
+        if changing:
+            self.commit_times.update(await self.log.timestamps(changing, commits))
+
+    def times(self, part: list[_Version]) -> tuple[tuple[int, int], ...]:
+        """Return version and time (epoch milliseconds) of the commits that change data."""
+        changing = [version.commit.version for version in part if version.commit.changes_data]
+        return tuple((version, self.commit_times[version]) for version in changing)
+
+
+@dataclass(frozen=True)
+class Captured:
+    """The ``Segment`` list of a range, in order, and notes for the user."""
+
+    segments: tuple[Segment, ...] = ()
+    notes: tuple[str, ...] = field(default=())
+
+
+@dataclass(frozen=True)
+class _Version:
+    """A commit, and the read methods its version of the table allows.
+
+    :param feed: the change data feed was on
+    :param tracked: rows had ids before and after the commit, and kept them
+    """
+
+    commit: Commit
+    feed: bool
+    tracked: bool
+
+    @property
+    def only_adds(self) -> bool:
+        return not self.commit.changes_data or (not self.commit.n_data_removes and not self.commit.has_cdc)
+
+    @property
+    def may_carry_over(self) -> bool:
+        """Whether rows may be removed and added back unchanged: files were exchanged, rows not recorded.
+
+        An overwrite deletes the rows its replaceWhere matches and rewrites them, so its change files do not
+        show which rows are unchanged either.
+        """
+        commit = self.commit
+        exchanged = bool(commit.n_data_adds and commit.n_data_removes)
+        silent = not commit.has_cdc or commit.info.operation == "WRITE"
+        return commit.changes_data and silent and exchanged and not commit.paired
+
+    @property
+    def may_carry_over_with_new_ids(self) -> bool:
+        """Whether rows may be added back unchanged under new row ids."""
+        return self.may_carry_over and self.commit.info.tags.get(IDS_KEPT) != "true"
+
+
+async def choose(
+    table: Table,
+    commits: Sequence[Commit],
+    options: QueryOptions,
+    *,
+    left_out: Collection[int] = (),
+    one_by_one: bool = False,
+) -> Captured:
+    """Choose the ``Segment`` list of a range; the preconditions are checked later (:func:`pass_gates`).
+
+    :param commits: commits of the range, ascending and gap-free
+    :param left_out: versions that are not read
+    :param one_by_one: compare the two ends of every version that changes data by key, even if other read
+        methods are available: the table's files show who wrote them, not what changed
+    :raises ChangeFeedDisabled: the feed is off in a version, and no other read method works
+    :raises CaptureUnavailable: the requested read method cannot read a version
+    :raises NotInsertOnly: ``added_files`` was requested, and a commit removes rows
+    """
+    _refuse_unfit(table, options)
+    versions = _trimmed(await _versions(table, commits))
+    if not versions:
+        return Captured()
+    if one_by_one:
+        changing = [version for version in versions if version.commit.changes_data]
+        return Captured(tuple([await _by_ends(table, [one], "snapshot_diff", _COPY) for one in changing]))
+    skipped: list[_Version] = []
+    if options.capture == "added_files" and options.on_change_commit == "skip":
+        skipped = [version for version in versions if not version.only_adds]
+    found: list[Segment] = []
+    for part in _around(versions, {*left_out, *(version.commit.version for version in skipped)}):
+        found += await _segments(table, part, options)
+    notes: tuple[str, ...] = ()
+    if skipped:
+        named = ", ".join(str(version.commit.version) for version in skipped[:10])
+        more = ", …" if len(skipped) > 10 else ""
+        text = f"{len(skipped)} commit(s) of {table.log.uri} that remove rows are left out, as asked for"
+        notes = (f"{text} (on_change_commit is skip): versions {named}{more}.",)
+    return Captured(tuple(found), notes)
+
+
+def beyond_limits(segments: Sequence[Segment], commits: Sequence[Commit], *, scratch: bool) -> int | None:
+    """Return the version at which the ``segments`` exceed the limits of one plan; None if they fit.
+
+    :param scratch: the feed is read through file manifests, in which deletion vectors are already compared
+    """
+    counted = compared = 0
+    first = commits[0].version
+    for number, segment in enumerate(segments, start=1):
+        if number > MOST_SEGMENTS:
+            return segment.starting_version
+        if segment.net:
+            continue
+        for commit in commits[segment.starting_version - first : segment.ending_version + 1 - first]:
+            counted += commit.changes_data
+            compared += (
+                commit.changes_data and commit.compares_vectors and not (scratch or segment.needs_slice)
+            )
+            if counted > MOST_VERSIONS or compared > MOST_COMPARED:
+                return commit.version
+    return None
+
+
+def window(commits: tuple[Commit, ...], options: QueryOptions) -> tuple[Commit, ...]:
+    """Return the beginning of a range that one plan may hold, as far as the commits alone show it.
+
+    Rows matched only by row id are matched between the two ends of the whole range.
+    """
+    if options.is_net and not options.keys:
+        return commits
+    counted = 0
+    for at, commit in enumerate(commits):
+        counted += commit.changes_data
+        if counted > MOST_VERSIONS:
+            return commits[:at]
+    return commits
+
+
+# -- what each version allows -------------------------------------------------------------------
+async def _versions(table: Table, commits: Sequence[Commit]) -> list[_Version]:
+    first = commits[0].version
+    before: dict[str, str] | None = table.at_end.configuration
+    if any(commit.metadata is not None for commit in commits):
+        before = await _configuration_at(table.log, first - 1)
+    found = []
+    current = before
+    # Before version 0 there are no rows that could lack an id.
+    had_ids = None if first == 0 else row_id_column(before or {})
+    for commit in commits:
+        if commit.metadata is not None:
+            current = commit.metadata.configuration
+        if current is None:
+            current = (await table.log.snapshot(commit.version)).configuration
+        ids = row_id_column(current)
+        # A REPLACE keeps ids in another column, which does not have the ids of earlier rows.
+        tracked = ids is not None and commit.keeps_row_ids and (commit.version == 0 or had_ids == ids)
+        tracked = tracked and commit.rows_identified
+        found.append(_Version(commit, feed_on(current), tracked))
+        had_ids = ids
+    return found
+
+
+async def _configuration_at(log: DeltaLog, version: int) -> dict[str, str] | None:
+    if version < 0:
+        return None
+    try:
+        return (await log.snapshot(version)).configuration
+    except (VersionsExpired, LogGap):
+        return None
+
+
+def _trimmed(versions: list[_Version]) -> list[_Version]:
+    """Drop the commits before the first data change and after the last one."""
+    changing = [at for at, version in enumerate(versions) if version.commit.changes_data]
+    return versions[changing[0] : changing[-1] + 1] if changing else []
+
+
+def _around(versions: list[_Version], left_out: set[int]) -> list[list[_Version]]:
+    groups = groupby(versions, key=lambda version: version.commit.version in left_out)
+    parts = [_trimmed(list(group)) for out, group in groups if not out]
+    return [part for part in parts if part]
+
+
+# -- read method --------------------------------------------------------------------------------
+def _refuse_unfit(table: Table, options: QueryOptions) -> None:
+    """Refuse a read method that can never answer the query."""
+    why = None
+    if options.capture == "snapshot_diff" and not options.is_net:
+        why = "two ends do not tell what happened between them"
+    elif options.is_net and not options.keys and options.capture not in ("auto", "row_tracking"):
+        why = "without keys only row ids tell which rows belong together"
+    if why is not None:
+        raise CaptureUnavailable(
+            f"{options.query} of {table.log.uri} cannot be answered by {options.capture}: {why}.",
+            remedy="give keys and ask for min_delta or upsert, or leave capture at auto.",
+        )
+
+
+async def _segments(table: Table, part: list[_Version], options: QueryOptions) -> list[Segment]:
+    if options.capture == "change_files" or options.raw:
+        off = next((v for v in part if v.commit.changes_data and not v.feed), None)
+        if off is not None:
+            raise preconditions.feed_disabled(table.log.uri, off.commit.version)
+        why = f"asked for, and {CHANGE_FEED} is on throughout"
+        return [one for _, group in _by_flag(part) for one in _by_feed(group, options, why)]
+    if options.capture == "row_tracking" or (options.is_net and not options.keys):
+        why = "asked for" if options.capture == "row_tracking" else "there are no keys, so row ids stand in"
+        _refuse_untracked(table, part, options)
+        return await _by_row_ids(table, part, options, why)
+    if options.capture == "snapshot_diff":
+        return [await _by_ends(table, part, "snapshot_diff", "asked for")]
+    if options.capture == "added_files":
+        _refuse_removing(table, part)
+        return [await _by_added_files(table, part, "asked for, and every commit only adds files")]
+    found: list[Segment] = []
+    for with_feed, group in _by_flag(part):
+        found += await (_with_feed if with_feed else _without_feed)(table, group, options)
+    return found
+
+
+def _by_flag(part: list[_Version]) -> list[tuple[bool, list[_Version]]]:
+    """Split where the feed is turned on or off: Delta refuses a range in which it is off in any version."""
+    runs = groupby(part, key=lambda version: version.feed)
+    found = [(feed, _trimmed(list(group))) for feed, group in runs]
+    return [(feed, group) for feed, group in found if group]
+
+
+def _runs(part: list[_Version], tells: Callable[[_Version], bool]) -> list[tuple[bool, list[_Version]]]:
+    """Split where the result of ``tells`` changes; commits without data changes join those before them."""
+    runs: list[tuple[bool, list[_Version]]] = []
+    for version in part:
+        if runs and (not version.commit.changes_data or runs[-1][0] == tells(version)):
+            runs[-1][1].append(version)
+        else:
+            runs.append((tells(version), [version]))
+    return [(told, _trimmed(group)) for told, group in runs]
+
+
+async def _with_feed(table: Table, part: list[_Version], options: QueryOptions) -> list[Segment]:
+    feed_size = sum(version.commit.bytes_to_read for version in part)
+    # A feed of one commit is never longer than the files that the commit exchanged.
+    if options.is_net and len(part) > 1 and feed_size >= WORTHWHILE and _all_tracked(part):
+        size = await _size_of_ends(table, part)
+        if size is not None and size * CROSSOVER < feed_size:
+            reason = f"{ROW_TRACKING} is on, and the two ends are smaller than {feed_size} bytes of changes"
+            return [await _by_ends(table, part, "row_tracking", reason, size)]
+    return _by_feed(part, options, f"{CHANGE_FEED} is on throughout")
+
+
+async def _without_feed(table: Table, part: list[_Version], options: QueryOptions) -> list[Segment]:
+    off = f"{CHANGE_FEED} is off"
+    if _all_tracked(part):
+        return await _by_row_ids(table, part, options, f"{off}, {ROW_TRACKING} is on")
+    if options.is_net:
+        return await _net_without_feed(table, part, off)
+    found: list[Segment] = []
+    for tracked, group in _runs(part, lambda version: version.tracked):
+        if tracked:
+            found += await _by_row_ids(table, group, options, f"{off}, {ROW_TRACKING} is on")
+            continue
+        removing = next((version for version in group if not version.only_adds), None)
+        if removing is not None:
+            raise _nothing_serves(table, removing, options)
+        found.append(await _by_added_files(table, group, f"{off}, and every commit only adds files"))
+    return found
+
+
+async def _net_without_feed(table: Table, part: list[_Version], off: str) -> list[Segment]:
+    """Compare the two ends from the first to the last commit that removes rows; else read the added files."""
+    only_adds = f"{off}, and every commit only adds files"
+    removing = [at for at, version in enumerate(part) if not version.only_adds]
+    if not removing:
+        return [await _by_added_files(table, part, only_adds)]
+    found = []
+    head, tail = _trimmed(part[: removing[0]]), _trimmed(part[removing[-1] + 1 :])
+    if head:
+        found.append(await _by_added_files(table, head, only_adds))
+    reason = f"{off}, and rows have no ids throughout: the two ends are compared by key"
+    found.append(await _by_ends(table, part[removing[0] : removing[-1] + 1], "snapshot_diff", reason))
+    if tail:
+        found.append(await _by_added_files(table, tail, only_adds))
+    return found
+
+
+def _nothing_serves(table: Table, version: _Version, options: QueryOptions) -> ChangeFeedDisabled:
+    commit = version.commit
+    return ChangeFeedDisabled(
+        f"The change data feed of {table.log.uri} is off in version {commit.version} ({CHANGE_FEED} is not "
+        f"true), which removes rows ({commit.info.operation or 'unknown operation'}); where rows have no ids "
+        f"({ROW_TRACKING}) nothing else can tell {options.query}.",
+        remedy="turn the feed on with DeltaEnableChangeDataFeedOperator, or ALTER TABLE … SET TBLPROPERTIES "
+        f"('{CHANGE_FEED}' = 'true'); what lies before can only be read as its net effect (min_delta or "
+        "upsert by key, SCD type 1), or a target of type 2 loaded anew.",
+    )
+
+
+def _all_tracked(part: list[_Version]) -> bool:
+    return all(version.tracked for version in part)
+
+
+def _refuse_untracked(table: Table, part: list[_Version], options: QueryOptions) -> None:
+    # Ids that change between two commits matter only if the two ends are compared.
+    matters = [version for version in part if options.is_net or version.commit.changes_data]
+    bad = next((version for version in matters if not version.tracked), None)
+    if bad is None:
+        return
+    commit = bad.commit
+    why = f"{ROW_TRACKING} is not on in it and in the version before, or began anew"
+    if not commit.rows_identified:
+        why = "not every file that it adds has row ids"
+    elif not commit.keeps_row_ids:
+        why = f"{commit.info.operation or 'an unknown operation'} did not promise to keep the rows' ids"
+    raise CaptureUnavailable(
+        f"Version {commit.version} of {table.log.uri} cannot be read by row_tracking: {why}.",
+        remedy="leave capture at auto and give keys, or start after that version.",
+    )
+
+
+def _refuse_removing(table: Table, part: list[_Version]) -> None:
+    bad = next((version for version in part if not version.only_adds), None)
+    if bad is not None:
+        commit = bad.commit
+        raise NotInsertOnly(
+            f"Version {commit.version} of {table.log.uri} ({commit.info.operation or 'unknown operation'}) "
+            "removes rows, and added_files reads added ones only.",
+            remedy="leave capture at auto, or leave such commits out by on_change_commit='skip'.",
+        )
+
+
+# -- ranges (Segment) ---------------------------------------------------------------------------
+def _by_feed(part: list[_Version], options: QueryOptions, reason: str) -> list[Segment]:
+    found = []
+    for compare, group in _compared(part, options, lambda version: version.may_carry_over):
+        size = sum(version.commit.bytes_to_read for version in group)
+        why = reason
+        if compare:
+            why += "; files were exchanged, so rows that come back unchanged are left out"
+        found.append(Segment(*_ends(group), "change_files", why, size, compare=compare))
+    return found
+
+
+async def _by_row_ids(
+    table: Table, part: list[_Version], options: QueryOptions, reason: str
+) -> list[Segment]:
+    if options.is_net:
+        return [await _by_ends(table, part, "row_tracking", reason)]
+    found = []
+    for compare, group in _compared(part, options, lambda version: version.may_carry_over_with_new_ids):
+        size = sum(v.commit.bytes_added + v.commit.bytes_removed for v in group if v.commit.changes_data)
+        times = table.times(group)
+        segment = Segment(*_ends(group), "row_tracking", reason, size, compare=compare, timestamps=times)
+        found.append(segment)
+    return found
+
+
+async def _by_ends(
+    table: Table, part: list[_Version], capture: str, reason: str, size: int | None = None
+) -> Segment:
+    if size is None:
+        size = await _size_of_ends(table, part) or 0
+    times = table.times(part)
+    if any(version.commit.info.operation == "RESTORE" for version in part):
+        # A restored row has the time it was written, not that of the RESTORE; so all rows get the last time.
+        times = times[-1:]
+    return Segment(
+        *_ends(part),
+        "row_tracking" if capture == "row_tracking" else "snapshot_diff",
+        reason,
+        size,
+        net=True,
+        timestamps=times,
+    )
+
+
+async def _by_added_files(table: Table, part: list[_Version], reason: str) -> Segment:
+    size = sum(version.commit.bytes_added for version in part if version.commit.changes_data)
+    times = table.times(part)
+    return Segment(*_ends(part), "added_files", reason, size, timestamps=times)
+
+
+async def _size_of_ends(table: Table, part: list[_Version]) -> int | None:
+    return await net_bytes(table.log, tuple(version.commit for version in part))
+
+
+def _compared(
+    part: list[_Version], options: QueryOptions, carries: Callable[[_Version], bool]
+) -> list[tuple[bool, list[_Version]]]:
+    """Split so that only commits that may carry rows over are compared; net queries never need it."""
+    return [(False, part)] if options.is_net or options.raw else _runs(part, carries)
+
+
+def _ends(part: list[_Version]) -> tuple[int, int]:
+    return part[0].commit.version, part[-1].commit.version
+
+
+# -- preconditions ------------------------------------------------------------------------------
+async def pass_gates(table: Table, segments: Sequence[Segment], commits: Sequence[Commit]) -> None:
+    """Refuse ranges (``segments``) whose files may be gone.
+
+    :param commits: commits of the whole range, ascending and gap-free
+    :raises VersionsExpired: names a version or file
+    """
+    first = commits[0].version
+    for segment in segments:
+        inside = commits[segment.starting_version - first : segment.ending_version + 1 - first]
+        await _pass_gates(table, segment, inside)
+
+
+async def _pass_gates(table: Table, segment: Segment, commits: Sequence[Commit]) -> None:
+    """Check one ``segment``; Delta's own feed reader also needs the snapshot it starts from."""
+    changing = [commit for commit in commits if commit.changes_data]
+    if not segment.needs_slice:
+        preconditions.check_retention(changing[0], table.newest, table.now_ms)
+        await preconditions.check_start(table.log, changing[0].version)
+        for commit in _told_by_vacuum(changing, feed=True):
+            await preconditions.check_files(table.log, commit)
+        return
+    # A comparison of two ends also reads files that were only rewritten.
+    removing = [commit for commit in commits if (commit.n_removes if segment.net else commit.n_data_removes)]
+    if removing:
+        # Removed files expire that long after their removal; files still in the table do not expire.
+        preconditions.check_retention(removing[0], table.newest, table.now_ms)
+    for commit in _told_by_vacuum(changing, feed=False):
+        await preconditions.check_files(table.log, commit, feed=False)
+
+
+def _told_by_vacuum(changing: list[Commit], *, feed: bool) -> tuple[Commit, ...]:
+    """Return the commits whose files best show whether VACUUM deleted files of the range.
+
+    VACUUM deletes, by age, files that the newest version does not need. So the files to check are those of
+    the oldest change, the oldest change files, and the oldest removed files.
+    """
+    with_files = [commit for commit in changing if feed and commit.has_cdc]
+    removing = [commit for commit in changing if commit.n_removes and not (feed and commit.has_cdc)]
+    chosen = {found[0].version: found[0] for found in (changing, with_files, removing) if found}
+    return tuple(chosen.values())

@@ -1,0 +1,474 @@
+"""Finds the recorded watermark in the target's log: the newest seal in effect, or why there is no such seal.
+
+The walk goes backwards from the newest commit. At a RESTORE it continues at the restored version, because
+everything in between is undone. If another writer replaced the table after the seal, the seal is void.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from delta_cdc.core import codec
+from delta_cdc.core.codec import UnreadableJson
+from delta_cdc.core.concurrency import gathered
+from delta_cdc.core.errors import (
+    NotADeltaTable,
+    PipelineTakenOver,
+    ProofExpired,
+    SealUnreadable,
+    TableNotFound,
+    TargetChangedUnderneath,
+    TargetReplaced,
+    TargetWithoutProof,
+    TransactionRetentionSet,
+)
+from delta_cdc.core.history import is_restore, replaces_all_rows
+from delta_cdc.core.watermark import Seal, TableVersion, app_id
+from delta_cdc.delta_log.table import run_sync
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from delta_cdc.core.errors import DeltaCdcError
+    from delta_cdc.delta_log.actions import Commit
+    from delta_cdc.delta_log.table import DeltaLog, TableState
+
+_RETENTION = "delta.setTransactionRetentionDuration"
+_APP_PREFIX = app_id("")
+_FIRST_BATCH = 4
+_LARGEST_BATCH = 64
+#: Number of versions searched for seals of other pipelines, only to name them in an error.
+_LOOK_BACK = 200
+
+
+@dataclass(frozen=True)
+class Proof:
+    """A pipeline's recorded watermark in an existing target.
+
+    :param seal: the newest seal in effect; None for a table without one: it is empty, or the caller set its
+        baseline
+    :param next_number: the only seal number that can commit next
+    :param empty: whether the target has no rows (set only if there is no seal)
+    :param was_sealed: whether this pipeline ever sealed the table, even if a RESTORE undid the seal
+    :param commit: the commit that carries ``seal``; None if the seal comes from a watermark backup
+        (:class:`Mirror`)
+    :param refused: why there is no seal, if the caller can continue without one
+    """
+
+    seal: Seal | None
+    next_number: int
+    target: TableState
+    notes: tuple[str, ...] = ()
+    empty: bool = False
+    was_sealed: bool = True
+    commit: Commit | None = None
+    refused: DeltaCdcError | None = None
+
+
+@dataclass(frozen=True)
+class Mirror:
+    """The watermark backup: a copy of the newest seal outside the target, in case its log is cleaned.
+
+    It is valid only together with the target's log: the table and the seal number must match, and every
+    commit after the sealed one must still exist, because a cleaned RESTORE would leave no trace.
+
+    :param target: the target version that carries the seal
+    """
+
+    seal: Seal
+    target: TableVersion
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        found: dict[str, Any] = codec.encoded(self)
+        return found
+
+    @classmethod
+    def from_dict(cls, value: Any) -> Mirror | None:
+        """Read the JSON form; None for anything else, because users can edit the store that holds it."""
+        try:
+            return codec.decoded(cls, value)
+        except UnreadableJson:
+            return None
+
+
+@dataclass
+class _Walk:
+    """Findings of the backward walk to the seal.
+
+    :param cleaned: the first version on the walk whose commit file is gone
+    """
+
+    seal: Seal | None = None
+    commit: Commit | None = None
+    replaced: Commit | None = None
+    cleaned: int | None = None
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def is_plain(self) -> bool:
+        """Return whether the walk found no RESTORE and no replacement of all rows."""
+        return self.replaced is None and not self.notes
+
+
+class Backwards:
+    """Commits by version for a backward walk, read ahead in growing concurrent batches."""
+
+    def __init__(self, log: DeltaLog) -> None:
+        self._log = log
+        self._known: dict[int, Commit | None] = {}
+        self._batch = _FIRST_BATCH
+
+    async def get(self, version: int) -> Commit | None:
+        """Return the commit, or None if its file is gone."""
+        if version not in self._known:
+            wanted = range(max(0, version - self._batch + 1), version + 1)
+            self._batch = min(self._batch * 2, _LARGEST_BATCH)
+            found = await gathered((self._log.find(v) for v in wanted), limit=_LARGEST_BATCH)
+            self._known.update(zip(wanted, found, strict=True))
+        return self._known[version]
+
+
+def seal_of(commit: Commit, pipeline: str) -> Seal | None:
+    """Return the seal a commit carries for a pipeline.
+
+    Both ``txn`` and ``userMetadata`` must match: the conf that sets ``userMetadata`` leaks into later commits
+    of the same Spark session.
+    """
+    seal = Seal.from_json(commit.info.user_metadata)
+    if seal is None or seal.pipeline != pipeline:
+        return None
+    app = app_id(pipeline)
+    if any(txn.app_id == app and txn.version == seal.number for txn in commit.txns):
+        return seal
+    return None
+
+
+def replaces(commit: Commit) -> bool:
+    """Return whether a commit's operation replaced all rows."""
+    return replaces_all_rows(commit.info.operation, commit.info.operation_parameters)
+
+
+def restores(commit: Commit) -> bool:
+    """Return whether a commit is a RESTORE."""
+    return is_restore(commit.info.operation)
+
+
+async def reconcile_async(
+    log: DeltaLog,
+    pipeline: str,
+    *,
+    mirror: Callable[[], Any] | None = None,
+    declared: bool = False,
+    closed: bool = False,
+    forgiven: tuple[type[DeltaCdcError], ...] = (),
+) -> Proof | None:
+    """Find a pipeline's recorded watermark in the target's log.
+
+    :param log: the target's log
+    :param mirror: returns the watermark backup (:meth:`Mirror.to_dict`), or anything else if there is no
+        backup; called only if the sealed commit was cleaned from the log
+    :param declared: the caller sets a baseline: rows without a seal are no error, and the result has no seal.
+        A seal that expired is still an error
+    :param closed: also return the last seal of a pipeline whose target another pipeline took over
+    :param forgiven: errors that the caller ignores because it recomputes all rows: the result then has no
+        seal, but the next number, and the error as ``refused``
+    :return: None if no table exists
+    :raises TargetReplaced: another writer replaced, overwrote or truncated the table after our seal
+    :raises TargetChangedUnderneath: such a change lies between planning and the newest seal
+    :raises TargetWithoutProof: the table holds rows, but no seal of this pipeline
+    :raises ProofExpired: the sealed commit was cleaned from the log, and no watermark backup replaces it
+    :raises PipelineTakenOver: another pipeline took the target over
+    :raises TransactionRetentionSet: the table would forget the recorded watermark
+    """
+    try:
+        state = await log.snapshot()
+    except (TableNotFound, NotADeltaTable):
+        if await log.left_over():
+            return None
+        raise
+    _refuse_retention(state)
+    stored = await log.transaction(app_id(pipeline))
+    back = Backwards(log)
+    try:
+        return await _proved(log, back, state, pipeline, stored, mirror, declared=declared, closed=closed)
+    except forgiven as error:
+        number = await _next_number(log, state, stored)
+        return Proof(seal=None, next_number=number, target=state, refused=error)
+
+
+async def _proved(
+    log: DeltaLog,
+    back: Backwards,
+    state: TableState,
+    pipeline: str,
+    stored: int | None,
+    mirror: Callable[[], Any] | None,
+    *,
+    declared: bool,
+    closed: bool,
+) -> Proof:
+    walk = await _walk(log, back, state, pipeline) if stored is not None else _Walk()
+    if walk.seal is not None and walk.seal.successor is not None and not closed:
+        # Whatever happened to the table since, another pipeline owns it.
+        raise adopted_by(state, walk.seal)
+    if walk.cleaned is not None and stored is not None:
+        # A baseline does not help: an initial_load that stays in a DAG would set an old version.
+        # The backup is in Airflow, and reading it is a network call.
+        copy = Mirror.from_dict(await asyncio.to_thread(mirror)) if mirror else None
+        proof = _mirrored(walk, state, pipeline, stored, copy)
+    elif walk.seal is not None and walk.commit is not None:
+        proof = await _sealed(back, walk, walk.seal, walk.commit, state, stored)
+    else:
+        proof = None
+    if proof is None or proof.seal is None:
+        return await _unsealed(log, back, state, pipeline, stored, tuple(walk.notes), declared=declared)
+    if proof.seal.successor is not None and not closed:
+        raise adopted_by(state, proof.seal)
+    return proof
+
+
+def adopted_by(target: TableState, last: Seal) -> PipelineTakenOver:
+    """Build the error for a pipeline that has ended.
+
+    :param last: its last seal
+    """
+    return PipelineTakenOver(
+        f"The target {target.uri} was taken over by pipeline {last.successor} at watermark {last.watermark}; "
+        f"{last.pipeline} has ended.",
+        remedy=f"run {last.successor}, or set take_over_from to it to take the target back.",
+    )
+
+
+async def _sealed(
+    back: Backwards, walk: _Walk, seal: Seal, commit: Commit, state: TableState, stored: int | None
+) -> Proof:
+    await _refuse_underneath(back, state, seal, commit)
+    _refuse_replaced(state, walk)
+    number = seal.number if stored is None else stored
+    return Proof(seal=seal, next_number=number + 1, target=state, notes=tuple(walk.notes), commit=commit)
+
+
+def _mirrored(walk: _Walk, state: TableState, pipeline: str, stored: int, mirror: Mirror | None) -> Proof:
+    """Return the recorded watermark from the backup (``mirror``), because the sealed commit is gone."""
+    assert walk.cleaned is not None
+    fits = (
+        mirror is not None
+        and mirror.target.table_id == state.table_id
+        and (mirror.seal.pipeline, mirror.seal.number) == (pipeline, stored)
+    )
+    if mirror is None or not fits or not walk.is_plain or walk.cleaned > mirror.target.version:
+        raise _expired(state, pipeline, walk.cleaned, mirror if fits else None)
+    note = (
+        f"The commit with {mirror.seal.reach} was cleaned from the log of {state.uri}; the "
+        f"watermark's copy outside proves it (seal {stored})."
+    )
+    return Proof(seal=mirror.seal, next_number=stored + 1, target=state, notes=(note,))
+
+
+def reconcile(log: DeltaLog, pipeline: str, *, mirror: Callable[[], Any] | None = None) -> Proof | None:
+    """Find a pipeline's recorded watermark in the target's log; see :func:`reconcile_async`."""
+    return run_sync(reconcile_async(log, pipeline, mirror=mirror))
+
+
+async def own_commits(
+    log: DeltaLog, pipeline: str, plans: Sequence[str], after: int, *, run_id: str = ""
+) -> tuple[tuple[Seal, Commit], ...]:
+    """Return the sealed commits in effect that the given plans made after a version, oldest first.
+
+    It walks back as for the newest seal, so commits that a RESTORE undid are left out. It stops where the log
+    was cleaned.
+
+    :param plans: :func:`delta_cdc.core.spec.fingerprint` of each plan
+    :param after: the oldest table version that one of the plans was made on; -1: no version
+    :param run_id: also return commits of this run, whichever plan made them; "": no run
+    """
+    found = []
+    back = Backwards(log)
+    version = await log.newest_version()
+    while version > after:
+        commit = await back.get(version)
+        if commit is None:
+            break
+        if restores(commit):
+            version = _restored_version(log, commit)
+            continue
+        seal = seal_of(commit, pipeline)
+        if seal is not None and (
+            seal.step.fingerprint.rpartition(":")[0] in plans or (run_id and seal.step.run_id == run_id)
+        ):
+            found.append((seal, commit))
+        version -= 1
+    return tuple(reversed(found))
+
+
+# -- the walk -----------------------------------------------------------------------------------
+async def _walk(log: DeltaLog, back: Backwards, state: TableState, pipeline: str) -> _Walk:
+    walk = _Walk()
+    version = state.version
+    while version >= 0:
+        commit = await back.get(version)
+        if commit is None:
+            walk.cleaned = version
+            break
+        walk.seal = seal_of(commit, pipeline)
+        if walk.seal is not None:
+            walk.commit = commit
+            break
+        _refuse_unreadable(state, pipeline, commit)
+        if restores(commit):
+            version = _restored_version(log, commit)
+            walk.notes.append(
+                f"The target {state.uri} was restored in version {commit.version} to version {version}: the "
+                "watermark is the one true there."
+            )
+            continue
+        if walk.replaced is None and replaces(commit):
+            walk.replaced = commit
+        version -= 1
+    return walk
+
+
+async def _unsealed(
+    log: DeltaLog,
+    back: Backwards,
+    state: TableState,
+    pipeline: str,
+    stored: int | None,
+    notes: tuple[str, ...],
+    *,
+    declared: bool,
+) -> Proof:
+    empty = await asyncio.to_thread(lambda: state.is_empty)
+    if not empty and not declared:
+        others = await _other_pipelines(back, state, pipeline)
+        named = f"; seals of other pipelines: {', '.join(others)}" if others else ""
+        raise TargetWithoutProof(
+            f"The target {state.uri} (version {state.version}) holds rows, but no seal of pipeline "
+            f"{pipeline} is in effect{named}.",
+            remedy="use the pipeline name it was built with, name that one in take_over_from, declare the "
+            'state of a table made by hand with initial_load {"none_at": V}, or use a target of its own.',
+        )
+    return Proof(
+        seal=None,
+        next_number=await _next_number(log, state, stored),
+        target=state,
+        notes=notes,
+        empty=empty,
+        was_sealed=stored is not None,
+    )
+
+
+async def _next_number(log: DeltaLog, state: TableState, stored: int | None) -> int:
+    """Return the next seal number.
+
+    Every planner of an empty table must compute the same number, so that two loads compete for it.
+    """
+    if stored is not None:
+        return stored + 1
+    if state.created_time is not None:
+        return state.created_time
+    commit = await log.commit(await log.oldest_version())
+    return commit.info.timestamp or commit.timestamp
+
+
+async def _other_pipelines(back: Backwards, state: TableState, pipeline: str) -> list[str]:
+    found: set[str] = set()
+    for version in range(state.version, max(-1, state.version - _LOOK_BACK), -1):
+        commit = await back.get(version)
+        if commit is None:
+            break
+        apps = (txn.app_id for txn in commit.txns if txn.app_id.startswith(_APP_PREFIX))
+        found.update(app[len(_APP_PREFIX) :] for app in apps)
+    return sorted(found - {pipeline})
+
+
+# -- RESTORE ------------------------------------------------------------------------------------
+def _restored_version(log: DeltaLog, restore: Commit) -> int:
+    version = restore.info.operation_parameters.get("version")
+    if version is None:
+        raise ProofExpired(
+            f"Version {restore.version} of the target {log.uri} is a RESTORE to a time. Its log does not "
+            "name the time zone of that time, so the restored version is not known.",
+            remedy="RESTORE the target to a version by its number, then run again.",
+        )
+    return int(version)
+
+
+# -- refusals -----------------------------------------------------------------------------------
+def _refuse_retention(state: TableState) -> None:
+    if _RETENTION in state.configuration:
+        raise TransactionRetentionSet(
+            f"The target {state.uri} has {_RETENTION} = {state.configuration[_RETENTION]}: Delta would "
+            "forget the transactions that make a commit happen exactly once.",
+            remedy=f"ALTER TABLE … UNSET TBLPROPERTIES ('{_RETENTION}').",
+        )
+
+
+def _refuse_unreadable(state: TableState, pipeline: str, commit: Commit) -> None:
+    """Refuse a commit of this pipeline without a readable seal: skipping it would move the watermark back."""
+    if any(txn.app_id == app_id(pipeline) for txn in commit.txns):
+        raise SealUnreadable(
+            f"Version {commit.version} of the target {state.uri} has a transaction of pipeline {pipeline}, "
+            "and no seal that this release can read.",
+            remedy="run the release that wrote it, or a newer one; if something else writes under the "
+            f"transaction id {app_id(pipeline)}, RESTORE the target to version {commit.version - 1}.",
+        )
+
+
+def _expired(state: TableState, pipeline: str, version: int, mirror: Mirror | None) -> ProofExpired:
+    known = ""
+    if mirror is not None:
+        known = (
+            f" Its copy outside says {mirror.seal.reach} for version {mirror.target.version}, "
+            "but whether the target was restored or replaced since cannot be told."
+        )
+    return ProofExpired(
+        f"The log of the target {state.uri} knows a transaction of pipeline {pipeline}, but the commit that "
+        f"carried its watermark is gone (version {version} was cleaned).{known}",
+        remedy="drop the target, so that it is loaded anew; or, where you know the source version V that it "
+        'holds, go on under a new pipeline name with initial_load {"none_at": V}.',
+    )
+
+
+def _refuse_replaced(state: TableState, walk: _Walk) -> None:
+    assert walk.seal is not None
+    assert walk.commit is not None
+    seal, commit = walk.seal, walk.commit
+    table_id = commit.metadata.id if commit.metadata is not None else None
+    if table_id is None and seal.step.planned_on is not None:
+        table_id = seal.step.planned_on.table_id
+    what, intact = None, commit.version
+    if walk.replaced is not None:
+        intact = walk.replaced.version - 1
+        what = f"{walk.replaced.info.operation} in version {walk.replaced.version}"
+    elif table_id is not None and table_id != state.table_id:
+        what = f"its id is now {state.table_id}, it was {table_id}"
+    if what is not None:
+        raise TargetReplaced(
+            f"The target {state.uri} was replaced after version {commit.version}, which carries "
+            f"{seal.reach} of pipeline {seal.pipeline} ({what}).",
+            remedy=f'RESTORE the target to version {intact}; or set on_target_replaced="reload", by which '
+            "its rows are brought to what the source holds; or drop it.",
+        )
+
+
+async def _refuse_underneath(back: Backwards, state: TableState, seal: Seal, commit: Commit) -> None:
+    planned = seal.step.planned_on
+    # A reset replaces all rows, whatever they were.
+    if planned is None or seal.step.kind == "reset":
+        return
+    for version in range(commit.version - 1, planned.version, -1):
+        between = await back.get(version)
+        if between is None:
+            return
+        renewed = between.metadata is not None and between.metadata.id != planned.table_id
+        if renewed or restores(between) or replaces(between):
+            raise TargetChangedUnderneath(
+                f"Version {version} of the target {state.uri} is a {between.info.operation} made after "
+                f"version {planned.version}, on which the commit in version {commit.version} was planned.",
+                remedy=f"RESTORE the target to version {commit.version - 1}, the one before that commit, "
+                "then run again.",
+            )

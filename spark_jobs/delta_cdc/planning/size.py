@@ -1,0 +1,162 @@
+"""Estimates, without a JVM, the maximum bytes a job reads and rewrites, to choose how an embedded JVM starts.
+
+A JVM that uses only its quick compiler starts in half the CPU time, but computes three times as long once it
+is warm. That pays off if startup is most of the job's cost (:func:`is_small`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from delta_cdc.core.concurrency import gathered
+from delta_cdc.core.errors import DeltaCdcError, NotADeltaTable, TableNotFound
+from delta_cdc.core.spec import (
+    ApplySpec,
+    BundleSpec,
+    CommitSpec,
+    EnableSpec,
+    ExpireSpec,
+    IngestSpec,
+    OptimizeSpec,
+    ReadSpec,
+    ResolveSpec,
+    VacuumSpec,
+    VerifySpec,
+)
+from delta_cdc.delta_log.table import DeltaLog, run_sync
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Iterable, Mapping
+
+    from delta_cdc.core.spec import Spec, Step
+
+#: Maximum bytes of Parquet, read and rewritten, of a small job. A cautious guess;
+#: ``benchmarks/start.py`` can measure it.
+SMALL = 64 << 20
+
+#: Assumed size of a topic's record, in bytes.
+_RECORD = 1_024
+#: A table without a checksum and with at most this many versions is sized from its commits.
+_YOUNG = 20
+#: Steps without rows.
+_ALONE = ("declare", "reseal", "adopt", "complete", "commit")
+
+
+def is_small(spec: Spec, storage_options: Mapping[str, str] | None = None) -> bool:
+    """Return whether startup is most of a job's cost; False if its size is not known.
+
+    This costs one small read per table.
+
+    :param storage_options: of the object store, as delta-rs names them
+    """
+    options = dict(storage_options) if storage_options else None
+    try:
+        size = run_sync(work_size(spec, options))
+    except DeltaCdcError:
+        # The code that needs the table reports its errors.
+        return False
+    return size is not None and size <= SMALL
+
+
+async def work_size(spec: Spec, storage_options: dict[str, str] | None = None) -> int | None:
+    """Return the maximum bytes that a job reads and may rewrite; None if unknown.
+
+    :param storage_options: see :func:`is_small`
+    :raises DeltaCdcError: a table's log cannot be read
+    """
+    if isinstance(spec, EnableSpec | ResolveSpec | CommitSpec):
+        return 0
+    if isinstance(spec, BundleSpec):
+        return await _sum(work_size(part, storage_options) for part in spec.parts)
+    if isinstance(spec, ApplySpec | ReadSpec):
+        return await _of_steps(spec, storage_options)
+    if isinstance(spec, IngestSpec):
+        return await _of_batch(spec, storage_options)
+    if isinstance(spec, VerifySpec):
+        return await _of_comparison(spec, storage_options)
+    assert isinstance(spec, OptimizeSpec | VacuumSpec | ExpireSpec)
+    return await table_size(spec.table_uri, None, storage_options)
+
+
+async def table_size(
+    uri: str, version: int | None, storage_options: dict[str, str] | None = None
+) -> int | None:
+    """Return the bytes of a table's files, from one read of its log; None if the log does not show them.
+
+    Some writers, such as Delta's own, store the size beside the commit (``.crc``). For a young table without
+    it, the result is the bytes its commits ever added, which is at least the current size.
+
+    :param version: None: the newest
+    """
+    log = DeltaLog(uri, storage_options)
+    newest = await log.newest_version() if version is None else version
+    if newest < 0:
+        return 0
+    checksum = await log.checksum_size(newest)
+    if checksum is not None:
+        return checksum
+    if newest >= _YOUNG:
+        return None
+    commits = await log.commits(range(newest + 1))
+    return sum(commit.bytes_added for commit in commits)
+
+
+async def _of_steps(spec: ApplySpec | ReadSpec, options: dict[str, str] | None) -> int | None:
+    steps = [step for step in spec.steps if step.kind not in _ALONE]
+    read = await _sum(_read(spec, step, options) for step in steps)
+    if read is None or read > SMALL or isinstance(spec, ReadSpec):
+        return read
+    versions = [step.planned_on.version for step in steps if step.planned_on is not None]
+    if not versions:
+        return read
+    target = await table_size(spec.target_uri, versions[0], options)
+    # Each step may read all of the target.
+    return None if target is None else read + target * len(steps)
+
+
+async def _read(spec: ApplySpec | ReadSpec, step: Step, options: dict[str, str] | None) -> int | None:
+    if step.staging is not None:
+        return await table_size(step.staging.uri, step.staging.version, options)
+    if step.segments:
+        return sum(segment.size for segment in step.segments)
+    if step.is_empty:
+        return 0
+    return await table_size(spec.source_uri, step.ending_version, options)
+
+
+async def _of_batch(spec: IngestSpec, options: dict[str, str] | None) -> int | None:
+    if any(file.again for file in spec.files) or any(part.again for part in spec.offsets):
+        # The job looks up their records in the log, so the size is unknown.
+        return None
+    size = sum(file.size for file in spec.files)
+    size += _RECORD * sum(part.ending_offset - part.starting_offset for part in spec.offsets)
+    if spec.after is None or size > SMALL:
+        return size
+    # The job applies everything in the log after the watermark, not only this batch.
+    log, target = await asyncio.gather(
+        _if_there(spec.log_uri, options), _if_there(spec.after.target, options)
+    )
+    return None if log is None or target is None else 2 * size + log + target
+
+
+async def _if_there(uri: str, options: dict[str, str] | None) -> int | None:
+    try:
+        return await table_size(uri, None, options)
+    except (TableNotFound, NotADeltaTable):
+        return 0
+
+
+async def _of_comparison(spec: VerifySpec, options: dict[str, str] | None) -> int | None:
+    tables = [table_size(spec.target_uri, spec.target_version, options)]
+    if spec.current is not None:
+        tables.append(table_size(spec.current.uri, spec.current.version, options))
+    if spec.source is not None:
+        tables.append(work_size(spec.source, options))
+    return await _sum(tables)
+
+
+async def _sum(parts: Iterable[Coroutine[Any, Any, int | None]]) -> int | None:
+    found = await gathered(parts)
+    known = [size for size in found if size is not None]
+    return sum(known) if len(known) == len(found) else None

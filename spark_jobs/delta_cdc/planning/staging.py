@@ -1,0 +1,377 @@
+"""Reads a staging table's log: its batch, whether the batch still follows the watermark, and its commits."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from delta_cdc.core import codec
+from delta_cdc.core.errors import (
+    BatchNotApplicable,
+    InvalidConfiguration,
+    NotADeltaTable,
+    ProofExpired,
+    TableNotFound,
+    TargetWithoutProof,
+    TransactionRetentionSet,
+)
+from delta_cdc.core.spec import QueryOptions
+from delta_cdc.core.versions import VersionRange
+from delta_cdc.core.watermark import TableVersion, app_id
+from delta_cdc.planning import preconditions
+from delta_cdc.planning.reconcile import Backwards, Proof, seal_of
+
+if TYPE_CHECKING:
+    from delta_cdc.core.watermark import Seal
+    from delta_cdc.delta_log.actions import Commit
+    from delta_cdc.delta_log.table import DeltaLog, TableState
+    from delta_cdc.planning.observe import Sight
+    from delta_cdc.planning.request import ReadRequest
+
+_RETENTION = "delta.setTransactionRetentionDuration"
+#: Keys of the configuration in a batch's seals: the version committed before it (custom sinks), and the
+#: number of the target's next seal at planning time (batches for a target).
+COMMITTED, TURN = "committed", "turn"
+#: Key of the configuration in a seal that commits versions without changes.
+IDLE = "idle"
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A batch in a staging table: all of it, or its beginning.
+
+    :param touched: other writers changed rows of the table since the batch was planned: the batch's own table
+        version holds it (if it is complete), the newest version does not
+    """
+
+    seal: Seal
+    commit: Commit
+    touched: bool = False
+
+    @property
+    def versions(self) -> VersionRange:
+        """Return the staged source versions."""
+        return VersionRange(self.seal.step.starting_version, self.seal.watermark.version)
+
+    @property
+    def is_complete(self) -> bool:
+        """Return whether the batch has all versions, the query's result, and its files."""
+        return bool(self.seal.state.configuration.get("complete", True))
+
+    @property
+    def is_plain(self) -> bool:
+        """Return whether change rows are staged and the query over them still has to be computed."""
+        return bool(self.seal.state.configuration.get("plain", False))
+
+    @property
+    def kind(self) -> str:
+        """Return ``changes`` or ``snapshot``."""
+        return str(self.seal.state.configuration.get("batch", ""))
+
+    @property
+    def ending_version(self) -> int:
+        """Return the last version of the whole batch, as planned."""
+        return int(self.seal.state.configuration.get("ending", self.seal.watermark.version))
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Return the query options as JSON."""
+        return {**codec.encoded(QueryOptions()), **self.seal.state.configuration.get("options", {})}
+
+    @property
+    def output(self) -> dict[str, str] | None:
+        """Return location and format of the batch's files; None if it has no files."""
+        found = self.seal.state.configuration.get("output")
+        return dict(found) if found else None
+
+    def is_whole(self, output: dict[str, str] | None) -> bool:
+        """Return whether the batch is complete, including its files.
+
+        :param output: the requested files: prefix of their folder, and format; None: no files
+        """
+        if output is None or not self.is_complete:
+            return self.is_complete
+        found = self.output
+        return (
+            found is not None
+            and found["format"] == output["format"]
+            and found["path"].startswith(f"{output['path']}-")
+        )
+
+    def answers(self, request: ReadRequest) -> bool:
+        """Return whether the batch matches a request, or will match it once it is complete."""
+        return bool(self.options == codec.encoded(request.options))
+
+
+def described(request: ReadRequest) -> dict[str, Any]:
+    """Return the part of a request that the seals of its batch record."""
+    return {"options": codec.encoded(request.options)}
+
+
+async def open_batch(sight: Sight, staging: DeltaLog) -> tuple[Seal, Commit] | None:
+    """Return the staged batch that follows the target's watermark and that an apply can use, if there is one.
+
+    :raises TargetWithoutProof: the staging table holds rows that this pipeline did not write
+    :raises BatchNotApplicable: the batch follows the watermark, but is incomplete or lacks changes
+    """
+    batch = await fitting(sight, await newest_batch(staging, sight.request.pipeline))
+    if batch is None:
+        return None
+    held = f"Staging {staging.uri} holds versions {batch.versions} of {sight.source.uri}"
+    if not batch.is_complete:
+        raise BatchNotApplicable(
+            f"{held}, the beginning of a batch that was never completed.",
+            remedy="clear the read (DeltaReadChangesOperator): it goes on behind what is staged.",
+        )
+    told = _left_out(batch.options)
+    if told:
+        raise BatchNotApplicable(
+            f"{held}, read with {told}: not every change of these versions.",
+            remedy="read for an apply with query='full_delta' and without on_change_commit, and give where "
+            "and select to the apply; or use another staging table for this query.",
+        )
+    return batch.seal, batch.commit
+
+
+def _left_out(asked: dict[str, Any]) -> str:
+    """Name the options that make a batch leave out changes of its versions; "" if it has all changes."""
+    names = ["query", "where", "select"]
+    if asked["capture"] == "added_files" and asked["on_change_commit"] == "skip":
+        # Whole commits may be missing, whatever the query.
+        names += ["capture", "on_change_commit"]
+    elif asked["query"] == "full_delta" and not asked["where"] and not asked["select"]:
+        return ""
+    return ", ".join(f"{name} {asked[name]!r}" for name in names if asked[name])
+
+
+async def fitting(sight: Sight, batch: Batch | None) -> Batch | None:
+    """Return a batch, complete or not, if it follows the recorded watermark.
+
+    A batch depends only on the source, its range and its query, so a batch that starts right after the
+    watermark is valid whatever happened since. The target's seal number (``TURN``) distinguishes it from a
+    batch that was applied before a RESTORE.
+    """
+    if batch is None or batch.seal.watermark.table_id != sight.source.table_id:
+        return None
+    proved = sight.seal
+    if proved is None:
+        return batch if batch.kind == "snapshot" and _in_turn(sight, batch) else None
+    follows = batch.versions.starting_version == proved.watermark.version + 1
+    return batch if follows and batch.kind == "changes" and _in_turn(sight, batch) else None
+
+
+def _in_turn(sight: Sight, batch: Batch) -> bool:
+    if sight.proof is None or COMMITTED in batch.seal.state.configuration:
+        return True
+    return int(batch.seal.state.configuration.get(TURN, batch.seal.number)) >= sight.next_number
+
+
+async def newest_batch(staging: DeltaLog, pipeline: str) -> Batch | None:
+    """Return the newest sealed batch of a staging table, whatever happened to it since.
+
+    :raises TargetWithoutProof: the table holds rows that this pipeline did not write
+    """
+    state = await _state(staging)
+    if state is None or not await _is_ours(staging, state, pipeline):
+        return None
+    back, touched = Backwards(staging), False
+    for version in range(state.version, -1, -1):
+        commit = await back.get(version)
+        if commit is None:
+            break
+        seal = seal_of(commit, pipeline)
+        if seal is not None and seal.step.kind == "read":
+            return Batch(seal, commit, touched or await _touched_underneath(back, seal, commit))
+        touched = touched or (seal is None and commit.changes_data)
+    return None
+
+
+async def _touched_underneath(back: Backwards, seal: Seal, commit: Commit) -> bool:
+    """Return whether others changed rows between the planning of a commit and the commit itself."""
+    planned = seal.step.planned_on
+    if planned is None or not seal.state.configuration.get("adds", False):
+        return False
+    for version in range(commit.version - 1, planned.version, -1):
+        between = await back.get(version)
+        if between is None or between.changes_data:
+            return True
+    return False
+
+
+async def _state(staging: DeltaLog) -> TableState | None:
+    """Return the table's state; None if there is no table, or only the remains of a crash."""
+    try:
+        return await staging.snapshot()
+    except (TableNotFound, NotADeltaTable):
+        if await staging.left_over():
+            return None
+        raise
+
+
+async def _is_ours(staging: DeltaLog, state: TableState, pipeline: str) -> bool:
+    if await staging.transaction(app_id(pipeline)) is not None:
+        return True
+    if not await asyncio.to_thread(lambda: state.is_empty):
+        raise TargetWithoutProof(
+            f"The staging table {staging.uri} (version {state.version}) holds rows that pipeline "
+            f"{pipeline} did not put there.",
+            remedy="name a staging table of its own for every pipeline.",
+        )
+    return False
+
+
+# -- custom sinks -------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Sink:
+    """The recorded watermark of a custom sink, kept in staging.
+
+    :param proof: its seal is the last commit; without a seal, nothing was committed
+    :param batch: the staged, uncommitted batch; None if another writer changed its rows since
+    :param newest: the newest seal of any kind
+    """
+
+    proof: Proof
+    batch: Batch | None
+    newest: Seal | None
+
+
+async def sink(staging: DeltaLog, pipeline: str) -> Sink | None:
+    """Find the watermark of a custom sink, and its open batch.
+
+    Committed rows are in the sink, so a RESTORE of staging cannot undo them: the newest seal counts. A batch
+    whose rows others changed since is invalid.
+
+    :return: None if there is no staging table yet
+    :raises TargetWithoutProof: staging holds rows that this pipeline did not write
+    :raises InvalidConfiguration: staging is filled for a target, which records the watermark
+    :raises ProofExpired: the sealed commit was cleaned from the log
+    :raises TransactionRetentionSet: staging would forget the recorded watermark
+    """
+    state = await _state(staging)
+    if state is None:
+        return None
+    if _RETENTION in state.configuration:
+        raise TransactionRetentionSet(
+            f"The staging table {staging.uri} has {_RETENTION} = {state.configuration[_RETENTION]}: Delta "
+            "would forget what was committed.",
+            remedy=f"ALTER TABLE … UNSET TBLPROPERTIES ('{_RETENTION}').",
+        )
+    if not await _is_ours(staging, state, pipeline):
+        return Sink(Proof(seal=None, next_number=_first_number(state), target=state), None, None)
+    seal, commit, touched = await _newest_seal(staging, state, pipeline)
+    # Users read a sink's batch from the newest version.
+    stored = await staging.transaction(app_id(pipeline))
+    proof = Proof(
+        seal=_committed(staging, seal),
+        next_number=max(stored or 0, seal.number) + 1,
+        target=state,
+        commit=commit if seal.step.kind == "commit" else None,
+    )
+    is_open = seal.step.kind == "read" and not touched
+    return Sink(proof, Batch(seal, commit) if is_open else None, seal)
+
+
+def _first_number(state: TableState) -> int:
+    """Return the first seal number; every planner of an empty table must compute the same one."""
+    return state.created_time or 1
+
+
+async def _newest_seal(staging: DeltaLog, state: TableState, pipeline: str) -> tuple[Seal, Commit, bool]:
+    back, touched = Backwards(staging), False
+    for version in range(state.version, -1, -1):
+        commit = await back.get(version)
+        if commit is None:
+            raise ProofExpired(
+                f"The commit of the staging table {staging.uri} that said what pipeline {pipeline} has "
+                f"committed is gone (version {version} was cleaned).",
+                remedy="use a new staging table: its first batch is a snapshot of the source.",
+            )
+        seal = seal_of(commit, pipeline)
+        if seal is not None:
+            return seal, commit, touched or await _touched_underneath(back, seal, commit)
+        touched = touched or commit.changes_data
+    raise TargetWithoutProof(
+        f"The staging table {staging.uri} knows a transaction of pipeline {pipeline}, and no commit of its "
+        "log carries the seal of one.",
+        remedy="name a staging table that only this release's reads write to.",
+    )
+
+
+async def newest_commit(staging: DeltaLog, pipeline: str) -> Seal | None:
+    """Return the seal of the newest batch commit, whatever was read since; None if the log has none."""
+    state = await _state(staging)
+    back = Backwards(staging)
+    for version in range(state.version if state is not None else -1, -1, -1):
+        commit = await back.get(version)
+        if commit is None:
+            break
+        seal = seal_of(commit, pipeline)
+        if seal is not None and seal.step.kind == "commit" and not seal.state.configuration.get(IDLE, False):
+            return seal
+    return None
+
+
+def _committed(staging: DeltaLog, seal: Seal) -> Seal | None:
+    """Return the last committed state as of a seal, as a seal; None if nothing was committed."""
+    if seal.step.kind == "commit":
+        return seal
+    if COMMITTED not in seal.state.configuration:
+        raise InvalidConfiguration(
+            f"The staging table {staging.uri} is filled for a target, in which the watermark of pipeline "
+            f"{seal.pipeline} stands.",
+            remedy="name that target, or a staging table of its own for a sink without one.",
+        )
+    known = seal.state.configuration[COMMITTED]
+    if known is None:
+        return None
+    at: TableVersion = codec.decoded(TableVersion, known)
+    return replace(seal, state=replace(seal.state, applied_to=at))
+
+
+def committed(seal: Seal | None) -> dict[str, Any] | None:
+    """Return the watermark committed before a batch, as the batch's seals record it."""
+    if seal is None:
+        return None
+    found: dict[str, Any] = codec.encoded(seal.watermark)
+    return found
+
+
+# -- continuing a batch -------------------------------------------------------------------------
+async def to_go_on_with(
+    request: ReadRequest, sight: Sight, batch: Batch | None, *, output: dict[str, str] | None
+) -> tuple[Batch | None, tuple[str, ...]]:
+    """Return the batch that this read returns or completes, or None and notes on why the batch is replaced.
+
+    :param output: the requested files; see :meth:`Batch.is_whole`
+    """
+    if batch is None:
+        return None, ()
+    what = "open batch" if batch.is_complete else "unfinished batch"
+    found = f"The {what} {batch.versions} in staging {request.staging} "
+    other = await preconditions.other_history(sight.log, sight.source, batch.seal)
+    if other is not None:
+        return None, (
+            f"{found}was read from another history of {sight.source.uri} ({other}) and is replaced.",
+        )
+    if not batch.answers(request):
+        return None, (f"{found}was read with other options and is replaced.",)
+    if batch.touched and not batch.is_whole(output):
+        return None, (f"{found}was changed by others and is replaced.",)
+    if not batch.is_complete and sight.ending is not None and sight.ending < batch.versions.ending_version:
+        return None, (f"{found}goes beyond version {sight.ending} and is replaced.",)
+    return batch, ()
+
+
+async def turn(staging: DeltaLog, pipeline: str, number: int) -> tuple[int, TableVersion | None]:
+    """Return the seal number for a new batch, and the table state to write it on.
+
+    If a batch was read but never applied and the target was then restored, staging is a number ahead of the
+    target. A new batch needs a higher number still, or Delta would skip it.
+    """
+    try:
+        state = await staging.snapshot()
+    except (TableNotFound, NotADeltaTable):
+        return number, None
+    stored = await staging.transaction(app_id(pipeline))
+    return max(number, (stored or 0) + 1), TableVersion(state.table_id, state.version)

@@ -1,0 +1,245 @@
+"""Computes a pipeline's lag behind its source, and how long that can last, from the two logs."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from delta_cdc.core import codec
+from delta_cdc.core.concurrency import settled
+from delta_cdc.core.errors import VersionsExpired
+from delta_cdc.core.retention import (
+    FILE_RETENTION,
+    LOG_RETENTION,
+    VERSIONS_EXPIRED_REMEDY,
+    milliseconds_of,
+    readable,
+    text_of,
+)
+from delta_cdc.delta_log.table import DeltaLog, run_sync
+from delta_cdc.planning import preconditions
+from delta_cdc.planning.ingest_status import IngestStatus, ingest_status, is_ingested
+from delta_cdc.planning.reconcile import reconcile_async
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from delta_cdc.core.watermark import Seal
+    from delta_cdc.delta_log.actions import Commit
+    from delta_cdc.delta_log.table import TableState
+    from delta_cdc.planning.reconcile import Proof
+
+
+@dataclass(frozen=True)
+class Status:
+    """Status of one pipeline.
+
+    :param target: location of the target
+    :param source: location of the source; None if neither a seal nor the caller names it
+    :param source_version: the source's newest version
+    :param committed: the watermark; None if no watermark is recorded yet
+    :param lag_versions: number of source versions after the watermark
+    :param lag_commits: number of those that change data
+    :param lag_bytes: bytes to read for those commits
+    :param lag_seconds: age of the oldest of those commits; 0 if there are no such commits
+    :param readable_until: time until which the pipeline can continue: then retention removes the sealed
+        commit from the target's log, or unapplied changes from the source's log or storage; ISO 8601 in UTC
+    :param findings: problems that need attention, one sentence each
+    :param seal: the newest seal as JSON
+    :param ingest: for a change log that an ingest fills: the status of that ingest. Its source has no
+        versions, so all fields on versions and lag are None
+    """
+
+    pipeline: str
+    target: str
+    target_version: int | None = None
+    source: str | None = None
+    source_version: int | None = None
+    committed: int | None = None
+    lag_versions: int | None = None
+    lag_commits: int | None = None
+    lag_bytes: int | None = None
+    lag_seconds: float | None = None
+    readable_until: str | None = None
+    findings: tuple[str, ...] = ()
+    seal: dict[str, Any] | None = None
+    ingest: IngestStatus | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        made: dict[str, Any] = codec.encoded(self)
+        if self.ingest is None:
+            del made["ingest"]
+            return made
+        return {**made, "ingest": self.ingest.to_dict()}
+
+
+def status(
+    pipeline: str,
+    target: str,
+    *,
+    source: str | None = None,
+    storage_options: dict[str, str] | None = None,
+    now_ms: int | None = None,
+) -> Status:
+    """Return a pipeline's status; see :func:`status_async`."""
+    found = status_async(pipeline, target, source=source, storage_options=storage_options, now_ms=now_ms)
+    return run_sync(found)
+
+
+async def status_async(
+    pipeline: str,
+    target: str,
+    *,
+    source: str | None = None,
+    storage_options: dict[str, str] | None = None,
+    now_ms: int | None = None,
+) -> Status:
+    """Compare a pipeline's watermark with its source, without starting a process or writing anything.
+
+    :param target: path or URI
+    :param source: path or URI; None: the source that the seal names
+    :param now_ms: the time in epoch milliseconds; None: now
+    :raises DeltaCdcError: the target's log has no usable recorded watermark, or the source is another table
+    """
+    now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+    log = DeltaLog(target, storage_options)
+    proof = await reconcile_async(log, pipeline)
+    if proof is not None and is_ingested(proof):
+        return await _ingested(log.uri, pipeline, proof, storage_options, now)
+    seal = proof.seal if proof is not None else None
+    where = source or (seal.source_uri if seal is not None else None)
+    read = DeltaLog(where, storage_options) if where is not None else None
+    state = await read.snapshot() if read is not None else None
+    if proof is None or seal is None or read is None or state is None:
+        what = "there is no table yet" if proof is None else "the table is empty and has no seal"
+        return Status(
+            pipeline=pipeline,
+            target=log.uri,
+            target_version=proof.target.version if proof is not None else None,
+            source=read.uri if read is not None else None,
+            source_version=state.version if state is not None else None,
+            findings=(f"{log.uri}: {what}; the next run of {pipeline} loads it.",),
+        )
+    return await _compared(read, state, proof, seal, now)
+
+
+async def _ingested(
+    log: str, pipeline: str, proof: Proof, storage_options: dict[str, str] | None, now: int
+) -> Status:
+    found = await ingest_status(log, pipeline, proof, storage_options, now)
+    terms = _terms(proof.target, proof, ())
+    warnings = [warning for term in terms if (warning := term.warning(now)) is not None]
+    seal = proof.seal
+    return Status(
+        pipeline=pipeline,
+        target=proof.target.uri,
+        target_version=proof.target.version,
+        source=seal.source_uri if seal is not None else None,
+        readable_until=_iso(terms[0].until) if terms else None,
+        findings=(*proof.notes, *found.findings, *warnings),
+        seal=codec.encoded(seal) if seal is not None else None,
+        ingest=found,
+    )
+
+
+async def _compared(read: DeltaLog, state: TableState, proof: Proof, seal: Seal, now: int) -> Status:
+    identity = await preconditions.check_identity(read, state, seal)
+    notes = (*proof.notes, identity.note) if identity.note else proof.notes
+    behind, lost = await _behind(read, seal, state)
+    changing = [commit for commit in behind if commit.changes_data]
+    age = now - changing[0].timestamp if changing else 0
+    terms = _terms(state, proof, behind)
+    warnings = [warning for term in terms if (warning := term.warning(now)) is not None]
+    return Status(
+        pipeline=seal.pipeline,
+        target=proof.target.uri,
+        target_version=proof.target.version,
+        source=read.uri,
+        source_version=state.version,
+        committed=seal.watermark.version,
+        lag_versions=max(0, state.version - seal.watermark.version),
+        lag_commits=len(changing),
+        lag_bytes=sum(commit.bytes_to_read for commit in changing),
+        lag_seconds=age / 1000,
+        readable_until=_iso(terms[0].until) if terms else None,
+        findings=(*notes, *lost, *warnings),
+        seal=codec.encoded(seal),
+    )
+
+
+async def _behind(
+    read: DeltaLog, seal: Seal, state: TableState
+) -> tuple[tuple[Commit, ...], tuple[str, ...]]:
+    try:
+        return await read.commits(range(seal.watermark.version + 1, state.version + 1)), ()
+    except VersionsExpired as error:
+        first = max(await read.oldest_version(), seal.watermark.version + 1)
+        return await read.commits(range(first, state.version + 1)), (str(error),)
+
+
+@dataclass(frozen=True)
+class _Term:
+    """A commit or file that the pipeline needs and that retention removes (times in epoch milliseconds)."""
+
+    what: str
+    since: int
+    retention: str
+    table: TableState
+
+    @property
+    def until(self) -> int:
+        return self.since + milliseconds_of(self.retention, self.table.configuration)
+
+    def warning(self, now: int) -> str | None:
+        """Return a warning after half of the retention; another after all of it, if the loss is immediate."""
+        if now - self.since <= (self.until - self.since) // 2:
+            return None
+        kept = f"{self.retention} of {self.table.uri} is {text_of(self.retention, self.table.configuration)}"
+        age = readable(now - self.since)
+        if now > self.until and self.retention == FILE_RETENTION:
+            # Delta now refuses to read from it, so running the pipeline does not help.
+            return f"{self.what} is {age} old, past what is kept ({kept}): {VERSIONS_EXPIRED_REMEDY}"
+        return f"{self.what} is {age} old, past half of what is kept ({kept}): run the pipeline."
+
+
+def _terms(state: TableState, proof: Proof, behind: tuple[Commit, ...]) -> list[_Term]:
+    """Return the commits that must still exist when the pipeline runs next, soonest expiry first."""
+    found = []
+    if proof.commit is not None:
+        what = f"Version {proof.commit.version} of the target, which carries the watermark,"
+        found.append(_Term(what, proof.commit.timestamp, LOG_RETENTION, proof.target))
+    if behind:
+        what = f"Version {behind[0].version} of the source, the first one after the watermark,"
+        found.append(_Term(what, behind[0].timestamp, LOG_RETENTION, state))
+    changing = next((commit for commit in behind if commit.changes_data), None)
+    if changing is not None:
+        what = f"Version {changing.version} of the source, the oldest change that is not applied,"
+        found.append(_Term(what, changing.timestamp, FILE_RETENTION, state))
+    return sorted(found, key=lambda term: term.until)
+
+
+def _iso(milliseconds: int) -> str:
+    return datetime.fromtimestamp(milliseconds / 1000, tz=UTC).isoformat(timespec="seconds")
+
+
+async def status_of_all(
+    pairs: list[tuple[str, str]],
+    storage_options: Sequence[dict[str, str] | None] = (),
+    sources: Sequence[str | None] = (),
+) -> list[Status | Exception]:
+    """Return the status, or the error, of several (pipeline, target) pairs, in their order.
+
+    :param storage_options: options of each pair; empty: no options
+    :param sources: source of each pair, if known; None: the source that the seal names
+    """
+    nothing = [None] * len(pairs)
+    looks = (
+        status_async(pipeline, target, source=source, storage_options=of_it)
+        for (pipeline, target), of_it, source in zip(
+            pairs, storage_options or nothing, sources or nothing, strict=True
+        )
+    )
+    return await settled(looks)

@@ -1,0 +1,296 @@
+"""What earlier batches of an ingest took, read from the table beside the change log without Spark.
+
+The table is only ever appended to, so masked rows are none of its business: what was taken stays taken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from errno import ENOENT
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from delta_cdc.core.errors import NotADeltaTable, TableNotFound
+from delta_cdc.core.reasons import reason
+from delta_cdc.core.uris import canonical_uri, local_path, spark_uri
+from delta_cdc.core.watermark import app_id
+from delta_cdc.delta_log.requests import Storage
+from delta_cdc.delta_log.table import DeltaLog
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+#: What the names of the tables beside a log end with.
+INGESTED, QUARANTINE = "__ingested", "__quarantine"
+_COLUMNS = (
+    "pipeline",
+    "seal",
+    "file",
+    "size",
+    "modified",
+    "etag",
+    "topic",
+    "partition",
+    "starting_offset",
+    "ending_offset",
+    "status",
+)
+#: Files that are read at once: from an object store, and here, where more would only wait for each other.
+_CONCURRENT, _LOCAL = 32, 4
+#: What the one row of a batch without files and offsets says of itself, and which kind of batch it is.
+_WITHOUT = {"replayed": "replay", "resealed": "reseal"}
+
+
+#: What tells one delivery of a file from another: size, time in epoch milliseconds, and etag ("" for none). A
+#: plain tuple, because there are many.
+Identity = tuple[int, int, str]
+
+
+def same(one: Identity, other: Identity) -> bool:
+    """Tell whether both are one delivery: by size, and by etag, or by time where a store has no etags."""
+    if one[2] and other[2]:
+        return one[0] == other[0] and one[2] == other[2]
+    return one[:2] == other[:2]
+
+
+@dataclass(frozen=True)
+class TakenRange:
+    """Records of a partition that a batch took; ``ending_offset`` is the one after the last."""
+
+    topic: str
+    partition: int
+    starting_offset: int
+    ending_offset: int
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What the batches took that are in the log.
+
+    :param rows: rows of the table that say so
+    :param files: by URI, the newest delivery of each
+    :param positions: (topic, partition) -> the first offset that was not taken
+    """
+
+    rows: int = 0
+    files: dict[str, Identity] = field(default_factory=dict)
+    positions: dict[tuple[str, int], int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What one batch took; None of both, and no kind, where nothing is recorded under its number."""
+
+    kind: Literal["ingest", "replay", "reseal"] | None = None
+    files: tuple[tuple[str, Identity], ...] = ()
+    ranges: tuple[TakenRange, ...] = ()
+
+
+@dataclass(frozen=True)
+class Taken:
+    """The table beside the log.
+
+    :param number: the number of the pipeline's newest batch; None where none was ever recorded
+    :param rows: all rows (a ``pyarrow.Table``); None where there is no such table
+    :param damaged: why some of its rows could not be read; "" where all could
+    :param others: the number of the newest batch of each other pipeline, by its name
+    """
+
+    pipeline: str
+    number: int | None = None
+    rows: Any = None
+    damaged: str = ""
+    others: dict[str, int] = field(default_factory=dict)
+
+    def counted(self, first: int, last: int, void: Sequence[Sequence[int]]) -> Counted:
+        """Return what batches of the pipeline took.
+
+        :param first: number of the first batch that counts
+        :param last: number of the last one
+        :param void: ranges of numbers, both ends included, that do not count
+        """
+        import pyarrow.compute as pc  # type: ignore[import-untyped]
+
+        if self.rows is None:
+            return Counted()
+        seal = self.rows["seal"]
+        counts = pc.and_(pc.greater_equal(seal, first), pc.less_equal(seal, last))
+        counts = pc.and_(counts, pc.equal(self.rows["pipeline"], self.pipeline))
+        for begin, end in void:
+            within = pc.and_(pc.greater_equal(seal, begin), pc.less_equal(seal, end))
+            counts = pc.and_(counts, pc.invert(within))
+        return _counted(self.rows.filter(counts).sort_by("seal"))
+
+    def batch(self, number: int) -> Batch:
+        """Return what one batch of the pipeline recorded."""
+        import pyarrow.compute as pc
+
+        if self.rows is None:
+            return Batch()
+        own = pc.and_(pc.equal(self.rows["pipeline"], self.pipeline), pc.equal(self.rows["seal"], number))
+        rows = self.rows.filter(own).to_pylist()
+        if not rows:
+            return Batch()
+        return Batch(
+            kind=cast("Any", _WITHOUT.get(rows[0]["status"], "ingest")),
+            files=tuple((row["file"], _identity(row)) for row in rows if row["topic"] is None),
+            ranges=tuple(_range(row) for row in rows if row["topic"] is not None),
+        )
+
+    @cached_property
+    def silent(self) -> str | None:
+        """Return a pipeline whose newest batch is not recorded any more; None where there is none."""
+        import pyarrow.compute as pc
+
+        for name, number in sorted(self.others.items()):
+            its = (
+                self._others is not None
+                and pc.any(
+                    pc.and_(pc.equal(self._others["pipeline"], name), pc.equal(self._others["seal"], number))
+                ).as_py()
+            )
+            if not its:
+                return name
+        return None
+
+    @cached_property
+    def first(self) -> int | None:
+        """Return the number of the pipeline's oldest batch that is recorded."""
+        import pyarrow.compute as pc
+
+        if self.rows is None:
+            return None
+        own = self.rows["seal"].filter(pc.equal(self.rows["pipeline"], self.pipeline))
+        return pc.min(own).as_py()  # type: ignore[no-any-return]
+
+    @cached_property
+    def others_files(self) -> frozenset[str]:
+        """Return the files that other pipelines took into the same log."""
+        if self._others is None:
+            return frozenset()
+        return frozenset(uri for uri in self._others["file"].to_pylist() if uri is not None)
+
+    @cached_property
+    def others_ranges(self) -> tuple[TakenRange, ...]:
+        """Return the records that other pipelines took into the same log."""
+        import pyarrow.compute as pc
+
+        if self._others is None:
+            return ()
+        rows = self._others.filter(pc.is_valid(self._others["topic"])).to_pylist()
+        return tuple(_range(row) for row in rows)
+
+    @cached_property
+    def has_others(self) -> bool:
+        """Return whether other pipelines recorded anything."""
+        return self._others is not None and self._others.num_rows > 0
+
+    @cached_property
+    def _others(self) -> Any:
+        import pyarrow.compute as pc
+
+        if self.rows is None:
+            return None
+        return self.rows.filter(pc.not_equal(self.rows["pipeline"], self.pipeline))
+
+
+def beside(log: str, suffix: str) -> str:
+    """Return where a table beside a change log lies, as Spark names it."""
+    return f"{spark_uri(log).rstrip('/')}{suffix}"
+
+
+async def taken(log: str, pipeline: str, storage_options: dict[str, str] | None = None) -> Taken:
+    """Read what was taken into a change log.
+
+    :param log: location of the change log
+    :raises NotADeltaTable: something else lies at the table's place
+    :raises StoreUnavailable: storage did not answer, or refused
+    """
+    uri = canonical_uri(beside(log, INGESTED))
+    table = DeltaLog(uri, storage_options)
+    try:
+        state = await table.snapshot()
+    except (TableNotFound, NotADeltaTable):
+        if await table.left_over():
+            return Taken(pipeline)
+        raise
+    prefix = app_id("")
+    numbers = {
+        name.removeprefix(prefix): number
+        for name, number in (await table.transactions()).items()
+        if name.startswith(prefix)
+    }
+    number = numbers.pop(pipeline, None)
+    names = [name for name, *_ in await table.files(state.version)]
+    rows, damaged = await asyncio.to_thread(_read, uri, sorted(names), storage_options)
+    return Taken(pipeline, number, rows, damaged, numbers)
+
+
+def _read(uri: str, names: list[str], storage_options: dict[str, str] | None) -> tuple[Any, str]:
+    import pyarrow as pa
+
+    storage = Storage(uri, storage_options)
+
+    def one(name: str) -> Any:
+        try:
+            return read_columns(storage, name, _COLUMNS)
+        except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
+            # The Parquet reader's own have no number; of what the disk says, only a missing file is damage.
+            if isinstance(error, OSError) and error.errno not in (None, ENOENT):
+                raise
+            return f"{name}: {reason(error)}"
+
+    workers = _CONCURRENT if local_path(uri) is None else _LOCAL
+    with storage.named(), ThreadPoolExecutor(max_workers=workers) as pool:
+        found = [one(name) for name in names] if len(names) < 2 else list(pool.map(one, names))
+    tables = [part for part in found if not isinstance(part, str)]
+    damaged = "; ".join([part for part in found if isinstance(part, str)][:1])
+    return (pa.concat_tables(tables, promote_options="permissive") if tables else None), damaged
+
+
+def read_columns(storage: Storage, name: str, columns: Iterable[str]) -> Any:
+    """Return some columns of a Parquet file as a ``pyarrow.Table``; for use in a thread.
+
+    :param name: relative to the storage
+    :raises FileNotFoundError: where it is not there
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq  # type: ignore[import-untyped]
+
+    path = local_path(storage.uri)
+    # Arrow maps local files by itself, without going through Python for each piece.
+    source = pa.memory_map(f"{path}/{name}") if path is not None else storage.reader(name)
+    with pq.ParquetFile(source, pre_buffer=path is None) as file:
+        names = set(file.schema_arrow.names)
+        return file.read(columns=[column for column in columns if column in names], use_threads=False)
+
+
+def _counted(rows: Any) -> Counted:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    named = pc.and_(pc.is_valid(rows["file"]), pc.invert(pc.is_in(rows["status"], pa.array(list(_WITHOUT)))))
+    files = rows.filter(named)
+    ranges = rows.filter(pc.is_valid(rows["topic"]))
+    uris = files["file"].to_pylist()
+    numbers = [pc.fill_null(files[name], 0).to_pylist() for name in ("size", "modified")]
+    etags = pc.fill_null(files["etag"], "").to_pylist()
+    positions: dict[tuple[str, int], int] = {}
+    for row in ranges.to_pylist():
+        key = row["topic"], row["partition"]
+        positions[key] = max(positions.get(key, 0), row["ending_offset"])
+    return Counted(
+        rows=rows.num_rows,
+        files=dict(zip(uris, zip(*numbers, etags, strict=True), strict=True)),
+        positions=positions,
+    )
+
+
+def _identity(row: dict[str, Any]) -> Identity:
+    return row["size"] or 0, row["modified"] or 0, row["etag"] or ""
+
+
+def _range(row: dict[str, Any]) -> TakenRange:
+    return TakenRange(row["topic"], row["partition"], row["starting_offset"], row["ending_offset"])

@@ -1,0 +1,294 @@
+"""The flow of an apply."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from delta_cdc.core.errors import OutcomeUnknown
+from delta_cdc.core.spec import ApplyRequest, ApplySpec, JobResult
+from delta_cdc.core.text_table import grid
+from delta_cdc.core.uris import canonical_uri
+from delta_cdc.core.versions import VersionRange
+from delta_cdc.core.watermark import TableVersion
+from delta_cdc.delta_log.table import DeltaLog
+from delta_cdc.planning.apply import plan_apply
+from delta_cdc.planning.plan import Plan, told
+from delta_cdc.planning.reconcile import Mirror, reconcile
+from delta_cdc.run.loop import Own, Run, Say, described_range
+from delta_cdc.run.outcomes import ApplyResult, counted, summed
+from delta_cdc.run.saved_plans import NoPins, Pins
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from delta_cdc.core.watermark import Seal
+    from delta_cdc.delta_log.actions import Commit
+    from delta_cdc.planning.reconcile import Proof
+
+logger = logging.getLogger(__name__)
+
+#: Kinds of seals that came with rows.
+_MOVING = ("load", "apply", "reload", "reset", "repair")
+#: Those of them that only their own commit proves: the watermark alone does not tell whether they were made.
+_BY_THEMSELVES = ("reload", "reset", "repair")
+_WITHOUT_ROWS = ("adopt", "reseal")
+#: What a dry run says above the counts of several commits.
+_COUNTED = "; the first one with rows is counted, what the others count depends on it:"
+_BOUNDS = ("starting_version", "ending_version", "starting_timestamp", "ending_timestamp")
+
+
+def run_apply(
+    request: ApplyRequest,
+    *,
+    execute: Callable[[ApplySpec], JobResult],
+    pins: Pins | None = None,
+    mirror: Callable[[], Any] | None = None,
+    say: Say = logger.info,
+    max_attempts: int = 5,
+    sleep: Callable[[float], None] = time.sleep,
+    ours_since: int | None = None,
+) -> ApplyResult:
+    """Apply what the source has beyond the target's watermark, and prove it from the target's log.
+
+    With nothing to do, ``execute`` is not called. Where the process dies, the next call finds out from the
+    log whether the commit was made. Where another writer was faster, the proof is read again after a pause,
+    and planned anew.
+
+    A dry run (``request.dry_run``) plans and executes once, writes nothing, and keeps no pin.
+
+    :param execute: runs the spec in Spark
+    :param pins: keeps the plan over retries of the same work, until the caller calls :func:`published`; None
+        keeps nothing beyond this call
+    :param mirror: returns the copy of the seal that was kept outside (``ApplyResult.mirror``); asked only
+        where the sealed commit was cleaned from the target's log
+    :param say: takes one line per step
+    :param max_attempts: how often to plan at most, where races are lost
+    :param sleep: waits for so many seconds before planning again
+    :param ours_since: version of the target before this piece of work began, -1 without one: what the run
+        (``request.run_id``) committed after it is ours, too, though another process planned it; None is
+        nothing
+    :raises ConcurrentModification: every attempt lost
+    :raises OutcomeUnknown: the job said that it committed, and the log doesn't show it
+    :raises DeltaCdcError: the named error that the job or a check reported
+    """
+    # What would be done decides nothing about what is.
+    kept = NoPins() if request.dry_run or pins is None else pins
+    flow = _Apply(request, execute, kept, mirror, say, max_attempts, sleep)
+    flow.ours_since = ours_since
+    return flow.run()
+
+
+def asked_of(request: ApplyRequest) -> str:
+    """Return what is asked for beside the changes after the watermark; "" is nothing."""
+    if request.goes_on:
+        return ""
+    names = ("mode", "repair_keys", "repair_quarantined", *_BOUNDS)
+    return json.dumps([getattr(request, name) for name in names])
+
+
+class _Apply(Run[ApplyRequest, Plan, ApplySpec, ApplyResult]):
+    #: See :func:`run_apply`.
+    ours_since: int | None = None
+
+    def plan(self) -> Plan:
+        return plan_apply(self.request, self.memory())
+
+    def written_table(self) -> str:
+        return canonical_uri(self.request.target)
+
+    def planned_version(self, spec: ApplySpec) -> int:
+        planned = spec.steps[0].planned_on
+        return planned.version if planned is not None else -1
+
+    def seal_number(self, spec: ApplySpec) -> int:
+        return spec.steps[0].seal_number
+
+    def asked(self) -> str:
+        return asked_of(self.request)
+
+    def described(self, plan: Plan) -> str:
+        if plan.versions is not None and _stands_alone(plan):
+            steps = "; ".join(f"{step.kind} of {told(step)}" for step in plan.steps)
+            return f"{steps}, {plan.source.uri} into {self.written_table()}"
+        return described_range(plan, self.written_table())
+
+    def covered(self, plan: Plan) -> bool:
+        """Another seal may already stand on ours: then our range lies inside what it proves."""
+        return not _stands_alone(plan) and _proves(self._proof(), plan)
+
+    def without_job(self, plan: Plan) -> ApplyResult | None:
+        if self.request.dry_run and plan.versions is None:
+            # A seal without rows: there is nothing to count.
+            return self._publish_dry(plan, JobResult("planned"))
+        pin = self.pinned(plan.pin_key)
+        if not self.asked() or pin.asked != self.asked() or plan.proof is None:
+            return None
+        earlier = self._ours(plan)
+        if not any(seal.step.fingerprint in pin.lasts for seal, _ in earlier):
+            return None
+        return self._publish_earlier(plan, plan.proof, earlier)
+
+    def publish_nothing(self, plan: Plan) -> ApplyResult:
+        proof = plan.proof
+        seal = proof.seal if proof is not None else None
+        earlier = self._ours(plan)
+        if proof is not None and earlier:
+            return self._publish_earlier(plan, proof, earlier)
+        known = f"watermark {seal.watermark}" if seal is not None else "no watermark yet"
+        self.say(
+            f"Nothing to do: {self.written_table()} has {known}, and {plan.source.uri} is at version "
+            f"{plan.source.version}."
+        )
+        version = proof.target.version if proof is not None else None
+        done = self._result(plan, proof, None, {}, version, applied=False)
+        return replace(done, dry_run=_found(plan, None)) if self.request.dry_run else done
+
+    def _publish_earlier(
+        self, plan: Plan, proof: Proof, earlier: tuple[tuple[Seal, Commit], ...]
+    ) -> ApplyResult:
+        last, commit = earlier[-1]
+        self.say(
+            f"Already applied by an earlier try: version {commit.version} of {self.written_table()} "
+            f"holds versions {_range(earlier) or last.step.ending_version} of {plan.source.uri}."
+        )
+        return self._result(plan, proof, _range(earlier), summed(earlier), commit.version, applied=True)
+
+    def _ours(self, plan: Plan) -> tuple[tuple[Seal, Commit], ...]:
+        """Return the commits with rows that this piece of work made and did not publish yet, oldest first.
+
+        They may be of several tries and milestones, and runs of others may have sealed in between and on top
+        of them, so the newest seal alone does not tell.
+        """
+        pin = self.pinned(plan.pin_key)
+        run_id = self.request.run_id if self.ours_since is not None else ""
+        if not pin.fingerprints and not run_id:
+            return ()
+        known = [pin.planned_version] if pin.fingerprints else []
+        since = [self.ours_since] if self.ours_since is not None and run_id else []
+        found = self._commits(*pin.fingerprints, after=min(known + since), run_id=run_id)
+        return tuple(pair for pair in found if pair[0].step.kind in _MOVING)
+
+    def publish(self, plan: Plan, own: Own, result: JobResult | None) -> ApplyResult:
+        if result is not None and result.status == "planned":
+            return self._publish_dry(plan, result)
+        proof = self._proof()
+        ours = self._ours(plan)
+        in_effect = _proves(proof, plan) and (bool(ours) or not _stands_alone(plan))
+        if proof is None or proof.seal is None or not in_effect:
+            raise OutcomeUnknown(
+                f"The commit of pipeline {self.request.pipeline} is in {self.written_table()}'s log, but "
+                "its seal is not in effect: the target was restored or replaced right after it.",
+                remedy="run again; the log will tell.",
+            )
+        version = own.found[-1][1].version if own.found else proof.target.version
+        if plan.versions is None and not ours:
+            self.say(
+                f"Sealed watermark {proof.seal.watermark} in version {version} of {self.written_table()}, "
+                f"seal {proof.seal.number}; no rows were moved."
+            )
+            return self._result(plan, proof, None, {}, version, applied=False)
+        counts = summed(ours) if ours else dict(result.counts if result else {})
+        self.say(
+            f"Applied {self.described(plan)}: {counted(counts)}; version {version}, watermark "
+            f"{proof.seal.watermark}, seal {proof.seal.number}."
+        )
+        versions = _range(ours) if ours else plan.versions
+        return self._result(plan, proof, versions, counts, version, applied=True)
+
+    def _publish_dry(self, plan: Plan, result: JobResult) -> ApplyResult:
+        found = _found(plan, result)
+        self.say(
+            f"A dry run: nothing was written to {self.written_table()}. A run would make these commits"
+            f"{_COUNTED if len(found['table']) > 1 else ':'}\n{grid(found['table'])}"
+        )
+        for statement in found["statements"]:
+            self.say(f"Would run:\n{statement}")
+        self.say(f"Would give: {counted(result.counts)}.")
+        version = plan.proof.target.version if plan.proof is not None else None
+        done = self._result(plan, plan.proof, plan.versions, dict(result.counts), version, applied=False)
+        return replace(done, dry_run=found)
+
+    def _proof(self) -> Proof | None:
+        log = DeltaLog(self.request.target, self.request.storage_options)
+        return reconcile(log, self.request.pipeline, mirror=self.mirror)
+
+    def _result(
+        self,
+        plan: Plan,
+        proof: Proof | None,
+        versions: VersionRange | None,
+        counts: dict[str, int],
+        version: int | None,
+        *,
+        applied: bool,
+    ) -> ApplyResult:
+        seal = proof.seal if proof is not None else None
+        mirror = None
+        if proof is not None and seal is not None and proof.commit is not None:
+            mirror = Mirror(seal, TableVersion(proof.target.table_id, proof.commit.version)).to_dict()
+        return ApplyResult(
+            applied=applied,
+            versions=versions,
+            watermark=seal.watermark if seal is not None else None,
+            counts=counts,
+            target_version=version,
+            pipeline=self.request.pipeline,
+            seal=seal.number if seal is not None else None,
+            source_table=canonical_uri(self.request.source),
+            target_table=self.written_table(),
+            target_table_id=proof.target.table_id if proof is not None else None,
+            pin_key=plan.pin_key,
+            mirror=mirror,
+        )
+
+
+def _proves(proof: Proof | None, plan: Plan) -> bool:
+    """Tell whether the seal in effect covers what was planned."""
+    assert isinstance(plan.spec, ApplySpec)
+    step = plan.spec.steps[-1]
+    if proof is None or proof.seal is None or proof.seal.watermark.table_id != step.watermark.table_id:
+        return False
+    return _covers(proof.seal, step.starting_version, step.at)
+
+
+def _stands_alone(plan: Plan) -> bool:
+    return any(step.kind in _BY_THEMSELVES for step in plan.steps)
+
+
+def _found(plan: Plan, result: JobResult | None) -> dict[str, Any]:
+    """Return what a dry run found out, as it is published."""
+    return {
+        "table": _table(plan, result),
+        "steps": [f"{step.kind}: {told(step)}" for step in plan.steps],
+        "statements": list(result.statements) if result is not None else [],
+        "counts": dict(result.counts) if result is not None else {},
+    }
+
+
+def _table(plan: Plan, result: JobResult | None) -> list[dict[str, Any]]:
+    """Return a row per commit that a run would make; counts stand at the first one that moves rows."""
+    rows: list[dict[str, Any]] = []
+    counts: dict[str, int] = dict(result.counts) if result is not None else {}
+    for at, step in enumerate(plan.steps, 1):
+        rows.append({"commit": at, "kind": step.kind, "what": told(step)})
+        if step.kind not in _WITHOUT_ROWS:
+            rows[-1] |= counts
+            counts = {}
+    return rows
+
+
+def _covers(seal: Seal, starting: int, ending: int) -> bool:
+    # An empty load starts at -1, before everything.
+    return seal.state.applied_from <= max(starting, 0) and ending <= seal.watermark.version
+
+
+def _range(commits: tuple[tuple[Seal, Commit], ...]) -> VersionRange | None:
+    """Return the versions that commits applied, first to last; those of a load only where it stands alone."""
+    steps = [seal.step for seal, _ in commits]
+    applied = [step for step in steps if step.kind in ("apply", "repair")] or steps[-1:]
+    starting = applied[0].starting_version
+    return VersionRange(starting, applied[-1].ending_version) if starting >= 0 else None

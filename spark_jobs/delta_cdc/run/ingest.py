@@ -1,0 +1,177 @@
+"""The flow of an ingest."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from delta_cdc.core.spec import IngestSpec, JobResult
+from delta_cdc.core.uris import canonical_uri
+from delta_cdc.planning.ingest import IngestPlan, plan_ingest
+from delta_cdc.planning.ingest_request import IngestRequest
+from delta_cdc.run.loop import Own, Run, Say
+from delta_cdc.run.outcomes import IngestResult, counted
+from delta_cdc.run.saved_plans import NoPins, Pins
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from delta_cdc.core.spec import ApplyRequest
+    from delta_cdc.core.watermark import Seal
+    from delta_cdc.delta_log.actions import Commit
+    from delta_cdc.planning.topics import Looks
+
+logger = logging.getLogger(__name__)
+
+#: Kinds of seals that came with a batch.
+_MOVING = ("ingest", "replay")
+
+
+def run_ingest(
+    request: IngestRequest,
+    *,
+    execute: Callable[[IngestSpec], JobResult],
+    pins: Pins | None = None,
+    say: Say = logger.info,
+    max_attempts: int = 5,
+    sleep: Callable[[float], None] = time.sleep,
+    then: ApplyRequest | None = None,
+    looks: Looks | None = None,
+) -> IngestResult:
+    """Bring the next batch of a source into its change log, and prove it from the log.
+
+    A batch that an earlier try recorded and did not append comes first, alone. With nothing new, ``execute``
+    is not called.
+
+    :param execute: runs the spec in Spark
+    :param pins: keeps the plan over retries of the same work, until the caller calls
+        :func:`delta_cdc.run.watermarks.published`; None keeps nothing beyond this call
+    :param say: takes one line per step
+    :param max_attempts: how often to plan at most, where races are lost
+    :param sleep: waits for so many seconds before planning again
+    :param then: what the same application is to apply from the log afterwards. What became of it its own
+        flow finds out (:func:`delta_cdc.run.apply.run_apply`)
+    :param looks: connections to Kafka that several flows share
+    :raises ConcurrentModification: every attempt lost
+    :raises OutcomeUnknown: the job said that it committed, and the log doesn't show it
+    :raises DeltaCdcError: the named error that the job or a check reported
+    """
+    flow = Ingesting(request, execute, pins or NoPins(), say, max_attempts, sleep, then)
+    flow.looks = looks
+    return flow.run()
+
+
+class Ingesting(Run[IngestRequest, IngestPlan, IngestSpec, IngestResult]):
+    """One ingest, step by step."""
+
+    #: See :func:`run_ingest`.
+    looks: Looks | None = None
+
+    def __init__(
+        self,
+        request: IngestRequest,
+        execute: Callable[[IngestSpec], JobResult],
+        pins: Pins,
+        say: Say,
+        max_attempts: int,
+        sleep: Callable[[float], None],
+        then: ApplyRequest | None,
+    ) -> None:
+        super().__init__(request, execute, pins, None, say, max_attempts, sleep)
+        self._then = then
+        self._left_behind = False
+
+    def run(self) -> IngestResult:
+        done = super().run()
+        # What was asked for is the replay; a batch that was left behind only had to come before it.
+        return super().run() if self.request.replay and self._left_behind else done
+
+    def plan(self) -> IngestPlan:
+        plan = plan_ingest(self.request, replace(self.memory(), looks=self.looks))
+        self._left_behind = plan.spec is not None and plan.spec.recorded and plan.spec.step.kind != "replay"
+        if self._then is None or plan.spec is None:
+            return plan
+
+        return replace(plan, spec=replace(plan.spec, after=replace(self._then, storage_options=None)))
+
+    def written_table(self) -> str:
+        return canonical_uri(self.request.log)
+
+    def planned_version(self, spec: IngestSpec) -> int:
+        planned = spec.step.planned_on
+        return planned.version if planned is not None else -1
+
+    def seal_number(self, spec: IngestSpec) -> int:
+        return spec.step.seal_number
+
+    def described(self, plan: IngestPlan) -> str:
+        return f"{plan.told} into {self.written_table()}"
+
+    def covered(self, plan: IngestPlan) -> bool:
+        # Only our own commit is a proof here: what somebody else ingested is found by planning again.
+        return False
+
+    def without_job(self, plan: IngestPlan) -> IngestResult | None:
+        """One piece of work is one batch: what a try before brought is its result, whatever came since."""
+        return self._earlier(plan)
+
+    def publish_nothing(self, plan: IngestPlan) -> IngestResult:
+        earlier = self._earlier(plan)
+        if earlier is not None:
+            return earlier
+        what = "partition" if self.request.is_kafka else "file"
+        looked = f"{plan.looked} {what}{'' if plan.looked == 1 else 's'} of {plan.source} looked at"
+        self.say(f"Nothing to ingest: {looked}, nothing new for {self.written_table()}.")
+        return self._result(plan, None)
+
+    def publish(self, plan: IngestPlan, own: Own, result: JobResult | None) -> IngestResult:
+        then = result.then if result is not None else None
+        seal, commit = own.found[-1]
+        if seal.step.kind not in _MOVING:
+            self.say(f"Sealed {self.written_table()} anew in version {commit.version}, seal {seal.number}.")
+            return replace(self._result(plan, (seal, commit)), applied=False, then=then)
+        done = self._result(plan, (seal, commit))
+        self.say(
+            f"Ingested {self.described(plan)}: {counted(done.counts)}; version {commit.version}, seal "
+            f"{seal.number}."
+        )
+        if done.left:
+            self.say(f"Left for another run: {counted(done.left)}.")
+        return replace(done, then=then)
+
+    def _earlier(self, plan: IngestPlan) -> IngestResult | None:
+        pin = self.pinned(plan.pin_key)
+        if not pin.fingerprints:
+            return None
+        kinds = ("replay",) if self.request.replay else _MOVING
+        found = self._commits(*pin.fingerprints, after=pin.planned_version)
+        ours = [(seal, commit) for seal, commit in found if seal.step.kind in kinds]
+        if not ours:
+            return None
+        seal, commit = ours[-1]
+        self.say(
+            f"Already ingested by an earlier try: version {commit.version} of {self.written_table()}, seal "
+            f"{seal.number}."
+        )
+        return self._result(plan, (seal, commit))
+
+    def _result(self, plan: IngestPlan, batch: tuple[Seal, Commit] | None) -> IngestResult:
+        proof = plan.proof
+        known = proof.seal.number if proof is not None and proof.seal is not None else None
+        version = proof.target.version if proof is not None else None
+        table_id = proof.target.table_id if proof is not None else None
+        if proof is None and batch is not None and batch[1].metadata is not None:
+            table_id = batch[1].metadata.id
+        return IngestResult(
+            applied=batch is not None,
+            pipeline=self.request.pipeline,
+            seal=batch[0].number if batch is not None else known,
+            log_table=self.written_table(),
+            log_table_id=table_id,
+            log_version=batch[1].version if batch is not None else version,
+            counts=dict(batch[0].step.counts) if batch is not None else {},
+            left=plan.left,
+            pin_key=plan.pin_key,
+        )

@@ -1,0 +1,296 @@
+"""What every flow shares: plan, run, confirm from the log, and plan again where a race was lost."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from delta_cdc.core.errors import (
+    ConcurrentModification,
+    DeltaCdcError,
+    JobFailed,
+    NotADeltaTable,
+    OutcomeUnknown,
+    TableNotFound,
+)
+from delta_cdc.core.reasons import reason
+from delta_cdc.core.spec import (
+    ApplyRequest,
+    ApplySpec,
+    IngestSpec,
+    JobResult,
+    ReadSpec,
+    fingerprint,
+    segments_of,
+    step_fingerprint,
+)
+from delta_cdc.delta_log.table import DeltaLog, run_sync
+from delta_cdc.planning.ingest_request import IngestRequest
+from delta_cdc.planning.plan import segment_lines
+from delta_cdc.planning.reconcile import own_commits
+from delta_cdc.planning.request import CommitRequest, Memory, ReadRequest
+from delta_cdc.run.outcomes import Published
+from delta_cdc.run.saved_plans import Pin, Pins, Planned
+
+if TYPE_CHECKING:
+    from delta_cdc.core.watermark import Seal
+    from delta_cdc.delta_log.actions import Commit
+    from delta_cdc.planning.plan import Plan
+
+Say = Callable[[str], None]
+
+_Request = TypeVar("_Request", ApplyRequest, ReadRequest, IngestRequest)
+_Named = TypeVar("_Named", ApplyRequest, ReadRequest, IngestRequest, CommitRequest)
+_Plan = TypeVar("_Plan", bound=Planned)
+_Spec = TypeVar("_Spec", ApplySpec, ReadSpec, IngestSpec)
+_Result = TypeVar("_Result", bound=Published)
+
+#: Seconds before a lost race is planned again: doubled each time, up to the most, and half of it by chance.
+_FIRST_WAIT, _LONGEST_WAIT = 0.5, 30.0
+
+
+@dataclass(frozen=True)
+class Own:
+    """The sealed commits of one attempt that are in effect, oldest first.
+
+    :param last: the fingerprint of the plan's last step
+    """
+
+    found: tuple[tuple[Seal, Commit], ...]
+    last: str
+
+    @property
+    def complete(self) -> bool:
+        return any(seal.step.fingerprint == self.last for seal, _ in self.found)
+
+
+class Run(ABC, Generic[_Request, _Plan, _Spec, _Result]):
+    """The eight steps, for every kind of job."""
+
+    def __init__(
+        self,
+        request: _Request,
+        execute: Callable[[_Spec], JobResult],
+        pins: Pins,
+        mirror: Callable[[], Any] | None,
+        say: Say,
+        max_attempts: int,
+        sleep: Callable[[float], None],
+    ) -> None:
+        self.request: _Request = identified(request)
+        self._is_unnamed = not request.run_id
+        self.execute: Callable[[_Spec], JobResult] = execute
+        self.pins = pins
+        self.mirror = mirror
+        self.say = say
+        self.max_attempts = max_attempts
+        self.sleep = sleep
+
+    # Each kind says for itself:
+    @abstractmethod
+    def plan(self) -> _Plan:
+        """Decide what is to be done."""
+
+    @abstractmethod
+    def written_table(self) -> str:
+        """Return the table that carries the seal."""
+
+    @abstractmethod
+    def planned_version(self, spec: _Spec) -> int:
+        """Return the version of that table that was planned on; -1 for none."""
+
+    @abstractmethod
+    def seal_number(self, spec: _Spec) -> int:
+        """Return the number of the first step's seal."""
+
+    @abstractmethod
+    def publish_nothing(self, plan: _Plan) -> _Result:
+        """Return the result where no job is needed."""
+
+    @abstractmethod
+    def publish(self, plan: _Plan, own: Own, result: JobResult | None) -> _Result:
+        """Return the result of a commit that was confirmed."""
+
+    def asked(self) -> str:
+        """Return what is asked for beside the changes after the watermark; "" is nothing."""
+        return ""
+
+    def without_job(self, plan: _Plan) -> _Result | None:
+        """Return the result of a plan with steps for which no job is needed all the same."""
+        return None
+
+    @abstractmethod
+    def described(self, plan: _Plan) -> str:
+        """Say what a plan does, for people."""
+
+    @abstractmethod
+    def covered(self, plan: _Plan) -> bool:
+        """Tell whether a later seal proves this plan's range."""
+
+    def run(self) -> _Result:
+        for attempt in range(1, self.max_attempts + 1):
+            plan = self._planned()
+            for note in plan.notes:
+                self.say(note)
+            if plan.spec is None:
+                done = self.publish_nothing(plan)
+                if not done.applied:
+                    self.pins.delete(plan.pin_key)
+                return done
+            known = self.without_job(plan)
+            if known is not None:
+                return known
+            published = self._attempt(plan, plan.spec, attempt)  # type: ignore[arg-type]
+            if published is not None:
+                return published
+        raise ConcurrentModification(
+            f"Another writer won the race for {self.written_table()} {self.max_attempts} times in a row "
+            f"(pipeline {self.request.pipeline}).",
+            remedy="run again; let one run per pipeline be active at a time.",
+        )
+
+    def _planned(self) -> _Plan:
+        """Plan; where the caller gives no ``run_id`` and keeps pins, as who made the tries before."""
+        plan = self.plan()
+        before = self.pinned(plan.pin_key).run_id
+        if not self._is_unnamed or before in ("", self.request.run_id):
+            return plan
+        self.request = replace(self.request, run_id=before)
+        return self.plan()
+
+    def _attempt(self, plan: _Plan, spec: _Spec, attempt: int) -> _Result | None:
+        """Run one plan; None where another writer was faster."""
+        pin = self.pinned(plan.pin_key).following(
+            plan, fingerprint(spec), self.planned_version(spec), self.seal_number(spec), self.asked()
+        )
+        if self._is_unnamed:
+            pin = replace(pin, run_id=self.request.run_id)
+        self.pins.set(plan.pin_key, pin.to_dict())
+        self.say(f"Planned: {self.described(plan)} (attempt {attempt}).")
+        for _, text in segment_lines("", segments_of(plan.steps)):
+            self.say(f"Reads {text}.")
+        try:
+            result = self.execute(spec)
+        except Exception as error:  # noqa: BLE001 - whatever ended the job, the log decides
+            return self._after_crash(plan, spec, error)
+        own = self._own(plan, spec)
+        if result.status == "planned":
+            return self.publish(plan, own, result)
+        if result.status == "failed":
+            raise self._failed(result, own)
+        if own.complete or (result.status == "committed" and self.covered(plan)):
+            return self.publish(plan, own, result)
+        if result.status == "committed":
+            raise OutcomeUnknown(
+                f"The job for pipeline {self.request.pipeline} said that it committed, but the log of "
+                f"{self.written_table()} shows no such commit.",
+                remedy="run again; the log will tell.",
+            )
+        said = f"Not committed to {self.written_table()} ({result.status}: {result.message or 'no reason'})"
+        pause(said, attempt, self.max_attempts, self.say, self.sleep)
+        return None
+
+    def _after_crash(self, plan: _Plan, spec: _Spec, error: Exception) -> _Result:
+        """The job went away; the commit may be there all the same."""
+        try:
+            own = self._own(plan, spec)
+        except Exception as second:
+            self.say(f"The log of {self.written_table()} could not be read after the job failed: {second}")
+            raise error from second
+        if not own.complete:
+            raise error
+        seal, commit = own.found[-1]
+        self.say(
+            f"The job ended with an error, but its commit is there: version {commit.version} of "
+            f"{self.written_table()}, seal {seal.number} ({reason(error)})."
+        )
+        return self.publish(plan, own, None)
+
+    def _failed(self, result: JobResult, own: Own) -> DeltaCdcError:
+        for seal, commit in own.found:
+            self.say(
+                f"The job failed after it had committed version {commit.version} of {self.written_table()}, "
+                f"seal {seal.number}."
+            )
+        return named(result, self.request.pipeline)
+
+    def _own(self, plan: _Plan, spec: _Spec) -> Own:
+        found = self._commits(fingerprint(spec), after=self.planned_version(spec))
+        return Own(found, step_fingerprint(spec, plan.steps[-1].seal_number))
+
+    def _commits(self, *plans: str, after: int, run_id: str = "") -> tuple[tuple[Seal, Commit], ...]:
+        log = DeltaLog(self.written_table(), self.request.storage_options)
+        return run_sync(_find_own(log, self.request.pipeline, plans, after, run_id))
+
+    def pinned(self, key: str) -> Pin:
+        return Pin.read(self.pins.get(key))
+
+    def pinned_end(self, key: str) -> int | None:
+        """Return where an earlier try of the same work ended; that of other work bounds nothing."""
+        pin = self.pinned(key)
+        return pin.ending_version if pin.asked == self.asked() else None
+
+    def memory(self) -> Memory:
+        return Memory(
+            end=self.pinned_end,
+            number=lambda key: self.pinned(key).seal_number,
+            mirror=self.mirror,
+        )
+
+
+def described_range(plan: Plan, table: str) -> str:
+    """Say which versions a plan moves into a table, for people."""
+    if plan.versions is None:
+        return f"a seal for version {plan.ending_version} of {plan.source.uri} in {table}"
+    commits = len([step for step in plan.steps if step.kind in ("apply", "answer", "complete")])
+    milestones = f" in {commits} commits" if commits > 1 else ""
+    return f"versions {plan.versions} of {plan.source.uri} into {table}{milestones}"
+
+
+def identified(request: _Named) -> _Named:
+    """Return a request that says who runs it: in the place of no ``run_id`` it has one of its own.
+
+    The fingerprint of a plan holds it. Two runs without it could plan the same, and each would take the
+    commit of the other for its own.
+    """
+    return request if request.run_id else replace(request, run_id=new_run_id())
+
+
+def new_run_id() -> str:
+    """Return a ``run_id`` that nobody else has."""
+    return f"call-{uuid.uuid4().hex[:12]}"
+
+
+async def _find_own(
+    log: DeltaLog, pipeline: str, plans: tuple[str, ...], after: int, run_id: str
+) -> tuple[tuple[Seal, Commit], ...]:
+    try:
+        return await own_commits(log, pipeline, plans, after, run_id=run_id)
+    except (TableNotFound, NotADeltaTable):
+        if await log.left_over():
+            return ()
+        raise
+
+
+def named(result: JobResult, pipeline: str) -> DeltaCdcError:
+    if result.error is not None:
+        return DeltaCdcError.from_dict(result.error)
+    return JobFailed(
+        f"The job of pipeline {pipeline} failed: {result.message or 'no reason given'}",
+        remedy="look into Spark's log; the next try finds out what was committed.",
+    )
+
+
+def pause(said: str, attempt: int, max_attempts: int, say: Say, sleep: Callable[[float], None]) -> None:
+    """Wait before planning again: writers that lost to each other would meet at the same moment once more."""
+    if attempt >= max_attempts:
+        say(f"{said}; no attempt is left.")
+        return
+    longest = min(_LONGEST_WAIT, _FIRST_WAIT * 2 ** (attempt - 1))
+    seconds = random.uniform(longest / 2, longest)
+    say(f"{said}; planning again in {seconds:.1f} s (attempt {attempt + 1} of {max_attempts}).")
+    sleep(seconds)

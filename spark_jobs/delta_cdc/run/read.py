@@ -1,0 +1,139 @@
+"""The flow of a read into staging."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from delta_cdc.core.spec import JobResult, ReadSpec
+from delta_cdc.core.uris import canonical_uri
+from delta_cdc.planning.plan import Plan
+from delta_cdc.planning.read import plan_read
+from delta_cdc.planning.request import ReadRequest
+from delta_cdc.run.loop import Own, Run, Say, described_range
+from delta_cdc.run.outcomes import ReadResult, counted
+from delta_cdc.run.saved_plans import NoPins, Pins
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from delta_cdc.core.watermark import Seal
+    from delta_cdc.delta_log.actions import Commit
+
+logger = logging.getLogger(__name__)
+
+
+def run_read(
+    request: ReadRequest,
+    *,
+    execute: Callable[[ReadSpec], JobResult],
+    pins: Pins | None = None,
+    mirror: Callable[[], Any] | None = None,
+    say: Say = logger.info,
+    max_attempts: int = 5,
+    sleep: Callable[[float], None] = time.sleep,
+) -> ReadResult:
+    """Write the changes beyond the watermark into staging, as the one open batch.
+
+    An open batch that still continues the watermark is returned as it is, and one whose beginning an earlier
+    try staged is gone on with. Parameters and errors are those of
+    :func:`run_apply`; what is proved is the staging table's seal.
+    """
+    return _Read(request, execute, pins or NoPins(), mirror, say, max_attempts, sleep).run()
+
+
+class _Read(Run[ReadRequest, Plan, ReadSpec, ReadResult]):
+    def plan(self) -> Plan:
+        return plan_read(self.request, self.memory())
+
+    def written_table(self) -> str:
+        return canonical_uri(self.request.staging)
+
+    def planned_version(self, spec: ReadSpec) -> int:
+        planned = spec.steps[0].planned_on
+        return planned.version if planned is not None else -1
+
+    def seal_number(self, spec: ReadSpec) -> int:
+        return spec.steps[0].seal_number
+
+    def described(self, plan: Plan) -> str:
+        return described_range(plan, self.written_table())
+
+    def covered(self, plan: Plan) -> bool:
+        # Only our own commit is a proof here: a batch of somebody else is found by planning again.
+        return False
+
+    def publish_nothing(self, plan: Plan) -> ReadResult:
+        if plan.batch is None:
+            self.say(
+                f"Nothing to read: {plan.source.uri} is at version {plan.source.version}, and "
+                f"{'the target has' if self.request.target is not None else 'committed is'} it all."
+            )
+            return self._result(plan, applied=False, batch=None)
+        made_by = plan.batch[0].step.fingerprint.rpartition(":")[0]
+        ours = made_by in self.pinned(plan.pin_key).fingerprints
+        return self._result(plan, applied=ours, batch=plan.batch)
+
+    def publish(self, plan: Plan, own: Own, result: JobResult | None) -> ReadResult:
+        if plan.versions is None:
+            sealed, commit = own.found[-1]
+            self.say(
+                f"Sealed watermark {sealed.watermark} in version {commit.version} of {self.written_table()}; "
+                "nothing was read."
+            )
+            return replace(self._result(plan, applied=False, batch=None), watermark=sealed.watermark)
+        done = self._result(
+            plan, applied=True, batch=own.found[-1], counts=result.counts if result is not None else None
+        )
+        self.say(
+            f"Staged {self.described(plan)}: {counted(done.counts)} in version {done.staging_version}"
+            f"{f', and in {done.output}' if done.output is not None else ''}."
+        )
+        return done
+
+    def _result(
+        self,
+        plan: Plan,
+        *,
+        applied: bool,
+        batch: tuple[Seal, Commit] | None,
+        counts: dict[str, int] | None = None,
+    ) -> ReadResult:
+        proof = plan.proof
+        seal = proof.seal if proof is not None else None
+        known = _staged_counts(*batch) if batch is not None else {}
+        target = self.request.target
+        return ReadResult(
+            applied=applied,
+            versions=plan.versions,
+            watermark=seal.watermark if seal is not None else None,
+            counts=counts or known,
+            target_version=proof.target.version if proof is not None and target is not None else None,
+            pipeline=self.request.pipeline,
+            seal=batch[0].number if batch else None,
+            source_table=canonical_uri(self.request.source),
+            target_table=canonical_uri(target) if target is not None else None,
+            target_table_id=proof.target.table_id if proof is not None and target is not None else None,
+            staging=self.written_table(),
+            staging_version=batch[1].version if batch else None,
+            rows=known.get("rows", 0),
+            output=_output_of(batch[0]) if batch is not None else None,
+            pin_key=plan.pin_key,
+        )
+
+
+def _output_of(seal: Seal) -> str | None:
+    found = seal.state.configuration.get("output")
+    return canonical_uri(found["path"]) if found else None
+
+
+def _staged_counts(seal: Seal, commit: Commit) -> dict[str, int]:
+    """Return what the log tells of a batch's rows: those before its last commit, and those of that one.
+
+    The change types of the last commit's own rows were not known when it was sealed.
+    """
+    added = int(commit.info.operation_metrics.get("numOutputRows", 0))
+    before = seal.step.counts
+    return dict(before) if not added and before else {"rows": before.get("rows", 0) + added}

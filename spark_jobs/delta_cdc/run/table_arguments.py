@@ -1,0 +1,159 @@
+"""The arguments of one table, as people write them, and the work that they ask for.
+
+One place for everybody who keeps tables by their arguments: the operators, groups of them, and
+``delta-cdc run``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from delta_cdc.core import arguments as read
+from delta_cdc.core.change_log import COLUMNS, DELETE, LOG_COLUMNS, OP, SEQUENCE, TRUNCATE
+from delta_cdc.core.option_schema import APPLY, INGEST, filled
+from delta_cdc.core.spec import ApplyOptions, ApplyRequest, IngestOptions
+from delta_cdc.core.topics import is_topics
+from delta_cdc.planning.ingest_request import IngestRequest
+from delta_cdc.run.times import iso
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+#: Of these, what bounds an ingest and not the apply behind it.
+_BOUNDS_OF_THE_INGEST = ("starting_timestamp", "max_bytes")
+
+
+def is_ingested(given: Mapping[str, Any]) -> bool:
+    """Return whether a table's changes come from files or topics, by way of a change log."""
+    return read.is_given(given.get("log"))
+
+
+def pipeline_of(given: Mapping[str, Any]) -> str:
+    """Return the pipeline of a table: the one given, or the last part of its target's or else its log's name.
+
+    :raises InvalidConfiguration: for anything but texts
+    """
+    if read.is_given(given.get("pipeline")):
+        return read.required("pipeline", given["pipeline"])
+    table = next((given[name] for name in ("target", "log") if read.is_given(given.get(name))), None)
+    return read.last_part(read.table("target", table))
+
+
+def requests(
+    given: Mapping[str, Any],
+    *,
+    run_id: str = "",
+    storage_options: dict[str, str] | None = None,
+    kafka_options: dict[str, str] | None = None,
+    scratch: bool = True,
+    ingest: bool = True,
+) -> tuple[IngestRequest | None, ApplyRequest | None]:
+    """Read the arguments of one table.
+
+    :param given: arguments by their names: options of an ingest where ``log`` is given, else of an apply
+        (:mod:`delta_cdc.core.option_schema`)
+    :param kafka_options: options of Kafka's client, for a table that comes from topics
+    :param scratch: see :class:`delta_cdc.core.spec.ApplyRequest`
+    :param ingest: False applies what the log holds, and leaves its source alone
+    :return: what is to be ingested, and what is to be applied
+    :raises InvalidConfiguration: for a value that is none. Whether they go together, ``check()`` of each says
+    """
+    known: dict[str, Any] = {
+        "pipeline": pipeline_of(given),
+        "run_id": run_id,
+        "storage_options": storage_options,
+    }
+    if not is_ingested(given):
+        return None, apply_request(given, scratch=scratch, **known)
+    batch = None
+    if ingest:
+        # Of many tables some come from topics.
+        topics = is_topics(read.table("source", given.get("source")))
+        batch = ingest_request(given, kafka_options=kafka_options if topics else None, **known)
+    if not read.is_given(given.get("target")):
+        return batch, None
+    return batch, apply_request(_of_the_log(given, ingest=ingest), scratch=scratch, **known)
+
+
+def apply_request(given: Mapping[str, Any], **known: Any) -> ApplyRequest:
+    """Return the apply that arguments ask for.
+
+    :param given: options of an apply
+    :param known: fields of the request that are not read from the arguments
+    :raises InvalidConfiguration: for a value that is none
+    """
+    run = {**given, **_times(given), "mode": APPLY["mode"].read(given.get("mode"))}
+    if run["mode"] == read.DRY_RUN:
+        run |= {"mode": "incremental", "dry_run": True}
+    options = known.pop("options", None) or filled(ApplyOptions, APPLY, given)
+    return filled(ApplyRequest, APPLY, run, options=options, **known)
+
+
+def ingest_request(given: Mapping[str, Any], **known: Any) -> IngestRequest:
+    """Return the ingest that arguments ask for.
+
+    :param given: options of an ingest
+    :param known: fields of the request that are not read from the arguments
+    :raises InvalidConfiguration: for a value that is none
+    """
+    options = ingest_options(given)
+    return filled(IngestRequest, INGEST, {**given, **_times(given)}, options=options, **known)
+
+
+def _times(given: Mapping[str, Any]) -> dict[str, str | None]:
+    """Return the times of a range as ISO 8601 with an offset."""
+    return {name: iso(name, given.get(name)) for name in ("starting_timestamp", "ending_timestamp")}
+
+
+def ingest_options(given: Mapping[str, Any]) -> IngestOptions:
+    """Return what an external change set looks like.
+
+    :param given: options of an ingest; ``source`` tells only whether it is a topic or files
+    :raises InvalidConfiguration: for a value that is none
+    """
+    kind: Any = "kafka" if is_topics(str(given.get("source")).strip()) else "files"
+    return filled(IngestOptions, INGEST, given, source_kind=kind)
+
+
+def of_ingested_log(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments of an apply with what applying a log of an ingest takes, where they were not given.
+
+    The events' own columns land; an event's operation, order and columns are those that the log has of it.
+    With ``insert_only`` the log's rows are appended as they are.
+
+    :param given: arguments by their names; those that are not about this are passed on
+    """
+    if read.flag("insert_only", given.get("insert_only")):
+        defaults: dict[str, Any] = {"source_kind": "change_feed"}
+    else:
+        defaults = {
+            "source_kind": "change_log",
+            "sequence_by": SEQUENCE,
+            "apply_as_deletes": f"{OP} = '{DELETE}'",
+            "apply_as_truncates": f"{OP} = '{TRUNCATE}'",
+            "columns_to_update": COLUMNS,
+        }
+    select = read.names("select", given.get("select"))
+    # With projections of one's own, what lands is what they say.
+    if not read.is_given(given.get("column_list")) and (select is None or "*" in select):
+        defaults["except_column_list"] = list(LOG_COLUMNS)
+    missing = {name: value for name, value in defaults.items() if not read.is_given(given.get(name))}
+    return {**given, **missing}
+
+
+def _of_the_log(given: Mapping[str, Any], *, ingest: bool) -> dict[str, Any]:
+    """Return the arguments of the apply whose source is the log."""
+    # A sequence of the user's own may be NULL where that of the log never is.
+    appended = read.flag("insert_only", given.get("insert_only"))
+    checked = appended or not read.is_given(given.get("sequence_by"))
+    taken = dict.fromkeys(_BOUNDS_OF_THE_INGEST) if ingest else {}
+    return of_ingested_log(
+        {
+            **given,
+            "source": given["log"],
+            "on_invalid": "fail" if checked else INGEST["on_invalid"].read(given.get("on_invalid")),
+            **taken,
+            "staging": None,
+        }
+    )

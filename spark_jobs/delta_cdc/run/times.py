@@ -1,0 +1,73 @@
+"""Times and durations as people write them: in arguments, in the form of a run, in configuration files.
+
+Read by pendulum, which Airflow brings. A Spark driver elsewhere has no pendulum and gets ISO 8601.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from delta_cdc.core import arguments
+from delta_cdc.core.errors import InvalidConfiguration
+
+if TYPE_CHECKING:
+    from pendulum import DateTime
+
+#: A time and the name of its zone. Without digits in front, pendulum takes words (``now``) as well.
+_TIME = re.compile(r"(\d.*?)(?:\s+([A-Za-z][\w+/-]+))?")
+_DURATION = re.compile(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*(second|minute|hour|day)s?\s*", re.IGNORECASE)
+
+
+def moment(name: str, value: Any) -> DateTime | None:
+    """Read a time.
+
+    :param name: the argument's name, for the message
+    :param value: ISO 8601 with an offset, or followed by the name of a zone; or a datetime. None, ``""`` and
+        ``"None"`` mean not given
+    :raises InvalidConfiguration: for anything else, times without an offset or a zone included
+    """
+    import pendulum
+
+    text = arguments.text(value)
+    if text is None:
+        return None
+    match = _TIME.fullmatch(text.strip())
+    with suppress(ValueError):
+        stamp, zone = match.groups() if match else ("", None)
+        found = pendulum.parse(stamp, exact=True, tz=None)
+        if isinstance(found, pendulum.DateTime) and (found.tzinfo is None) == (zone is not None):
+            return found if zone is None else found.replace(tzinfo=pendulum.timezone(zone))
+    raise InvalidConfiguration(
+        f"{name} is {text!r}, which is no time with an offset or a zone.",
+        remedy="write it with an offset, as 2026-01-31T18:00:00+00:00, or with a zone, as "
+        "2026-01-31T18:00:00 Europe/Berlin.",
+        argument=name,
+    )
+
+
+def iso(name: str, value: Any) -> str | None:
+    """Return the time that :func:`moment` reads as ISO 8601 with its offset; None where it is not given."""
+    found = moment(name, value)
+    # Not pendulum's own form, which writes Z for +00:00.
+    return None if found is None else datetime.isoformat(found)
+
+
+def start(name: str, value: str) -> DateTime:
+    """Read a time as :func:`moment` does, or a date, which begins at midnight in UTC."""
+    found = moment(name, f"{value}T00:00:00Z" if re.fullmatch(r"\d{4}-\d\d-\d\d", value) else value)
+    assert found is not None
+    return found
+
+
+def seconds(text: str) -> float | None:
+    """Return how long ``5 minutes`` is, in seconds; None if the text is not like that."""
+    import pendulum
+
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        return None
+    number = pendulum.duration(**{f"{found[2].lower()}s": float(found[1])}).total_seconds()
+    return int(number) if number.is_integer() else number

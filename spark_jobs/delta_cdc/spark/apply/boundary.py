@@ -1,0 +1,75 @@
+"""Recompute history from a boundary on; history before the boundary stays unchanged."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from delta_cdc.core.sql import PLAN_PREFIX, quote
+from delta_cdc.spark.apply.difference import FOUND, FOUND_END
+from delta_cdc.spark.apply.intervals import END, START
+from delta_cdc.spark.changes import states
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from delta_cdc.spark.apply.rows import Shape
+
+#: The sequence of a key's first change.
+FIRST = f"{PLAN_PREFIX}first"
+_SPANNING, _HAD = f"{PLAN_PREFIX}spanning", f"{PLAN_PREFIX}had"
+
+
+def at_horizon(
+    runs: DataFrame, existing: DataFrame, shape: Shape, boundary: Column
+) -> tuple[DataFrame, DataFrame]:
+    """Keep rows that were closed before a boundary, and the start of the row that spans it.
+
+    :param runs: desired rows; some events below the boundary may no longer exist
+    :param existing: rows of the target
+    :param boundary: a sequence
+    :return: both, without the rows that stay unchanged
+    """
+    from pyspark.sql import functions as F
+
+    keys = [F.col(quote(key)) for key in shape.keys]
+    reaches = F.col(FOUND_END).isNull() | (F.col(FOUND_END) >= boundary)
+    touched = existing.where(reaches)
+    spanning = touched.where(F.col(START) < boundary).groupBy(*keys).agg(F.max(START).alias(_SPANNING))
+    wanted = runs.where(F.col(END).isNull() | (F.col(END) >= boundary))
+    wanted = wanted.join(spanning, on=list(shape.keys), how="left")
+    start = F.when(F.col(START) < boundary, F.coalesce(F.col(_SPANNING), F.col(START))).otherwise(
+        F.col(START)
+    )
+    return wanted.withColumn(START, start).drop(_SPANNING), touched
+
+
+def since(
+    runs: DataFrame, existing: DataFrame, firsts: DataFrame, shape: Shape
+) -> tuple[DataFrame, DataFrame]:
+    """Keep history from before the first change of each key.
+
+    :param runs: desired rows; a row that was open before the first change has no start: it takes the start
+        of the target's last row before that change
+    :param firsts: keys, :data:`FIRST`, and the state before that change (NULL: there was none)
+    :return: both, without the rows that stay unchanged
+    """
+    from pyspark.sql import functions as F
+
+    keys = [F.col(quote(key)) for key in shape.keys]
+    names = list(shape.keys)
+    had = F.col(states.AFTER).isNotNull().alias(_HAD)
+    known = existing.join(firsts.select(*keys, FIRST, had), on=names)
+    starts = F.max(F.when(F.col(START) < F.col(FIRST), F.col(START))).alias(_SPANNING)
+    spanning = known.groupBy(*keys).agg(starts)
+    known = known.join(spanning, on=names)
+    is_last = F.coalesce(F.col(START) == F.col(_SPANNING), F.lit(False))
+    reaches = F.col(FOUND_END).isNull() | (F.col(FOUND_END) >= F.col(FIRST))
+    touched = known.where(reaches | (F.col(_HAD) & is_last))
+    wanted = runs.join(firsts.select(*keys, FIRST), on=names).join(spanning, on=names, how="left")
+    begun = F.coalesce(START, _SPANNING, FIRST)
+    wanted = wanted.withColumn(START, begun).where(F.col(END).isNull() | (F.col(START) < F.col(END)))
+    # The source had no such row when its first change came, so the target's row ends at that change.
+    closed = touched.where(~F.col(_HAD) & (F.col(START) < F.col(FIRST))).select(
+        *keys, START, F.col(FIRST).alias(END), F.col(FOUND).alias(states.AFTER)
+    )
+    return wanted.select(*keys, START, END, states.AFTER).unionByName(closed), touched

@@ -1,0 +1,207 @@
+"""One sealed commit: the last check of the target, the seal's confs, the outcome."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from delta_cdc.core import failpoints
+from delta_cdc.core.errors import InvalidConfiguration
+from delta_cdc.core.history import is_restore, replaces_all_rows
+from delta_cdc.core.reasons import reason
+from delta_cdc.core.sql import table
+from delta_cdc.core.watermark import MAX_SEAL_BYTES, Seal, TableVersion, app_id
+from delta_cdc.spark.apply.constraints import Into, refused
+from delta_cdc.spark.sessions import LAST_COMMIT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from datetime import datetime
+
+    from pyspark.sql import SparkSession
+
+    from delta_cdc.core.spec import JobStatus
+
+_TXN_APP = "spark.databricks.delta.write.txnAppId"
+_TXN_VERSION = "spark.databricks.delta.write.txnVersion"
+_USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+
+_CONFLICTS = (
+    "ConcurrentTransactionException",
+    "ConcurrentAppendException",
+    "ConcurrentDeleteReadException",
+    "ConcurrentDeleteDeleteException",
+    "ConcurrentWriteException",
+    "MetadataChangedException",
+    "ProtocolChangedException",
+    "DELTA_CONCURRENT_",
+    "DELTA_METADATA_CHANGED",
+    "DELTA_PROTOCOL_CHANGED",
+    "DELTA_PATH_EXISTS",
+)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of one sealed statement; ``version`` is set if it committed."""
+
+    status: JobStatus
+    message: str = ""
+    version: int | None = None
+
+
+@contextmanager
+def sealed(session: SparkSession, seal: Seal) -> Iterator[None]:
+    """Set the three confs that put the seal into the commit of the one statement inside."""
+    text = seal.to_json()
+    if len(text) > MAX_SEAL_BYTES:
+        # Planning already refused options that are too long: here a value or type from the data is too long.
+        raise InvalidConfiguration(
+            f"The seal {seal.number} of pipeline {seal.pipeline} takes {len(text)} bytes, and a commit holds "
+            f"{MAX_SEAL_BYTES}: nothing was written.",
+            remedy="give sequence_by (sequence_column of an ingest) short values, such as numbers or times.",
+        )
+    confs = {_TXN_APP: app_id(seal.pipeline), _TXN_VERSION: str(seal.number), _USER_METADATA: text}
+    try:
+        for key, value in confs.items():
+            session.conf.set(key, value)
+        yield
+    finally:
+        for key in confs:
+            session.conf.unset(key)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The target as a job observes it.
+
+    :param moment: when its newest version was committed
+    :param is_laid_out: whether it has, or ever had, clustering columns or partitions
+    """
+
+    table_id: str
+    version: int
+    moment: datetime
+    is_laid_out: bool
+    properties: dict[str, str]
+
+    def lacks_clustering(self, ours: dict[str, str]) -> bool:
+        """Return whether a load of ours died before it set the clustering.
+
+        A table that others created, or whose clustering a user removed, stays as it is.
+
+        :param ours: the properties that a load gives a table; the statistics property identifies our tables
+        """
+        statistics = "delta.dataSkippingStatsColumns"
+        made_here = statistics in ours and self.properties.get(statistics) == ours[statistics]
+        return made_here and not self.is_laid_out
+
+
+def look(session: SparkSession, target: str) -> Seen:
+    """Return the target's current state."""
+    detail = session.sql(f"DESCRIBE DETAIL {table(target)}").collect()[0]
+    version, moment = _newest(session, target)
+    return Seen(
+        table_id=detail["id"],
+        version=version,
+        moment=moment,
+        is_laid_out=bool(detail["partitionColumns"]) or "clustering" in detail["tableFeatures"],
+        properties=dict(detail["properties"]),
+    )
+
+
+def _newest(session: SparkSession, target: str) -> tuple[int, datetime]:
+    history = session.sql(f"DESCRIBE HISTORY {table(target)} LIMIT 1")
+    version, moment = history.select("version", "timestamp").collect()[0]
+    return version, moment
+
+
+@contextmanager
+def looking(session: SparkSession, target: str) -> Iterator[Callable[[], Seen]]:
+    """Observe the target in parallel with other work: Delta takes a second if it has not read the log yet.
+
+    :return: a function that returns the target's state at the time of the call; it reuses the early
+        observation if the newest version is still the same commit
+    """
+    with ThreadPoolExecutor(1) as pool:
+        early = pool.submit(look, session, target)
+
+        def now() -> Seen:
+            # Ignore an observation that failed, for instance because the table was replaced meanwhile.
+            seen = early.result() if early.exception() is None else None
+            if seen is not None and _newest(session, target) == (seen.version, seen.moment):
+                return seen
+            return look(session, target)
+
+        yield now
+
+
+def overtaken(session: SparkSession, target: str, planned_on: TableVersion, now: Seen) -> str | None:
+    """Return why a plan made on ``planned_on`` no longer fits the target; None if it still fits.
+
+    The compare-and-swap detects other seals, but no RESTORE, REPLACE, overwrite or TRUNCATE: transaction
+    identifiers survive all of them.
+
+    :param now: the target right before the commit, from :func:`look`
+    """
+    if now.table_id != planned_on.table_id:
+        return f"the target {target} was replaced (table id {now.table_id}, planned on {planned_on.table_id})"
+    newer = now.version - planned_on.version
+    if newer < 0:
+        return f"the target {target} is at version {now.version}, planned on version {planned_on.version}"
+    if newer == 0:
+        return None
+    history = session.sql(f"DESCRIBE HISTORY {table(target)} LIMIT {newer}")
+    for row in history.select("version", "operation", "operationParameters").collect():
+        operation = row["operation"]
+        undone = is_restore(operation) or replaces_all_rows(operation, row["operationParameters"])
+        if row["version"] > planned_on.version and undone:
+            return (
+                f"version {row['version']} of the target {target} is a {row['operation']} made since planning"
+            )
+    return None
+
+
+def commit(session: SparkSession, seal: Seal, write: Callable[[], object], into: Into) -> Outcome:
+    """Run the sealed statement of a step, between two failpoints for tests."""
+    failpoints.reached("before_commit")
+    outcome = attempt(session, seal, write, into)
+    if outcome.status == "committed":
+        failpoints.reached("committed")
+    return outcome
+
+
+def attempt(session: SparkSession, seal: Seal, write: Callable[[], object], into: Into) -> Outcome:
+    """Run one sealed statement and find out its outcome.
+
+    Delta silently skips a write with a known transaction. The version that the session committed last shows
+    whether this statement committed; it is unset before.
+
+    :raises TargetConstraintViolated: one of the table's rules refuses rows
+    :raises TargetSchemaClash: likewise, for the table's columns
+    """
+    session.conf.unset(LAST_COMMIT)
+    try:
+        with sealed(session, seal):
+            write()
+    except Exception as error:
+        if is_conflict(error):
+            return Outcome("conflict", message=reason(error))
+        named = refused(error, into)
+        if named is None:
+            raise
+        raise named from error
+    version = session.conf.get(LAST_COMMIT, None)
+    if version is None:
+        return Outcome("skipped", message=f"a seal >= {seal.number} of pipeline {seal.pipeline} exists")
+    return Outcome("committed", version=int(version))
+
+
+def is_conflict(error: BaseException) -> bool:
+    """Return whether a writer lost a race.
+
+    Checks the text: over Connect, and without delta's Python package, the exception's class does not show it.
+    """
+    return any(name in str(error) for name in _CONFLICTS)

@@ -1,0 +1,148 @@
+"""Conflicting events: several events of one key at one sequence become one, or are refused.
+
+Upserts merge into one if they agree on every column (or struct field) that more than one of them carries;
+exact duplicates are the simplest case. A delete wins over upserts. Upserts that disagree are a conflict,
+which the options resolve.
+"""
+
+from __future__ import annotations
+
+from operator import or_
+from typing import TYPE_CHECKING
+
+from delta_cdc.core import reserved_columns
+from delta_cdc.core.errors import ConflictingEvents
+from delta_cdc.core.sql import PLAN_PREFIX, quote
+from delta_cdc.spark.apply import batch as b
+from delta_cdc.spark.apply import partial_columns
+from delta_cdc.spark.apply.events import AUTHORED, DELETE, KIND, TIE, TRUNCATE, UPSERT
+from delta_cdc.spark.changes import states
+from delta_cdc.spark.changes.equality import balanced, comparable
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from delta_cdc.core.spec import ApplyOptions
+    from delta_cdc.spark.apply.rows import Shape
+
+IN_BATCH = f"{PLAN_PREFIX}in_batch"
+_CONFLICT, _DIFFERENT = f"{PLAN_PREFIX}conflict", f"{PLAN_PREFIX}different"
+_GREATEST, _N = f"{PLAN_PREFIX}greatest", f"{PLAN_PREFIX}n"
+
+
+def resolved(
+    events: DataFrame, shape: Shape, options: ApplyOptions, source: str, versions: str
+) -> tuple[DataFrame, DataFrame | None, int]:
+    """Reduce events to one per key and sequence.
+
+    :param events: valid events; truncates pass through. :data:`IN_BATCH` shows which of them are new
+    :return: the events; those taken out for the quarantine, or None; how many groups of events at one
+        sequence had events that differ
+    :raises ConflictingEvents: upserts disagree, and the options say to fail, or ``last_by`` does not
+        distinguish them
+    """
+    from pyspark.sql import functions as F
+
+    group = [*[F.col(quote(key)) for key in shape.keys], F.col(states.SEQUENCE)]
+    names = [*shape.keys, states.SEQUENCE]
+    of_keys = events.where(F.col(KIND) != TRUNCATE)
+    crowded = of_keys.groupBy(*group).agg(F.count("*").alias(_N)).where(F.col(_N) > 1).drop(_N)
+    if crowded.isEmpty():
+        return events, None, 0
+    crowded = crowded.localCheckpoint()
+    tied = of_keys.join(crowded, on=names, how="left_semi")
+    one = _one_each(tied, shape, options, group).localCheckpoint()
+    found = one.agg(
+        F.count_if(F.col(_DIFFERENT) & F.col(IN_BATCH)).alias("tied"),
+        F.count_if(_CONFLICT).alias("conflicts"),
+    ).collect()[0]
+    aside = None
+    if found["conflicts"]:
+        bad = one.where(_CONFLICT)
+        news = bad.where(IN_BATCH).select(*group)
+        if options.on_conflict != "quarantine":
+            refuse(found["conflicts"], b.samples(bad, names, F.lit(True)), options, source, versions)
+        # An event that was applied earlier is taken out, too: its key is recomputed without it.
+        aside = tied.join(news, on=names, how="left_semi")
+        one = one.where(~F.col(_CONFLICT))
+    alone = events.join(crowded, on=names, how="left_anti")
+    kept = [quote(name) for name in events.columns if name in one.columns]
+    return alone.select(*kept).unionByName(one.select(*kept)), aside, found["tied"]
+
+
+def refuse(count: int, sample: str, options: ApplyOptions, source: str, versions: str) -> None:
+    """:raises ConflictingEvents: always"""
+    told = "last_by does not tell them apart" if options.last_by else "on_conflict is 'fail'"
+    raise ConflictingEvents(
+        f"Different events of one key have the same sequence in {versions} of {source}, or before "
+        f"({count} case(s), for instance {_plain(sample)}), and {told}.",
+        remedy="make sequence_by finer (a list of expressions), or say which counts with "
+        "on_conflict={'last_by': [columns]}, or set them aside with on_conflict='quarantine'.",
+    )
+
+
+def _plain(sample: str) -> str:
+    return sample.replace(states.SEQUENCE, "sequence")
+
+
+def _one_each(tied: DataFrame, shape: Shape, options: ApplyOptions, group: list[Column]) -> DataFrame:
+    """Return one event per group, with flags: whether its events differ, and whether they conflict."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    counts = F.lit(True)
+    if options.last_by:
+        tied = tied.withColumn(_GREATEST, F.max(TIE).over(Window.partitionBy(*group)))
+        counts = F.col(TIE).eqNullSafe(F.col(_GREATEST))
+    parts = partial_columns.leaves(shape, options)
+    every = _combined(F.lit(True), parts, shape)
+    merged = F.struct(*[value.alias(name) for name, value in every.items()])
+    if options.last_by:
+        last = _combined(counts, parts, shape)
+        chosen = F.struct(*[value.alias(name) for name, value in last.items()])
+        merged = F.when(every[_CONFLICT] | every[_DIFFERENT] & (every[KIND] == DELETE), chosen).otherwise(
+            merged
+        )
+    found = tied.groupBy(*group).agg(
+        merged.alias("m"),
+        every[_DIFFERENT].alias(_DIFFERENT),
+        F.max(IN_BATCH).alias(IN_BATCH),
+        F.max(reserved_columns.COMMIT_VERSION).alias(reserved_columns.COMMIT_VERSION),
+    )
+    columns = [F.col(f"m.{name}").alias(name) for name in (KIND, states.AFTER, AUTHORED, _CONFLICT)]
+    return found.select(*group, *columns, _DIFFERENT, IN_BATCH, reserved_columns.COMMIT_VERSION)
+
+
+def _combined(counts: Column, parts: tuple[partial_columns.Leaf, ...], shape: Shape) -> dict[str, Column]:
+    """Return aggregates that merge the events of a group into one and show whether they disagree.
+
+    :param counts: condition that selects the events to use
+    """
+    from pyspark.sql import functions as F
+
+    is_upsert = counts & (F.col(KIND) == UPSERT)
+    n_deletes, n_upserts = F.count_if(counts & (F.col(KIND) == DELETE)), F.count_if(is_upsert)
+    flags = F.col(AUTHORED)
+    values, conflicts, uneven, carried = [], [], [], []
+    for at, leaf in enumerate(parts):
+        carries = is_upsert & F.coalesce(F.get(flags, F.lit(at)), F.lit(True))
+        value = leaf.of(F.col(states.AFTER))
+        told = F.when(carries, F.struct(comparable(value, leaf.data_type)))
+        conflicts.append(~F.min(told).eqNullSafe(F.max(told)))
+        uneven.append(F.count_if(carries) != n_upserts)
+        carried.append(F.max(carries))
+        # In a struct, because NULL is a valid value, too.
+        values.append(F.first(F.when(carries, F.struct(value.alias("v"))), ignorenulls=True).getField("v"))
+    disagree = balanced(or_, [F.lit(False), *conflicts])
+    any_state = F.first(F.when(is_upsert, F.col(states.AFTER)), ignorenulls=True)
+    state = partial_columns.rebuilt(parts, shape, any_state, values) if parts else any_state
+    deleted = n_deletes > 0
+    return {
+        KIND: F.when(deleted, DELETE).otherwise(UPSERT),
+        states.AFTER: F.when(~deleted, state),
+        AUTHORED: F.when(~deleted & F.first(flags, ignorenulls=True).isNotNull(), F.array(*carried)),
+        _CONFLICT: ~deleted & disagree,
+        _DIFFERENT: (deleted & (n_upserts > 0))
+        | disagree
+        | (~deleted & balanced(or_, [F.lit(False), *uneven])),
+    }

@@ -1,0 +1,173 @@
+"""Writes that the target itself refuses: which rule is broken, and by which rows.
+
+Delta checks rules while it writes, and reports at most one row. So we search the rows to be written only
+after a failure: a write that succeeds pays nothing for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from delta_cdc.core.errors import DeltaCdcError, TargetConstraintViolated, TargetSchemaClash
+from delta_cdc.core.reasons import reason, too_long_a_name
+from delta_cdc.core.sql import literal, quote
+from delta_cdc.spark.apply.batch import samples
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame
+
+log = logging.getLogger(__name__)
+
+_AGAIN = "a retry would meet the same."
+_ROWS = (
+    "correct these rows in the source, leave them out with where, change them with select, or change the "
+    f"table's rule; {_AGAIN}"
+)
+#: Error classes of Delta and Spark for a refused write -> our name and remedy. First match wins.
+_KNOWN: tuple[tuple[tuple[str, ...], type[DeltaCdcError], str], ...] = (
+    (
+        ("DELTA_CANNOT_MODIFY_APPEND_ONLY",),
+        TargetConstraintViolated,
+        f"unset delta.appendOnly on the table, or apply inserts alone (insert_only); {_AGAIN}",
+    ),
+    (
+        (
+            "DELTA_IDENTITY_COLUMN",
+            "DELTA_GENERATED_COLUMN",
+            "DELTA_ICEBERG_COMPAT",
+            "DELTA_UNIVERSAL_FORMAT_VIOLATION",
+            "DELTA_MISSING_NOT_NULL_COLUMN_VALUE",
+        ),
+        TargetConstraintViolated,
+        f"change that column or property of the table, or what is written there with select; {_AGAIN}",
+    ),
+    (
+        (
+            "DELTA_VIOLATE_CONSTRAINT",
+            "DELTA_NOT_NULL_CONSTRAINT",
+            "NOT_NULL_ASSERT_VIOLATION",
+            "DELTA_EXCEED_CHAR_VARCHAR_LIMIT",
+            "EXCEED_LIMIT_LENGTH",
+            "DELTA_CAST_OVERFLOW_IN_TABLE_WRITE",
+            "CAST_OVERFLOW_IN_TABLE_INSERT",
+            "DELTA_FAILED_CAST_PARTITION_VALUE",
+            "DELTA_PARTITION_COLUMN_CAST_FAILED",
+        ),
+        TargetConstraintViolated,
+        _ROWS,
+    ),
+    (
+        (
+            "DELTA_FAILED_TO_MERGE_FIELDS",
+            "DELTA_MERGE_INCOMPATIBLE_",
+            "DELTA_MERGE_UNRESOLVED_EXPRESSION",
+            "DELTA_INVALID_CHARACTERS_IN_COLUMN_NAME",
+            "DELTA_UNSUPPORTED_COLUMN_MAPPING_",
+            "DELTA_UNSUPPORTED_DATA_TYPES",
+            "DELTA_UNSUPPORTED_TYPE_CHANGE",
+        ),
+        TargetSchemaClash,
+        f"change the table's columns, or the rows with select; {_AGAIN}",
+    ),
+)
+#: The user's expressions were resolved before, so here the table's columns do not fit.
+_OF_COLUMNS = ("DATATYPE_MISMATCH",)
+_PART = r"(?:\w+|`(?:[^`]|``)+`)"
+_NAME = rf"{_PART}(?:\.{_PART})*"
+
+_CHECK = re.compile(r"CHECK constraint [^(]+ (\(.*\)) violated by row with values:", re.DOTALL)
+_NOT_NULL = re.compile(rf"NOT NULL constraint violated for column: ({_NAME})\.\s")
+_LENGTH = re.compile(r"Failed check: (\(.*\))\.", re.DOTALL)
+_OVERFLOW = re.compile(rf'into the "([^"]+)" type column(?: or variable)? ({_NAME}) ')
+
+
+@dataclass(frozen=True)
+class Into:
+    """Where a statement writes, and which rows.
+
+    :param rows: returns the rows as the table would hold them; None if the statement writes none
+    :param keys: the columns by which an error identifies rows
+    """
+
+    table: str
+    rows: Callable[[], DataFrame] | None = None
+    keys: tuple[str, ...] = ()
+
+
+def refused(error: Exception, into: Into) -> DeltaCdcError | None:
+    """Return the error for a statement that the table refuses; None for other errors."""
+    said = f"{into.table} refuses what is to be written:"
+    found = named(error, said)
+    if found is None and any(f"[{name}" in str(error) for name in _OF_COLUMNS):
+        found = TargetSchemaClash(f"{said} {reason(error)}", remedy=_KNOWN[-1][2])
+    if found is None:
+        return None
+    sample = _sample(error, into)
+    told = f" Of the rows that break this rule: {sample}." if sample else ""
+    return type(found)(
+        f"{found.message}{told} Nothing was written to it.", remedy=found.remedy, argument=found.argument
+    )
+
+
+def named(error: Exception, said: str) -> DeltaCdcError | None:
+    """Return the error for a write that the table refuses; None for other errors.
+
+    :param said: start of the message: where it happened
+    """
+    text = str(error)
+    for names, cls, remedy in _KNOWN:
+        if any(f"[{name}" in text for name in names):
+            return cls(f"{said} {reason(error)}", remedy=remedy)
+    name = too_long_a_name(error)
+    if name is None:
+        return None
+    column, is_partition, _ = name.partition("=")
+    what = f"a value of the partition column {unquote(column)} makes" if is_partition else "this needs"
+    return TargetConstraintViolated(
+        f"{said} {what} a name that the storage takes for too long. {reason(error)}",
+        remedy=f"shorten such values with select, or partition the table by another column; {_AGAIN}",
+    )
+
+
+def broken(text: str) -> str | None:
+    """Return the SQL condition of rows that break the rule in an error; None if the error names no rule.
+
+    :param text: Delta's message
+    """
+    if check := _CHECK.search(text):
+        return f"NOT coalesce({check[1]}, false)"
+    if column := _NOT_NULL.search(text):
+        parent = column[1].rpartition(".")[0]
+        return f"{column[1]} IS NULL" + (f" AND {parent} IS NOT NULL" if parent else "")
+    if length := _LENGTH.search(text):
+        return f"NOT {length[1]}"
+    if overflow := _OVERFLOW.search(text):
+        return f"{overflow[2]} IS NOT NULL AND try_cast({overflow[2]} AS {overflow[1]}) IS NULL"
+    return None
+
+
+def _in_folder(error: Exception) -> str | None:
+    """Return the condition of rows in a partition whose folder cannot be made; None for other errors."""
+    column, is_partition, value = (too_long_a_name(error) or "").partition("=")
+    wanted = literal(unquote(value)) if is_partition else None
+    return f"{quote(unquote(column))} = {wanted}" if wanted else None
+
+
+def _sample(error: Exception, into: Into) -> str:
+    """Return the keys of up to three rows that break the rule; "" if they cannot be found."""
+    from pyspark.sql import functions as F
+
+    condition = broken(str(error)) or _in_folder(error)
+    if condition is None or into.rows is None or not into.keys:
+        return ""
+    try:
+        return samples(into.rows(), into.keys, F.expr(condition))
+    except Exception as second:  # noqa: BLE001 - a failing sample must not hide the original error
+        log.debug("no rows of %s that break %s: %s", into.table, condition, reason(second))
+        return ""

@@ -1,0 +1,282 @@
+"""Compare desired rows with the target's rows: what a MERGE has to insert, update and delete.
+
+The comparison with rows of the target stays lazy. Spark computes it inside the MERGE, so it uses the version
+of the target that the MERGE commits on; a difference computed earlier would silently overwrite what others
+wrote in between, without any conflict.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from delta_cdc.core import sql
+from delta_cdc.core.errors import SequenceNotIncreasing
+from delta_cdc.core.spec import DELETED_COLUMN
+from delta_cdc.core.sql import PLAN_PREFIX, quote
+from delta_cdc.spark.apply.intervals import BASE, DELETED, END, FOUND_DELETED, FROM_NOTHING, START
+from delta_cdc.spark.apply.merge import Clause, Merge
+from delta_cdc.spark.apply.schema import lacking
+from delta_cdc.spark.changes import states
+from delta_cdc.spark.changes.equality import comparable_sql, same
+from delta_cdc.spark.changes.queries import raised
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import DataType, StructType
+
+    from delta_cdc.core.spec import ApplyOptions
+    from delta_cdc.spark.apply.rows import Shape
+
+OPERATION, _REPLACED = f"{PLAN_PREFIX}operation", f"{PLAN_PREFIX}replaced"
+#: Values (struct) of a row of the target, and its end.
+FOUND, FOUND_END = f"{PLAN_PREFIX}existing", f"{PLAN_PREFIX}existing_end"
+UPSERT, INSERT, UPDATE, DELETE, MARK = "upsert", "insert", "update", "delete", "mark"
+#: Computed once, inside the MERGE's own transaction, because its source reads the target.
+LAZY = {"spark.databricks.delta.merge.materializeSource": "auto"}
+
+
+def target_rows(
+    session: SparkSession, target: str, shape: Shape, options: ApplyOptions, pruning: Sequence[str] = ()
+) -> DataFrame:
+    """Return rows of the target: keys, values as :data:`FOUND`, start and end, or the soft-delete flag.
+
+    :param pruning: SQL conditions on keys, of the alias ``t``, that skip files
+    """
+    from pyspark.sql import functions as F
+
+    rows = session.read.format("delta").load(target).alias("t")
+    for condition in pruning:
+        rows = rows.where(F.expr(condition))
+    types = {field.name.lower(): field for field in rows.schema.fields}
+
+    def conformed(name: str) -> Column:
+        wanted = shape.schema[name].dataType
+        field = types.get(name.lower())
+        if field is None:
+            return F.lit(None).cast(wanted)
+        return _as(F.col(f"t.{quote(field.name)}"), field.dataType, wanted)
+
+    columns = [conformed(key).alias(key) for key in shape.keys]
+    columns.append(F.struct(*[conformed(name).alias(name) for name in shape.values]).alias(FOUND))
+    if shape.sequence_type is not None:
+        columns.append(F.col(f"t.{quote(options.start_column)}").alias(START))
+        columns.append(F.col(f"t.{quote(options.end_column)}").alias(FOUND_END))
+    if options.delete_mode == "soft":
+        columns.append(F.coalesce(F.col(f"t.{quote(DELETED_COLUMN)}"), F.lit(False)).alias(FOUND_DELETED))
+    return rows.select(*columns)
+
+
+def _as(value: Column, found: DataType, wanted: DataType) -> Column:
+    """Convert a value of the target to the type of the rows, whose structs may have more fields."""
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
+    if found == wanted:
+        return value
+    if isinstance(found, T.StructType) and isinstance(wanted, T.StructType):
+        there = {field.name.lower(): field for field in found.fields}
+        fields = []
+        for field in wanted.fields:
+            old = there.get(field.name.lower())
+            made = (
+                F.lit(None).cast(field.dataType)
+                if old is None
+                else _as(value.getField(old.name), old.dataType, field.dataType)
+            )
+            fields.append(made.alias(field.name))
+        return F.when(value.isNotNull(), F.struct(*fields))
+    if isinstance(found, T.ArrayType) and isinstance(wanted, T.ArrayType):
+        return F.transform(value, lambda item: _as(item, found.elementType, wanted.elementType))
+    if isinstance(found, T.MapType) and isinstance(wanted, T.MapType):
+        return F.transform_values(value, lambda _, item: _as(item, found.valueType, wanted.valueType))
+    return value.cast(wanted)
+
+
+# -- type 1 -------------------------------------------------------------------------------------
+def operations(last: DataFrame, shape: Shape, options: ApplyOptions, *, compared: bool) -> DataFrame:
+    """Return the operation for each key's row, type 1.
+
+    :param last: :func:`delta_cdc.spark.apply.intervals.last_states`
+    :param compared: the base is the target's row; else the MERGE's own conditions compare with the target
+    """
+    from pyspark.sql import functions as F
+
+    soft = options.delete_mode == "soft"
+    # If no event carries the values of a deleted row, the target's values stay. But if a conflict took out
+    # all upserts of a key that had no row before, no row remains.
+    gone = F.when(F.col(FROM_NOTHING), DELETE).otherwise(MARK) if soft else F.lit(DELETE)
+    has_values = F.col(states.AFTER).isNotNull()
+    deleted = F.col(DELETED) & ~has_values if soft else F.col(DELETED)
+    operation = F.when(deleted, gone).otherwise(UPSERT)
+    if compared:
+        base = F.col(BASE)
+        unchanged = base.isNotNull() & has_values & same(BASE, states.AFTER, shape.schema, shape.values)
+        if soft:
+            unchanged = unchanged & (F.col(FOUND_DELETED) == F.col(DELETED))
+            nothing = unchanged | (deleted & (base.isNull() | F.coalesce(F.col(FOUND_DELETED), F.lit(True))))
+        else:
+            nothing = (unchanged & ~F.col(DELETED)) | (F.col(DELETED) & base.isNull())
+        operation = F.when(~nothing, operation)
+    found = last.withColumn(OPERATION, operation).where(F.col(OPERATION).isNotNull())
+    return _flat(found, shape, [OPERATION, DELETED])
+
+
+def merge_states(
+    target: str,
+    rows: DataFrame,
+    shape: Shape,
+    options: ApplyOptions,
+    pruning: Sequence[str],
+    *,
+    known: StructType,
+    compared: bool,
+    lazy: bool,
+    evolve: bool,
+) -> Merge:
+    """Return the MERGE of type 1: one source row per key.
+
+    :param rows: of :func:`operations`
+    :param known: the target's columns before the statement
+    :param compared: every row differs from the target's
+    :param lazy: the rows are computed from rows of the target
+    """
+    soft = options.delete_mode == "soft"
+    operation = sql.column("s", OPERATION)
+    values = {name: sql.column("s", name) for name in shape.values}
+    others = {name: value for name, value in values.items() if name not in shape.keys}
+    if soft:
+        others[DELETED_COLUMN] = values[DELETED_COLUMN] = sql.column("s", DELETED)
+    clauses = [Clause(True, f"{operation} = '{DELETE}'", "delete")]
+    if soft:
+        mark = sql.column("t", DELETED_COLUMN)
+        clauses.append(
+            Clause(
+                True,
+                f"{operation} = '{MARK}' AND NOT coalesce({mark}, false)",
+                "update",
+                {DELETED_COLUMN: "true"},
+            )
+        )
+    if others:
+        changed = f"{operation} = '{UPSERT}'"
+        if not compared:
+            changed += f" AND NOT ({_same(shape, known, soft=soft)})"
+        clauses.append(Clause(True, changed, "update", others))
+    clauses.append(Clause(False, f"{operation} = '{UPSERT}'", "insert", values))
+    on = [f"{sql.column('t', key)} = {sql.column('s', key)}" for key in shape.keys]
+    return Merge(target, rows, (*on, *pruning), tuple(clauses), evolve, LAZY if lazy else {})
+
+
+def _same(shape: Shape, known: StructType, *, soft: bool) -> str:
+    """Return SQL: the target's row (``t``) already has the values of the source's row.
+
+    A column that the statement itself adds, or adds a field to, cannot be compared in it.
+    """
+    types = {field.name.lower(): field.dataType for field in known.fields}
+    parts = []
+    for name in shape.values:
+        if name in shape.keys:
+            continue
+        found = types.get(name.lower())
+        if found is None or lacking(found, shape.schema[name].dataType, name) != []:
+            unset = [sql.column(alias, name) for alias in ("s" if found is None else "st")]
+            parts.append(" AND ".join(f"{side} IS NULL" for side in unset))
+            continue
+        sides = [comparable_sql(sql.column(alias, name), shape.schema[name].dataType) for alias in "ts"]
+        parts.append(" <=> ".join(sides))
+    if soft:
+        parts.append(f"{sql.column('t', DELETED_COLUMN)} <=> {sql.column('s', DELETED)}")
+    return " AND ".join(parts) or "true"
+
+
+# -- type 2 -------------------------------------------------------------------------------------
+def against_base(runs: DataFrame, shape: Shape, *, growing: bool = False, in_place: bool = True) -> DataFrame:
+    """Return the operations for runs of keys whose open row, if any, is the base of their timeline.
+
+    :param runs: :func:`delta_cdc.spark.apply.intervals.runs`
+    :param growing: the sequence must lie above the start of the open row; else Spark raises
+        :class:`~delta_cdc.core.errors.SequenceNotIncreasing` when it evaluates the rows
+    :param in_place: an event at exactly that start replaces the row anyway, because it is the same event
+    :return: keys, start, end, values (flat), operation; no row where the target's row stays unchanged
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    base, end = F.col(BASE), F.col(END)
+    # An event at the start of the base replaces it: one row of the target, not two.
+    at_start = Window.partitionBy(*[F.col(quote(key)) for key in shape.keys], START)
+    replaced = F.count("*").over(at_start) > 1
+    runs = runs.withColumn(_REPLACED, replaced)
+    nothing = F.lit(None).cast("string")
+    unchanged = end.isNull() & same(BASE, states.AFTER, shape.schema, shape.values)
+    told = "a key's sequence does not lie above the start of its open row in the target."
+    narrow = raised(SequenceNotIncreasing, [told]) if growing else F.lit(DELETE)
+    operation = (
+        F.when(base.isNull(), F.when(F.col(_REPLACED), UPDATE).otherwise(INSERT))
+        .when(F.lit(in_place) & F.col(_REPLACED), nothing)
+        .when(F.lit(in_place) & (end == F.col(START)), DELETE)
+        .when(end.isNotNull() & ~(F.col(START) < end), narrow)
+        .when(~unchanged, UPDATE)
+    )
+    found = runs.withColumn(OPERATION, operation).where(F.col(OPERATION).isNotNull())
+    return _flat(found, shape, [START, END, OPERATION])
+
+
+def against_rows(runs: DataFrame, existing: DataFrame, shape: Shape) -> DataFrame:
+    """Return the operations for all rows of keys that are recomputed as a whole; see :func:`against_base`.
+
+    :param existing: :func:`target_rows` of these keys
+    """
+    from pyspark.sql import functions as F
+
+    keys = [quote(key) for key in shape.keys]
+    there = F.lit(True).alias(_THERE)
+    wanted = runs.select(*keys, START, END, states.AFTER, there)
+    names = [*shape.keys, START]
+    both = wanted.join(existing.select(*keys, START, FOUND, FOUND_END), on=names, how="full")
+    unchanged = F.col(END).eqNullSafe(F.col(FOUND_END)) & same(
+        FOUND, states.AFTER, shape.schema, shape.values
+    )
+    operation = (
+        F.when(F.col(_THERE).isNull(), DELETE).when(F.col(FOUND).isNull(), INSERT).when(~unchanged, UPDATE)
+    )
+    found = both.withColumn(OPERATION, operation).where(F.col(OPERATION).isNotNull())
+    return _flat(found, shape, [START, END, OPERATION])
+
+
+_THERE = f"{PLAN_PREFIX}there"
+
+
+def _flat(found: DataFrame, shape: Shape, more: Sequence[str]) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    others = [name for name in shape.values if name not in shape.keys]
+    return found.select(
+        *[F.col(quote(key)) for key in shape.keys],
+        *[F.col(states.AFTER).getField(name).alias(name) for name in others],
+        *more,
+    )
+
+
+def merge_history(
+    target: str, rows: DataFrame, shape: Shape, options: ApplyOptions, pruning: Sequence[str], *, evolve: bool
+) -> Merge:
+    """Return the MERGE of type 2, keyed on keys and start.
+
+    :param rows: of :func:`against_base` and :func:`against_rows`
+    """
+    operation, start, end = (sql.column("s", name) for name in (OPERATION, START, END))
+    values = {name: sql.column("s", name) for name in shape.values}
+    others = {name: value for name, value in values.items() if name not in shape.keys}
+    update = {**others, options.end_column: end}
+    insert = {**values, options.start_column: start, options.end_column: end}
+    on = [f"{sql.column('t', key)} = {sql.column('s', key)}" for key in shape.keys]
+    on += [f"{sql.column('t', options.start_column)} = {start}", *pruning]
+    clauses = (
+        Clause(True, f"{operation} = '{DELETE}'", "delete"),
+        Clause(True, f"{operation} = '{UPDATE}'", "update", update),
+        Clause(False, f"{operation} = '{INSERT}'", "insert", insert),
+    )
+    return Merge(target, rows, tuple(on), clauses, evolve, LAZY)

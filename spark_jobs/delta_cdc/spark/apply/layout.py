@@ -1,0 +1,200 @@
+"""How targets lie on disk: properties, partitions, clustering, and how a MERGE writes its files."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from delta_cdc.core.errors import InvalidConfiguration
+from delta_cdc.core.sql import quote, string, table
+from delta_cdc.spark.apply.rows import added_columns
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from delta_cdc.core.spec import ApplyOptions
+    from delta_cdc.spark.apply.commit import Seen
+    from delta_cdc.spark.apply.merge import Merge
+    from delta_cdc.spark.apply.rows import Shape
+
+_MAX_CLUSTERING_COLUMNS = 4
+# Parquet's own restriction, lifted by column mapping.
+_NEEDS_MAPPING = re.compile(r"[ ,;{}()\n\t=]")
+
+
+#: Property of a target: the size in bytes that data files should not exceed by much.
+FILE_SIZE = "delta_cdc.targetFileSize"
+_FILE_SIZE = 256 * 1024**2
+_ROWS_PER_FILE = "spark.sql.files.maxRecordsPerFile"
+_DELETION_VECTORS = "spark.databricks.delta.merge.deletionVectors.persistent"
+#: Below this, a MERGE writes little either way, and checking first would cost more.
+_MANY_ROWS = 10_000
+#: Spark broadcasts batches of up to this many rows.
+MOST_SENT = 100_000
+#: And up to this many (compressed) bytes, by the source's log, so that a small driver can hold them.
+_MOST_BYTES = 8 * 1024**2
+#: Share of a target's rows, rewritten by one MERGE, above which whole files are written. Vectors leave the
+#: old rows in place: of 1,000,000 rows in 85 MB, rewriting half of them added 42 MB, so that every later scan
+#: opens 127 MB, and whole files 85 MB, once.
+_COPY_FROM = 0.5
+
+
+@dataclass(frozen=True)
+class Extent:
+    """Rows and bytes of a table; rows that deletion vectors hide are in the bytes alone."""
+
+    rows: int
+    size: int
+
+
+def extent(session: SparkSession, uri: str) -> Extent:
+    """Return the size of a table. Delta answers from its log, without opening a data file."""
+    rows = session.sql(f"SELECT count(*) AS n FROM {table(uri)}").collect()[0]["n"]
+    size = session.sql(f"DESCRIBE DETAIL {table(uri)}").select("sizeInBytes").collect()[0][0]
+    return Extent(rows=rows, size=size)
+
+
+def file_size(options: ApplyOptions) -> int:
+    """Return the size in bytes that data files should not exceed by much.
+
+    :raises InvalidConfiguration: :data:`FILE_SIZE` is not a number of bytes
+    """
+    given = options.target_properties.get(FILE_SIZE)
+    if given is None:
+        return _FILE_SIZE
+    if not given.isdecimal() or int(given) < 1:
+        raise InvalidConfiguration(
+            f"target_properties: {FILE_SIZE} = {given!r} is no number of bytes.",
+            remedy=f"give a whole number, for instance {_FILE_SIZE}.",
+        )
+    return int(given)
+
+
+def rows_per_file(like: Extent, options: ApplyOptions) -> int | None:
+    """Return how many rows a data file may hold, judged by the rows of a table; None if that is unknown.
+
+    Spark starts a new file at this limit. It makes at most as many files as the size requires, plus one per
+    task.
+    """
+    if not like.rows or not like.size:
+        return None
+    return max(1, file_size(options) * like.rows // like.size)
+
+
+def tuned(
+    session: SparkSession,
+    merge: Merge,
+    options: ApplyOptions,
+    *,
+    changed: int,
+    rewritten: int,
+    size: int | None,
+) -> Merge:
+    """Return a MERGE that rewrites whole files if deletion vectors would cost more, and writes no huge files.
+
+    A source of few rows is broadcast: Spark does not trust the size of a checkpoint, and would needlessly
+    shuffle all keys of the target.
+
+    :param changed: rows of its source
+    :param rewritten: most rows of the target that it updates or deletes
+    :param size: bytes that were read for it, by the source's log; None if unknown
+    """
+    if changed <= MOST_SENT and size is not None and size <= _MOST_BYTES:
+        merge = replace(merge, source=merge.source.hint("broadcast"))
+    copies = options.target_properties.get("delta.enableDeletionVectors", "true").lower() == "false"
+    if changed < _MANY_ROWS and not copies:
+        return merge
+    found, confs = extent(session, merge.target), {}
+    if rewritten > _COPY_FROM * found.rows:
+        confs[_DELETION_VECTORS] = "false"
+    most = rows_per_file(found, options)
+    if most is not None and int(session.conf.get(_ROWS_PER_FILE, None) or 0) == 0:
+        confs[_ROWS_PER_FILE] = str(most)
+    return replace(merge, confs={**merge.confs, **confs})
+
+
+def has_statistics(shape: Shape, name: str) -> bool:
+    """Return whether Delta keeps bounds of a column, so that the table can be clustered by it."""
+    from pyspark.sql import types as T
+
+    kinds = (T.NumericType, T.StringType, T.DateType, T.TimestampType, T.TimestampNTZType)
+    return name in shape.values and isinstance(shape.schema[name].dataType, kinds)
+
+
+def clustering_columns(shape: Shape, options: ApplyOptions) -> tuple[str, ...]:
+    """Return the clustering columns: those configured, else the first keys of a clusterable type."""
+    if options.cluster_by is not None:
+        return options.cluster_by
+    if options.partition_by:
+        return ()
+    return tuple(key for key in shape.keys if has_statistics(shape, key))[:_MAX_CLUSTERING_COLUMNS]
+
+
+def properties(shape: Shape, options: ApplyOptions) -> dict[str, str]:
+    """Return Delta's table properties of a new target; the user's properties win.
+
+    :raises InvalidConfiguration: for column mapping together with a published change feed
+    """
+    statistics = [k for k in shape.keys if has_statistics(shape, k) and k not in shape.partitions]
+    statistics += [c for c in clustering_columns(shape, options) if c not in statistics]
+    if shape.sequence_type is not None:
+        statistics += [options.start_column, options.end_column]
+    ours = {
+        "delta.enableDeletionVectors": "true",
+        "delta.enableChangeDataFeed": "true" if options.publish_changes else "false",
+    }
+    if statistics:
+        ours["delta.dataSkippingStatsColumns"] = ",".join(map(quote, statistics))
+    given = {k: v for k, v in options.target_properties.items() if k.startswith("delta.")}
+    ours |= {**mapping([*shape.values, *added_columns(options)]), **given}
+    if (
+        ours.get("delta.columnMapping.mode", "none") != "none"
+        and ours["delta.enableChangeDataFeed"] == "true"
+    ):
+        raise InvalidConfiguration(
+            "A new target cannot have column mapping (which names with spaces or any of ,;{}()= need) and a "
+            "published change feed at once: Delta refuses the write that makes such a table.",
+            remedy="rename the columns with select, or drop publish_changes.",
+        )
+    return ours
+
+
+def mapping(columns: Sequence[str]) -> dict[str, str]:
+    """Return the property that a table with columns of these names needs, if it needs one."""
+    return {"delta.columnMapping.mode": "name"} if any(map(_NEEDS_MAPPING.search, columns)) else {}
+
+
+def arranged(rows: DataFrame, shape: Shape, options: ApplyOptions) -> DataFrame:
+    """Range-partition and sort rows for a load, so that the key ranges of files do not overlap.
+
+    The writer ignores ``clusterBy``; without this, every file would span all keys.
+    """
+    from pyspark.sql import functions as F
+
+    order = [F.col(quote(name)) for name in (*options.partition_by, *clustering_columns(shape, options))]
+    if not order:
+        return rows
+    return rows.repartitionByRange(*order).sortWithinPartitions(*order)
+
+
+def complete(
+    session: SparkSession, target: str, shape: Shape, options: ApplyOptions, seen: Seen | None
+) -> None:
+    """Set what the load's own commit cannot: clustering, and the user's own properties.
+
+    The writer ignores ``clusterBy`` and drops properties that don't begin with ``delta.``. Each needs its own
+    commit after the load; after a crash in between, the next run completes them.
+
+    :param seen: the target before this step; None if this step created it
+    """
+    wanted = clustering_columns(shape, options)
+    if wanted and (seen is None or seen.lacks_clustering(properties(shape, options))):
+        session.sql(f"ALTER TABLE {table(target)} CLUSTER BY ({', '.join(map(quote, wanted))})")
+    own = {k: v for k, v in options.target_properties.items() if not k.startswith("delta.")}
+    missing = {k: v for k, v in own.items() if seen is None or k not in seen.properties}
+    if missing:
+        listed = ", ".join(f"{string(key)} = {string(value)}" for key, value in missing.items())
+        session.sql(f"ALTER TABLE {table(target)} SET TBLPROPERTIES ({listed})")

@@ -1,0 +1,149 @@
+"""The MERGE: its text, and, for a dry run, the counts of what it would do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from delta_cdc.core import sql
+from delta_cdc.core.sql import PLAN_PREFIX, quote
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+_VIEW = f"{PLAN_PREFIX}source"
+_WRITES = f"{PLAN_PREFIX}writes"
+
+
+@dataclass(frozen=True)
+class Clause:
+    """One WHEN clause.
+
+    :param matched: WHEN MATCHED, else WHEN NOT MATCHED
+    :param sets: column of the target -> SQL of its new value
+    :param raises: SQL of the message, if the clause exists only to fail
+    """
+
+    matched: bool
+    condition: str | None
+    action: Literal["insert", "update", "delete"]
+    sets: Mapping[str, str] = field(default_factory=dict)
+    raises: str | None = None
+
+    @property
+    def text(self) -> str:
+        """Return the SQL of the action."""
+        if self.action == "delete":
+            return "DELETE"
+        return sql.insert(self.sets) if self.action == "insert" else sql.update_set(self.sets)
+
+    @property
+    def told(self) -> str:
+        """Return the SQL of the action's name in counts."""
+        return f"'{self.action}'" if self.raises is None else f"raise_error({self.raises})"
+
+    def __str__(self) -> str:
+        when = "WHEN MATCHED" if self.matched else "WHEN NOT MATCHED"
+        condition = f" AND {self.condition}" if self.condition is not None else ""
+        return f"{when}{condition} THEN {self.text}"
+
+
+@dataclass(frozen=True)
+class Merge:
+    """A MERGE of ``source`` (alias ``s``) into the table ``target`` (alias ``t``).
+
+    :param on: conjuncts of ON
+    :param clauses: in order; the first whose condition holds acts
+    :param confs: Spark confs for this statement alone
+    """
+
+    target: str
+    source: DataFrame
+    on: tuple[str, ...]
+    clauses: tuple[Clause, ...]
+    evolve: bool = False
+    confs: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def statement(self) -> str:
+        """Return the SQL text."""
+        return sql.merge(
+            target=self.target,
+            source_view=_VIEW,
+            on=self.on,
+            clauses=map(str, self.clauses),
+            evolve=self.evolve,
+        )
+
+    def run(self, session: SparkSession) -> None:
+        """Run the statement."""
+        self.source.createOrReplaceTempView(_VIEW)
+        before = {name: session.conf.get(name, None) for name in self.confs}
+        try:
+            for name, value in self.confs.items():
+                session.conf.set(name, value)
+            session.sql(self.statement)
+        finally:
+            session.catalog.dropTempView(_VIEW)
+            for name, old in before.items():
+                if old is None:
+                    session.conf.unset(name)
+                else:
+                    session.conf.set(name, old)
+
+    def counted(self, session: SparkSession) -> dict[str, int]:
+        """Return how many rows the statement would insert, update and delete; writes nothing.
+
+        It fails if the statement would fail.
+        """
+        self.source.createOrReplaceTempView(_VIEW)
+        action = self._chosen([clause.told for clause in self.clauses])
+        text = f"SELECT action, count(*) AS n FROM ({self._joined({'action': action})}) GROUP BY action"
+        found = {row["action"]: row["n"] for row in session.sql(text).collect()}
+        return {done: found.get(name, 0) for name, done in _DONE.items()}
+
+    def written(self, session: SparkSession) -> DataFrame:
+        """Return the rows that the statement would insert or update, with their new values.
+
+        They have the columns that an insert sets: only Delta knows a new row's values of other columns.
+        """
+        self.source.createOrReplaceTempView(_VIEW)
+        kept = set(session.read.format("delta").load(self.target).columns)
+        inserts = [clause for clause in self.clauses if clause.action == "insert"]
+        names = [name for name in inserts[0].sets if all(name in clause.sets for clause in inserts)]
+        columns = {}
+        for name in names:
+            old = sql.column("t", name) if name in kept else "NULL"
+            columns[name] = self._chosen([clause.sets.get(name, old) for clause in self.clauses])
+        acts = self._chosen([str(clause.action != "delete").lower() for clause in self.clauses])
+        return session.sql(self._joined({**columns, _WRITES: acts})).where(quote(_WRITES)).drop(_WRITES)
+
+    def _chosen(self, values: Sequence[str]) -> str:
+        """Return SQL for the value of the clause that acts on a row; NULL if no clause acts.
+
+        :param values: one for each clause
+        """
+        found = f"(t.{quote(_FOUND)} IS NOT NULL)"
+        cases = " ".join(
+            f"WHEN {'' if clause.matched else 'NOT '}{found} AND {clause.condition or 'true'} THEN {value}"
+            for clause, value in zip(self.clauses, values, strict=True)
+        )
+        return f"CASE {cases} END"
+
+    def _joined(self, columns: Mapping[str, str]) -> str:
+        """Return the query that joins columns of the source's rows with those of the matching target rows."""
+        listed = ", ".join(f"{value} AS {quote(name)}" for name, value in columns.items())
+        return "\n".join(
+            [
+                f"SELECT {listed} FROM",
+                f"(SELECT s.*, true AS {quote(_SOURCE)} FROM {quote(_VIEW)} AS s) AS s",
+                f"LEFT JOIN (SELECT *, true AS {quote(_FOUND)} FROM {sql.table(self.target)}) AS t",
+                f"ON {' AND '.join(self.on)}",
+            ]
+        )
+
+
+_FOUND, _SOURCE = f"{PLAN_PREFIX}found", f"{PLAN_PREFIX}from_source"
+_DONE = {"insert": "inserted", "update": "updated", "delete": "deleted"}

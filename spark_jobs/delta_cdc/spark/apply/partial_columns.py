@@ -1,0 +1,177 @@
+"""Partial columns: which columns an event carries, and how to build a state from them.
+
+A ``Leaf`` is a column, or, if events may carry parts of it, a field of a struct column. Keys are not
+included: every event carries them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from operator import and_
+from typing import TYPE_CHECKING
+
+from delta_cdc.core.errors import ColumnNotFound
+from delta_cdc.spark.changes.equality import balanced
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pyspark.sql import Column
+    from pyspark.sql.types import DataType
+
+    from delta_cdc.core.spec import ApplyOptions
+    from delta_cdc.spark.apply.rows import Shape
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A column (one part), or a field of a struct column."""
+
+    path: tuple[str, ...]
+    data_type: DataType
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the lower-case names that include this column or field: its own, and its structs'."""
+        return tuple(".".join(self.path[: at + 1]).lower() for at in range(len(self.path)))
+
+    def of(self, state: Column) -> Column:
+        """Return this column's or field's value in a state (struct column)."""
+        for name in self.path:
+            state = state.getField(name)
+        return state
+
+
+def leaves(shape: Shape, options: ApplyOptions) -> tuple[Leaf, ...]:
+    """Return the partial columns of the rows, in order.
+
+    :raises ColumnNotFound: a configured list names an unknown column
+    """
+    found: list[Leaf] = []
+    for name in shape.values:
+        if name in shape.keys:
+            continue
+        whole = Leaf((name,), shape.schema[name].dataType)
+        fields = list(_fields(whole))
+        touched = options.columns_to_update is not None or any(_keeps_null(leaf, options) for leaf in fields)
+        found += fields if touched else [whole]
+    _refuse_unknown_names(shape, options)
+    return tuple(found)
+
+
+def _fields(leaf: Leaf) -> Iterator[Leaf]:
+    from pyspark.sql import types as T
+
+    if not isinstance(leaf.data_type, T.StructType) or not leaf.data_type.fields:
+        yield leaf
+        return
+    for field in leaf.data_type.fields:
+        yield from _fields(Leaf((*leaf.path, field.name), field.dataType))
+
+
+def _keeps_null(leaf: Leaf, options: ApplyOptions) -> bool:
+    """Return whether a NULL in this column or field keeps the previous value."""
+    listed, left_out = options.ignore_null_updates_column_list, options.ignore_null_updates_except_column_list
+    if listed is not None:
+        return not {name.lower() for name in listed}.isdisjoint(leaf.names)
+    if left_out is not None:
+        return {name.lower() for name in left_out}.isdisjoint(leaf.names)
+    return options.ignore_null_updates
+
+
+def _refuse_unknown_names(shape: Shape, options: ApplyOptions) -> None:
+    known = _known_names(shape)
+    for argument in ("ignore_null_updates_column_list", "ignore_null_updates_except_column_list"):
+        missing = [name for name in getattr(options, argument) or () if name.lower() not in known]
+        if missing:
+            raise ColumnNotFound(
+                f"{argument}: {', '.join(map(repr, missing))} is no column, and no field of a struct, of the "
+                f"rows that land ({', '.join(shape.values)}).",
+                remedy=f"name existing columns in {argument}; a field of a struct is written as a.b.",
+            )
+
+
+def _known_names(shape: Shape) -> set[str]:
+    known = {key.lower() for key in shape.keys}
+    for name in shape.values:
+        for leaf in _fields(Leaf((name,), shape.schema[name].dataType)):
+            known |= set(leaf.names)
+    return known
+
+
+def authored(parts: Sequence[Leaf], options: ApplyOptions, state: Column, carried: Column) -> Column:
+    """Return which columns and fields an upsert carries, as booleans in order; NULL if it is always all.
+
+    :param state: struct of its values
+    :param carried: array of the names it carries (``columns_to_update``); NULL means all
+    """
+    from pyspark.sql import functions as F
+
+    if not options.is_partial:
+        return F.lit(None).cast("array<boolean>")
+    if options.columns_to_update is None:
+        flags = [leaf.of(state).isNotNull() if _keeps_null(leaf, options) else F.lit(True) for leaf in parts]
+        return F.array(*flags)
+    names = F.transform(carried, F.lower)
+    named = [F.arrays_overlap(names, F.array(*[F.lit(name) for name in leaf.names])) for leaf in parts]
+    # A NULL element makes the comparison NULL; treat it as naming no column.
+    return F.array(*[carried.isNull() | F.coalesce(one, F.lit(False)) for one in named])
+
+
+def names_unknown(shape: Shape, options: ApplyOptions, carried: Column, columns: Sequence[str]) -> Column:
+    """Return whether an event names a column that does not exist (``columns_to_update``).
+
+    :param columns: of the source; an event may also name columns that do not land
+    """
+    from pyspark.sql import functions as F
+
+    if options.columns_to_update is None:
+        return F.lit(False)
+    landing = {name.lower() for name in shape.values}
+    others = {name.lower() for name in columns} - landing
+    known = [F.lit(name) for name in sorted(_known_names(shape) | others)]
+    below = [F.lit(f"{name}.") for name in sorted(others)]
+
+    def is_unknown(name: Column) -> Column:
+        lower = F.lower(name)
+        found = lower.isin(*known)
+        for prefix in below:
+            found = found | lower.startswith(prefix)
+        return name.isNull() | ~found
+
+    named = F.exists(carried, is_unknown)
+    return F.coalesce(named, F.lit(False))
+
+
+def rebuilt(parts: Sequence[Leaf], shape: Shape, state: Column, values: Sequence[Column]) -> Column:
+    """Build a state (struct of all values) from the values of its columns and fields.
+
+    A struct that was split is NULL if all of its fields are NULL.
+
+    :param state: struct that has the keys
+    :param values: one for each of ``parts``
+    """
+    from pyspark.sql import functions as F
+
+    by_path = {leaf.path: value for leaf, value in zip(parts, values, strict=True)}
+    columns = []
+    for name in shape.values:
+        value = (
+            state.getField(name)
+            if name in shape.keys
+            else _value((name,), shape.schema[name].dataType, by_path)
+        )
+        columns.append(value.alias(name))
+    return F.struct(*columns)
+
+
+def _value(path: tuple[str, ...], data_type: DataType, by_path: dict[tuple[str, ...], Column]) -> Column:
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
+    if path in by_path:
+        return by_path[path]
+    assert isinstance(data_type, T.StructType)
+    fields = [_value((*path, f.name), f.dataType, by_path).alias(f.name) for f in data_type.fields]
+    below = [value for other, value in by_path.items() if other[: len(path)] == path]
+    return F.when(~balanced(and_, [value.isNull() for value in below]), F.struct(*fields))

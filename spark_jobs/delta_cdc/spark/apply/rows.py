@@ -1,0 +1,277 @@
+"""From source rows to rows in the target's shape: filter, projection, partition columns, sequence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from delta_cdc.core.errors import InvalidConfiguration, InvalidExpression, ReservedColumnName
+from delta_cdc.core.reserved_columns import COMMIT_TIMESTAMP, COMMIT_VERSION, METADATA_COLUMNS, ORDER
+from delta_cdc.core.spec import DELETED_COLUMN
+from delta_cdc.core.sql import PLAN_PREFIX, quote
+from delta_cdc.spark.changes import states
+from delta_cdc.spark.changes.feed import is_before
+from delta_cdc.spark.changes.states import SEQUENCE
+from delta_cdc.spark.sessions import analysed
+from delta_cdc.spark.silence_loggers import quietly
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType, StructType
+
+    from delta_cdc.core.spec import ApplyOptions
+
+_METADATA_SEQUENCES = (COMMIT_VERSION, COMMIT_TIMESTAMP)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The rows that land in the target, without the columns that SCD type 2 adds.
+
+    :param keys: key columns as the rows spell them
+    :param values: all columns in target order, keys among them
+    :param tracked: columns whose change opens a new row of history
+    :param partitions: partition columns of a target that is created here
+    :param sequence_type: type of the start and end columns; None for type 1
+    :param order_type: type of the sequence by which events are ordered; None for type 1 of a feed
+    """
+
+    keys: tuple[str, ...]
+    values: tuple[str, ...]
+    tracked: tuple[str, ...]
+    partitions: tuple[str, ...]
+    schema: StructType
+    sequence_type: DataType | None
+    order_type: DataType | None = None
+
+
+def added_columns(options: ApplyOptions) -> tuple[str, ...]:
+    """Return the columns that a target has beside those of the rows."""
+    if options.stored_as_scd_type == 2:
+        return (options.start_column, options.end_column)
+    return (DELETED_COLUMN,) if marks_deletes(options) else ()
+
+
+def marks_deletes(options: ApplyOptions) -> bool:
+    """Return whether a deleted row stays in the target, flagged in the column of soft deletes."""
+    return options.delete_mode == "soft" and options.stored_as_scd_type == 1
+
+
+def _refuse_reserved(columns: Sequence[str], options: ApplyOptions, source: str) -> None:
+    reserved = {name.lower() for name in (*METADATA_COLUMNS, *added_columns(options))}
+    bad = [c for c in columns if c.lower() in reserved or c.lower().startswith(PLAN_PREFIX)]
+    if bad:
+        raise ReservedColumnName(
+            f"{source} has the column {', '.join(map(repr, bad))}, a name that the change feed or the target "
+            "needs for itself.",
+            remedy="rename it with select, or choose other start_column and end_column.",
+        )
+
+
+def combined(expressions: Sequence[str]) -> Column:
+    """Return a sequence: a single expression as it is, several as a struct, which compares field by field.
+
+    A NULL part makes the whole NULL: Spark would order it below all others, which no option requests.
+    """
+    from pyspark.sql import functions as F
+
+    if len(expressions) == 1:
+        return F.expr(expressions[0])
+    parts = [F.expr(text).alias(f"_{at}") for at, text in enumerate(expressions, 1)]
+    known = F.lit(True)
+    for text in expressions:
+        known = known & F.expr(text).isNotNull()
+    return F.when(known, F.struct(*parts))
+
+
+def _sequence(rows: DataFrame, options: ApplyOptions) -> Column:
+    """Return the sequence of a feed row: of its new state, or of the delete of its old one."""
+    from pyspark.sql import functions as F
+
+    states.resolve(rows, "sequence_by", options.sequences)
+    if options.delete_sequence is not None:
+        states.resolve(rows, "delete_sequence", [options.delete_sequence])
+    upsert = combined(options.sequences)
+    if options.delete_sequence is None:
+        return upsert
+    delete = F.expr(options.delete_sequence)
+    types = [rows.select(part.alias("s")).schema["s"].dataType for part in (upsert, delete)]
+    if _part_types(types[0]) != _part_types(types[1]):
+        raise InvalidExpression(
+            f"delete_sequence = {options.delete_sequence!r} is of type {types[1].simpleString()}, but "
+            f"sequence_by = {options.sequence_by!r} of type {types[0].simpleString()}.",
+            remedy="give both the same type, for instance with CAST; a list of expressions is matched by "
+            "struct(…).",
+        )
+    return F.when(is_before(), _like_combined(delete, types[1])).otherwise(upsert)
+
+
+def _part_types(data_type: DataType) -> list[str]:
+    """Return the types of a sequence's parts, ignoring a struct's field names."""
+    from pyspark.sql import types as T
+
+    if not isinstance(data_type, T.StructType):
+        return [data_type.simpleString()]
+    return ["struct", *[field.dataType.simpleString() for field in data_type.fields]]
+
+
+def _like_combined(value: Column, data_type: DataType) -> Column:
+    """Return a struct as :func:`combined` makes it; anything else as it is."""
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
+    if not isinstance(data_type, T.StructType):
+        return value
+    parts = [value.getField(field.name) for field in data_type.fields]
+    known = F.lit(True)
+    for part in parts:
+        known = known & part.isNotNull()
+    return F.when(known, F.struct(*[part.alias(f"_{at}") for at, part in enumerate(parts, 1)]))
+
+
+def _check_orderable(data_type: DataType, options: ApplyOptions) -> None:
+    from pyspark.sql import types as T
+
+    ordered = (T.NumericType, T.StringType, T.DateType, T.TimestampType, T.TimestampNTZType)
+    parts = (
+        [part.dataType for part in data_type.fields] if isinstance(data_type, T.StructType) else [data_type]
+    )
+    if not all(isinstance(part, ordered) for part in parts):
+        raise InvalidExpression(
+            f"sequence_by = {options.sequence_by!r} is of type {data_type.simpleString()}, which gives no "
+            "order that start and end columns can hold.",
+            remedy="use a number, date, timestamp or string.",
+        )
+
+
+def sequence_columns(rows: DataFrame, options: ApplyOptions) -> set[str]:
+    """Return the columns the sequence expressions read (lower case): they are not tracked by default.
+
+    Spark decides, without a parser of ours: an expression reads a column if it fails to resolve without it.
+    """
+    from pyspark.errors import AnalysisException
+
+    read: set[str] = set()
+    for text in (*options.sequences, options.delete_sequence):
+        if text is None or text in _METADATA_SEQUENCES:
+            continue
+        for name in rows.columns:
+            if name.lower().replace("`", "``") not in text.lower():
+                continue
+            try:
+                with quietly():
+                    analysed(rows.drop(name).selectExpr(text))
+            except AnalysisException:
+                read.add(name.lower())
+    return read
+
+
+def projected(rows: DataFrame, options: ApplyOptions, keep: Sequence[str]) -> DataFrame:
+    """Filter and project rows of the source, and add the partition columns that are expressions.
+
+    :param keep: columns that pass through beside the projection (the feed's metadata, the sequence)
+    """
+    derived = {name: text for name, text in options.partition_by.items() if text is not None}
+    rows = states.projected(_alive(rows, options, keep), options.where, options.select, keep)
+    if derived:
+        every = [quote(name) for name in rows.columns if name not in keep]
+        partitions = [f"{text} AS {quote(name)}" for name, text in derived.items()]
+        rows = states.beside(rows, "partition_by", [*every, *partitions], keep)
+    values = [name for name in rows.columns if name not in keep]
+    landing = _landing(values, options, set(derived))
+    return rows if landing == values else rows.select(*[quote(name) for name in (*landing, *keep)])
+
+
+def _alive(rows: DataFrame, options: ApplyOptions, keep: Sequence[str]) -> DataFrame:
+    """Drop states that count as deleted; if rows are events, the caller evaluates the predicate."""
+    from pyspark.sql import functions as F
+
+    deleted = options.apply_as_deletes
+    if deleted is None or options.takes_events:
+        return rows
+    states.check_predicate(rows.drop(*keep), "apply_as_deletes", deleted)
+    return rows.where(~F.coalesce(F.expr(deleted), F.lit(False)))
+
+
+def _landing(values: Sequence[str], options: ApplyOptions, derived: set[str]) -> list[str]:
+    """Return the columns that land, in their order; always with keys and the partition columns made here.
+
+    :raises InvalidConfiguration: for a key that is excluded
+    :raises ColumnNotFound: for a name that no projected column has
+    """
+    where, listed, left_out = "the projected rows", options.column_list, options.except_column_list
+    keys = {name.lower() for name in options.keys}
+    if listed is not None:
+        chosen = set(states.match(values, listed, "column_list", where)) | derived
+        return [name for name in values if name in chosen or name.lower() in keys]
+    out = set(states.match(values, left_out or (), "except_column_list", where))
+    lost = sorted(name for name in out if name.lower() in keys)
+    if lost:
+        raise InvalidConfiguration(
+            f"except_column_list leaves out the key {', '.join(map(repr, lost))}.",
+            remedy="a target without its keys cannot be merged into: take the key off except_column_list.",
+        )
+    if options.columns_to_update is not None:
+        # This column describes the event; it is not part of the row.
+        out |= {name for name in values if name.lower() == options.columns_to_update.lower()}
+    return [name for name in values if name not in out]
+
+
+def shape_of(rows: DataFrame, source_rows: DataFrame, options: ApplyOptions, source: str) -> Shape:
+    """Check the columns that the options name against the projected rows.
+
+    :param rows: projected rows, with :data:`SEQUENCE` for type 2 and for events
+    :param source_rows: the rows before projection; the sequence expressions refer to them
+    :raises ColumnNotFound: for a key, tracked or partition column that is not there
+    :raises ReservedColumnName: for a column whose name the feed or the target needs
+    """
+    plan = {SEQUENCE, ORDER, *METADATA_COLUMNS}
+    values = [name for name in rows.columns if name not in plan]
+    _refuse_reserved(values, options, source)
+    states.refuse_doubled(values, "select or partition_by")
+    keys = states.match(values, options.keys, "keys", source)
+    partitions = states.match(values, list(options.partition_by), "partition_by", source)
+    order_type = rows.schema[SEQUENCE].dataType if _has_order(options) else None
+    if order_type is not None:
+        _check_orderable(order_type, options)
+    states.match([*values, *added_columns(options)], options.cluster_by or (), "cluster_by", source)
+    return Shape(
+        keys=keys,
+        values=tuple(values),
+        tracked=_tracked(values, keys, source_rows, options, source),
+        partitions=partitions,
+        schema=rows.select(*[quote(name) for name in values]).schema,
+        sequence_type=order_type if options.stored_as_scd_type == 2 else None,
+        order_type=order_type,
+    )
+
+
+def _has_order(options: ApplyOptions) -> bool:
+    """Return whether a sequence orders the rows: commits alone order the states of type 1."""
+    return options.stored_as_scd_type == 2 or options.takes_events
+
+
+def _tracked(
+    values: Sequence[str], keys: Sequence[str], source_rows: DataFrame, options: ApplyOptions, source: str
+) -> tuple[str, ...]:
+    if options.stored_as_scd_type != 2:
+        return ()
+    if options.track_history_column_list is not None:
+        return states.match(values, options.track_history_column_list, "track_history_column_list", source)
+    excluded = set(states.match(values, options.track_history_except_column_list or (),
+                          "track_history_except_column_list", source))  # fmt: skip
+    if options.track_history_except_column_list is None:
+        sequences = sequence_columns(source_rows, options)
+        excluded = {name for name in values if name.lower() in sequences}
+    return tuple(name for name in values if name not in excluded and name not in keys)
+
+
+def with_sequence(rows: DataFrame, options: ApplyOptions) -> DataFrame:
+    """Add :data:`SEQUENCE`: of an event, of the state after, or of the delete."""
+    from pyspark.sql import functions as F
+
+    if not _has_order(options):
+        return rows.withColumn(SEQUENCE, F.lit(None).cast("bigint"))
+    return rows.withColumn(SEQUENCE, _sequence(rows, options))

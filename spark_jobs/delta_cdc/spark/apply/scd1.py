@@ -1,0 +1,140 @@
+"""SCD type 1: the last state of every key.
+
+The net effect of a range per key is (state before, state after). If they are equal, nothing happens (counted
+as suppressed). Without a state after: delete. Otherwise: upsert. None of this reads the target.
+
+A soft delete is an upsert of the key's last values, flagged as deleted: a row that was inserted and deleted
+inside one range is in the target afterwards, as if the range had been split between the two.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from delta_cdc.core import reserved_columns, sql
+from delta_cdc.core.spec import DELETED_COLUMN
+from delta_cdc.core.sql import PLAN_PREFIX, quote
+from delta_cdc.spark.apply import batch as b
+from delta_cdc.spark.apply.merge import Clause, Merge
+from delta_cdc.spark.apply.rows import marks_deletes
+from delta_cdc.spark.changes import states as st
+from delta_cdc.spark.changes.equality import same
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from delta_cdc.core.spec import ApplyOptions
+    from delta_cdc.spark.apply.rows import Shape
+
+OPERATION = f"{PLAN_PREFIX}operation"
+_DUPLICATE, _EXISTED = f"{PLAN_PREFIX}duplicate", f"{PLAN_PREFIX}existed"
+_MOST, _BALANCE = f"{PLAN_PREFIX}most", f"{PLAN_PREFIX}balance"
+#: The values that land: those of the state after; for a delete, those of the last state.
+_LAST = f"{PLAN_PREFIX}last"
+#: Whether a state after some version of the range is known.
+_SEEN = f"{PLAN_PREFIX}seen"
+
+
+def net_changes(states: DataFrame, shape: Shape, *, soft: bool = False) -> DataFrame:
+    """Net per key: ``keys, operation (upsert | delete | none), last, seen, duplicate, unknown, events``.
+
+    ``last`` holds the values that land; ``seen`` shows whether a version of the range had a state after.
+    ``duplicate`` shows that the key cannot be unique: two states in one version, or a balance of states that
+    one row alone cannot have (two inserts without a delete between).
+    """
+    from pyspark.sql import functions as F
+
+    # A soft delete keeps the values from before it.
+    last = F.coalesce(st.AFTER, st.BEFORE) if soft else F.col(st.AFTER)
+    exists = {name: F.col(name).isNotNull().cast("int") for name in (st.BEFORE, st.AFTER)}
+    net = states.groupBy(*[F.col(quote(key)) for key in shape.keys]).agg(
+        F.min_by(st.BEFORE, reserved_columns.ORDER).alias(st.BEFORE),
+        F.max_by(st.AFTER, reserved_columns.ORDER).alias(st.AFTER),
+        F.max_by(last, reserved_columns.ORDER).alias(_LAST),
+        F.max(F.col(st.AFTER).isNotNull()).alias(_SEEN),
+        F.max(F.greatest(st.N_BEFORE, st.N_AFTER)).alias(_MOST),
+        F.sum(F.col(st.N_AFTER) - F.col(st.N_BEFORE)).alias(_BALANCE),
+        F.sum(st.UNKNOWN).alias(st.UNKNOWN),
+        F.count("*").alias(st.EVENTS),
+    )
+    duplicate = (F.col(_MOST) > 1) | (F.col(_BALANCE) != exists[st.AFTER] - exists[st.BEFORE])
+    unchanged = (
+        F.col(st.BEFORE).isNotNull()
+        & F.col(st.AFTER).isNotNull()
+        & same(st.BEFORE, st.AFTER, shape.schema, shape.values)
+    ) | (F.col(st.BEFORE).isNull() & F.col(st.AFTER).isNull() & ~(F.lit(soft) & F.col(_SEEN)))
+    operation = F.when(unchanged, "none").when(F.col(st.AFTER).isNull(), "delete").otherwise("upsert")
+    return net.withColumn(_DUPLICATE, duplicate).withColumn(OPERATION, operation)
+
+
+def validated(net: DataFrame, shape: Shape, source: str, versions: str) -> b.Batch:
+    """Materialise the net changes; refuse null keys, duplicate keys and unknown change types."""
+    from pyspark.sql import functions as F
+
+    flat = net.select(
+        *[F.col(quote(key)) for key in shape.keys],
+        *[
+            F.col(f"{_LAST}.{quote(name)}").alias(name)
+            for name in shape.values
+            if name not in shape.keys
+        ],
+        F.col(st.BEFORE).isNotNull().alias(_EXISTED),
+        OPERATION, _SEEN, _DUPLICATE, st.UNKNOWN, st.EVENTS,
+    )  # fmt: skip
+    batch = b.materialise(
+        flat,
+        shape.keys,
+        {
+            "changes": F.count_if(F.col(OPERATION) != "none"),
+            "rewritten": F.count_if((F.col(OPERATION) != "none") & F.col(_EXISTED)),
+            "suppressed": F.count_if(F.col(OPERATION) == "none"),
+            "events": F.coalesce(F.sum(st.EVENTS), F.lit(0)),
+            "null_keys": F.count_if(b.null_key(shape)),
+            "duplicates": F.count_if(_DUPLICATE),
+            "unknown": F.coalesce(F.sum(st.UNKNOWN), F.lit(0)),
+        },
+        only=F.col(OPERATION) != "none",
+    )
+    totals = batch.totals
+    b.refuse_unknown_types(totals["unknown"], source, versions)
+    b.refuse_null_keys(totals["null_keys"], source, versions, shape.keys)
+    if totals["duplicates"]:
+        sample = b.samples(batch.rows, shape.keys, F.col(_DUPLICATE))
+        b.refuse_duplicates(totals["duplicates"], source, versions, sample)
+    return batch
+
+
+def merge(target: str, shape: Shape, options: ApplyOptions, batch: b.Batch, *, evolve: bool) -> Merge:
+    """Return the MERGE: delete, update or insert by the plan column; one source row per key."""
+    operation, soft = sql.column("s", OPERATION), marks_deletes(options)
+    values = {name: sql.column("s", name) for name in shape.values}
+    others = {name: value for name, value in values.items() if name not in shape.keys}
+    if soft:
+        others[DELETED_COLUMN] = values[DELETED_COLUMN] = f"({operation} = 'delete')"
+    # If the source inserts a key that the target already has, two rows of the source share it.
+    first, existed = shape.keys[0], sql.column("s", _EXISTED)
+    told = f"concat('{b.DUPLICATE_MARK}', CAST({sql.column('s', first)} AS STRING))"
+    kept = f"CASE WHEN {existed} THEN {sql.column('s', first)} ELSE raise_error({told}) END"
+    unexpected = f"NOT {existed} AND {is_alive()}" if soft else f"NOT {existed}"
+    clauses = [Clause(True, unexpected, "update", {first: kept}, raises=told)]
+    if not soft:
+        clauses.insert(0, Clause(True, f"{operation} = 'delete'", "delete"))
+    if others:
+        clauses.append(Clause(True, None, "update", others))
+    # The values of a row that is deleted without having existed are unknown.
+    known = sql.column("s", _SEEN) if soft else f"{operation} = 'upsert'"
+    clauses.append(Clause(False, known, "insert", values))
+    on = [f"{sql.column('t', key)} = {sql.column('s', key)}" for key in shape.keys]
+    return Merge(target, changed(batch), (*on, *b.pruning(batch)), tuple(clauses), evolve)
+
+
+def is_alive() -> str:
+    """Return the SQL condition that a target's row is not soft-deleted; a manually added row is not."""
+    return f"NOT coalesce({sql.column('t', DELETED_COLUMN)}, false)"
+
+
+def changed(batch: b.Batch) -> DataFrame:
+    """Return the rows of a batch that change the target."""
+    from pyspark.sql import functions as F
+
+    return batch.rows.where(F.col(OPERATION) != "none")

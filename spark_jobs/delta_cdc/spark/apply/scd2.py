@@ -1,0 +1,280 @@
+"""SCD type 2: history as half-open rows, computed from a key's events in order.
+
+Worked example, tracked = name, sequence = commit version::
+
+    before the batch   (1, ann,  city a)  [3, null)
+    events             5: ann, city b     touch   (tracked columns equal: the run continues)
+                       7: bob, city b     open    (ends the run, starts another)
+                       9: deleted         close
+    ranges             0: {5}   1: {7}   2: {9}
+    rows               current: values of 5, end 7   -> the open row becomes (1, ann, city b) [3, 7)
+                       insert:  (1, bob, city b) [7, 9)
+
+An event is a *boundary* (open or close) unless both its states agree on the tracked columns. A range
+(``segment``) is a boundary with the touches after it; range 0 holds the touches before the first boundary.
+Every range yields the values of its last event, from its own start to the start of the next. The state before
+an event comes with the event (the feed's pre-image), so the target is not read: the MERGE matches the open
+row of a key by ``end IS NULL``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from delta_cdc.core import reserved_columns, sql
+from delta_cdc.core.errors import SequenceNotIncreasing
+from delta_cdc.core.sql import PLAN_PREFIX, quote
+from delta_cdc.spark.apply import batch as b
+from delta_cdc.spark.apply.merge import Clause, Merge
+from delta_cdc.spark.apply.sequences import as_text, from_text
+from delta_cdc.spark.changes import states as st
+from delta_cdc.spark.changes.equality import same
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from delta_cdc.core.spec import ApplyOptions
+    from delta_cdc.spark.apply.rows import Shape
+
+KIND, SEGMENT = f"{PLAN_PREFIX}kind", f"{PLAN_PREFIX}segment"
+START, END, FIRST = f"{PLAN_PREFIX}start", f"{PLAN_PREFIX}end", f"{PLAN_PREFIX}first"
+ROW = f"{PLAN_PREFIX}row"
+_DUPLICATE, _DISORDER = f"{PLAN_PREFIX}duplicate", f"{PLAN_PREFIX}disorder"
+_PREVIOUS = f"{PLAN_PREFIX}previous"
+_EXISTED, _NULL_SEQUENCE = f"{PLAN_PREFIX}existed", f"{PLAN_PREFIX}null_sequence"
+#: Plan rows: the key's open row (with or without new values), and rows to add.
+CURRENT, CLOSE, INSERT = "current", "close", "insert"
+
+
+def classified(states: DataFrame, shape: Shape) -> DataFrame:
+    """Classify each event: ``open``, ``touch``, ``close`` or ``none`` (nothing changed)."""
+    from pyspark.sql import functions as F
+
+    before, after = F.col(st.BEFORE), F.col(st.AFTER)
+    both = before.isNotNull() & after.isNotNull()
+    kind = (
+        F.when(before.isNull() & after.isNull(), "none")
+        .when(both & same(st.BEFORE, st.AFTER, shape.schema, shape.values), "none")
+        .when(after.isNull(), "close")
+        .when(both & same(st.BEFORE, st.AFTER, shape.schema, shape.tracked), "touch")
+        .otherwise("open")
+    )
+    return states.withColumn(KIND, kind)
+
+
+def lacks_sequence() -> Column:
+    """Return whether a classified event has no position in the history of its key."""
+    from pyspark.sql import functions as F
+
+    return F.col(st.SEQUENCE).isNull() & (F.col(KIND) != "none")
+
+
+def in_order_only(events: DataFrame, shape: Shape) -> DataFrame:
+    """Remove classified events without a sequence from their keys' histories.
+
+    The next event's state before becomes the state before the removed event. Otherwise a change that began
+    with a removed event would be lost.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    key = Window.partitionBy(*[F.col(quote(name)) for name in shape.keys])
+    along = key.orderBy(reserved_columns.ORDER)
+    broken, first = f"{PLAN_PREFIX}broken", f"{PLAN_PREFIX}first_before"
+    told = events.withColumns(
+        {broken: F.max(lacks_sequence()).over(key), first: F.first(st.BEFORE).over(along)}
+    )
+    kept = told.where(~lacks_sequence())
+    follows = F.when(F.row_number().over(along) == 1, F.col(first)).otherwise(F.lag(st.AFTER).over(along))
+    before = F.when(F.col(broken), follows).otherwise(F.col(st.BEFORE))
+    return kept.withColumn(st.BEFORE, before).drop(broken, first)
+
+
+def segments(events: DataFrame, shape: Shape) -> DataFrame:
+    """Split a key's events into ranges (``segment``).
+
+    :return: per key and range: kind of its first event, start, end (start of the next range, or NULL), first
+        (whether it is the key's first), values of its last event (struct ``after``), duplicate and disorder
+        (a start that is not above the one before)
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    keys = [F.col(quote(key)) for key in shape.keys]
+    order = Window.partitionBy(*keys).orderBy(reserved_columns.ORDER)
+    previous_after = F.lag(F.col(st.AFTER).isNotNull()).over(order)
+    two = F.greatest(st.N_BEFORE, st.N_AFTER) > 1
+    # A state before that no change wrote, or a second row beside an existing one: two rows share the key.
+    broken = previous_after.isNotNull() & (previous_after != F.col(st.BEFORE).isNotNull())
+    boundary = F.col(KIND).isin("open", "close").cast("int")
+    numbered = events.withColumn(_DUPLICATE, two | F.coalesce(broken, F.lit(False)))
+    numbered = numbered.where((F.col(KIND) != "none") | F.col(_DUPLICATE) | (F.col(st.UNKNOWN) > 0))
+    numbered = numbered.withColumn(SEGMENT, F.sum(boundary).over(order))
+    cut = numbered.groupBy(*keys, SEGMENT).agg(
+        F.min_by(KIND, reserved_columns.ORDER).alias(KIND),
+        F.min_by(st.SEQUENCE, reserved_columns.ORDER).alias(START),
+        F.max_by(st.AFTER, reserved_columns.ORDER).alias(st.AFTER),
+        F.min_by(F.col(st.BEFORE).isNotNull(), reserved_columns.ORDER).alias(_EXISTED),
+        F.max(_DUPLICATE).alias(_DUPLICATE),
+        F.max(F.col(st.SEQUENCE).isNull()).alias(_NULL_SEQUENCE),
+        F.sum(st.UNKNOWN).alias(st.UNKNOWN),
+        F.count("*").alias(st.EVENTS),
+    )
+    along = Window.partitionBy(*keys).orderBy(SEGMENT)
+    next_start = F.lead(START).over(along)
+    return (
+        cut.withColumn(FIRST, F.row_number().over(along) == 1)
+        .withColumn(END, next_start)
+        .withColumn(_DISORDER, (F.col(SEGMENT) > 0) & next_start.isNotNull() & ~(F.col(START) < next_start))
+    )
+
+
+def validated(cut: DataFrame, shape: Shape, options: ApplyOptions, source: str, versions: str) -> b.Batch:
+    """Materialise the ranges; refuse what apply.md refuses, with counts and sample keys."""
+    from pyspark.sql import functions as F
+
+    assert shape.sequence_type is not None
+    boundary = F.col(KIND).isin("open", "close")
+    batch = b.materialise(
+        cut,
+        shape.keys,
+        {
+            "events": F.coalesce(F.sum(st.EVENTS), F.lit(0)),
+            "changes": F.count("*"),
+            "opened": F.count_if(F.col(KIND) == "open"),
+            "closed": F.count_if(
+                (F.col(FIRST) & boundary & F.col(_EXISTED))
+                | ((F.col(KIND) == "touch") & F.col(END).isNotNull())
+            ),
+            "rewritten": F.count_if(F.col(FIRST) & ((F.col(KIND) == "touch") | (boundary & F.col(_EXISTED)))),
+            "updated": F.count_if((F.col(KIND) == "touch") & F.col(END).isNull()),
+            "unknown": F.coalesce(F.sum(st.UNKNOWN), F.lit(0)),
+            "null_keys": F.count_if(b.null_key(shape)),
+            "duplicates": F.count_if(_DUPLICATE),
+            "null_sequences": F.count_if(_NULL_SEQUENCE),
+            "disorder": F.count_if(_DISORDER),
+            "highest": as_text(F.max(F.when(boundary, F.col(START))), shape.sequence_type),
+        },
+    )
+    totals = batch.totals
+    b.refuse_unknown_types(totals["unknown"], source, versions)
+    b.refuse_null_keys(totals["null_keys"], source, versions, shape.keys)
+    checks: list[tuple[str, Column]] = [
+        ("duplicates", F.col(_DUPLICATE)),
+        ("null_sequences", F.col(_NULL_SEQUENCE)),
+        ("disorder", F.col(_DISORDER)),
+    ]
+    for name, condition in checks:
+        if not totals[name]:
+            continue
+        sample = b.samples(batch.rows, shape.keys, condition)
+        if name == "duplicates":
+            b.refuse_duplicates(totals[name], source, versions, sample)
+        if name == "null_sequences":
+            b.refuse_null_sequences(totals[name], source, versions, sample, ", ".join(options.sequences))
+        if name == "disorder":
+            refuse_disorder(totals[name], source, versions, sample, options)
+    return batch
+
+
+def refuse_disorder(count: int, source: str, versions: str, sample: str, options: ApplyOptions) -> None:
+    """:raises SequenceNotIncreasing: where ``count`` > 0"""
+    if count:
+        raise SequenceNotIncreasing(
+            f"{count} change(s) of {source}, {versions}, have a sequence ({', '.join(options.sequences)}) "
+            f"that does not lie above the one before of their key (for instance {sample}).",
+            remedy="use sequence_by='_commit_version', or an expression that grows with every change.",
+        )
+
+
+def refuse_not_above_history(
+    session: SparkSession,
+    target: str,
+    batch: b.Batch,
+    shape: Shape,
+    options: ApplyOptions,
+    highest: str | None,
+    source: str,
+    versions: str,
+) -> None:
+    """Compare first boundaries with the history of their keys, including closed rows.
+
+    Only keys with a sequence not above the highest ever applied can violate the order, so normally no key
+    needs a lookup.
+    """
+    from pyspark.sql import functions as F
+
+    by_version = {*options.sequences, options.delete_sequence} <= {reserved_columns.COMMIT_VERSION, None}
+    if highest is None or by_version:
+        return
+    assert shape.sequence_type is not None
+    boundary = F.col(KIND).isin("open", "close")
+    least = batch.rows.where(boundary).groupBy(*[F.col(quote(key)) for key in shape.keys])
+    suspects = least.agg(F.min(START).alias(START)).where(
+        F.col(START) <= from_text(highest, shape.sequence_type)
+    )
+    if suspects.isEmpty():
+        return
+    start, end = F.col(quote(options.start_column)), F.col(quote(options.end_column))
+    history = session.read.format("delta").load(target).select(
+        *[F.col(quote(key)) for key in shape.keys], F.greatest(start, end).alias(_PREVIOUS)
+    )  # fmt: skip
+    offending = suspects.join(history, on=list(shape.keys)).where(F.col(START) <= F.col(_PREVIOUS))
+    count = offending.select(*[quote(key) for key in shape.keys]).distinct().count()
+    if count:
+        sample = b.samples(offending, shape.keys, F.lit(True))
+        refuse_disorder(count, source, versions, sample, options)
+
+
+def plan_rows(batch: b.Batch, shape: Shape) -> DataFrame:
+    """Turn ranges into the MERGE's source: each row unique by key, row kind and start.
+
+    A key's first range also determines the operation on the key's open row in the target.
+    """
+    from pyspark.sql import functions as F
+
+    kind, first = F.col(KIND), F.col(FIRST)
+    closing = F.struct(F.lit(CLOSE).alias(ROW), F.col(START).alias(START), F.col(START).alias(END))
+    current = F.struct(F.lit(CURRENT).alias(ROW), F.col(START).alias(START), F.col(END).alias(END))
+    adding = F.struct(F.lit(INSERT).alias(ROW), F.col(START).alias(START), F.col(END).alias(END))
+    what = (
+        F.when(kind == "touch", F.array(current))
+        .when(first & (kind == "open"), F.array(closing, adding))
+        .when(first, F.array(closing))
+        .when(kind == "open", F.array(adding))
+    )
+    return batch.rows.select(
+        *[F.col(quote(key)) for key in shape.keys], F.col(st.AFTER), F.inline(what)
+    ).select(
+        *[F.col(quote(key)) for key in shape.keys],
+        *[
+            F.col(f"{st.AFTER}.{quote(name)}").alias(name)
+            for name in shape.values
+            if name not in shape.keys
+        ],
+        ROW, START, END,
+    )  # fmt: skip
+
+
+def merge(target: str, shape: Shape, options: ApplyOptions, batch: b.Batch, *, evolve: bool) -> Merge:
+    """Return the MERGE: it matches open rows by key and ``end IS NULL``; additions match no row."""
+    row, start, end = (sql.column("s", name) for name in (ROW, START, END))
+    others = [name for name in shape.values if name not in shape.keys]
+    values = {name: sql.column("s", name) for name in others}
+    close = {options.end_column: end}
+    go_on = {**values, options.end_column: end}
+    add = {
+        **{name: sql.column("s", name) for name in shape.values},
+        options.start_column: start,
+        options.end_column: end,
+    }
+    on = [f"{sql.column('t', key)} = {sql.column('s', key)}" for key in shape.keys]
+    on += [f"{sql.column('t', options.end_column)} IS NULL", f"{row} <> '{INSERT}'", *b.pruning(batch)]
+    # A touch whose key has no open row (the target started without a snapshot) opens one.
+    missing = f"{row} = '{CURRENT}' AND ({end} IS NULL OR {start} < {end})"
+    clauses = (
+        Clause(True, f"{row} = '{CLOSE}'", "update", close),
+        Clause(True, None, "update", go_on),
+        Clause(False, f"({row} = '{INSERT}' OR {missing})", "insert", add),
+    )
+    return Merge(target, plan_rows(batch, shape), tuple(on), clauses, evolve)

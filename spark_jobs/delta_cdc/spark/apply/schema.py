@@ -1,0 +1,97 @@
+"""Compare the target's columns with the rows to be written."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from delta_cdc.core.errors import ConfigurationDrift, TargetSchemaClash
+from delta_cdc.spark.apply import rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import DataType, StructType
+
+    from delta_cdc.core.spec import ApplyOptions, ApplySpec
+    from delta_cdc.spark.apply.rows import Shape
+
+
+def target_schema(shape: Shape, options: ApplyOptions) -> StructType:
+    """Return a target's columns: the rows' own, and start and end, or the soft-delete flag."""
+    from pyspark.sql import types as T
+
+    added = [
+        T.StructField(name, shape.sequence_type or T.BooleanType()) for name in rows.added_columns(options)
+    ]
+    return T.StructType([*shape.schema.fields, *added])
+
+
+def lacking(found: DataType, wanted: DataType, path: str) -> list[str] | None:
+    """Return the nested fields of ``wanted`` that ``found`` lacks; None if it cannot take the values.
+
+    Nullability of parts is ignored: Delta stores and enforces it.
+    """
+    from pyspark.sql import types as T
+
+    pairs: list[tuple[DataType, DataType, str]]
+    if isinstance(found, T.StructType) and isinstance(wanted, T.StructType):
+        existing = {f.name.lower(): f for f in found.fields}
+        if not set(existing) <= {f.name.lower() for f in wanted.fields}:
+            return None
+        new = [f"{path}.{f.name}" for f in wanted.fields if f.name.lower() not in existing]
+        shared = [f for f in wanted.fields if f.name.lower() in existing]
+        pairs = [(existing[f.name.lower()].dataType, f.dataType, f"{path}.{f.name}") for f in shared]
+    elif isinstance(found, T.ArrayType) and isinstance(wanted, T.ArrayType):
+        new, pairs = [], [(found.elementType, wanted.elementType, f"{path}.element")]
+    elif isinstance(found, T.MapType) and isinstance(wanted, T.MapType):
+        new = []
+        pairs = [
+            (found.keyType, wanted.keyType, f"{path}.key"),
+            (found.valueType, wanted.valueType, f"{path}.value"),
+        ]
+    else:
+        return [] if found == wanted else None
+    for one, other, where in pairs:
+        inner = lacking(one, other, where)
+        if inner is None:
+            return None
+        new += inner
+    return new
+
+
+def check_target(session: SparkSession, spec: ApplySpec, wanted: StructType) -> bool:
+    """Check that the target can take the rows; return whether it needs new columns.
+
+    :raises TargetSchemaClash: for a column of another type, or a new one if evolution is off
+    :raises ConfigurationDrift: the sequence's type differs from that of the history
+    """
+    options = spec.options
+    existing = {f.name.lower(): f for f in session.read.format("delta").load(spec.target_uri).schema.fields}
+    new = [f.name for f in wanted.fields if f.name.lower() not in existing]
+    history = {name.lower() for name in rows.added_columns(options)}
+    for field in wanted.fields:
+        found = existing.get(field.name.lower())
+        if found is None:
+            continue
+        ours = field.name.lower() in history
+        nested = lacking(found.dataType, field.dataType, field.name)
+        # A sequence with more parts has another order than the existing history.
+        if nested is not None and not (ours and nested):
+            new += nested
+            continue
+        types = f"{found.dataType.simpleString()}, not {field.dataType.simpleString()}"
+        if options.stored_as_scd_type == 2 and ours:
+            raise ConfigurationDrift(
+                f"{spec.target_uri} was built with a sequence of another type: {field.name} is {types}.",
+                remedy="keep the type of sequence_by, or build a new target under a new pipeline name.",
+            )
+        raise TargetSchemaClash(
+            f"Column {field.name!r} of the target {spec.target_uri} is {types} as in {spec.source_uri}.",
+            remedy="cast the column with select, or alter the target's column.",
+        )
+    if new and options.schema_evolution != "additive":
+        raise TargetSchemaClash(
+            f"The target {spec.target_uri} has no column {', '.join(map(repr, new))}, and schema_evolution "
+            f"is {options.schema_evolution!r}.",
+            remedy="add it to the target, leave it out with select, or set schema_evolution='additive'.",
+        )
+    return bool(new)

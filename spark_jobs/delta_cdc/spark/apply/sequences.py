@@ -1,0 +1,51 @@
+"""Sequence values as text, the form that seals and table properties use.
+
+A single value is its text under CAST; a sequence of several parts is a JSON list of such texts, because the
+text of a struct cannot be read back.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, SparkSession
+    from pyspark.sql.types import DataType
+
+
+def as_text(value: Column, data_type: DataType) -> Column:
+    """Return a sequence value as text; NULL where it is NULL."""
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
+    if not isinstance(data_type, T.StructType):
+        return value.cast("string")
+    parts = F.array(*[value.getField(field.name).cast("string") for field in data_type.fields])
+    return F.when(value.isNotNull(), F.to_json(parts))
+
+
+def from_text(text: str, data_type: DataType) -> Column:
+    """Return the sequence value of a text."""
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
+    if not isinstance(data_type, T.StructType):
+        return F.lit(text).cast(data_type)
+    parts = zip(json.loads(text), data_type.fields, strict=True)
+    return F.struct(*[F.lit(part).cast(field.dataType).alias(field.name) for part, field in parts])
+
+
+def greater(
+    session: SparkSession, data_type: DataType | None, one: str | None, other: str | None
+) -> str | None:
+    """Return the greater of two sequence values in their text form; None is below all."""
+    from pyspark.sql import functions as F
+
+    if one is None or other is None:
+        # An empty text is a value.
+        return other if one is None else one
+    assert data_type is not None
+    values = [from_text(text, data_type) for text in (one, other)]
+    found = session.range(1).select(as_text(F.greatest(*values), data_type).alias("greatest")).collect()
+    return str(found[0]["greatest"])

@@ -1,0 +1,1 @@
+"""Read changes of a Delta table as one DataFrame shape."""

@@ -1,0 +1,281 @@
+"""The user's expressions: each must be a function of the row alone.
+
+Different sessions and tasks evaluate them on states of rows read at different times: a row that left a filter
+because time passed would never be deleted, and a random sequence orders nothing. So we judge what Spark makes
+of an expression, not its text:
+
+- Spark's own check of determinism. Spark refuses an aggregate over non-deterministic input: random values,
+  the file or the task that reads the row, Java methods.
+- The analysed plan of that aggregate, over a relation with the same columns and no rows. Below the aggregate
+  there is only this relation; a subquery, a window or a SQL function would add more. Whatever depends on the
+  clock or the session counts as deterministic, but the plan contains its name.
+- The optimised plan, for texts that a cast reads as the clock (``'now'``). The parser already evaluates typed
+  literals of such texts (``DATE'today'``): only these, and functions made by users, are searched for in the
+  text.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from delta_cdc.core.errors import InvalidExpression
+from delta_cdc.core.reasons import reason
+from delta_cdc.spark.sessions import confs_for_a_moment
+from delta_cdc.spark.silence_loggers import quietly
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+_GAP = r"(?: \s+ | --[^\n]* | /\*.*?\*/ )"
+_STRING = r"""(?: [rR]? (?: '((?:[^'\\]|\\.|'')*)' | "((?:[^"\\]|\\.|"")*)" ) )"""
+_NAME = r"(?: `(?:[^`]|``)*` | \w+ )"
+#: SQL, as far as needed here. Adjacent texts are one token, and so is a qualified name.
+_TOKEN = re.compile(
+    rf"""(?P<gap> {_GAP} )
+    | (?P<text> {_STRING} (?: {_GAP}* {_STRING} )* )
+    | (?P<name> (?!\d){_NAME} (?: {_GAP}* \. {_GAP}* {_NAME} )* )
+    | (?P<other> \d\w* | . )""",
+    re.VERBOSE | re.DOTALL,
+)
+_STRINGS = re.compile(f"{_STRING} | {_GAP}", re.VERBOSE | re.DOTALL)
+_NAMES = re.compile(_NAME, re.VERBOSE)
+
+#: Names in an analysed plan of the clock and the session. ``name()#7`` is a column of that name.
+#: The two-argument convert_timezone uses the session's zone, as each cast of a timestamp does.
+_CLOCK = re.compile(
+    r"(?<![\w.`])(now|localtimestamp|current_(?:date|time|timestamp)|current_batch_timestamp)\((?!\)#)",
+    re.IGNORECASE,
+)
+_SESSION = re.compile(
+    r"(?<![\w.`])(?<!convert_timezone\()"
+    r"(current_\w+|user|session_user|version|is_member|is_account_group_member|variablereference)\((?!\)#)",
+    re.IGNORECASE,
+)
+#: Spark counts it as deterministic, but draws a random initialisation vector if none is given (not for ECB).
+_SALTED = re.compile(
+    r"(?<![\w.`])(aes_encrypt)\(.*?(?<!ECB)(?<!ecb), \w+, cast\( as binary\), ", re.IGNORECASE | re.DOTALL
+)
+#: Texts that Spark reads as the clock if it casts them to a date or timestamp; a time zone may follow.
+_WORD = re.compile(r"\s*(?:now|today|tomorrow|yesterday)(?:\s+\S+)?\s*", re.IGNORECASE)
+_TYPES = {"date", "timestamp", "timestamp_ntz", "timestamp_ltz"}
+
+#: A date that replaces such a text. Spark formats dates differently, so it stays recognisable.
+_MARK = "1601-2-3"
+
+_NOT_DETERMINISTIC = "AGGREGATE_FUNCTION_WITH_NONDETERMINISTIC_EXPRESSION"
+_MANY_ROWS = "it takes several rows (an aggregate or window function), or makes several of one"
+_REASONS = {
+    _NOT_DETERMINISTIC: "Spark does not count it as deterministic: it takes its value from chance, from the "
+    "file or task that reads the row, or from Java code, and changes from one look to the next",
+    "NESTED_AGGREGATE_FUNCTION": _MANY_ROWS,
+    "_LEGACY_ERROR_TEMP_1031": _MANY_ROWS,
+    "UNSUPPORTED_GENERATOR.NESTED_IN_EXPRESSIONS": _MANY_ROWS,
+}
+_TOSTRING_FIELDS = "spark.sql.debug.maxToStringFields"
+
+
+class _Token(NamedTuple):
+    kind: str
+    text: str
+
+
+def refuse_moving(rows: DataFrame, argument: str, expressions: Sequence[str]) -> None:
+    """Refuse expressions that are not functions of the row alone.
+
+    No Spark job starts. The expressions resolve against ``rows``.
+
+    :param argument: the argument that contains the expressions
+    :raises InvalidExpression: names the argument, the text, and what in it depends on something else
+    """
+    known = {name.lower() for name in rows.columns}
+    judged = [text for text in expressions if not _is_column(text, known)]
+    if not judged:
+        return
+    judge = _Judge(rows)
+    if judge.finding(judged) is None:
+        return
+    for text in judged:
+        found = judge.finding([text])
+        if found is not None:
+            raise InvalidExpression(
+                f"{argument} = {text!r} is no function of the row alone: {found}.",
+                remedy=f"make {argument} of the row's own columns; a value that has to come from elsewhere "
+                "belongs into a column of the source.",
+            )
+
+
+def _is_column(text: str, known: set[str]) -> bool:
+    """Return whether a text is a column, a field of one, or all fields of one."""
+    stripped = text.strip().removesuffix(".*")
+    parts = _NAMES.findall(stripped)
+    return ".".join(parts) == stripped and bool(parts) and _bare(parts[0]).lower() in known
+
+
+def _bare(name: str) -> str:
+    return name[1:-1].replace("``", "`") if name.startswith("`") else name
+
+
+class _Judge:
+    """Checks expressions with Spark, over a relation with the columns of some rows, but without rows."""
+
+    def __init__(self, rows: DataFrame) -> None:
+        from pyspark.sql import types as T
+
+        # All columns are nullable: Spark omits from a plan what a non-nullable column makes superfluous.
+        columns = [T.StructField(field.name, field.dataType) for field in rows.schema.fields]
+        self._session: SparkSession = rows.sparkSession
+        self._empty = self._session.createDataFrame([], T.StructType(columns))
+        self._names = {name.lower() for name in rows.columns}
+        self._user_functions: set[str] | None = None
+
+    def finding(self, texts: Sequence[str]) -> str | None:
+        """Return why expressions are not functions of the row alone; None if they are."""
+        from pyspark.errors import AnalysisException, ParseException
+
+        tokens = [_tokens(text) for text in texts]
+        found = next(filter(None, map(self._in_text, tokens)), None)
+        if found is not None:
+            return found
+        masked = ["".join(map(self._masked, one)) for one in tokens]
+        plans = None
+        refused = "a constant in it cannot be worked out"
+        for asked in [masked] if masked == list(texts) else [masked, list(texts)]:
+            try:
+                plans = plans or self._explained(asked)
+            except (AnalysisException, ParseException) as error:
+                known = _REASONS.get(error.getCondition() or "")
+                if known is not None:
+                    return known
+                refused = reason(error)
+        if plans is None:
+            return f"Spark cannot plan it over the columns of the row ({refused})"
+        return _in_plan(plans[0]) or next(filter(None, map(self._in_words, tokens)), None)
+
+    # -- in the text ----------------------------------------------------------------------------
+    def _in_text(self, tokens: Sequence[_Token]) -> str | None:
+        seen = [token for token in tokens if token.kind != "gap"]
+        for token, following in zip(seen, [*seen[1:], _Token("other", "")], strict=True):
+            if token.kind != "name":
+                continue
+            if following.kind == "text" and token.text.lower() in _TYPES and _is_word(following):
+                return f"{token.text}{following.text} is another date or time with each day or moment"
+            if following.text == "(" and self._is_users(token.text):
+                return (
+                    f"{token.text} is a function of somebody's own, of which Spark does not know whether "
+                    "its value depends on the row alone"
+                )
+        return None
+
+    def _is_users(self, called: str) -> bool:
+        """Return whether a called function is a user's, not one of Spark's own."""
+        *path, name = [_bare(part).lower() for part in _NAMES.findall(called)]
+        if path:
+            return path[-1] != "builtin"
+        if self._user_functions is None:
+            self._user_functions = _user_functions(self._session)
+        return name in self._user_functions
+
+    def _masked(self, token: _Token) -> str:
+        """Return a token, or a substitute if a plan could confuse it with the clock or the session."""
+        if token.kind == "text" and _is_telling(token.text):
+            return "'text'"
+        name = _bare(token.text)
+        if token.kind == "name" and _is_telling(name) and name.lower() not in self._names:
+            return "`name`"
+        return token.text
+
+    def _in_words(self, tokens: Sequence[_Token]) -> str | None:
+        """Return the finding if Spark evaluates a text as the clock during planning; else None."""
+        from pyspark.errors import AnalysisException, ParseException
+
+        for place, token in enumerate(tokens):
+            if token.kind != "text" or not _is_word(token):
+                continue
+            parts = [f"'{_MARK}'" if at == place else one.text for at, one in enumerate(tokens)]
+            try:
+                plans = self._explained(["".join(parts)])
+            except (AnalysisException, ParseException):
+                # A name or a schema: no cast reads it.
+                continue
+            if plans is None or _MARK not in plans[1]:
+                return f"{token.text} in it is read as the clock, and changes from one look to the next"
+        return None
+
+    # -- in the plan ----------------------------------------------------------------------------
+    def _explained(self, texts: Sequence[str]) -> tuple[str, str] | None:
+        """Return the analysed and the optimised plan; None if Spark cannot make one."""
+        plan = self._explain(texts)
+        if " more fields" not in plan:
+            return _parts(plan)
+        with confs_for_a_moment(self._session, {_TOSTRING_FIELDS: str(2**31 - 1)}):
+            return _parts(self._explain(texts))
+
+    def _explain(self, texts: Sequence[str]) -> str:
+        from pyspark.sql import functions as F
+
+        with quietly():
+            # This aggregate takes values of any type, and nullability does not change its plan.
+            found = [F.collect_list(F.expr(text)).alias(f"_{at}") for at, text in enumerate(texts)]
+            asked = self._empty.agg(*found)
+            rows = self._session.sql("EXPLAIN EXTENDED SELECT * FROM {asked}", asked=asked).collect()
+        return str(rows[0][0])
+
+
+def _parts(plan: str) -> tuple[str, str] | None:
+    """Return a plan's analysed part, from the aggregate on, and its optimised part."""
+    _, _, rest = plan.partition("== Analyzed Logical Plan ==")
+    analysed, _, rest = rest.rpartition("== Optimized Logical Plan ==")
+    _, _, aggregate = analysed.partition("+- Aggregate [")
+    return (aggregate, rest.partition("== Physical Plan ==")[0]) if aggregate else None
+
+
+def _in_plan(analysed: str) -> str | None:
+    """Return the part of an analysed plan that shows that an expression depends on more than the row."""
+    below = re.findall(r"^([ :]*)\+- ", analysed, re.MULTILINE)
+    if any(":" in indent for indent in below):
+        return "it has a subquery, and reads other rows"
+    if len(below) != 1:
+        return f"{_MANY_ROWS}, or calls a function of somebody's own"
+    for pattern, why in (
+        (_CLOCK, "is the clock, and changes from one look to the next"),
+        (_SESSION, "depends on the session that asks"),
+        (_SALTED, "without an initialisation vector takes one by chance"),
+    ):
+        found = pattern.search(analysed)
+        if found:
+            return f"{_called(found[1])} {why}"
+    return None
+
+
+def _called(name: str) -> str:
+    return "a variable of the session" if name == "variablereference" else f"{name}()"
+
+
+# -- text ---------------------------------------------------------------------------------------
+def _tokens(text: str) -> list[_Token]:
+    return [_Token(str(match.lastgroup), match[0]) for match in _TOKEN.finditer(text)]
+
+
+def _is_word(token: _Token) -> bool:
+    value = "".join((match[1] or "") + (match[2] or "") for match in _STRINGS.finditer(token.text))
+    return _WORD.fullmatch(value) is not None
+
+
+def _is_telling(text: str) -> bool:
+    return any(pattern.search(text) for pattern in (_CLOCK, _SESSION))
+
+
+def _user_functions(session: SparkSession) -> set[str]:
+    """Return the names of user-defined functions: of the session, or in its current schema."""
+    from pyspark.errors import AnalysisException
+
+    try:
+        with quietly():
+            rows = session.sql("SHOW USER FUNCTIONS").collect()
+    except AnalysisException:
+        # The current catalog cannot list functions.
+        return set()
+    return {row[0].rpartition(".")[2].lower() for row in rows}

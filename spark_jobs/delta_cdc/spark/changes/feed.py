@@ -1,0 +1,233 @@
+"""Read rows of the change feed with Delta's reader.
+
+Vocabulary: a feed row is the *state* of a row before one commit (``delete``, ``update_preimage``) or after it
+(``insert``, ``update_postimage``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import TYPE_CHECKING
+
+from delta_cdc.core.errors import ForbiddenConf, SchemaChangeInRange, VersionsExpired, WrongReader
+from delta_cdc.core.sql import quote, table
+from delta_cdc.spark.sessions import SCHEMA_AS_OF, confs_for_a_moment, is_connect
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
+    from pyspark.sql.types import StructType
+
+    from delta_cdc.core.spec import Staging, Step
+from delta_cdc.core.reserved_columns import AFTER_TYPES, BEFORE_TYPES, CHANGE_TYPE, METADATA_COLUMNS
+
+#: With these, missing files or unreadable schemas silently give fewer rows instead of an error.
+FORBIDDEN_CONFS = (
+    "spark.sql.files.ignoreMissingFiles",
+    "spark.sql.files.ignoreCorruptFiles",
+    "spark.databricks.delta.changeDataFeed.unsafeBatchReadOnIncompatibleSchemaChanges.enabled",
+)
+
+
+def refuse_forbidden_confs(session: SparkSession) -> None:
+    """Refuse a session that would hide loss of data.
+
+    :raises ForbiddenConf: names the conf
+    """
+    for name in FORBIDDEN_CONFS:
+        if str(session.conf.get(name, "false")).lower() == "true":
+            raise ForbiddenConf(
+                f"The Spark conf {name} is true: missing or unreadable changes would be skipped in silence.",
+                remedy=f"unset {name} for this job; if files are missing, the range must be loaded anew.",
+            )
+
+
+#: With the first, Delta accepts ``versionAsOf`` beside ``readChangeFeed`` as "the schema as of"; with the
+#: second also on tables with column mapping, which otherwise use the schema of ``endingVersion``.
+_SCHEMA_AS_OF = (
+    {SCHEMA_AS_OF: "true"},
+    {"spark.databricks.delta.changeDataFeed.defaultSchemaModeForColumnMappingTable": "legacy"},
+)
+
+
+def change_rows(
+    session: SparkSession,
+    source: str,
+    starting_version: int,
+    ending_version: int,
+    columns: Sequence[str],
+    *,
+    at: int,
+    schema: StructType | None = None,
+) -> DataFrame:
+    """Read the change feed of ``[starting_version, ending_version]``.
+
+    :param columns: the table's columns as of version ``at``
+    :param at: the version whose columns and types the rows have, not before ``ending_version``. By default
+        Delta's reader uses the newest ones, and then cannot read changes from before a type was widened or
+        the table was replaced
+    :param schema: of these columns, if known: if the newest schema is the same, it is used, which saves
+        Delta another snapshot
+    :return: ``columns`` + ``_change_type`` (string), ``_commit_version`` (long), ``_commit_timestamp``
+    :raises WrongReader: the reader ignored ``readChangeFeed`` and returned the table itself
+    :raises SchemaChangeInRange: in a user's own session of Spark Connect, where the schema cannot be chosen,
+        and has changed since
+    """
+    reader = (
+        session.read.format("delta")
+        .option("readChangeFeed", "true")
+        .option("startingVersion", starting_version)
+        .option("endingVersion", ending_version)
+    )
+    if not is_connect(session):
+        rows = _loaded(session, reader, source, at, schema)
+        refuse_without_metadata(rows, source)
+    elif session.conf.get(SCHEMA_AS_OF, "false") == "true":
+        as_of = reader.option("versionAsOf", at)
+        rows = as_of.load(source)
+        refuse_without_metadata(rows, source)
+    else:
+        rows = reader.load(source)
+        refuse_without_metadata(rows, source)
+        _refuse_other_schema(session, rows, source, columns, at)
+    return rows.select(*[quote(name) for name in (*columns, *METADATA_COLUMNS)])
+
+
+def refuse_without_metadata(rows: DataFrame, source: str) -> None:
+    """Refuse rows without a change type.
+
+    :param source: where they come from, for the message
+    :raises WrongReader: the reader ignored ``readChangeFeed``, or the table holds no change rows
+    """
+    missing = [name for name in METADATA_COLUMNS if name not in rows.columns]
+    if missing:
+        raise WrongReader(
+            f"Reading the change feed of {source} gave no column {', '.join(missing)}: the reader ignored "
+            "readChangeFeed.",
+            remedy="run on Spark with Delta Lake's own reader; other engines return the whole table here.",
+        )
+
+
+def _loaded(
+    session: SparkSession, reader: DataFrameReader, source: str, at: int, schema: StructType | None
+) -> DataFrame:
+    """Load with the newest schema if it equals the schema as of a version, else with the latter."""
+    if schema is not None:
+        try:
+            rows = reader.load(source)
+        except Exception as error:
+            if "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE" not in str(error):
+                raise
+        else:
+            now = [(field.name, field.dataType) for field in rows.drop(*METADATA_COLUMNS).schema]
+            if now == [(field.name, field.dataType) for field in schema]:
+                return rows
+    return _loaded_as_of(session, reader, source, at)
+
+
+def _loaded_as_of(session: SparkSession, reader: DataFrameReader, source: str, at: int) -> DataFrame:
+    """Load with the schema as of a version. Delta fixes it here, so the confs are not needed later."""
+    confs: dict[str, str] = {}
+    for more in _SCHEMA_AS_OF:
+        confs |= more
+        try:
+            with confs_for_a_moment(session, confs):
+                return reader.option("versionAsOf", at).load(source)
+        except Exception as error:
+            # Only tables with column mapping need the second conf.
+            if "DELTA_ILLEGAL_OPTION" not in str(error) or more is _SCHEMA_AS_OF[-1]:
+                raise
+    raise AssertionError("every attempt returns or raises")
+
+
+def _refuse_other_schema(
+    session: SparkSession, rows: DataFrame, source: str, columns: Sequence[str], at: int
+) -> None:
+    """Over Connect, each use analyses a plan again, so confs cannot be set for the load alone.
+
+    Our own sessions have the conf set permanently (:mod:`delta_cdc.spark.sessions`); we must not set it in a
+    user's session.
+    """
+    then = {field.name: field.dataType for field in snapshot_rows(session, source, at, columns).schema}
+    now = {field.name: field.dataType for field in rows.schema}
+    other = [name for name in columns if now.get(name) != then[name]]
+    if other:
+        raise SchemaChangeInRange(
+            f"The change feed of {source} can only be read with a schema newer than that of version {at}: "
+            f"{', '.join(other)} changed since.",
+            remedy="read it with a Spark session that is not remote, or with a later ending_version.",
+        )
+
+
+def snapshot_rows(
+    session: SparkSession, source: str, version: int, columns: Sequence[str], staging: Staging | None = None
+) -> DataFrame:
+    """Read the table as of ``version``, or the staged copy of that snapshot."""
+    uri, at = (staging.uri, staging.version) if staging is not None else (source, version)
+    return (
+        session.read.format("delta")
+        .option("versionAsOf", at)
+        .load(uri)
+        .select(*[quote(name) for name in columns])
+    )
+
+
+def commit_timestamp(session: SparkSession, source: str, version: int) -> Column:
+    """Return ``version``'s commit timestamp as a literal, the same that the change feed gives its rows.
+
+    History is read newest first, so the number of entries read doubles until the version is among them.
+    """
+    from pyspark.sql import functions as F
+
+    limit = 16
+    while True:
+        history = session.sql(f"DESCRIBE HISTORY {table(source)} LIMIT {limit}")
+        rows = history.select("version", F.unix_micros("timestamp").alias("micros")).collect()
+        for row in rows:
+            if row["version"] == version:
+                return F.timestamp_micros(F.lit(row["micros"]))
+        if len(rows) < limit:
+            raise VersionsExpired(
+                f"Version {version} of {source} has left its history, so its commit time is unknown.",
+                remedy="run with a newer ending_version, or use sequence_by='_commit_version'.",
+            )
+        limit *= 8
+
+
+def changed_source(session: SparkSession, source: str, step: Step) -> str | None:
+    """Return why the source is not the table that was planned for; None if it still is.
+
+    Between planning and reading, a table can be dropped and created again at the same location. The hash of
+    the commit file at the end of the range distinguishes them.
+    """
+    if step.staging is not None or step.watermark.commit_hash is None or step.kind in ("adopt", "reseal"):
+        # No rows are read, and the source's log may no longer contain the watermark's version.
+        return None
+    # The reader treats its path as a pattern.
+    folder = re.sub(r"([\\*?\[\]{}^,])", r"\\\1", source.rstrip("/"))
+    path = f"{folder}/_delta_log/{step.at:020d}.json"
+    try:
+        content = session.read.format("binaryFile").load(path).select("content").collect()
+    except Exception as error:
+        if "PATH_NOT_FOUND" not in str(error):
+            raise
+        content = []
+    if content and hashlib.sha256(content[0]["content"]).hexdigest() == step.watermark.commit_hash:
+        return None
+    return f"version {step.at} of {source} is not the one planned for: the source was made anew"
+
+
+def is_before() -> Column:
+    """Return whether a feed row is a state before its commit."""
+    from pyspark.sql import functions as F
+
+    return F.col(CHANGE_TYPE).isin(*BEFORE_TYPES)
+
+
+def is_after() -> Column:
+    """Return whether a feed row is a state after its commit."""
+    from pyspark.sql import functions as F
+
+    return F.col(CHANGE_TYPE).isin(*AFTER_TYPES)

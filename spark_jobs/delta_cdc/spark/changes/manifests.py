@@ -1,0 +1,259 @@
+"""Change rows of a range that is read from data files: through its file manifest, without the change feed.
+
+A file manifest (:mod:`delta_cdc.delta_log.file_manifests`) is a separate Delta table that lists files of the
+source; its partition column :data:`SIDES` shows when each file was added and removed. Delta itself does
+everything about reading the files (deletion vectors, column mapping, row ids).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from delta_cdc.core.errors import CaptureUnavailable
+from delta_cdc.core.reserved_columns import (
+    CHANGE_TYPE,
+    COMMIT_TIMESTAMP,
+    COMMIT_VERSION,
+    METADATA_COLUMNS,
+    ORDER,
+    ROW_ID,
+)
+from delta_cdc.core.sql import PLAN_PREFIX, quote
+from delta_cdc.core.storage_options import hadoop_uri
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from delta_cdc.core.spec import Segment
+from delta_cdc.core.manifest_columns import (
+    AFTER_MARK,
+    BEFORE_MARK,
+    CHANGED_MARK,
+    DELETED_MARK,
+    INSERTED_MARK,
+    MARKS,
+    SIDE_TIME,
+    SIDE_VERSION,
+    SIDES,
+    location,
+)
+
+#: Ends the text of the error that Spark raises for rows that share a row id.
+SHARED_REMEDY = "read them by another capture, and tell the table's writers that its row ids are not unique."
+
+_SIDE, _ROW_VERSION = f"{PLAN_PREFIX}side", f"{PLAN_PREFIX}row_version"
+_BEFORE, _AFTER = f"{PLAN_PREFIX}before", f"{PLAN_PREFIX}after"
+_N_BEFORE, _N_AFTER = f"{PLAN_PREFIX}n_before", f"{PLAN_PREFIX}n_after"
+_TIME, _ROW, _TYPE, _STATE = (f"{PLAN_PREFIX}{name}" for name in ("time", "row", "type", "state"))
+
+
+def change_rows(
+    session: SparkSession,
+    segment: Segment,
+    slices_uri: str,
+    columns: Sequence[str],
+    *,
+    with_row_id: bool = False,
+) -> DataFrame:
+    """Read the change rows of a range (``segment``) from its file manifest.
+
+    ``row_tracking`` matches the rows before and after each commit (of a net range: before and after all of
+    them) by row id: a row on one side only was inserted or deleted; a row on both sides was updated if its
+    row commit version differs, else only carried over. The other read methods count the rows of added files
+    as inserted and those of removed files as deleted; change files state the change of their rows.
+
+    The rows of a net range are ordered by its last version. Their commit is that of the row's last change if
+    row tracking knows it, else the last version.
+
+    :param columns: the table's columns as of the end of the range for which the manifest was written
+    :param with_row_id: also return :data:`ROW_ID`; only row tracking has it
+    :return: ``columns``, ``_change_type`` (string), ``_commit_version`` (long), ``_commit_timestamp``
+        (timestamp), :data:`ORDER` (long), and :data:`ROW_ID` (long) if requested
+    """
+    if with_row_id and segment.capture != "row_tracking":
+        raise ValueError(f"{segment.capture} knows no row ids")
+    slice_ = session.read.format("delta").load(hadoop_uri(location(slices_uri, segment)))
+    marks = str(slice_.schema[SIDES].metadata.get(MARKS, ""))
+    wanted = [quote(name) for name in (*columns, *METADATA_COLUMNS, ORDER)] + [ROW_ID] * with_row_id
+    if segment.capture == "change_files":
+        return _fed(slice_, columns, marks).select(*wanted)
+    read = _read(slice_, segment, columns)
+    told = marks.strip(BEFORE_MARK + AFTER_MARK) != "" or not marks
+    parts = [_told(_part(read, "[id]", marks), segment, columns)] if told else []
+    if BEFORE_MARK in marks:
+        parts.append(_matched(_part(read, "[+-]", marks), segment, columns))
+    rows = parts[0].select(*wanted)
+    return rows.union(parts[1].select(*wanted)) if len(parts) > 1 else rows
+
+
+def _read(slice_: DataFrame, segment: Segment, columns: Sequence[str]) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    names = [quote(name) for name in (*columns, SIDES)]
+    if segment.capture != "row_tracking":
+        nothing = F.lit(None).cast("bigint")
+        return slice_.select(*names, nothing.alias(ROW_ID), nothing.alias(_ROW_VERSION))
+    # Not "_metadata.row_id": the table may have a column of the name _metadata.
+    hidden = slice_.metadataColumn("_metadata")
+    row_version = hidden["row_commit_version"].alias(_ROW_VERSION)
+    return slice_.select(*names, hidden["row_id"].alias(ROW_ID), row_version)
+
+
+def _fed(slice_: DataFrame, columns: Sequence[str], marks: str) -> DataFrame:
+    """Return the rows of the change data feed."""
+    from pyspark.sql import functions as F
+
+    names = [quote(name) for name in columns]
+    if CHANGED_MARK in marks:
+        names.append(CHANGE_TYPE)
+    if SIDE_VERSION in slice_.columns:
+        one_each = (F.col(SIDE_VERSION).alias(ORDER), F.col(SIDE_TIME).alias(_TIME))
+        read = slice_.select(*names, F.col(SIDES).alias(_SIDE), *one_each)
+    else:
+        read = _part(slice_.select(*names, SIDES), f"[{marks}]", marks)
+    return read.select(
+        *[quote(name) for name in columns],
+        _kind(marks).alias(CHANGE_TYPE),
+        F.col(ORDER).alias(COMMIT_VERSION),
+        F.timestamp_millis(F.col(_TIME)).alias(COMMIT_TIMESTAMP),
+        F.col(ORDER),
+    )
+
+
+def _kind(marks: str) -> Column:
+    """Return the change type of a row by the tag of its side."""
+    from pyspark.sql import functions as F
+
+    kinds = {CHANGED_MARK: F.col(CHANGE_TYPE), DELETED_MARK: F.lit("delete"), INSERTED_MARK: F.lit("insert")}
+    found = None
+    for mark in marks:
+        found = (
+            kinds[mark]
+            if found is None
+            else F.when(F.col(_SIDE).startswith(mark), kinds[mark]).otherwise(found)
+        )
+    return F.lit(None).cast("string") if found is None else found
+
+
+def _part(read: DataFrame, marks: str, present: str) -> DataFrame:
+    """Give each row once per side of its file that has one of the tags: the side, its version as ORDER, and
+    its time.
+
+    :param marks: the tags, as a regular expression
+    :param present: all tags of the file manifest
+    """
+    from pyspark.sql import functions as F
+
+    kept = [quote(name) for name in read.columns if name != SIDES]
+    one = F.col(_SIDE)
+    is_all = not re.sub(marks, "", present)
+    # Filter by the partition column first: files without such a side are not read.
+    rows = read if is_all else read.where(F.col(SIDES).rlike(marks))
+    rows = rows.select(*kept, F.explode(F.split(SIDES, ",")).alias(_SIDE))
+    return (rows if is_all else rows.where(one.rlike(f"^{marks}"))).select(
+        *kept,
+        one,
+        F.regexp_extract(one, "[0-9]+", 0).cast("bigint").alias(ORDER),
+        F.substring_index(one, "@", -1).cast("bigint").alias(_TIME),
+    )
+
+
+def _told(read: DataFrame, segment: Segment, columns: Sequence[str]) -> DataFrame:
+    """Return the rows of files as inserted or deleted, according to the files."""
+    from pyspark.sql import functions as F
+
+    inserted = F.col(_SIDE).startswith(INSERTED_MARK)
+    version, time = _commit(segment, F.when(inserted, F.col(_ROW_VERSION)))
+    return read.select(
+        *[quote(name) for name in columns],
+        F.when(inserted, "insert").otherwise("delete").alias(METADATA_COLUMNS[0]),
+        version.alias(COMMIT_VERSION),
+        F.timestamp_millis(time).alias(COMMIT_TIMESTAMP),
+        F.col(ORDER),
+        F.col(ROW_ID),
+    )
+
+
+def _matched(read: DataFrame, segment: Segment, columns: Sequence[str]) -> DataFrame:
+    """Return the changes found by matching row ids before and after."""
+    from pyspark.sql import functions as F
+
+    state = F.struct(
+        *[F.col(quote(name)).alias(f"{PLAN_PREFIX}{at}") for at, name in enumerate(columns)],
+        F.col(_ROW_VERSION).alias(_ROW_VERSION),
+    )
+    before, after = F.col(_SIDE).startswith(BEFORE_MARK), F.col(_SIDE).startswith(AFTER_MARK)
+    pairs = read.groupBy(ROW_ID, ORDER).agg(
+        F.first(F.col(_TIME)).alias(_TIME),
+        F.first(F.when(before, state), ignorenulls=True).alias(_BEFORE),
+        F.first(F.when(after, state), ignorenulls=True).alias(_AFTER),
+        F.count_if(before).alias(_N_BEFORE),
+        F.count_if(after).alias(_N_AFTER),
+    )
+    return _transitions(pairs, segment, columns)
+
+
+def _transitions(pairs: DataFrame, segment: Segment, columns: Sequence[str]) -> DataFrame:
+    """Return the change rows of (row id, state before, state after)."""
+    from pyspark.sql import functions as F
+
+    was, is_ = F.col(_N_BEFORE) > 0, F.col(_N_AFTER) > 0
+    versions = [F.col(f"{which}.{_ROW_VERSION}") for which in (_BEFORE, _AFTER)]
+
+    def row(kind: str, which: str) -> Column:
+        return F.struct(F.lit(kind).alias(_TYPE), F.col(which).alias(_STATE))
+
+    changes = (
+        F.when((F.col(_N_BEFORE) > 1) | (F.col(_N_AFTER) > 1), F.raise_error(_shared(segment)))
+        .when(~was, F.array(row("insert", _AFTER)))
+        .when(~is_, F.array(row("delete", _BEFORE)))
+        .when(
+            ~versions[0].eqNullSafe(versions[1]),
+            F.array(row("update_preimage", _BEFORE), row("update_postimage", _AFTER)),
+        )
+    )
+    version, time = _commit(segment, versions[1])
+    exploded = pairs.select(
+        ROW_ID, ORDER, version.alias(COMMIT_VERSION), time.alias(_TIME), F.explode(changes).alias(_ROW)
+    )
+    row_ = F.col(_ROW)
+    state = row_[_STATE]
+    return exploded.select(
+        *[state[f"{PLAN_PREFIX}{at}"].alias(name) for at, name in enumerate(columns)],
+        row_[_TYPE].alias(METADATA_COLUMNS[0]),
+        F.col(COMMIT_VERSION),
+        F.timestamp_millis(F.col(_TIME)).alias(COMMIT_TIMESTAMP),
+        F.col(ORDER),
+        F.col(ROW_ID),
+    )
+
+
+def _commit(segment: Segment, row_version: Column) -> tuple[Column, Column]:
+    """Return version and time (epoch milliseconds) of a pair's last change."""
+    from pyspark.sql import functions as F
+
+    if not segment.net or segment.capture != "row_tracking":
+        return F.col(ORDER), F.col(_TIME)
+    # RESTORE brings back rows whose row commit version lies before the range.
+    versions, times = zip(*segment.timestamps, strict=True)
+    told = F.map_from_arrays(F.lit(list(versions)), F.lit(list(times)))
+    time = F.try_element_at(told, row_version)
+    return F.when(time.isNotNull(), row_version).otherwise(F.col(ORDER)), F.coalesce(time, F.col(_TIME))
+
+
+def _shared(segment: Segment) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.concat(
+        F.lit(
+            f"{CaptureUnavailable.__name__}: Versions {segment.starting_version}-{segment.ending_version} "
+            "cannot be read by row_tracking: the row id "
+        ),
+        F.coalesce(F.col(ROW_ID).cast("string"), F.lit("NULL")),
+        F.lit(" stands for several rows at version "),
+        F.col(ORDER).cast("string"),
+        F.lit(f". Remedy: {SHARED_REMEDY}"),
+    )

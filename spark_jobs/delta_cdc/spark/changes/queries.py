@@ -1,0 +1,350 @@
+"""The four change queries, as functions of change rows.
+
+Every read method yields the same change rows: a table's columns, ``_change_type``, ``_commit_version``,
+``_commit_timestamp``, and :data:`~delta_cdc.core.reserved_columns.ORDER`. Sorted by version, and within a
+version with the state before ahead of the state after, the rows of one key are its history::
+
+    key 3     delete c @5   insert c2 @6        first row is a state before: the row existed before the range
+                                                last row is a state after: it exists after the range
+    net       update_preimage c, update_postimage c2   both @6, the key's last change
+
+So the first and the last row of each key give the net effect of a range: one shuffle, one sort, one pass. In
+the history of a unique key, states before and after alternate; two of the same kind in a row mean that two
+rows share the key, which is an error: we never pick one. The error is detected while the rows are read, so
+Spark raises it at the action; :func:`named_in_plan` restores its class.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from delta_cdc.core import validation
+from delta_cdc.core.errors import (
+    CaptureUnavailable,
+    DeltaCdcError,
+    InvalidConfiguration,
+    InvalidExpression,
+    KeyNotUnique,
+    NullKey,
+    NullSequence,
+    SequenceNotIncreasing,
+    WrongReader,
+)
+from delta_cdc.core.reserved_columns import (
+    AFTER_TYPES,
+    BEFORE_TYPES,
+    CHANGE_TYPE,
+    COMMIT_VERSION,
+    METADATA_COLUMNS,
+    ORDER,
+    ROW_ID,
+)
+from delta_cdc.core.sql import PLAN_PREFIX, quote
+from delta_cdc.spark.changes import states
+from delta_cdc.spark.changes.equality import comparable, has_equality
+from delta_cdc.spark.changes.feed import is_after, is_before
+from delta_cdc.spark.changes.manifests import SHARED_REMEDY
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import Column, DataFrame, WindowSpec
+    from pyspark.sql.types import StructType
+
+    from delta_cdc.core.spec import QueryOptions
+
+#: Twice the order, plus one for a state after: a row's position in the history of its key.
+_POSITION = f"{PLAN_PREFIX}position"
+_PREVIOUS, _NEXT = f"{PLAN_PREFIX}previous", f"{PLAN_PREFIX}next"
+_PREVIOUS_TYPE, _NEXT_TYPE = f"{PLAN_PREFIX}previous_type", f"{PLAN_PREFIX}next_type"
+_HASH, _LEFT, _CAME, _RANK = (f"{PLAN_PREFIX}{name}" for name in ("hash", "left", "came", "rank"))
+_COMPARED = f"{PLAN_PREFIX}compared_"
+
+#: Most characters of a key that an error shows.
+_SHOWN = 200
+_REMEDIES: dict[type[DeltaCdcError], str] = {
+    KeyNotUnique: "add columns to keys until a row is unique, or remove the duplicates from the source.",
+    NullSequence: "use an expression that is never NULL, for instance with coalesce.",
+    NullKey: "choose keys that are never NULL, or leave such rows out with where.",
+    WrongReader: "check which connector reads the change feed.",
+    CaptureUnavailable: SHARED_REMEDY,
+    SequenceNotIncreasing: "use sequence_by='_commit_version', or an expression that always grows.",
+}
+#: Spark adds text before, between and after, and a key may contain any text.
+_RAISED = re.compile(
+    rf"\[USER_RAISED_EXCEPTION\]\s*({'|'.join(error.__name__ for error in _REMEDIES)}): (.*?) "
+    rf"Remedy: ({'|'.join(map(re.escape, _REMEDIES.values()))})",
+    re.DOTALL,
+)
+
+
+def answer(
+    rows: DataFrame,
+    options: QueryOptions,
+    *,
+    source: str,
+    versions: str,
+    columns: Sequence[str],
+    by_row_id: bool = False,
+) -> DataFrame:
+    """Return the answer to a change query, lazily.
+
+    :param rows: change rows of the range
+    :param options: which query, its keys, filter and projection
+    :param source: the table, for messages; ``versions`` likewise, for instance ``versions 3-9``
+    :param columns: the table's columns
+    :param by_row_id: the table's row ids (:data:`~delta_cdc.core.reserved_columns.ROW_ID`) stand in for keys
+    :return: the table's columns or the projection, ``_change_type``, ``_commit_version`` and
+        ``_commit_timestamp``; reading it raises ``KeyNotUnique``, ``NullKey`` and ``WrongReader`` as a Spark
+        exception whose text names class, table, version, an example and the remedy
+    :raises InvalidConfiguration: for arguments that don't go together
+    :raises ColumnNotFound: for a key that is not a column
+    :raises InvalidExpression: for an expression that does not resolve, or a key without an equality
+    :raises ReservedColumnName: for a projection called like a column of ours
+    """
+    validation.check_query(options)
+    if options.is_net and not options.keys and not by_row_id:
+        raise InvalidConfiguration(
+            f"The net changes of {source}, {versions}, are asked for without keys.",
+            remedy="name the key columns.",
+        )
+    keep = [*METADATA_COLUMNS, ORDER, *([ROW_ID] if by_row_id else [])]
+    known = rows.select(*[quote(name) for name in (*columns, *keep)])
+    found = states.projected(known, options.where, options.select, keep)
+    values = [name for name in found.columns if name not in keep]
+    states.refuse_unusable(values, source)
+    place = f"{source}, {versions}"
+    if not options.is_net and options.where is None:
+        told = found if options.raw else _of_known_types(found, options.query == "append_only", place)
+        return told.select(*map(quote, values), *METADATA_COLUMNS)
+    keys = [ROW_ID] if by_row_id else list(states.match(values, options.keys, "keys", source))
+    _refuse_without_equality(found, keys)
+    placed = found.withColumn(_POSITION, _position(keys, place))
+    if options.is_net:
+        return _net(placed, keys, values, place, both=options.query == "min_delta")
+    told = _told_by_key(placed, keys, values, place)
+    return told.where(f"{CHANGE_TYPE} = 'insert'") if options.query == "append_only" else told
+
+
+def named_in_plan(error: BaseException) -> DeltaCdcError | None:
+    """Return the named error that a change query raised while Spark read it; None for any other error."""
+    found = _RAISED.search(str(error))
+    if found is None:
+        return None
+    named = {error.__name__: error for error in _REMEDIES}[found[1]]
+    return named(found[2], remedy=found[3])
+
+
+def drop_carry_over(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
+    """Drop rows that were removed and added unchanged in one version: they moved to another file.
+
+    Of k deletes and m inserts of equal rows, min(k, m) of each are dropped. Updates stay.
+
+    :param rows: change rows of a version, or of several
+    :param columns: the table's columns
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    schema = rows.schema
+    compared = {
+        f"{_COMPARED}{number}": comparable(F.col(quote(name)), schema[name].dataType)
+        for number, name in enumerate(columns)
+        if not has_equality(schema[name].dataType)
+    }
+    names = [name for name in columns if has_equality(schema[name].dataType)]
+    marked = rows.withColumns(compared) if compared else rows
+    content = [F.col(quote(name)) for name in (*names, *compared)]
+    # The hash decides almost every comparison of the sort; the columns after it make it exact.
+    marked = marked.withColumn(_HASH, F.xxhash64(*content))
+    same = Window.partitionBy(_HASH, COMMIT_VERSION, *content)
+    by_type = Window.partitionBy(_HASH, COMMIT_VERSION, *content).orderBy(CHANGE_TYPE)
+    kind = F.col(CHANGE_TYPE)
+    counted = marked.withColumns(
+        {
+            _LEFT: F.count_if(kind == "delete").over(same),
+            _CAME: F.count_if(kind == "insert").over(same),
+            # Rows of one type are alike: "delete" sorts before "insert", and both before updates.
+            _RANK: F.row_number().over(by_type),
+        }
+    )
+    rank = F.when(kind == "insert", F.col(_RANK) - F.col(_LEFT)).otherwise(F.col(_RANK))
+    stays = ~kind.isin("delete", "insert") | (rank > F.least(_LEFT, _CAME))
+    return counted.where(stays).select(*[F.col(quote(name)) for name in rows.columns])
+
+
+# -- without keys -------------------------------------------------------------------------------
+def _of_known_types(rows: DataFrame, only_inserts: bool, place: str) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    kind = F.col(CHANGE_TYPE)
+    if only_inserts:
+        others = kind.isin(*BEFORE_TYPES, *(name for name in AFTER_TYPES if name != "insert"))
+        return rows.where(F.when(kind == "insert", True).when(others, False).otherwise(_unknown(place)))
+    return rows.where(F.when(is_before() | is_after(), True).otherwise(_unknown(place)))
+
+
+# -- by key -------------------------------------------------------------------------------------
+def _position(keys: Sequence[str], place: str) -> Column:
+    from pyspark.sql import functions as F
+
+    null = F.lit(False)
+    for key in keys:
+        null = null | F.col(quote(key)).isNull()
+    return (
+        F.when(null, _null_key(keys, place))
+        .when(is_after(), F.col(ORDER) * 2 + 1)
+        .when(is_before(), F.col(ORDER) * 2)
+        .otherwise(_unknown(place))
+    )
+
+
+def _history(keys: Sequence[str]) -> WindowSpec:
+    from pyspark.sql import Window
+
+    return Window.partitionBy(*[quote(key) for key in keys]).orderBy(_POSITION)
+
+
+def _net(rows: DataFrame, keys: Sequence[str], values: Sequence[str], place: str, *, both: bool) -> DataFrame:
+    """Return the net effect per key: the states at both ends, or only the one after."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    history = _history(keys)
+    # Over the whole history it is computed once per key, not once per row.
+    whole = history.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
+    state = [F.col(quote(name)) for name in values]
+    along = rows.withColumns(
+        {
+            _NEXT: F.lead(_POSITION).over(history),
+            states.BEFORE: F.first(F.when(is_before(), F.struct(*state))).over(whole),
+        }
+    )
+    takes_turns = (F.col(_POSITION) % 2) != (F.col(_NEXT) % 2)
+    at = F.shiftright(_NEXT, 1)
+    last = along.where(
+        F.when(F.col(_NEXT).isNull(), True)
+        .when(takes_turns, False)
+        .otherwise(_not_unique(keys, at, place).cast("boolean"))
+    )
+    existed, before = F.col(states.BEFORE).isNotNull(), F.col(states.BEFORE)
+    unchanged = existed & _same(before, rows.schema, values)
+    if not both:
+        kind = F.when(existed, "update_postimage").otherwise("insert").alias(CHANGE_TYPE)
+        return last.where(is_after() & ~unchanged).select(*state, kind, *METADATA_COLUMNS[1:])
+    first_values = [before.getField(name).alias(name) for name in values]
+
+    def row(kind: str, found: Sequence[Column]) -> Column:
+        return F.struct(*found, F.lit(kind).alias(CHANGE_TYPE))
+
+    told = (
+        F.when(is_before() & existed, F.array(row("delete", first_values)))
+        .when(is_after() & ~existed, F.array(row("insert", state)))
+        .when(
+            is_after() & ~unchanged,
+            F.array(row("update_preimage", first_values), row("update_postimage", state)),
+        )
+    )
+    return last.select(F.inline(told), *METADATA_COLUMNS[1:])
+
+
+def _told_by_key(rows: DataFrame, keys: Sequence[str], values: Sequence[str], place: str) -> DataFrame:
+    """Return every change by key: a state without its counterpart in its version is an insert or a delete."""
+    from pyspark.sql import functions as F
+
+    history = _history(keys)
+    along = rows.withColumns(
+        {
+            _PREVIOUS: F.lag(_POSITION).over(history),
+            _PREVIOUS_TYPE: F.lag(CHANGE_TYPE).over(history),
+            _NEXT: F.lead(_POSITION).over(history),
+            _NEXT_TYPE: F.lead(CHANGE_TYPE).over(history),
+        }
+    )
+    position, kind = F.col(_POSITION), F.col(CHANGE_TYPE)
+    unique = F.coalesce(position != F.col(_PREVIOUS), F.lit(True))
+    followed = F.coalesce(F.col(_NEXT) == position + 1, F.lit(False))
+    preceded = F.coalesce(F.col(_PREVIOUS) == position - 1, F.lit(False))
+    replaced = ((kind == "delete") & (F.col(_NEXT_TYPE) == "insert")) | (
+        (kind == "insert") & (F.col(_PREVIOUS_TYPE) == "delete")
+    )
+    told = (
+        F.when(is_before() & ~followed, "delete")
+        .when(is_after() & ~preceded, "insert")
+        .when(replaced, kind)
+        .when(is_before(), "update_preimage")
+        .otherwise("update_postimage")
+    )
+    refused = _not_unique(keys, F.col(ORDER), place).cast("boolean")
+    return along.where(F.when(unique, True).otherwise(refused)).select(
+        *[F.col(quote(name)) for name in values], told.alias(CHANGE_TYPE), *METADATA_COLUMNS[1:]
+    )
+
+
+def _same(before: Column, schema: StructType, values: Sequence[str]) -> Column:
+    """Return whether the row's own values equal those of ``before``, null-safe."""
+    from pyspark.sql import functions as F
+
+    result = F.lit(True)
+    for name in values:
+        data_type = schema[name].dataType
+        sides = [comparable(side, data_type) for side in (before.getField(name), F.col(quote(name)))]
+        result = result & sides[0].eqNullSafe(sides[1])
+    return result
+
+
+def _refuse_without_equality(rows: DataFrame, keys: Sequence[str]) -> None:
+    for key in keys:
+        data_type = rows.schema[key].dataType
+        if not has_equality(data_type):
+            raise InvalidExpression(
+                f"keys: column {key!r} is of type {data_type.simpleString()}, which Spark cannot compare.",
+                remedy="choose keys of another type, or make one of it with select.",
+            )
+
+
+# -- errors in the plan -------------------------------------------------------------------------
+def raised(error: type[DeltaCdcError], parts: Sequence[str | Column]) -> Column:
+    """Return a column that raises a named error when Spark evaluates it; see :func:`named_in_plan`."""
+    from pyspark.sql import functions as F
+
+    texts = [f"{error.__name__}: ", *parts, f" Remedy: {_REMEDIES[error]}"]
+    return F.raise_error(F.concat(*[F.lit(text) if isinstance(text, str) else text for text in texts]))
+
+
+def _shown(value: Column) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.coalesce(F.substring(value.cast("string"), 1, _SHOWN), F.lit("NULL"))
+
+
+def _example(keys: Sequence[str], version: Column) -> list[str | Column]:
+    """Return the text ``k = 1, l = 2, version 3``."""
+    from pyspark.sql import functions as F
+
+    parts: list[str | Column] = []
+    for key in keys:
+        parts += ["row id = " if key == ROW_ID else f"{key} = ", _shown(F.col(quote(key))), ", "]
+    return [*parts, "version ", _shown(version)]
+
+
+def _unknown(place: str) -> Column:
+    from pyspark.sql import functions as F
+
+    what = _shown(F.col(CHANGE_TYPE))
+    known = ", which Delta's change feed does not know."
+    where = _example((), F.col(COMMIT_VERSION))
+    return raised(WrongReader, [f"{place}: a row has the _change_type ", what, ", ", *where, known])
+
+
+def _null_key(keys: Sequence[str], place: str) -> Column:
+    from pyspark.sql import functions as F
+
+    example = _example(keys, F.col(COMMIT_VERSION))
+    return raised(NullKey, [f"{place}: a row has NULL in a key column (", *example, ")."])
+
+
+def _not_unique(keys: Sequence[str], version: Column, place: str) -> Column:
+    example = _example(keys, version)
+    return raised(KeyNotUnique, [f"{place}: two rows share one key (for instance ", *example, ")."])

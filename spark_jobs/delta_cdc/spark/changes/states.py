@@ -1,0 +1,197 @@
+"""States of rows: filter and project them, and pair them per key and version.
+
+A change row is the *state* of a row before one commit (``delete``, ``update_preimage``) or after it
+(``insert``, ``update_postimage``). Filtering or projecting states is correct by construction: a row that
+leaves the filter has a state before and no state after, which is a delete.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from delta_cdc.core.errors import ColumnNotFound, InvalidExpression, ReservedColumnName
+from delta_cdc.core.reasons import reason
+from delta_cdc.core.reserved_columns import METADATA_COLUMNS, ORDER
+from delta_cdc.core.sql import PLAN_PREFIX, quote
+from delta_cdc.spark.changes.expressions import refuse_moving
+from delta_cdc.spark.changes.feed import is_after, is_before
+from delta_cdc.spark.sessions import analysed
+from delta_cdc.spark.silence_loggers import quietly
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pyspark.sql import DataFrame
+
+#: Columns of :func:`version_states`.
+BEFORE, AFTER = f"{PLAN_PREFIX}before", f"{PLAN_PREFIX}after"
+SEQUENCE = f"{PLAN_PREFIX}sequence"
+#: Count of events; like all columns of a plan, its name is reserved: no source may use it.
+EVENTS = f"{PLAN_PREFIX}events"
+N_BEFORE, N_AFTER, UNKNOWN = f"{PLAN_PREFIX}n_before", f"{PLAN_PREFIX}n_after", f"{PLAN_PREFIX}unknown"
+
+
+def resolve(rows: DataFrame, argument: str, expressions: Sequence[str]) -> DataFrame:
+    """Project ``rows`` by SQL expressions of the argument ``argument``.
+
+    :raises InvalidExpression: Spark cannot parse or resolve one, or it is not a function of the row alone
+    """
+    from pyspark.errors import AnalysisException, ParseException
+
+    try:
+        with quietly():
+            found = analysed(rows.selectExpr(*expressions))
+    except (AnalysisException, ParseException) as error:
+        raise InvalidExpression(
+            f"{argument} = {list(expressions)!r} does not resolve against the source: {reason(error)}",
+            remedy=f"correct {argument}; it is Spark SQL over the source's columns.",
+        ) from error
+    refuse_moving(rows, argument, expressions)
+    return found
+
+
+def match(names: Iterable[str], wanted: Sequence[str], argument: str, where: str) -> tuple[str, ...]:
+    """Return ``wanted`` in the spelling of ``names``; Spark ignores case in column names."""
+    by_lower = {name.lower(): name for name in names}
+    missing = [name for name in wanted if name.lower() not in by_lower]
+    if missing:
+        raise ColumnNotFound(
+            f"{argument}: column {', '.join(map(repr, missing))} does not exist in {where} "
+            f"(it has {', '.join(by_lower.values())}).",
+            remedy=f"name existing columns in {argument}.",
+        )
+    return tuple(by_lower[name.lower()] for name in wanted)
+
+
+def refuse_metadata_names(columns: Iterable[str], where: str) -> None:
+    """Refuse columns that the feed's own would hide.
+
+    :raises ReservedColumnName: names them
+    """
+    bad = [name for name in columns if name.lower() in METADATA_COLUMNS]
+    if bad:
+        raise ReservedColumnName(
+            f"{where} has the column {', '.join(map(repr, bad))}, a name that the feed needs for itself.",
+            remedy="rename the column.",
+        )
+
+
+def projected(rows: DataFrame, where: str | None, select: Sequence[str], keep: Sequence[str]) -> DataFrame:
+    """Filter and project states.
+
+    :param where: Spark SQL predicate
+    :param select: Spark SQL projections; ``*`` means all columns, empty means no projection
+    :param keep: columns that pass through beside the projection, and that the expressions must not read
+    :raises InvalidExpression: one does not resolve, or is not a function of the row alone
+    :raises ReservedColumnName: a projection has the name of a column of the change feed
+    """
+    from pyspark.sql import functions as F
+
+    if where:
+        check_predicate(rows.drop(*keep), "where", where)
+        rows = rows.where(F.expr(where))
+    if select:
+        every = [quote(name) for name in rows.columns if name not in keep]
+        chosen = [text for item in select for text in (every if item.strip() == "*" else [item])]
+        rows = beside(rows, "select", chosen, keep)
+    return rows
+
+
+def check_predicate(rows: DataFrame, argument: str, text: str) -> None:
+    """Check a predicate over rows.
+
+    :param argument: the argument that contains the predicate
+    :raises InvalidExpression: it does not resolve, is not a predicate, or is not a function of the row alone
+    """
+    _refuse_no_predicate(resolve(rows, argument, [text]), argument, text)
+
+
+def _refuse_no_predicate(resolved: DataFrame, argument: str, text: str) -> None:
+    from pyspark.sql.types import BooleanType, NullType
+
+    found = resolved.schema[0].dataType
+    if not isinstance(found, BooleanType | NullType):
+        raise InvalidExpression(
+            f"{argument} = {text!r} is of type {found.simpleString()}, not true or false.",
+            remedy=f"correct {argument}; it is a Spark SQL predicate over the source's columns.",
+        )
+
+
+def beside(rows: DataFrame, argument: str, expressions: Sequence[str], keep: Sequence[str]) -> DataFrame:
+    """Project beside the columns ``keep``, which the expressions must not read.
+
+    They act on states: a value made of the commit's version or time would depend on how the range is split.
+    """
+    names = resolve(rows.drop(*keep), argument, expressions).columns
+    refuse_metadata_names(names, argument)
+    _refuse_our_names(names, argument)
+    return rows.selectExpr(*expressions, *[quote(name) for name in keep])
+
+
+def refuse_unusable(values: Sequence[str], source: str) -> None:
+    """Refuse ambiguous names of projected columns, and names reserved for our own columns.
+
+    :raises InvalidExpression: for a name that two columns share
+    :raises ReservedColumnName: for a name with the prefix of our plans, or a name of the feed's columns
+    """
+    refuse_metadata_names(values, source)
+    _refuse_our_names(values, source)
+    refuse_doubled(values, "select")
+
+
+def _refuse_our_names(names: Iterable[str], source: str) -> None:
+    reserved = [name for name in names if name.lower().startswith(PLAN_PREFIX)]
+    if reserved:
+        raise ReservedColumnName(
+            f"{source} has the column {', '.join(map(repr, reserved))}, a name that our plans need.",
+            remedy="rename it with select.",
+        )
+
+
+def refuse_doubled(values: Sequence[str], arguments: str) -> None:
+    """Refuse two columns of one name; Spark ignores case in column names.
+
+    :raises InvalidExpression: names them
+    """
+    lowered = [name.lower() for name in values]
+    doubled = {name for name in values if lowered.count(name.lower()) > 1}
+    if doubled:
+        raise InvalidExpression(
+            f"{arguments} gives {', '.join(sorted(map(repr, doubled)))} more than once.",
+            remedy="name each column once.",
+        )
+
+
+def version_states(rows: DataFrame, keys: Sequence[str], values: Sequence[str]) -> DataFrame:
+    """Bring change rows to one row per key and version: the state before and the state after it.
+
+    Delta promises no order of rows inside a version. {delete, pre-image} come before {insert, post-image}, so
+    one state of each kind suffices. More than one (``n_before``, ``n_after`` > 1) means that the key is not
+    unique, which the caller must refuse: it must never pick one.
+
+    :param rows: key and value columns, ``_change_type``, :data:`~delta_cdc.core.reserved_columns.ORDER` and
+        :data:`SEQUENCE` (may be NULL)
+    :return: keys, order, before and after (structs of ``values``, NULL = no state), sequence (of the after
+        state, or of the before state of a delete), n_before, n_after, unknown (rows of unknown type)
+    """
+    from pyspark.sql import functions as F
+
+    state = F.struct(*[F.col(quote(name)) for name in values])
+    # Each new column object is a call to the JVM, so reuse them.
+    was, is_now, sequence = is_before(), is_after(), F.col(SEQUENCE)
+    n_after = F.count_if(is_now)
+    # Clustered by key alone, the aggregation below and every later one by key need no second shuffle.
+    return (
+        rows.repartition(*[F.col(quote(key)) for key in keys])
+        .groupBy(*[F.col(quote(key)) for key in keys], ORDER)
+        .agg(
+            F.first(F.when(was, state), ignorenulls=True).alias(BEFORE),
+            F.first(F.when(is_now, state), ignorenulls=True).alias(AFTER),
+            F.when(n_after > 0, F.first(F.when(is_now, sequence), ignorenulls=True))
+            .otherwise(F.first(F.when(was, sequence), ignorenulls=True))
+            .alias(SEQUENCE),
+            F.count_if(was).alias(N_BEFORE),
+            n_after.alias(N_AFTER),
+            F.count_if(~(was | is_now)).alias(UNKNOWN),
+        )
+    )

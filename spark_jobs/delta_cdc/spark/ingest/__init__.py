@@ -1,0 +1,1 @@
+"""Ingests external change events into a change log, each exactly once."""

@@ -1,0 +1,305 @@
+"""Reads Debezium's change events in JSON: with envelope, or unwrapped (``ExtractNewRecordState``).
+
+The order is the position in the database's log that the connector reports, never a clock
+(:mod:`.debezium_order`). The schema in a message defines how values are encoded (:mod:`.debezium_types`);
+without one, the declared schema and the connector's own options do, which have to be repeated here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from delta_cdc.core import change_log
+from delta_cdc.core.adapter_settings import Setting, checked, required
+from delta_cdc.core.validation import invalid
+from delta_cdc.spark.ingest.adapters import debezium_order as order
+from delta_cdc.spark.ingest.adapters import debezium_types as types
+from delta_cdc.spark.ingest.adapters import goldengate, parsing, plain, values
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import Column, DataFrame
+
+    from delta_cdc.core.change_log import Context
+    from delta_cdc.spark.ingest.adapters.values import Value
+
+NAME = "debezium"
+SETTINGS = {
+    "unwrapped": Setting("flag", False),
+    "connector": Setting("text"),
+    "sequence_by": Setting("texts"),
+    "snapshot_reads": Setting("text", "first", choices=("first", "in_order")),
+    "table": Setting("text"),
+    "except_column_list": Setting("texts", ()),
+    "field_prefix": Setting("text", "__"),
+    "unavailable_value_placeholder": Setting("text", "__debezium_unavailable_value"),
+    "decimal_handling_mode": Setting("text", choices=("precise", "double", "string")),
+    "time_precision_mode": Setting("text", choices=types.TIME_PRECISION_MODES),
+    "time_units": Setting("mapping", choices=("days", "ms", "us", "ns")),
+    "binary_handling_mode": Setting("text", "bytes", choices=tuple(types.BYTES)),
+}
+OPERATIONS = {
+    "c": change_log.UPSERT,
+    "r": change_log.UPSERT,
+    "u": change_log.UPSERT,
+    "d": change_log.DELETE,
+    "t": change_log.TRUNCATE,
+    "m": change_log.IGNORE,
+}
+_BEFORE, _AFTER = f"{parsing.ROW}_before", f"{parsing.ROW}_after"
+_SCHEMA, _SCHEMA_ID = f"{parsing.ROW}_schema", f"{parsing.ROW}_schema_id"
+_PAYLOAD = f"{parsing.ROW}_payload"
+_PLACE, _LACKING = f"{parsing.ROW}_place", f"{parsing.ROW}_lacking"
+#: The columns that expressions of ``sequence_by`` may use: the envelope's own members, all as text.
+ENVELOPE = ("op", "source", "ts_ms", "ts_us", "ts_ns", "transaction")
+
+
+def check(
+    options: dict[str, Any],
+    *,
+    keys: Sequence[str],
+    format: str,  # noqa: A002
+    insert_only: bool = False,
+) -> dict[str, Any]:
+    """Return the options with their defaults.
+
+    :raises InvalidConfiguration: names the option, and the nearest valid one
+    """
+    found = checked(NAME, options, SETTINGS)
+    if format != "json":
+        raise invalid(
+            f"adapter is {NAME!r} and format is {format!r}",
+            "change events are JSON: set format to 'json', or use the adapter 'plain'.",
+        )
+    connector = found["connector"]
+    if found["sequence_by"] is not None:
+        return found
+    if connector is None and found["unwrapped"]:
+        why = "Unwrapped events do not say which connector made them, so what orders them is unknown"
+        raise required(NAME, "connector", why)
+    if connector is not None and connector not in order.CONNECTORS:
+        raise required(
+            NAME,
+            "sequence_by",
+            f"What orders events of the connector {connector!r} is not known here (it is for "
+            f"{', '.join(order.CONNECTORS)})",
+        )
+    return found
+
+
+def needs_rows(options: dict[str, Any]) -> bool:
+    """Return False: the position in the database's log is the order, not the row in a file."""
+    return False
+
+
+def events(records: DataFrame, context: Context) -> DataFrame:
+    """Return the events of a batch of messages.
+
+    :raises InvalidConfiguration: an option is missing that the encoding of values depends on
+    """
+    from pyspark.sql import functions as F
+
+    options = checked(NAME, context.options, SETTINGS)
+    frame = _unpacked(parsing.started(records), options)
+    frame = (
+        _of_images(frame, context, options) if not options["unwrapped"] else _of_flat(frame, context, options)
+    )
+    frame = _with_sequence(frame, options, context)
+    columns, ways = types.columns_of(frame, context, options, _SCHEMA, _SCHEMA_ID)
+    meta = _meta_names(columns, options)
+    left_out = [*meta, *options["except_column_list"]]
+    payload = parsing.payload_columns(columns, context, left_out)
+    read = {name: value for name, value in columns.items() if name in payload}
+    frame = _without_placeholders(parsing.opened(frame, list(read)), read, options)
+    frame = parsing.valued(frame, read, context.keys, ways)
+    op, error = _operation(frame, options)
+    return parsing.events(
+        frame,
+        payload,
+        op=op,
+        sequence=F.col(_PLACE),
+        error=F.coalesce(error, F.when(F.col(_PLACE).isNull(), F.col(_LACKING))),
+        source_timestamp=_timestamp(),
+        left_out=F.col(_UNAVAILABLE),
+        no_payload=None if context.declared is not None else left_out,
+    )
+
+
+def _timestamp() -> Column:
+    """Return when the change was committed, from the finest clock that the event has (us, ns, ms)."""
+    from pyspark.sql import functions as F
+
+    return F.coalesce(
+        *[values.epoch_timestamp(order.source(f"ts_{unit}"), unit) for unit in ("us", "ns", "ms")]
+    )
+
+
+# -- from messages to rows ----------------------------------------------------------------------
+def _unpacked(frame: DataFrame, options: dict[str, Any]) -> DataFrame:
+    """Split messages into schema and payload; a message without schema is its own payload."""
+    from pyspark.sql import functions as F
+
+    raw, message = F.col(parsing.ROW), f"{parsing.ROW}_message"
+    frame = frame.withColumn(message, parsing.json_object(raw, ["schema", "payload"]))
+    keys = F.json_object_keys(raw)
+    wrapped = F.array_contains(keys, "payload") & (
+        F.size(F.array_except(keys, _names("schema", "payload"))) == 0
+    )
+    wrapped = F.coalesce(wrapped, F.lit(False))
+    return frame.withColumns(
+        {
+            _SCHEMA: F.when(wrapped, F.col(message).getField("schema")),
+            _SCHEMA_ID: F.when(wrapped, F.xxhash64(F.col(message).getField("schema"))),
+            _PAYLOAD: F.when(wrapped, F.col(message).getField("payload")).otherwise(raw),
+        }
+    ).drop(message)
+
+
+def _names(*names: str) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.array(*[F.lit(name) for name in names])
+
+
+def _of_images(frame: DataFrame, context: Context, options: dict[str, Any]) -> DataFrame:
+    """Take the row images from the envelope; a changed key yields two events."""
+    from pyspark.sql import functions as F
+
+    envelope = f"{parsing.ROW}_envelope"
+    frame = frame.withColumn(envelope, parsing.json_object(F.col(_PAYLOAD), ["before", "after", *ENVELOPE]))
+    told = F.col(envelope)
+    frame = frame.withColumns(
+        {
+            _BEFORE: told.getField("before"),
+            _AFTER: told.getField("after"),
+            **{order.member(name): told.getField(name) for name in ENVELOPE},
+        }
+    ).drop(envelope)
+    frame = order.with_source(frame, F.col(order.member("source")))
+    is_delete = F.col(order.member("op")) == "d"
+    # A delete has the row before; without that image, use the message's key.
+    before = F.when(is_delete, F.coalesce(F.col(_BEFORE), _key_payload())).otherwise(F.col(_BEFORE))
+    after = F.when(~F.coalesce(is_delete, F.lit(False)), F.col(_AFTER))
+    frame = frame.withColumns({_BEFORE: before, _AFTER: after})
+    return goldengate.with_key_changes(frame, context.keys, _BEFORE, _AFTER)
+
+
+def _key_payload() -> Column:
+    """Return the message's key as an object, without its schema."""
+    from pyspark.sql import functions as F
+
+    key = F.when(parsing.object_flaw(F.col(parsing.KEY)).isNull(), F.col(parsing.KEY))
+    inside = parsing.json_object(key, ["payload", "schema"])
+    has_schema = inside.getField("payload").isNotNull() & inside.getField("schema").isNotNull()
+    return F.when(has_schema, inside.getField("payload")).otherwise(key)
+
+
+def _of_flat(frame: DataFrame, context: Context, options: dict[str, Any]) -> DataFrame:
+    """Read the fields that ``add.fields`` added to the row's columns."""
+    from pyspark.sql import functions as F
+
+    prefix, told = options["field_prefix"], f"{parsing.ROW}_told"
+    wanted = {
+        **{order.member(name): (f"{prefix}{name}",) for name in (*ENVELOPE, "deleted")},
+        **{
+            order.source_name(name): (f"{prefix}source_{name}", f"{prefix}{name}")
+            for name in order.SOURCE_FIELDS
+        },
+    }
+    names = list(dict.fromkeys(_flat_names(prefix)))
+    frame = frame.withColumn(told, parsing.json_object(F.col(_PAYLOAD), names))
+    found = {
+        own: F.coalesce(*[F.col(told).getField(name) for name in several]) for own, several in wanted.items()
+    }
+    found[order.source_name("connector")] = F.coalesce(
+        F.lit(options["connector"]), found[order.source_name("connector")]
+    )
+    frame = frame.withColumns(found).drop(told)
+    return frame.withColumns({parsing.ROW: F.col(_PAYLOAD), parsing.INDEX: F.lit(1)})
+
+
+def _meta_names(columns: Mapping[str, Value], options: dict[str, Any]) -> list[str]:
+    if not options["unwrapped"]:
+        return []
+    prefix = options["field_prefix"]
+    shown = [name for name in columns if name.startswith(prefix)]
+    return list(dict.fromkeys([*shown, *_flat_names(prefix)]))
+
+
+def _flat_names(prefix: str) -> list[str]:
+    """Return the names that ``add.fields`` may use for fields that order or describe an event."""
+    told = [f"{prefix}{name}" for name in (*ENVELOPE, "deleted", *order.SOURCE_FIELDS)]
+    return [*told, *[f"{prefix}source_{name}" for name in order.SOURCE_FIELDS]]
+
+
+# -- unavailable values -------------------------------------------------------------------------
+_UNAVAILABLE = f"{parsing.ROW}_unavailable"
+
+
+def _without_placeholders(
+    frame: DataFrame, columns: Mapping[str, Value], options: dict[str, Any]
+) -> DataFrame:
+    """Set placeholders of unavailable values to NULL, and list their columns."""
+    from pyspark.sql import functions as F
+
+    texts = F.col(parsing.TEXTS)
+    marks = types.placeholders(options["unavailable_value_placeholder"])
+    if not columns:
+        return frame.withColumn(_UNAVAILABLE, F.array().cast("array<string>"))
+    missing = {name: F.coalesce(texts.getField(name).isin(*marks), F.lit(False)) for name in columns}
+    named = F.array_compact(F.array(*[F.when(where, F.lit(name)) for name, where in missing.items()]))
+    blanked = F.struct(*[F.when(~where, texts.getField(name)).alias(name) for name, where in missing.items()])
+    frame = frame.withColumn(_UNAVAILABLE, named.cast("array<string>"))
+    return frame.withColumn(parsing.TEXTS, F.when(texts.isNotNull(), blanked))
+
+
+# -- operation and order ------------------------------------------------------------------------
+def _operation(frame: DataFrame, options: dict[str, Any]) -> tuple[Column, Column]:
+    from pyspark.sql import functions as F
+
+    told = F.col(order.member("op"))
+    op, error = plain.operation(told, OPERATIONS, {})
+    absent = told.isNull()
+    if options["unwrapped"]:
+        deleted = F.lower(F.col(order.member("deleted")))
+        op = (
+            F.when(deleted == "true", change_log.DELETE)
+            .when(absent & (deleted == "false"), change_log.UPSERT)
+            .otherwise(op)
+        )
+        absent = absent & deleted.isNull()
+        prefix = options["field_prefix"]
+        missing = f"no value for {prefix}op or {prefix}deleted, so a delete could not be told"
+    else:
+        missing = "no value for op: no change event"
+    error = F.when(absent, missing).when(op.isNull(), error)
+    no_row = F.col(parsing.ROW).isNull() & op.isin(change_log.UPSERT, change_log.DELETE)
+    error = F.coalesce(error, F.when(no_row, "no value for after, or of a delete for before or a key"))
+    op = F.when(F.col(parsing.INDEX) == 0, change_log.DELETE).otherwise(op)
+    if options["table"] is not None:
+        op = F.when(~order.is_table(options["table"]), change_log.IGNORE).otherwise(op)
+    # A tombstone lets the broker remove a key at compaction.
+    is_tombstone = parsing.is_blank(frame) | F.col(_PAYLOAD).isNull()
+    return F.when(is_tombstone, change_log.IGNORE).otherwise(op), error
+
+
+def _with_sequence(frame: DataFrame, options: dict[str, Any], context: Context) -> DataFrame:
+    """Add each event's position, and the error for an event whose position is unknown.
+
+    The user's expressions see the envelope only, not the row.
+    """
+    from pyspark.sql import functions as F
+
+    if options["sequence_by"] is None:
+        place, lacking = order.place(
+            options["connector"], F.col(order.member("op")), options["snapshot_reads"] == "in_order"
+        )
+        index = F.col(parsing.INDEX).cast("string")
+        return frame.withColumns({_PLACE: parsing.joined([place, index]), _LACKING: lacking})
+    source = F.struct(*[order.source(name).alias(name) for name in order.SOURCE_FIELDS])
+    told = {name: F.col(order.member(name)) for name in ENVELOPE if name != "source"}
+    seen = frame.withColumns({**told, "source": source})
+    place = plain.sequence_of(seen, options, context)
+    found = seen.withColumns({_PLACE: place, _LACKING: F.lit("no value for sequence_by")})
+    return found.drop(*ENVELOPE)

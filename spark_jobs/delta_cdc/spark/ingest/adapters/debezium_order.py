@@ -1,0 +1,178 @@
+"""The position of a Debezium event in its database's log, as one text that sorts in the order of events.
+
+| connector | order |
+|---|---|
+| postgresql | last commit before the transaction, snapshot before changes, position of the change |
+| mysql, mariadb | number of the binlog file, position, snapshot before changes, row in the event |
+| sqlserver | commit, change (log sequence numbers), number of the event in it |
+| oracle | commit's system change number, the change's own, its place in the redo log |
+
+A database's own position of a change (PostgreSQL's ``lsn``, Oracle's ``scn``) gives a wrong order if
+transactions overlap a snapshot: a change written before the snapshot and committed after it would lose
+against the snapshot's row. So the order of commits comes first.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from delta_cdc.spark.ingest.adapters import parsing, values
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import Column, DataFrame
+
+#: Members of ``source`` that order events, or identify their table.
+SOURCE_FIELDS = (
+    "connector", "db", "schema", "table", "collection", "snapshot", "ts_ms", "ts_us", "ts_ns", "sequence",
+    "lsn", "txId", "xmin", "file", "pos", "row", "gtid", "server_id", "thread", "scn", "commit_scn", "rs_id",
+    "ssn", "lcr_position", "redo_thread", "change_lsn", "commit_lsn", "event_serial_no", "ord", "vgtid",
+)  # fmt: skip
+#: 64 bits without sign.
+_WIDE, _NARROW = 20, 10
+_SERVER_LSN = r"^[0-9a-f]{8}:[0-9a-f]{8}:[0-9a-f]{4}\z"
+_REDO = r"^\s*(?:0x)?([0-9a-f]{6,10})\.([0-9a-f]{8})\.([0-9a-f]{4})\s*\z"
+_PREFIX = f"{parsing.ROW}_event_"
+
+
+def member(name: str) -> str:
+    """Return the column that holds a member of the envelope, as text."""
+    return f"{_PREFIX}{name}"
+
+
+def source_name(name: str) -> str:
+    """Return the column that holds a member of ``source``, as text."""
+    return f"{_PREFIX}source_{name}"
+
+
+def source(name: str) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.col(source_name(name))
+
+
+def with_source(frame: DataFrame, text: Column) -> DataFrame:
+    """Split the object ``source`` into columns."""
+    from pyspark.sql import functions as F
+
+    told = f"{_PREFIX}told"
+    frame = frame.withColumn(told, parsing.json_object(text, SOURCE_FIELDS))
+    members = {source_name(name): F.col(told).getField(name) for name in SOURCE_FIELDS}
+    return frame.withColumns(members).drop(told)
+
+
+def is_table(name: str) -> Column:
+    """Return whether an event belongs to a table: ``table``, optionally prefixed by schema or database."""
+    from pyspark.sql import functions as F
+
+    *above, table = name.lower().split(".")
+    own = F.lower(F.coalesce(source("table"), source("collection"))).eqNullSafe(table)
+    if not above:
+        return own
+    outer = F.lower(F.coalesce(source("schema"), source("db"))).eqNullSafe(above[-1])
+    return own & outer
+
+
+def _is_read(op: Column) -> Column:
+    """Return whether an event is a snapshot's row; rows of incremental snapshots count as changes."""
+    from pyspark.sql import functions as F
+
+    return (op == "r") & ~F.lower(source("snapshot")).eqNullSafe("incremental")
+
+
+def _rank(op: Column) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.when(_is_read(op), "0").otherwise("1")
+
+
+def _postgresql(op: Column, in_order: bool) -> Column:
+    from pyspark.sql import functions as F
+
+    # [commit before the transaction, or null; position of the change]
+    both = values.texts(source("sequence"))
+    commit, change = F.get(both, F.lit(0)), F.get(both, F.lit(1))
+    # Before the first commit after a snapshot it is null; the snapshot's rows sort below then, too.
+    first = F.when(_is_read(op), change).otherwise(F.lit("0")) if in_order else F.lit("0")
+    committed = F.when(F.size(both) == 2, F.coalesce(commit, first))
+    return parsing.joined([values.digits(committed, _WIDE), _rank(op), values.digits(change, _WIDE)])
+
+
+def _mysql(op: Column, in_order: bool) -> Column:
+    from pyspark.sql import functions as F
+
+    number = F.regexp_extract(source("file"), r"\.(\d+)\z", 1)
+    row = F.coalesce(source("row"), F.lit("0"))
+    parts = [values.digits(number, _NARROW), values.digits(source("pos"), _WIDE), _rank(op)]
+    return parsing.joined([*parts, values.digits(row, _NARROW)])
+
+
+def _sqlserver(op: Column, in_order: bool) -> Column:
+    from pyspark.sql import functions as F
+
+    def lsn(name: str) -> Column:
+        text = F.lower(source(name))
+        return F.when(text.rlike(_SERVER_LSN), text)
+
+    zero = F.when(_is_read(op), "00000000:00000000:0000")
+    serial = F.coalesce(source("event_serial_no"), F.when(_is_read(op), "0"))
+    change = F.coalesce(lsn("change_lsn"), zero)
+    return parsing.joined([lsn("commit_lsn"), change, values.digits(serial, _NARROW)])
+
+
+def _oracle(op: Column, in_order: bool) -> Column:
+    from pyspark.sql import functions as F
+
+    commit = F.coalesce(source("commit_scn"), F.when(_is_read(op), source("scn")))
+    redo = F.lower(source("rs_id"))
+    groups = [F.regexp_extract(redo, _REDO, at) for at in (1, 2, 3)]
+    # Without it, changes of one key with the same change number are conflicting events, which apply detects.
+    told = redo.isNotNull() & redo.rlike(_REDO)
+    place = F.concat(F.lpad(groups[0], 10, "0"), F.lit("."), groups[1], F.lit("."), groups[2])
+    none = "0000000000.00000000.0000"
+    number = F.coalesce(values.digits(source("ssn"), _NARROW), F.lit("0" * _NARROW))
+    return parsing.joined(
+        [
+            values.digits(commit, _WIDE),
+            _rank(op),
+            values.digits(source("scn"), _WIDE),
+            F.when(told, place).otherwise(none),
+            number,
+        ]
+    )
+
+
+_PLACES: dict[str, tuple[Callable[[Column, bool], Column], str]] = {
+    "postgresql": (_postgresql, "source.sequence"),
+    "mysql": (_mysql, "source.file and source.pos"),
+    "mariadb": (_mysql, "source.file and source.pos"),
+    "sqlserver": (_sqlserver, "source.commit_lsn, change_lsn and event_serial_no"),
+    "oracle": (_oracle, "source.commit_scn and source.scn"),
+}
+#: Connectors whose order is known here.
+CONNECTORS = tuple(sorted(_PLACES))
+
+
+def place(connector: str | None, op: Column, in_order: bool = False) -> tuple[Column, Column]:
+    """Return an event's position, and the error for an event without one.
+
+    :param connector: the connector of all events; None: each event names its own
+    :param in_order: if a connector does not know what was committed before a snapshot, order the snapshot's
+        rows by the snapshot's own position, not below every change
+    """
+    from pyspark.sql import functions as F
+
+    if connector is not None:
+        make, needed = _PLACES[connector]
+        return make(op, in_order), F.lit(f"no value for {needed}")
+    named = F.lower(source("connector"))
+    found, told = F.lit(None).cast("string"), F.lit(None).cast("string")
+    for name, (make, needed) in _PLACES.items():
+        found = F.when(named == name, make(op, in_order)).otherwise(found)
+        told = F.when(named == name, f"no value for {needed}").otherwise(told)
+    shown = F.coalesce(F.substring(named, 1, 40), F.lit(""))
+    unknown = F.concat(
+        F.lit("no order is known for the connector '"), shown, F.lit("': give adapter_options sequence_by")
+    )
+    return found, F.coalesce(told, unknown)

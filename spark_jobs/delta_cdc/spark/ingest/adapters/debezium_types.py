@@ -1,0 +1,305 @@
+"""How Debezium encodes values: by the schema in the message, else by the connector's options.
+
+| written as | becomes |
+|---|---|
+| `io.debezium.time.Date`, `org.apache.kafka.connect.data.Date` | date |
+| `…Timestamp`, `…MicroTimestamp`, `…NanoTimestamp`, `…ZonedTimestamp`, Connect's `Timestamp` | timestamp |
+| `…Time`, `…MicroTime`, `…NanoTime`, Connect's `Time` | string HH:MM:SS.ffffff |
+| Connect's `Decimal` | decimal of its precision (38 if unknown) and scale |
+| `io.debezium.data.VariableScaleDecimal` | decimal(38,18), or the type of the log or the declared schema |
+| `bytes`, `io.debezium.data.Bits` | binary |
+| JSON, XML, enumerations, UUID, intervals | string |
+| structs (geometry, point), arrays, maps with text keys | struct, array, map |
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import uuid
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+from delta_cdc.core.adapter_settings import required
+from delta_cdc.core.validation import invalid
+from delta_cdc.spark.ingest.adapters import parsing
+from delta_cdc.spark.ingest.adapters.values import Value, aimed, plain_value
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import DataType
+
+    from delta_cdc.core.change_log import Context
+
+#: The connectors' ``time.precision.mode``, and the unit of a timestamp under it; None depends on the column.
+TIME_UNITS: dict[str, str | None] = {
+    "adaptive": None,
+    "adaptive_time_microseconds": None,
+    "connect": "ms",
+    "isostring": None,
+    "microseconds": "us",
+    "nanoseconds": "ns",
+}
+TIME_PRECISION_MODES = tuple(TIME_UNITS)
+#: The connectors' ``binary.handling.mode``, and how bytes are written under it.
+BYTES = {"bytes": "base64", "base64": "base64", "base64-url-safe": "base64url", "hex": "hex"}
+_SCALED = "io.debezium.data.VariableScaleDecimal"
+#: Logical types: the coding, and the Spark type.
+_LOGICAL = {
+    "io.debezium.time.Date": ("days", "date"),
+    "org.apache.kafka.connect.data.Date": ("days", "date"),
+    "io.debezium.time.Timestamp": ("epoch:ms", "timestamp"),
+    "io.debezium.time.MicroTimestamp": ("epoch:us", "timestamp"),
+    "io.debezium.time.NanoTimestamp": ("epoch:ns", "timestamp"),
+    "org.apache.kafka.connect.data.Timestamp": ("epoch:ms", "timestamp"),
+    "io.debezium.time.ZonedTimestamp": ("text", "timestamp"),
+    "io.debezium.time.IsoTimestamp": ("text", "timestamp"),
+    "io.debezium.time.IsoDate": ("text", "date"),
+    "io.debezium.time.Time": ("time:ms", "string"),
+    "io.debezium.time.MicroTime": ("time:us", "string"),
+    "io.debezium.time.NanoTime": ("time:ns", "string"),
+    "org.apache.kafka.connect.data.Time": ("time:ms", "string"),
+}
+_PRIMITIVE = {
+    "int8": "tinyint",
+    "int16": "smallint",
+    "int32": "int",
+    "int64": "bigint",
+    "float": "float",
+    "float32": "float",
+    "double": "double",
+    "float64": "double",
+    "boolean": "boolean",
+    "string": "string",
+}
+_WIDTHS = ("tinyint", "smallint", "int", "bigint")
+
+
+def columns_of(
+    frame: DataFrame, context: Context, options: Mapping[str, Any], schema: str, schema_id: str
+) -> tuple[dict[str, Value], parsing.Alternatives]:
+    """Return a batch's columns, and how the messages of each schema encode them.
+
+    One pass over the batch finds the schemas. If messages have no schema, and types are neither declared nor
+    in the log, a second pass infers types from their values.
+
+    :param schema: column with the message's schema as text; ``schema_id``: its hash
+    :raises InvalidConfiguration: an option is missing that the encoding of values depends on
+    """
+    from pyspark.sql import functions as F
+
+    has_row = F.col(parsing.ROW).isNotNull()
+    found = frame.agg(
+        F.collect_set(F.when(F.col(schema).isNotNull(), F.struct(schema_id, schema))).alias("schemas"),
+        F.count_if(F.col(schema).isNull() & has_row).alias("bare"),
+    ).collect()[0]
+    given = {row[0]: row_columns(row[1], options) for row in sorted(found["schemas"])}
+    # Other schemas (for instance of transaction messages in the topic) have no row.
+    given = {way: columns for way, columns in given.items() if columns}
+    wanted = _wanted(context)
+    bare: dict[str, Value] = {}
+    if found["bare"]:
+        without = frame.where(F.col(schema).isNull())
+        bare = {
+            name: bare_value(name, value.data_type, options)
+            for name, value in parsing.layout(without, context).items()
+        }
+    names = _names(context, wanted, bare, given)
+    natural = {name: [columns[name] for columns in given.values() if name in columns] for name in names}
+    types = {
+        name: wanted.get(name) or reduce(_wider, [value.data_type for value in natural[name]])
+        if natural[name]
+        else None
+        for name in names
+    }
+    ways = {
+        way: {
+            name: aimed(value, types[name] or value.data_type)
+            for name, value in columns.items()
+            if name in types
+        }
+        for way, columns in given.items()
+    }
+    columns = {}
+    for name in names:
+        first = next((way[name] for way in ways.values() if name in way), None)
+        kind = wanted.get(name) or types[name]
+        other = bare.get(name) or first or plain_value(_known_type(kind))
+        columns[name] = aimed(other, kind) if kind is not None and name in bare else other
+    return columns, parsing.Alternatives(F.col(schema_id), ways)
+
+
+def _known_type(kind: DataType | None) -> DataType:
+    assert kind is not None
+    return kind
+
+
+def _wanted(context: Context) -> dict[str, DataType]:
+    """Return the types that the user declared, or that the log has."""
+    given = context.declared or context.known
+    return {field.name: field.dataType for field in given.fields} if given is not None else {}
+
+
+def _names(
+    context: Context,
+    wanted: Mapping[str, DataType],
+    bare: Mapping[str, Value],
+    given: Mapping[int, Mapping[str, Value]],
+) -> list[str]:
+    """Return the batch's columns: the declared ones only, or those of the log and new ones."""
+    if context.declared is not None:
+        return list(wanted)
+    found = list(wanted)
+    for columns in (bare, *given.values()):
+        lower = {name.lower() for name in found}
+        found += [name for name in columns if name.lower() not in lower]
+    return found
+
+
+def _wider(one: DataType, other: DataType) -> DataType:
+    """Return a type for a column whose type changed inside a batch; string if no type holds both."""
+    from pyspark.sql import types as T
+
+    if one == other:
+        return one
+    names = [one.simpleString(), other.simpleString()]
+    if set(names) <= set(_WIDTHS):
+        return max((one, other), key=lambda kind: _WIDTHS.index(kind.simpleString()))
+    if isinstance(one, T.DecimalType) and isinstance(other, T.DecimalType):
+        scale = max(one.scale, other.scale)
+        whole = max(one.precision - one.scale, other.precision - other.scale)
+        if whole + scale <= 38:
+            return T.DecimalType(whole + scale, scale)
+    return T.StringType()
+
+
+# -- by schema ----------------------------------------------------------------------------------
+def row_columns(text: str, options: Mapping[str, Any]) -> dict[str, Value]:
+    """Return the row's columns from a message's schema; an empty dict if it describes no row."""
+    schema = json.loads(text)
+    fields = schema.get("fields") or []
+    if options["unwrapped"]:
+        prefix = options["field_prefix"]
+        return {f["field"]: value_of(f, options) for f in fields if not f["field"].startswith(prefix)}
+    images = {f["field"]: f for f in fields if f.get("field") in ("before", "after")}
+    image = images.get("after") or images.get("before") or {}
+    return {f["field"]: value_of(f, options) for f in image.get("fields") or []}
+
+
+def value_of(schema: Mapping[str, Any], options: Mapping[str, Any]) -> Value:
+    """Return how a field of a Kafka Connect schema is encoded, and its Spark type.
+
+    :raises InvalidConfiguration: a map's keys are not text
+    """
+    from pyspark.sql import types as T
+
+    name, kind = schema.get("name") or "", schema["type"]
+    if name in _LOGICAL:
+        coding, ddl = _LOGICAL[name]
+        return Value(T.DataType.fromDDL(ddl), coding)
+    if name == _SCALED:
+        return Value(T.DecimalType(38, 18), "scaled")
+    if kind == "bytes":
+        return _bytes_value(schema, name)
+    if kind == "struct":
+        fields = tuple((f["field"], value_of(f, options)) for f in schema["fields"])
+        return Value(T.StructType([T.StructField(n, v.data_type) for n, v in fields]), fields=fields)
+    if kind == "array":
+        element = value_of(schema["items"], options)
+        return Value(T.ArrayType(element.data_type), element=element)
+    if kind == "map":
+        if schema["keys"]["type"] != "string":
+            raise invalid(
+                f"the messages' schema has a map with keys of type {schema['keys']['type']}",
+                "leave the column out where the connector reads it, or have it sent as JSON.",
+            )
+        element = value_of(schema["values"], options)
+        return Value(T.MapType(T.StringType(), element.data_type), element=element)
+    return Value(T.DataType.fromDDL(_PRIMITIVE[kind]))
+
+
+def _bytes_value(schema: Mapping[str, Any], name: str) -> Value:
+    from pyspark.sql import types as T
+
+    if name != "org.apache.kafka.connect.data.Decimal":
+        return Value(T.BinaryType(), "bytes:base64")
+    told = schema.get("parameters") or {}
+    scale = int(told["scale"])
+    precision = int(told.get("connect.decimal.precision") or 38)
+    # A database's decimal may exceed Spark's precision; a value that does not fit becomes an error.
+    fits = 0 <= scale <= 38 and precision <= 38
+    own = T.DecimalType(max(precision, scale), scale) if fits else T.DecimalType(38, min(max(scale, 0), 38))
+    return Value(own, f"decimal:{scale}")
+
+
+# -- without schema -----------------------------------------------------------------------------
+def bare_value(name: str, data_type: DataType, options: Mapping[str, Any]) -> Value:
+    """Return how a value without schema is encoded, according to the connector's options.
+
+    :raises InvalidConfiguration: an option is missing
+    """
+    from pyspark.sql import types as T
+
+    if isinstance(data_type, T.StructType):
+        fields = tuple(
+            (f.name, bare_value(f"{name}.{f.name}", f.dataType, options)) for f in data_type.fields
+        )
+        return Value(data_type, fields=fields)
+    if isinstance(data_type, T.ArrayType):
+        return Value(data_type, element=bare_value(name, data_type.elementType, options))
+    if isinstance(data_type, T.DecimalType):
+        return Value(data_type, _decimal_coding(name, data_type.scale, options))
+    if isinstance(data_type, T.BinaryType):
+        return Value(data_type, f"bytes:{BYTES[options['binary_handling_mode']]}")
+    if isinstance(data_type, T.DateType):
+        # A number is days in every mode.
+        return Value(data_type, "days_or_text")
+    if isinstance(data_type, T.TimestampType | T.TimestampNTZType):
+        return Value(data_type, _timestamp_coding(name, options))
+    return plain_value(data_type)
+
+
+def _decimal_coding(name: str, scale: int, options: Mapping[str, Any]) -> str:
+    mode = options["decimal_handling_mode"]
+    if mode is None:
+        why = f"Messages without schema do not say how the decimal {name} is written"
+        raise required("debezium", "decimal_handling_mode", why)
+    return f"decimal_or_scaled:{scale}" if mode == "precise" else "text"
+
+
+def _timestamp_coding(name: str, options: Mapping[str, Any]) -> str:
+    own = (options["time_units"] or {}).get(name)
+    if own is not None:
+        return f"epoch_or_text:{own}"
+    mode = options["time_precision_mode"]
+    if mode is None:
+        why = f"Messages without schema do not say in which unit the timestamp {name} is written"
+        raise required("debezium", "time_precision_mode", why)
+    unit = TIME_UNITS[mode]
+    return f"epoch_or_text:{unit}" if unit else "text"
+
+
+def placeholders(text: str) -> list[str]:
+    """Return a connector's encodings of an unavailable value: as text, bytes, array, map, or UUIDs."""
+    given = text.encode()
+    digest = bytearray(hashlib.md5(given, usedforsecurity=False).digest())
+    digest[6], digest[8] = digest[6] & 0x0F | 0x30, digest[8] & 0x3F | 0x80
+    written = [
+        text,
+        base64.b64encode(given).decode(),
+        base64.urlsafe_b64encode(given).decode(),
+        base64.urlsafe_b64encode(given).decode().rstrip("="),
+        given.hex(),
+        given.hex().upper(),
+        json.dumps([text]),
+        json.dumps([base64.b64encode(given).decode()]),
+        json.dumps(list(given), separators=(",", ":")),
+        # Numbers are read as text, to keep all digits.
+        json.dumps([str(byte) for byte in given], separators=(",", ":")),
+        json.dumps({text: text}, separators=(",", ":")),
+        json.dumps([str(uuid.UUID(bytes=bytes(digest)))]),
+    ]
+    return list(dict.fromkeys(written))

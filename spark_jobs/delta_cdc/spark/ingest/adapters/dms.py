@@ -1,0 +1,144 @@
+"""Reads files that AWS Database Migration Service writes to S3: CSV, Parquet and JSON.
+
+``Op`` contains a change's operation: ``I``, ``U`` or ``D``. A row of a full load has no ``Op`` (or ``I``,
+with ``includeOpForFullLoad``) and is in a file named ``LOAD…``; it is an upsert below every change.
+
+Order: the change sequence, if the task writes one (``change_sequence``); else the commit's timestamp, if the
+task writes it (``timestamp_column``), then the file's name, which is its time, and the row in the file,
+because the changes of one transaction share a timestamp and are in order in the file.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from delta_cdc.core import change_log
+from delta_cdc.core.adapter_settings import Setting, checked
+from delta_cdc.core.sql import quote
+from delta_cdc.core.validation import invalid
+from delta_cdc.spark.ingest.adapters import parsing, plain, values
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import Column, DataFrame
+
+    from delta_cdc.core.change_log import Context
+
+NAME = "dms"
+SETTINGS = {
+    "operation_column": Setting("text", "Op"),
+    "change_sequence": Setting("text"),
+    "timestamp_column": Setting("text"),
+    "except_column_list": Setting("texts", ()),
+}
+OPERATIONS = {"i": change_log.UPSERT, "u": change_log.UPSERT, "d": change_log.DELETE}
+#: First part of the sequence: of full loads, and of changes.
+_LOADED, _CHANGED = "0", "1"
+_LOAD_FILE = r"^LOAD[0-9A-Fa-f]+"
+#: A change sequence is a time of 16 digits and a counter of 19.
+_CHANGE_DIGITS, _NAME_WIDTH, _ROW_DIGITS = 35, 32, 12
+
+
+def check(
+    options: dict[str, Any],
+    *,
+    keys: Sequence[str],
+    format: str,  # noqa: A002
+    insert_only: bool = False,
+) -> dict[str, Any]:
+    """Return the options with their defaults.
+
+    :raises InvalidConfiguration: names the option, and the nearest valid one
+    """
+    found = checked(NAME, options, SETTINGS)
+    if found["change_sequence"] and found["timestamp_column"] == found["change_sequence"]:
+        raise invalid(
+            f"change_sequence and timestamp_column are both {found['change_sequence']!r}",
+            "name the column of AR_H_CHANGE_SEQ, and that of the commit's time.",
+        )
+    return found
+
+
+def needs_rows(options: dict[str, Any]) -> bool:
+    """Return whether the order of rows in their file is needed: only without a change sequence."""
+    return not options.get("change_sequence")
+
+
+def events(records: DataFrame, context: Context) -> DataFrame:
+    """Return the events of a batch of records."""
+    from pyspark.sql import functions as F
+
+    options = checked(NAME, context.options, SETTINGS)
+    frame = parsing.started(records)
+    given = parsing.record_types(frame)
+    own = [options["operation_column"]]
+    if options["change_sequence"]:
+        own.append(options["change_sequence"])
+    columns = parsing.layout(frame, context, own)
+    stamp = options["timestamp_column"]
+    if stamp is not None and not any(name.lower() == stamp.lower() for name in columns):
+        columns[stamp] = values.plain_value(_timestamp_type())
+    left_out = [*own, *options["except_column_list"]]
+    payload = parsing.payload_columns(columns, context, left_out)
+    frame = parsing.valued(parsing.opened(frame, list(columns)), columns, context.keys)
+    told = F.col(quote(own[0])).cast("string")
+    if given is not None and not any(name.lower() == own[0].lower() for name in given):
+        told = F.lit(None).cast("string")
+    is_load = _file_name().rlike(_LOAD_FILE)
+    absent = told.isNull() | (F.trim(told) == "")
+    op, error = plain.operation(told, OPERATIONS, {})
+    # Outside a full load, a record without operation is an invalid event.
+    op = F.when(absent & is_load, change_log.UPSERT).otherwise(op)
+    no_op = F.concat(F.lit("no value for "), F.lit(own[0]), F.lit(", and no file of a full load"))
+    error = F.when(absent, F.when(~is_load, no_op)).otherwise(error)
+    op = F.when(parsing.is_blank(frame), change_log.IGNORE).otherwise(op)
+    sequence, lacking = _sequence(options, is_load)
+    timestamp = F.col(quote(stamp)).try_cast("timestamp") if stamp is not None else None
+    return parsing.events(
+        frame,
+        payload,
+        op=op,
+        sequence=sequence,
+        error=F.coalesce(error, F.when(sequence.isNull(), lacking)),
+        source_timestamp=timestamp,
+        no_payload=None if context.declared is not None else left_out,
+    )
+
+
+def _timestamp_type() -> Any:
+    from pyspark.sql import types as T
+
+    return T.TimestampType()
+
+
+def _file_name() -> Column:
+    from pyspark.sql import functions as F
+
+    file = F.coalesce(F.col(parsing.POSITION).getField("file"), F.lit(""))
+    return F.regexp_extract(file, r"([^/]*)$", 1)
+
+
+def _sequence(options: dict[str, Any], is_load: Column) -> tuple[Column, str]:
+    """Return the sequence, and the error for a record without one."""
+    from pyspark.sql import functions as F
+
+    position = F.col(parsing.POSITION)
+    if options["change_sequence"]:
+        name = options["change_sequence"]
+        number = values.digits(F.col(quote(name)).cast("string"), _CHANGE_DIGITS)
+        # Full loads sort below every change, all with the same sequence: a full load has each key once.
+        found = F.when(is_load, F.lit("0" * _CHANGE_DIGITS)).otherwise(number)
+        phase = F.when(is_load, _LOADED).otherwise(_CHANGED)
+        return parsing.joined([phase, found]), f"no value for {name}, or no whole number in it"
+    name = F.regexp_extract(_file_name(), r"^([^.]*)", 1)
+    fixed = F.when(F.length(name).between(1, _NAME_WIDTH), F.rpad(name, _NAME_WIDTH, "."))
+    row = values.digits(position.getField("row").cast("string"), _ROW_DIGITS)
+    parts = [F.when(is_load, _LOADED).otherwise(_CHANGED)]
+    if options["timestamp_column"]:
+        moment = F.col(quote(options["timestamp_column"])).try_cast("timestamp")
+        shown = F.date_format(moment, "yyyy-MM-dd HH:mm:ss.SSSSSS")
+        in_range = F.when(F.year(moment).between(0, 9999), shown)
+        parts.append(F.when(is_load, F.lit("0000-00-00 00:00:00.000000")).otherwise(in_range))
+    lacking = f"no value for {options['timestamp_column'] or 'the file'}, or no file to order by"
+    return parsing.joined([*parts, fixed, row]), lacking

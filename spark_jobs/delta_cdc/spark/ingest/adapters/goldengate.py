@@ -1,0 +1,220 @@
+"""Reads Oracle GoldenGate's JSON, modelled by operation or by row, and its delimited text.
+
+``op_type`` is the operation: ``I``, ``U``, ``D``, ``T`` (truncate) and ``K`` (an update of the key, which
+needs the image before it). ``pos``, the position in the trail, is the order. An event does not carry a column
+that is absent (updates may contain only keys and changed columns), or whose ``<column>_isMissing`` is true.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from delta_cdc.core import change_log
+from delta_cdc.core.adapter_settings import Setting, checked
+from delta_cdc.core.sql import quote
+from delta_cdc.core.validation import invalid
+from delta_cdc.spark.ingest.adapters import parsing, plain, values
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import Column, DataFrame
+
+    from delta_cdc.core.change_log import Context
+    from delta_cdc.spark.ingest.adapters.values import Value
+
+NAME = "goldengate"
+SETTINGS = {
+    "model": Setting("text", "operation", choices=("operation", "row")),
+    "operations": Setting("mapping", choices=(*plain.KINDS, "key_change")),
+    "table": Setting("text"),
+    "sequence_column": Setting("text", "pos"),
+    "except_column_list": Setting("texts", ()),
+}
+KEY_CHANGE = "key_change"
+OPERATIONS = {
+    "i": change_log.UPSERT,
+    "u": change_log.UPSERT,
+    "d": change_log.DELETE,
+    "t": change_log.TRUNCATE,
+    "k": KEY_CHANGE,
+}
+#: Fields that describe a record's operation; not columns of the table.
+META = ("table", "op_type", "op_ts", "current_ts", "pos", "csn", "xid", "primary_keys", "tokens")
+_MISSING = "_isMissing"
+_POS_DIGITS = 24
+_BEFORE, _AFTER = f"{parsing.ROW}_before", f"{parsing.ROW}_after"
+_META = f"{parsing.ROW}_meta"
+
+
+def check(
+    options: dict[str, Any],
+    *,
+    keys: Sequence[str],
+    format: str,  # noqa: A002
+    insert_only: bool = False,
+) -> dict[str, Any]:
+    """Return the options with their defaults.
+
+    :raises InvalidConfiguration: names the option, and the nearest valid one
+    """
+    found = checked(NAME, options, SETTINGS)
+    if format != "json" and found["model"] == "operation":
+        if options.get("model") is not None:
+            raise invalid(
+                f"model is 'operation' and format is {format!r}",
+                "records with an image before and after are JSON: set model to 'row', or format to 'json'.",
+            )
+        found["model"] = "row"
+    return found
+
+
+def needs_rows(options: dict[str, Any]) -> bool:
+    """Return False: the position in the trail is the order, not the row in a file."""
+    return False
+
+
+def events(records: DataFrame, context: Context) -> DataFrame:
+    """Return the events of a batch of records."""
+    from pyspark.sql import functions as F
+
+    options = check(context.options, keys=context.keys, format=context.format)
+    frame = parsing.started(records)
+    by_row = options["model"] == "row"
+    if not by_row:
+        frame = _of_operations(frame, context, options)
+    own = _own(options) if by_row else []
+    columns = parsing.layout(frame, context, own)
+    flags = _flags(columns)
+    left_out = [*own, *flags.values(), *options["except_column_list"]]
+    payload = parsing.payload_columns(columns, context, left_out)
+    columns = {**columns, **{flag: values.plain_value(_boolean()) for flag in flags.values()}}
+    frame = parsing.valued(parsing.opened(frame, list(columns)), columns, context.keys)
+    if by_row:
+        frame = frame.withColumns({_meta(name): F.col(quote(name)).cast("string") for name in own})
+    op, error = plain.operation(F.col(_meta("op_type")), OPERATIONS, options["operations"] or {})
+    op, error = _told(frame, options, op, error, by_row)
+    sequence = parsing.joined(
+        [
+            values.digits(F.col(_meta(options["sequence_column"])), _POS_DIGITS),
+            F.col(parsing.INDEX).cast("string") if not by_row else F.lit("1"),
+        ]
+    )
+    lacking = f"no value for {options['sequence_column']}, or no whole number in it"
+    missing = F.array(*[F.when(F.col(quote(flag)), F.lit(name)) for name, flag in flags.items()]).cast(
+        "array<string>"
+    )
+    return parsing.events(
+        frame,
+        payload,
+        op=op,
+        sequence=sequence,
+        error=F.coalesce(error, F.when(sequence.isNull(), lacking)),
+        source_timestamp=values.scalar(F.col(_meta("op_ts")), _timestamp()),
+        left_out=missing if flags else None,
+        no_payload=None if context.declared is not None else left_out,
+    )
+
+
+def _boolean() -> Any:
+    from pyspark.sql import types as T
+
+    return T.BooleanType()
+
+
+def _timestamp() -> Any:
+    from pyspark.sql import types as T
+
+    return T.TimestampType()
+
+
+def _meta(name: str) -> str:
+    return f"{_META}_{name}"
+
+
+def _own(options: dict[str, Any]) -> list[str]:
+    return list(dict.fromkeys([*META, options["sequence_column"]]))
+
+
+def _flags(columns: Mapping[str, Value]) -> dict[str, str]:
+    """Return the flags for missing values, by the column's name.
+
+    Every column with such a name is a flag, even if its own column has no value in the batch.
+    """
+    shown = {
+        name[: -len(_MISSING)]: name
+        for name in columns
+        if name.lower().endswith(_MISSING.lower()) and len(name) > len(_MISSING)
+    }
+    usual = {name: name + _MISSING for name in columns if name not in shown.values()}
+    return {**usual, **shown}
+
+
+def _told(
+    frame: DataFrame, options: dict[str, Any], op: Column, error: Column, by_row: bool
+) -> tuple[Column, Column]:
+    """Return operation and error of the events; one record may yield two events."""
+    from pyspark.sql import functions as F
+
+    is_key_change = op == KEY_CHANGE
+    unknown_old = "a key change without the image before it: its old key is unknown"
+    error = F.when(is_key_change & (F.lit(by_row) | ~_has_images(by_row)), unknown_old).otherwise(error)
+    op = F.when(is_key_change, change_log.UPSERT).otherwise(op)
+    if not by_row:
+        op = F.when(F.col(parsing.INDEX) == 0, change_log.DELETE).otherwise(op)
+        no_row = F.col(parsing.ROW).isNull() & op.isin(change_log.UPSERT, change_log.DELETE)
+        error = F.coalesce(error, F.when(no_row, "no value for after, or of a delete for before"))
+    if options["table"] is not None:
+        other = ~F.lower(F.col(_meta("table"))).eqNullSafe(options["table"].lower())
+        op = F.when(other, change_log.IGNORE).otherwise(op)
+    return F.when(parsing.is_blank(frame), change_log.IGNORE).otherwise(op), error
+
+
+def _has_images(by_row: bool) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.lit(False) if by_row else F.col(_BEFORE).isNotNull()
+
+
+def _of_operations(frame: DataFrame, context: Context, options: dict[str, Any]) -> DataFrame:
+    """Take the row images from the envelope; a key update yields first a delete of the old key."""
+    from pyspark.sql import functions as F
+
+    names = [*_own(options), "before", "after"]
+    envelope = f"{parsing.ROW}_envelope"
+    frame = frame.withColumn(envelope, parsing.json_object(F.col(parsing.ROW), names))
+    frame = frame.withColumns(
+        {
+            _BEFORE: F.col(envelope).getField("before"),
+            _AFTER: F.col(envelope).getField("after"),
+            **{_meta(name): F.col(envelope).getField(name) for name in _own(options)},
+        }
+    ).drop(envelope)
+    return with_key_changes(frame, context.keys, _BEFORE, _AFTER)
+
+
+def with_key_changes(frame: DataFrame, keys: Sequence[str], before: str, after: str) -> DataFrame:
+    """Return one row per image; for a record whose key changed, the old row first (index 0).
+
+    :param before: column with JSON text of the row before; ``after``: of the row after; either may be NULL
+    """
+    from pyspark.sql import functions as F
+
+    both = F.col(before).isNotNull() & F.col(after).isNotNull()
+    pairs = [(_member(before, key), _member(after, key)) for key in keys]
+    differs = parsing.any_of([a.isNotNull() & b.isNotNull() & (a != b) for a, b in pairs])
+    changed = F.coalesce(F.when(both, differs), F.lit(False))
+    frame = frame.withColumn(
+        parsing.INDEX, F.explode(F.when(changed, F.array(F.lit(0), F.lit(1))).otherwise(F.array(F.lit(1))))
+    )
+    row = F.when(F.col(parsing.INDEX) == 0, F.col(before)).otherwise(F.coalesce(F.col(after), F.col(before)))
+    return frame.withColumn(parsing.ROW, row)
+
+
+def _member(image: str, key: str) -> Column:
+    """Return a key's value in an image; key names match without regard to case."""
+    from pyspark.sql import functions as F
+
+    members = F.from_json(parsing.exact(F.col(image)), "map<string,string>", values.JSON_OPTIONS)
+    own = F.map_filter(members, lambda name, _: F.lower(name) == key.lower())
+    return F.get(F.map_values(own), F.lit(0))

@@ -1,0 +1,517 @@
+"""Helpers of all adapters: parse records into typed columns, and build events from them.
+
+:func:`opened` splits a record into texts, one per column; :func:`layout` takes the columns' types from the
+user, the log, or the batch's values (schemas in the records are the adapter's task); :func:`valued` converts
+each text to a value, or records which one does not fit; :func:`events` builds the event. No Python runs on
+rows.
+
+The frames have the record's columns under their own names, and internal columns with the prefix
+:data:`~delta_cdc.core.sql.PLAN_PREFIX`, so that the user's expressions see the record only.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from operator import or_
+from typing import TYPE_CHECKING
+
+from delta_cdc.core import change_log
+from delta_cdc.core.errors import ColumnNotFound, ReservedColumnName
+from delta_cdc.core.sql import PLAN_PREFIX, quote
+from delta_cdc.spark.changes.equality import balanced
+from delta_cdc.spark.ingest.adapters import values
+from delta_cdc.spark.ingest.adapters.values import JSON_OPTIONS, Value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType
+
+    from delta_cdc.core.change_log import Context
+
+#: JSON text of the object with the row's columns; the record itself, or a part of it.
+ROW = f"{PLAN_PREFIX}row"
+#: Index of an event among the events of one record.
+INDEX = f"{PLAN_PREFIX}index"
+#: Why a record is unreadable.
+UNREAD = f"{PLAN_PREFIX}unread"
+#: Which value does not fit its type; the same for keys only.
+MISFIT, KEY_MISFIT = f"{PLAN_PREFIX}misfit", f"{PLAN_PREFIX}key_misfit"
+#: Names of the columns that the record has.
+CARRIED = f"{PLAN_PREFIX}carried"
+TEXTS = f"{PLAN_PREFIX}texts"
+RAW, POSITION = f"{PLAN_PREFIX}raw", f"{PLAN_PREFIX}position"
+RECORD, _PRESENT = f"{PLAN_PREFIX}record", f"{PLAN_PREFIX}present"
+KEY, PUBLISHED = f"{PLAN_PREFIX}key", f"{PLAN_PREFIX}published"
+#: Internal names of the columns that a frame of records has.
+_OWN = {
+    change_log.RAW: RAW,
+    change_log.POSITION: POSITION,
+    change_log.RECORD: RECORD,
+    change_log.PRESENT: _PRESENT,
+    change_log.KEY: KEY,
+    change_log.PUBLISHED: PUBLISHED,
+    change_log.UNDECODED: UNREAD,
+}
+NOT_JSON = "not JSON: not exactly one whole object"
+#: The reason for a record that only a lenient reader accepts.
+NOT_STRICT = "not strict JSON: a name twice in an object, single quotes, or a control character in a text"
+HALF_CHARACTER = "half of a surrogate pair stands alone (\\ud800 to \\udfff): no text can hold it"
+#: Two escapes that are one character together; any other escape of this range is half of one.
+_PAIR = r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+_HALF = r"\\u[dD][89a-fA-F]"
+#: Part of every number that JSON readers would make a double, and that has more digits than a double holds.
+_LONG_NUMBER = r"\.[0-9]{8}|[0-9]{8}\."
+#: From the end of the last match: text without numbers (quoted strings as a whole), then a number.
+#: Possessive, because Java uses a stack frame for each step that it may have to undo.
+_UP_TO_NUMBER = r'\G((?:[^"0-9-]++|"(?:[^"\\]++|\\.)*+")*+)(-?[0-9]++(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?)'
+
+
+def started(records: DataFrame) -> DataFrame:
+    """Rename the columns of a frame of records, so that they do not clash with columns of the record.
+
+    A JSON record that is not exactly one object gets its error here, before it is parsed; its :data:`ROW` is
+    NULL, as for a blank record.
+    """
+    from pyspark.sql import functions as F
+
+    frame = records.withColumnsRenamed({name: own for name, own in _OWN.items() if name in records.columns})
+    if RECORD in frame.columns:
+        return frame
+    reason = F.when(~is_blank(frame), object_flaw(F.col(RAW)))
+    frame = frame.withColumn(UNREAD, F.coalesce(F.col(UNREAD), reason))
+    return frame.withColumn(ROW, F.when(F.col(UNREAD).isNull() & ~is_blank(frame), F.col(RAW)))
+
+
+def is_blank(frame: DataFrame) -> Column:
+    """Return whether a JSON record is blank: a tombstone, or a line of spaces; false for CSV and Parquet."""
+    from pyspark.sql import functions as F
+
+    if RECORD in frame.columns:
+        return F.lit(False)
+    return F.col(RAW).isNull() | (F.length(F.trim(F.col(RAW))) == 0)
+
+
+def object_flaw(text: Column) -> Column:
+    """Return why a text is not exactly one JSON object; NULL if it is one."""
+    from pyspark.sql import functions as F
+
+    is_object = text.rlike(r"^[ \t\r\n]*\{")
+    # An escaped backslash does not begin an escape.
+    unpaired = F.regexp_replace(F.replace(text, F.lit("\\\\"), F.lit(" ")), _PAIR, " ")
+    lenient = F.json_array_length(F.concat(F.lit("["), text, F.lit("]"))) == 1
+    members = F.json_object_keys(F.concat(F.lit('{"v":'), text, F.lit("}")))
+    return (
+        F.when(text.rlike(_HALF) & unpaired.rlike(_HALF), HALF_CHARACTER)
+        .when(is_object & values.is_json_value(text), None)
+        .when(is_object & lenient & (F.size(members) == 1), NOT_STRICT)
+        .otherwise(NOT_JSON)
+    )
+
+
+def exact(text: Column) -> Column:
+    """Return JSON with long numbers as strings, because Spark's reader would convert them to double."""
+    from pyspark.sql import functions as F
+
+    return F.when(text.rlike(_LONG_NUMBER), F.regexp_replace(text, _UP_TO_NUMBER, '$1"$2"')).otherwise(text)
+
+
+def json_object(text: Column, names: Sequence[str]) -> Column:
+    """Return the members of a JSON object as a struct of texts; NULL for any other value.
+
+    :param text: one JSON value, such as :data:`ROW` or a part of it
+    """
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
+    members = T.StructType([T.StructField(name, T.StringType()) for name in names])
+    # Inside another object, a value that is not an object becomes NULL instead of a row of NULLs.
+    inside = F.concat(F.lit('{"v":'), exact(text), F.lit("}"))
+    return F.from_json(inside, T.StructType().add("v", members), JSON_OPTIONS).getField("v")
+
+
+# -- which columns, of which types --------------------------------------------------------------
+def layout(frame: DataFrame, context: Context, own: Iterable[str] = ()) -> dict[str, Value]:
+    """Return the record's columns, and how each is encoded.
+
+    Types are those that the user declared; else those of the log, and for columns that the log lacks, types
+    inferred from the batch's values (in one pass): booleans, whole numbers (``bigint``, beyond it
+    ``decimal(38,0)``), fractions (``double`` if none has more than 15 digits, else ``decimal(38,18)``),
+    texts; objects and arrays of them. A column without any value has no type yet, and is omitted.
+
+    :param frame: with :data:`ROW`, or records of CSV or Parquet from :func:`started`
+    :param own: columns that describe the record, not payload: text, unless the user declared them
+    """
+    given = record_types(frame)
+    misspelt: dict[str, tuple[str, ...]] = {}
+    if context.declared is not None:
+        found = {field.name: field.dataType for field in context.declared.fields}
+    else:
+        found = {field.name: field.dataType for field in context.known.fields} if context.known else {}
+        flat = [name for name, kind in found.items() if not _is_nested(kind)]
+        shown = given if given is not None else shown_types(frame, ROW, [*flat, *own], context.keys)
+        own_names = {name.lower(): name for name in found}
+        for name, kind in shown.items():
+            # Objects may gain members; other columns of the log keep their types.
+            known = own_names.get(name.lower(), name)
+            if known in found:
+                misspelt[known] = tuple(values.spelt_otherwise(found[known], kind))
+                kind = values.merged(found[known], kind)
+            found[known] = kind
+    found |= {name: _text_type() for name in own if not _has(found, name)}
+    return {
+        name: replace(values.plain_value(data_type), misspelt=misspelt.get(name, ()) if given is None else ())
+        for name, data_type in found.items()
+    }
+
+
+def _is_nested(kind: DataType) -> bool:
+    from pyspark.sql import types as T
+
+    if isinstance(kind, T.ArrayType):
+        return _is_nested(kind.elementType)
+    return isinstance(kind, T.StructType)
+
+
+def _has(names: Iterable[str], name: str) -> bool:
+    return name.lower() in {one.lower() for one in names}
+
+
+def _text_type() -> DataType:
+    from pyspark.sql import types as T
+
+    return T.StringType()
+
+
+def record_types(frame: DataFrame) -> dict[str, DataType] | None:
+    """Return the columns of records that the reader parsed (CSV, Parquet); None for JSON."""
+    from pyspark.sql import types as T
+
+    if RECORD not in frame.columns:
+        return None
+    record = frame.schema[RECORD].dataType
+    assert isinstance(record, T.StructType)
+    return {field.name: field.dataType for field in record.fields}
+
+
+def shown_types(
+    frame: DataFrame, text: str, known: Iterable[str], spelt: Sequence[str] = ()
+) -> dict[str, DataType]:
+    """Infer the types of a batch's JSON members, except known ones, in one pass.
+
+    :param spelt: preferred spellings of names that occur in several cases
+    """
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
+    row, names = F.col(quote(text)), list(known)
+    keys = F.json_object_keys(row)
+    has_new = F.size(F.array_except(keys, F.array(*map(F.lit, names)))) > 0 if names else keys.isNotNull()
+    looked = frame.agg(F.schema_of_variant_agg(F.when(has_new, F.try_parse_json(row)))).collect()[0][0]
+    # Names that are not plain words are quoted.
+    told = re.sub(r"`(?:[^`]|``)*`|\bOBJECT<", lambda m: "STRUCT<" if m[0] == "OBJECT<" else m[0], looked)
+    found: dict[str, DataType] = {}
+    if not told.startswith("STRUCT<"):
+        return found
+    schema = T.DataType.fromDDL(told)
+    assert isinstance(schema, T.StructType)
+    for field in sorted(schema.fields, key=lambda field: field.name not in spelt):
+        kind = inferred(field.dataType)
+        if kind is not None and not _has([*names, *found], field.name):
+            found[field.name] = kind
+    return found
+
+
+def inferred(seen: DataType) -> DataType | None:
+    """Return the column type for a type that Spark inferred; None if no value occurred."""
+    from pyspark.sql import types as T
+
+    if isinstance(seen, T.NullType):
+        return None
+    if isinstance(seen, T.StructType):
+        below = {field.name: inferred(field.dataType) for field in seen.fields}
+        fields = [T.StructField(name, kind) for name, kind in below.items() if kind is not None]
+        return T.StructType(fields) if fields else None
+    if isinstance(seen, T.ArrayType):
+        element = inferred(seen.elementType)
+        return None if element is None else T.ArrayType(element)
+    if isinstance(seen, T.DecimalType):
+        if not seen.scale:
+            return T.DecimalType(38, 0)
+        return T.DoubleType() if seen.precision <= 15 else T.DecimalType(38, 18)
+    # Values of different kinds.
+    return T.StringType() if isinstance(seen, T.VariantType) else seen
+
+
+# -- texts as values ----------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Alternatives:
+    """Columns whose encoding differs between records, according to the schemas in the records.
+
+    :param by: column with the key, in ``ways``, of a record's encoding
+    :param ways: the columns of each encoding
+    """
+
+    by: Column
+    ways: Mapping[int, Mapping[str, Value]]
+
+    def of(self, name: str, otherwise: Value) -> list[tuple[Value, Column | None]]:
+        """Return a column's encodings, each with its condition; the last one is the default."""
+        by_value: dict[Value, list[int]] = {}
+        for way, columns in self.ways.items():
+            by_value.setdefault(columns.get(name, otherwise), []).append(way)
+        found: list[tuple[Value, Column | None]] = [
+            (value, self.by.isin(ways)) for value, ways in by_value.items() if value != otherwise
+        ]
+        return [*found, (otherwise, None)]
+
+
+def opened(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
+    """Add the texts of the columns (values for Parquet), and the columns that the record carries."""
+    from pyspark.sql import functions as F
+
+    if RECORD in frame.columns:
+        return _taken_apart(frame, columns)
+    # A batch may have no columns, but a struct needs one.
+    columns = list(columns) or [f"{PLAN_PREFIX}none"]
+    by_lower = {name.lower(): name for name in columns}
+    lower_names = F.array(*[F.lit(name) for name in by_lower])
+    odd = F.filter(
+        F.array_except(F.col(CARRIED), F.array(*map(F.lit, columns))),
+        lambda key: F.array_contains(lower_names, F.lower(key)),
+    )
+    frame = frame.withColumns(
+        {TEXTS: json_object(F.col(ROW), columns), CARRIED: F.json_object_keys(F.col(ROW))}
+    )
+    no_object = F.col(TEXTS).isNull() | F.col(CARRIED).isNull()
+    told = F.concat(F.lit("a column of another case than in the log: "), F.get(odd, F.lit(0)))
+    unread = F.when(F.col(ROW).isNull(), None).when(no_object, NOT_JSON).when(F.size(odd) > 0, told)
+    return frame.withColumn(UNREAD, F.coalesce(F.col(UNREAD), unread))
+
+
+def _taken_apart(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    given = record_types(frame)
+    assert given is not None
+    by_lower = {name.lower(): name for name in given}
+    texts = [
+        F.col(f"{RECORD}.{quote(by_lower[name.lower()])}").alias(name)
+        for name in columns
+        if name.lower() in by_lower
+    ]
+    present = F.array(*[F.lit(name) for name in given])
+    return frame.withColumns(
+        {TEXTS: F.struct(*texts), CARRIED: F.coalesce(F.col(_PRESENT), present), ROW: F.lit("")}
+    )
+
+
+def valued(
+    frame: DataFrame, columns: Mapping[str, Value], keys: Sequence[str], ways: Alternatives | None = None
+) -> DataFrame:
+    """Add the record's columns as values, and which of them does not fit.
+
+    :param frame: from :func:`opened` with the same columns
+    :param keys: columns whose misfit is an error for deletes, too
+    """
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
+    texts = frame.schema[TEXTS].dataType
+    assert isinstance(texts, T.StructType)
+    given = {field.name: field.dataType for field in texts.fields}
+    made: dict[str, Column] = {}
+    for name, value in columns.items():
+        if name not in given:
+            made[name] = F.lit(None).cast(value.data_type)
+            continue
+        text = F.col(TEXTS).getField(name)
+        if isinstance(value.data_type, T.StringType) and RECORD not in frame.columns:
+            text = _with_numbers(text, name)
+        if not isinstance(given[name], T.StringType):
+            made[name] = values.converted(text, given[name], value.data_type)
+            continue
+        made[name] = _either(text, [(value, None)] if ways is None else ways.of(name, value))
+    frame = frame.withColumns(made)
+    lower_keys = {key.lower() for key in keys}
+    misfits = {name: _misfit(name, value) for name, value in columns.items() if name in given}
+    of_keys = [misfit for name, misfit in misfits.items() if name.lower() in lower_keys]
+    nothing = F.lit(None).cast("string")
+    return frame.withColumns(
+        {
+            MISFIT: F.coalesce(*misfits.values(), nothing),
+            KEY_MISFIT: F.coalesce(*of_keys, nothing),
+        }
+    )
+
+
+def _with_numbers(text: Column, name: str) -> Column:
+    """Return the text of an object or array with long numbers as in the record.
+
+    :func:`exact` turned them into strings, and a text column would keep them so.
+    """
+    from pyspark.sql import functions as F
+
+    members = F.try_parse_json(F.col(ROW)).cast("map<string,string>")
+    has_them = text.rlike(r"^[\[{]") & F.col(ROW).rlike(_LONG_NUMBER)
+    return F.when(has_them, F.element_at(members, name)).otherwise(text)
+
+
+def _misfit(name: str, value: Value) -> Column:
+    """Return the error for a value that does not fit."""
+    from pyspark.sql import functions as F
+
+    text = F.col(TEXTS).getField(name)
+    told = F.when(
+        text.isNotNull() & F.col(quote(name)).isNull(),
+        f"column {name} is no {value.data_type.simpleString()[:100]}",
+    )
+    for member in value.misspelt:
+        # A string value that looks like the member matches too; better a false error than a lost value.
+        has_it = text.contains(f'"{member}":')
+        told = F.coalesce(
+            F.when(has_it, f"column {name} has a member in another case than the log: {member}"), told
+        )
+    return told
+
+
+def _either(text: Column, ways: list[tuple[Value, Column | None]]) -> Column:
+    from pyspark.sql import functions as F
+
+    *others, (last, _) = ways
+    found = values.decoded(text, last)
+    for value, where in others:
+        assert where is not None
+        found = F.when(where, values.decoded(text, value)).otherwise(found)
+    return found
+
+
+# -- events -------------------------------------------------------------------------------------
+def refuse_reserved(names: Iterable[str]) -> None:
+    """Refuse columns with names that the log reserves.
+
+    :raises ReservedColumnName: names them
+    """
+    taken = [name for name in names if name.lower() in change_log.LOG_COLUMNS or name.startswith(PLAN_PREFIX)]
+    if taken:
+        raise ReservedColumnName(
+            f"The records have the column(s) {', '.join(taken)}, names that the change log has for itself.",
+            remedy="rename them where they come from, or leave them out with adapter_options "
+            f"{{'except_column_list': {taken}}}.",
+        )
+
+
+def payload_columns(
+    columns: Mapping[str, Value], context: Context, left_out: Iterable[str]
+) -> dict[str, DataType]:
+    """Return the payload's columns, including the keys.
+
+    :raises ColumnNotFound: the records have columns, but not this key
+    """
+    without = {name.lower() for name in left_out}
+    found = {name: value.data_type for name, value in columns.items() if name.lower() not in without}
+    missing = [key for key in context.keys if not _has(found, key)]
+    if missing and found:
+        raise ColumnNotFound(
+            f"The records have no key column {', '.join(map(repr, missing))} (they have {', '.join(found)}).",
+            remedy="correct keys, or declare the columns with schema.",
+        )
+    refuse_reserved(found)
+    # A batch without readable records has no columns.
+    return found | {key: _text_type() for key in missing}
+
+
+def events(
+    frame: DataFrame,
+    payload: Mapping[str, DataType],
+    *,
+    op: Column,
+    sequence: Column,
+    error: Column | None = None,
+    source_timestamp: Column | None = None,
+    left_out: Column | None = None,
+    carried: Column | None = None,
+    no_payload: Iterable[str] | None = None,
+) -> DataFrame:
+    """Build the events.
+
+    An event also carries a column that is NULL in the whole batch, although it has no type yet and is not in
+    the payload: an older event that arrives later must not restore its value.
+
+    :param frame: from :func:`valued`
+    :param no_payload: if no payload is declared: columns of the record that do not belong to the payload;
+        None: events carry only columns of the payload
+    :param op: one of the four operations; NULL if ``error`` contains the reason
+    :param error: an error of the record, in addition to those in the frame
+    :param left_out: names that the event does not carry, even if its record has them
+    :param carried: exactly the names that it carries; NULL: the columns that its record has
+    """
+    from pyspark.sql import functions as F
+
+    if carried is None and RECORD not in frame.columns:
+        # A record with another spelling is an invalid event, so compare names exactly.
+        names = (
+            F.array_intersect(F.col(CARRIED), F.array(*map(F.lit, payload)))
+            if no_payload is None
+            else F.array_except(F.col(CARRIED), F.array(*map(F.lit, no_payload)).cast("array<string>"))
+        )
+    else:
+        mine = F.col(CARRIED) if carried is None else F.coalesce(carried, F.col(CARRIED))
+        lower = [F.lit(name.lower()) for name in (payload if no_payload is None else no_payload)]
+        is_other = no_payload is not None
+        names = F.filter(mine, lambda name: F.lower(name).isin(*lower) != F.lit(is_other))
+    if left_out is not None:
+        names = F.array_except(names, left_out)
+    nothing = F.lit(None).cast("string")
+    told = F.coalesce(error if error is not None else nothing, nothing)
+    misfit = F.when(op == change_log.UPSERT, F.col(MISFIT)).when(op == change_log.DELETE, F.col(KEY_MISFIT))
+    reason = (
+        F.when(F.col(UNREAD).isNotNull(), F.col(UNREAD))
+        .when(op == change_log.IGNORE, None)
+        .when(op.isNull(), told)
+        .otherwise(F.coalesce(misfit, told))
+    )
+    has_row = op.isin(change_log.UPSERT, change_log.DELETE)
+    row = F.struct(
+        *[
+            (F.col(quote(name)) if _has(frame.columns, name) else F.lit(None).cast(data_type)).alias(name)
+            for name, data_type in payload.items()
+        ]
+    )
+    found = frame.select(
+        F.col(RAW).alias(change_log.RAW),
+        F.col(POSITION).alias(change_log.POSITION),
+        op.alias(change_log.OP),
+        F.when(op != change_log.IGNORE, sequence).alias(change_log.SEQUENCE),
+        F.when(op == change_log.UPSERT, names).alias(change_log.COLUMNS),
+        (source_timestamp if source_timestamp is not None else F.lit(None))
+        .cast("timestamp")
+        .alias(change_log.SOURCE_TIMESTAMP),
+        F.when(has_row, row).alias(change_log.PAYLOAD),
+        reason.alias(change_log.ERROR),
+    )
+    # Invalid events have no operation, so they do not enter the counts.
+    is_event = F.col(change_log.ERROR).isNull()
+    return found.withColumn(change_log.OP, F.when(is_event, F.col(change_log.OP)))
+
+
+def first_of(texts: DataFrame, names: Iterable[str]) -> str | None:
+    """Return the frame's column for the first matching name, ignoring case; None if no name matches."""
+    by_lower = {name.lower(): name for name in texts.columns}
+    return next((by_lower[name.lower()] for name in names if name.lower() in by_lower), None)
+
+
+def joined(parts: Sequence[Column]) -> Column:
+    """Join fixed-width parts into one sequence; NULL if a part is NULL."""
+    from pyspark.sql import functions as F
+
+    return parts[0] if len(parts) == 1 else F.concat(*[x for p in parts for x in (F.lit("/"), p)][1:])
+
+
+def any_of(conditions: Sequence[Column]) -> Column:
+    """Return whether any of the conditions holds."""
+    from pyspark.sql import functions as F
+
+    return balanced(or_, list(conditions)) if conditions else F.lit(False)

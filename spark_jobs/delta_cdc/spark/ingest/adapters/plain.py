@@ -1,0 +1,326 @@
+"""Reads rows with an operation column: flat JSON, CSV or Parquet.
+
+Without such a column every record is an upsert. A record whose key changed has its old key in separate
+columns (``old_keys``), and becomes a delete of the old key and an upsert of the new one.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from delta_cdc.core import change_log
+from delta_cdc.core.adapter_settings import Setting, checked, required, unknown
+from delta_cdc.core.errors import InvalidExpression
+from delta_cdc.core.sql import quote
+from delta_cdc.core.validation import invalid
+from delta_cdc.spark.changes import states
+from delta_cdc.spark.ingest.adapters import parsing, values
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType
+
+    from delta_cdc.core.change_log import Context
+    from delta_cdc.spark.ingest.adapters.values import Value
+
+NAME = "plain"
+KINDS = (change_log.UPSERT, change_log.DELETE, change_log.TRUNCATE, change_log.IGNORE)
+#: Default meanings of operation values that ``operations`` does not list; case is ignored.
+OPERATIONS = {
+    "i": change_log.UPSERT,
+    "insert": change_log.UPSERT,
+    "u": change_log.UPSERT,
+    "update": change_log.UPSERT,
+    "upsert": change_log.UPSERT,
+    "d": change_log.DELETE,
+    "delete": change_log.DELETE,
+}
+SETTINGS = {
+    "operation_column": Setting("text"),
+    "operations": Setting("mapping", choices=KINDS),
+    "sequence_by": Setting("texts"),
+    "source_timestamp": Setting("text"),
+    "except_column_list": Setting("texts", ()),
+    "columns_to_update": Setting("text"),
+    "old_keys": Setting("mapping"),
+}
+#: Names that an expression may use beside the record's columns: its row number in the file, or its offset.
+ROW, OFFSET = "_row", "_offset"
+_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*\Z")
+
+
+def check(
+    options: dict[str, Any],
+    *,
+    keys: Sequence[str],
+    format: str,  # noqa: A002
+    insert_only: bool = False,
+) -> dict[str, Any]:
+    """Return the options with their defaults.
+
+    :raises InvalidConfiguration: names the option, and the nearest valid one
+    """
+    found = checked(NAME, options, SETTINGS)
+    if found["sequence_by"] is None and not insert_only:
+        raise required(
+            NAME, "sequence_by", "What orders the records of a key is a column, or an expression, of them"
+        )
+    if found["operations"] and found["operation_column"] is None:
+        raise required(NAME, "operation_column", "operations say what the values of a column mean")
+    if found["old_keys"]:
+        for key in found["old_keys"]:
+            if key.lower() not in {name.lower() for name in keys}:
+                raise unknown(f"old_keys of the adapter {NAME!r} has {key!r}", key, keys, "a key")
+        if insert_only:
+            raise invalid("old_keys and insert_only are both given", "leave one of them out.")
+    return found
+
+
+def needs_rows(options: dict[str, Any]) -> bool:
+    """Return whether ``sequence_by`` uses the order of records in their file."""
+    given = options.get("sequence_by") or ()
+    texts = (given,) if isinstance(given, str) else given
+    return any(re.search(rf"\b{ROW}\b", text, re.IGNORECASE) for text in texts)
+
+
+def events(records: DataFrame, context: Context) -> DataFrame:
+    """Return the events of a batch of records.
+
+    :raises InvalidExpression: an expression does not resolve against the record's columns, or is not sortable
+    :raises ColumnNotFound: the records lack a column
+    """
+    from pyspark.sql import functions as F
+
+    options = checked(NAME, context.options, SETTINGS)
+    frame = parsing.started(records)
+    own = _own(options)
+    columns = parsing.layout(frame, context, own)
+    named = _named_columns(options, columns)
+    columns |= {name: values.plain_value(_text_type()) for name in named}
+    left_out = [*own, *named, *options["except_column_list"]]
+    payload = parsing.payload_columns(columns, context, left_out)
+    frame = parsing.valued(parsing.opened(frame, list(columns)), columns, context.keys)
+    position = F.col(parsing.POSITION)
+    frame = frame.withColumns(
+        {ROW: position.getField("row"), OFFSET: position.getField("offset")}
+        if not {ROW, OFFSET} & {name.lower() for name in columns}
+        else {}
+    )
+    op, error = _operation(frame, options)
+    listed = _listed(frame, options)
+    if listed is not None:
+        error = F.coalesce(error, _unknown_name(listed, list(columns)))
+    op = F.when(parsing.is_blank(frame), change_log.IGNORE).otherwise(op)
+    frame, op, sequence = _with_old_keys(frame, options, op, sequence_of(frame, options, context))
+    if options["sequence_by"] is not None:
+        error = F.coalesce(error, F.when(sequence.isNull(), lacking(options)))
+    timestamp = None
+    if options["source_timestamp"] is not None:
+        (timestamp,) = resolved(frame, "source_timestamp", (options["source_timestamp"],))
+        timestamp = timestamp.try_cast("timestamp")
+    return parsing.events(
+        frame,
+        payload,
+        op=op,
+        sequence=sequence,
+        error=error,
+        source_timestamp=timestamp,
+        carried=listed,
+        no_payload=None if context.declared is not None else left_out,
+    )
+
+
+def _own(options: dict[str, Any]) -> list[str]:
+    """Return the columns that describe the event, and do not belong to its row."""
+    names = [options["operation_column"], options["columns_to_update"], *(options["old_keys"] or {}).values()]
+    return [name for name in names if name is not None]
+
+
+def _named_columns(options: dict[str, Any], columns: Mapping[str, Value]) -> list[str]:
+    """Return bare names in ``sequence_by`` and ``source_timestamp`` that are not columns: read as text."""
+    texts = [*(options["sequence_by"] or ()), options["source_timestamp"] or ""]
+    known = {name.lower() for name in (*columns, ROW, OFFSET)}
+    return [text for text in dict.fromkeys(texts) if _NAME.match(text) and text.lower() not in known]
+
+
+def _text_type() -> DataType:
+    from pyspark.sql import types as T
+
+    return T.StringType()
+
+
+# -- operation ----------------------------------------------------------------------------------
+def _operation(frame: DataFrame, options: dict[str, Any]) -> tuple[Column, Column]:
+    from pyspark.sql import functions as F
+
+    name = options["operation_column"]
+    if name is None:
+        return F.lit(change_log.UPSERT), F.lit(None).cast("string")
+    return operation(F.col(quote(name)).cast("string"), OPERATIONS, options["operations"] or {})
+
+
+def operation(value: Column, usual: dict[str, str], given: dict[str, str]) -> tuple[Column, Column]:
+    """Return the operation of an operation column's value, and the error for an unknown value.
+
+    :param usual: default meanings, in lower case; compared without case
+    :param given: the user's meanings; they take precedence, and are compared exactly
+    """
+    from pyspark.sql import functions as F
+
+    trimmed = F.trim(value)
+    op = F.lit(None).cast("string")
+    for texts, column in ((usual, F.lower(trimmed)), (given, trimmed)):
+        for kind in dict.fromkeys(texts.values()):
+            named = [text.strip() for text, meant in texts.items() if meant == kind]
+            op = F.when(column.isin(named), kind).otherwise(op)
+    shown = F.coalesce(F.substring(trimmed, 1, 40), F.lit(""))
+    error = F.when(op.isNull(), F.concat(F.lit("unknown operation '"), shown, F.lit("'")))
+    return op, error
+
+
+# -- sequence -----------------------------------------------------------------------------------
+def resolved(frame: DataFrame, option: str, texts: Sequence[str]) -> list[Column]:
+    """Return the user's expressions as columns.
+
+    :raises InvalidExpression: one does not resolve
+    """
+    from pyspark.sql import functions as F
+
+    states.resolve(frame, f"adapter_options {option}", texts)
+    return [F.expr(text) for text in texts]
+
+
+def sequence_of(frame: DataFrame, options: dict[str, Any], context: Context) -> Column:
+    """Return the sequence of ``sequence_by``: one value, or parts of a fixed width as one text.
+
+    A text column without a declared type sorts as numbers: "1000" is above "999".
+
+    :raises InvalidExpression: one of several parts has no text of a fixed width
+    """
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
+    texts = options["sequence_by"]
+    if texts is None:
+        return F.lit(None).cast(context.sequence_type or "bigint")
+    parts = resolved(frame, "sequence_by", texts)
+    types = [field.dataType for field in frame.select(*parts).schema.fields]
+    declared = {name.lower() for name in context.declared.names} if context.declared else set()
+    # If the log's sequences are such texts, whole numbers get the same format.
+    as_texts = (T.StringType, T.IntegralType) if context.sequence_type == "string" else (T.StringType,)
+    numbered = [
+        isinstance(data_type, as_texts) and bool(_NAME.match(text)) and text.lower() not in declared
+        for text, data_type in zip(texts, types, strict=True)
+    ]
+    parts = [
+        values.numbers(column.cast("string")) if as_number else column
+        for column, as_number in zip(parts, numbered, strict=True)
+    ]
+    types = [T.StringType() if as_number else kind for kind, as_number in zip(types, numbered, strict=True)]
+    if len(parts) == 1 and not options.get("old_keys"):
+        return in_type(parts[0], types[0], context)
+    made = []
+    for text, column, data_type, as_number in zip(texts, parts, types, numbered, strict=True):
+        found = column if as_number else values.part(column, data_type)
+        if found is None:
+            raise InvalidExpression(
+                f"sequence_by has the part {text!r} of type {data_type.simpleString()}, which has no text of "
+                "a fixed width; with several parts (or old_keys), each needs one.",
+                remedy="use whole numbers, dates and timestamps as parts, or write one expression whose text "
+                "order is the order, for instance with lpad.",
+            )
+        made.append(found)
+    return parsing.joined(made)
+
+
+def lacking(options: dict[str, Any]) -> str:
+    """Return the error for a record without a sequence."""
+    return f"no value for sequence_by, or a text that is no number ({', '.join(options['sequence_by'])})"
+
+
+def in_type(sequence: Column, data_type: DataType, context: Context) -> Column:
+    """Return a sequence in the log's sequence type."""
+    from pyspark.sql import types as T
+
+    if context.sequence_type is None:
+        return sequence
+    wanted = T.DataType.fromDDL(context.sequence_type)
+    if isinstance(wanted, T.StringType) and not isinstance(data_type, T.StringType):
+        raise InvalidExpression(
+            f"sequence_by is of type {data_type.simpleString()}, and the log's sequences are texts: the two "
+            "would not sort together.",
+            remedy="declare its column as it was declared when the log was made (or not at all), or begin a "
+            "new log.",
+        )
+    return values.converted(sequence, data_type, wanted)
+
+
+# -- keys that change, columns that are listed --------------------------------------------------
+def _with_old_keys(
+    frame: DataFrame, options: dict[str, Any], op: Column, sequence: Column
+) -> tuple[DataFrame, Column, Column]:
+    """Split a record whose old key differs from its key into two events: a delete, then its own event."""
+    from pyspark.sql import functions as F
+
+    old = options["old_keys"]
+    if not old:
+        return frame, op, sequence
+    frame = frame.withColumns({f"{parsing.INDEX}op": op, f"{parsing.INDEX}sequence": sequence})
+    pairs = []
+    for key, column in old.items():
+        data_type = frame.schema[parsing.first_of(frame, [key]) or key].dataType
+        given = frame.schema[parsing.first_of(frame, [column]) or column].dataType
+        pairs.append((key, values.converted(F.col(quote(column)), given, data_type)))
+    # A NULL old key, as in an insert, does not mean a changed key.
+    changed = parsing.any_of([value.isNotNull() & (value != F.col(quote(key))) for key, value in pairs])
+    is_change = (F.col(f"{parsing.INDEX}op") == change_log.UPSERT) & F.coalesce(changed, F.lit(False))
+    frame = frame.withColumn(
+        parsing.INDEX, F.explode(F.when(is_change, F.array(F.lit(0), F.lit(1))).otherwise(F.array(F.lit(1))))
+    )
+    is_old = F.col(parsing.INDEX) == 0
+    frame = frame.withColumns(
+        {
+            key: F.when(is_old, F.coalesce(value, F.col(quote(key)))).otherwise(F.col(quote(key)))
+            for key, value in pairs
+        }
+    )
+    op = F.when(is_old, change_log.DELETE).otherwise(F.col(f"{parsing.INDEX}op"))
+    sequence = parsing.joined([F.col(f"{parsing.INDEX}sequence"), F.col(parsing.INDEX).cast("string")])
+    return frame, op, sequence
+
+
+def _listed(frame: DataFrame, options: dict[str, Any]) -> Column | None:
+    """Return the record's own list of the columns that it carries: an array, or a text with commas."""
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
+    name = options["columns_to_update"]
+    if name is None:
+        return None
+    column = F.col(quote(name))
+    if isinstance(frame.schema[parsing.first_of(frame, [name]) or name].dataType, T.ArrayType):
+        return column.cast("array<string>")
+    # A JSON array is still text here; a damaged one becomes a single name, which is unknown.
+    listed = F.coalesce(values.texts(column), F.array(column))
+    is_json = F.ltrim(column).startswith("[")
+    split = F.transform(F.split(column, ","), lambda name: F.trim(name))
+    return F.when(is_json, listed).when(F.length(F.trim(column)) > 0, split)
+
+
+def _unknown_name(listed: Column, columns: Sequence[str]) -> Column:
+    """Return the error for a list with a name that neither the record nor the log has."""
+    from pyspark.sql import functions as F
+
+    lower = [F.lit(name.lower()) for name in columns]
+    own = F.transform(F.col(parsing.CARRIED), lambda name: F.lower(name))
+
+    def is_odd(name: Column) -> Column:
+        is_known = F.lower(name).isin(*lower) | F.array_contains(own, F.lower(name))
+        return ~F.coalesce(is_known, F.lit(False))
+
+    odd = F.filter(listed, is_odd)
+    shown = F.coalesce(F.get(odd, F.lit(0)), F.lit("null"))
+    return F.when(F.size(odd) > 0, F.concat(F.lit("columns_to_update names no column: "), shown))

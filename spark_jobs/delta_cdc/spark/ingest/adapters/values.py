@@ -1,0 +1,560 @@
+"""Converts text to typed values: numbers, times, bytes and nested values, strictly.
+
+All functions take and return columns, and use only Spark SQL. A value that does not fit its type becomes
+NULL; NULL from a non-NULL text marks the misfit. Nothing is truncated, rounded or guessed, except that
+fractions of a microsecond are dropped, because no Spark type holds them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from operator import or_
+from typing import TYPE_CHECKING
+
+from delta_cdc.core.validation import invalid
+from delta_cdc.spark.changes.equality import balanced
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import Column
+    from pyspark.sql.types import DataType, StructType
+
+#: Digits of the shortest text that restores any double exactly.
+_DOUBLE_DIGITS = 17
+#: ``$`` would match before a line break at the end, too.
+_EXPONENT = r"[eE]([+-]?\d+)\s*\z"
+_NUMBER = r"^\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*\z"
+_MANTISSA = r"^\s*[+-]?([0-9.]*)"
+_TIME_OF_DAY = r"(\d{1,2}:\d{1,2}(:\d{1,2}([.,]\d*)?)?)"
+_DATE = r"^\s*[+-]?\d{4,6}-\d{1,2}-\d{1,2}"
+_ZONE = r"\s?(Z|UTC|GMT|[+-]\d{1,2}(:?\d{2})?(:?\d{2})?|\[?[A-Za-z]+/[A-Za-z_/]+\]?)"
+#: A day, optionally with the time midnight; any other time would be lost.
+_ONLY_DATE = rf"{_DATE}([T ]0{{1,2}}:0{{1,2}}(:0{{1,2}}([.,]0*)?)?({_ZONE})?)?\s*\z"
+_LOCAL_TIMESTAMP = rf"{_DATE}([T ]{_TIME_OF_DAY})?\s*\z"
+_TIMESTAMP = rf"{_DATE}([T ]{_TIME_OF_DAY}({_ZONE})?)?\s*\z"
+
+
+# -- one text, one value ------------------------------------------------------------------------
+def scalar(text: Column, data_type: DataType) -> Column:
+    """Return a text as a value of a type; NULL if it is invalid.
+
+    :param text: numbers in decimal notation, with or without exponent; ISO dates and timestamps (without
+        a zone: in the session's); bytes in base64; booleans as true/false, t/f, yes/no, y/n or 1/0
+    :raises InvalidConfiguration: text does not convert to this type
+    """
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
+    if isinstance(data_type, T.StringType):
+        return text
+    if isinstance(data_type, T.VariantType):
+        return F.when(is_json_value(text), F.try_parse_json(text))
+    for kind, make in _MAKERS().items():
+        if isinstance(data_type, kind):
+            return make(text, data_type)
+    raise invalid(
+        f"a column is declared as {data_type.simpleString()}, which no text is made into",
+        "declare it as string, and convert it where you read it.",
+    )
+
+
+def _MAKERS() -> dict[type[DataType], Callable[[Column, DataType], Column]]:  # noqa: N802
+    from pyspark.sql import types as T
+
+    return {
+        T.DecimalType: _decimal,
+        T.FractionalType: _floating,
+        T.IntegralType: lambda text, data_type: text.try_cast(data_type),
+        T.BooleanType: lambda text, data_type: text.try_cast(data_type),
+        T.DateType: _date,
+        T.TimestampNTZType: _matching(_LOCAL_TIMESTAMP),
+        T.TimestampType: _matching(_TIMESTAMP),
+        T.BinaryType: lambda text, _: _bytes(text, "base64"),
+    }
+
+
+def _matching(pattern: str) -> Callable[[Column, DataType], Column]:
+    from pyspark.sql import functions as F
+
+    return lambda text, data_type: F.when(text.rlike(pattern), F.trim(text).try_cast(data_type))
+
+
+def _date(text: Column, data_type: DataType) -> Column:
+    from pyspark.sql import functions as F
+
+    day = F.regexp_extract(text, f"({_DATE})", 1)
+    return F.when(text.rlike(_ONLY_DATE), F.trim(day).try_cast(data_type))
+
+
+def _decimal(text: Column, data_type: DataType) -> Column:
+    """Convert a decimal; more fraction digits than the type's scale do not fit (Spark would round)."""
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
+    assert isinstance(data_type, T.DecimalType)
+    value, whole = text.try_cast(data_type), data_type.precision - data_type.scale
+    # Nearly all numbers have this form, and one pattern costs a fifth of parsing the text.
+    usual = rf"^[+-]?[0-9]{{1,{max(1, whole)}}}(\.[0-9]{{0,{data_type.scale}}})?\z"
+    exponent = F.coalesce(F.regexp_extract(F.trim(text), _EXPONENT, 1).try_cast("int"), F.lit(0))
+    mantissa = F.regexp_extract(text, _MANTISSA, 1)
+    places = F.length(F.regexp_extract(mantissa, r"\.(\d*)$", 1)) - exponent
+    # Trailing zeros do not count, on either side of the point.
+    zeros = F.length(F.regexp_extract(F.translate(mantissa, ".", ""), "(0*)$", 1))
+    fits = (places - zeros <= data_type.scale) | ~mantissa.rlike("[1-9]")
+    return F.when(text.rlike(usual), value).when(text.rlike(_NUMBER) & fits, value)
+
+
+def _floating(text: Column, data_type: DataType) -> Column:
+    """Convert a floating point number; too many digits, or a value beyond the range, do not fit."""
+    from pyspark.sql import functions as F
+
+    digits = F.translate(F.regexp_extract(text, _MANTISSA, 1), ".", "")
+    significant = F.length(F.rtrim(F.ltrim(digits, F.lit("0")), F.lit("0")))
+    value = text.try_cast(data_type)
+    is_infinite = F.abs(value) == F.lit(float("inf")).cast(data_type)
+    # Java accepts a trailing d or f as a type suffix.
+    named = F.lower(text).rlike(r"inf|nan")
+    fits = named | (text.rlike(r"[0-9.]\s*\z") & (significant <= _DOUBLE_DIGITS) & ~is_infinite)
+    return F.when(fits, value)
+
+
+def _bytes(text: Column, how: str) -> Column:
+    from pyspark.sql import functions as F
+
+    if how == "base64url":
+        return F.try_to_binary(F.translate(text, "-_", "+/"), F.lit("base64"))
+    if how == "hex":
+        even = F.length(text) % 2 == 0
+        return F.when(even & text.rlike(r"^[0-9A-Fa-f]*\z"), F.unhex(text))
+    return F.try_to_binary(text, F.lit("base64"))
+
+
+def converted(value: Column, given: DataType, wanted: DataType) -> Column:
+    """Return a typed value in another type; NULL if it does not fit.
+
+    A conversion fits if the reverse conversion restores the value.
+    """
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
+    if given == wanted:
+        return value
+    if isinstance(given, T.StringType):
+        return scalar(value, wanted)
+    if isinstance(wanted, T.StringType):
+        if isinstance(given, T.StructType | T.ArrayType | T.MapType):
+            return F.to_json(value)
+        return F.base64(value) if isinstance(given, T.BinaryType) else value.cast(wanted)
+    if isinstance(given, T.StructType) and isinstance(wanted, T.StructType):
+        return _struct_converted(value, given, wanted)
+    if isinstance(given, T.ArrayType) and isinstance(wanted, T.ArrayType):
+        one, other = given.elementType, wanted.elementType
+        made = F.transform(value, lambda element: converted(element, one, other))
+        odd = F.exists(value, lambda element: element.isNotNull() & converted(element, one, other).isNull())
+        return F.when(~F.coalesce(odd, F.lit(False)), made)
+    there = value.try_cast(wanted)
+    return F.when(there.try_cast(given).eqNullSafe(value), there)
+
+
+def _struct_converted(value: Column, given: StructType, wanted: StructType) -> Column:
+    """Convert field by field; a missing field is NULL, and a field that ``wanted`` lacks is dropped."""
+    from pyspark.sql import functions as F
+
+    by_lower = {field.name.lower(): field for field in given.fields}
+    fields, odd = [], [F.lit(False)]
+    for field in wanted.fields:
+        own = by_lower.get(field.name.lower())
+        if own is None:
+            fields.append(F.lit(None).cast(field.dataType).alias(field.name))
+            continue
+        part = value.getField(own.name)
+        made = converted(part, own.dataType, field.dataType)
+        odd.append(part.isNotNull() & made.isNull())
+        fields.append(made.alias(field.name))
+    return F.when(value.isNotNull() & ~balanced(or_, odd), F.struct(*fields))
+
+
+def merged(one: DataType, other: DataType) -> DataType:
+    """Return a type with the members of both, at any depth, if they are objects; else the first type."""
+    from pyspark.sql import types as T
+
+    if isinstance(one, T.StructType) and isinstance(other, T.StructType):
+        shown = {field.name.lower(): field for field in other.fields}
+        fields = [
+            T.StructField(f.name, merged(f.dataType, shown[f.name.lower()].dataType))
+            if f.name.lower() in shown
+            else f
+            for f in one.fields
+        ]
+        own = {field.name.lower() for field in one.fields}
+        fields += [T.StructField(f.name, f.dataType) for f in other.fields if f.name.lower() not in own]
+        return T.StructType(fields)
+    if isinstance(one, T.ArrayType) and isinstance(other, T.ArrayType):
+        return T.ArrayType(merged(one.elementType, other.elementType))
+    return one
+
+
+def spelt_otherwise(one: DataType, other: DataType) -> list[str]:
+    """Return members of ``other`` whose names differ from those of ``one`` in case only."""
+    from pyspark.sql import types as T
+
+    if isinstance(one, T.ArrayType) and isinstance(other, T.ArrayType):
+        return spelt_otherwise(one.elementType, other.elementType)
+    found: list[str] = []
+    if isinstance(one, T.StructType) and isinstance(other, T.StructType):
+        own = {field.name.lower(): field for field in one.fields}
+        for field in other.fields:
+            mine = own.get(field.name.lower())
+            if mine is not None:
+                found += [field.name] if mine.name != field.name else []
+                found += spelt_otherwise(mine.dataType, field.dataType)
+    return found
+
+
+# -- encodings ----------------------------------------------------------------------------------
+def decimal_text(unscaled: Column, scale: Column) -> Column:
+    """Return a decimal as text: a whole number in two's complement, the highest byte first, and its scale.
+
+    :param unscaled: bytes
+    :param scale: digits behind the point; negative ones add zeros
+    :return: a whole number and a power of ten (``-125E-2``); NULL beyond 38 digits
+    """
+    from pyspark.sql import functions as F
+
+    digits = F.hex(unscaled)
+    is_negative = digits.rlike("^[89A-F]")
+    # For a negative number, the complement, which is its absolute value minus one.
+    inverted = F.translate(F.lpad(digits, 32, "F"), "0123456789ABCDEF", "FEDCBA9876543210")
+    padded = F.when(is_negative, inverted).otherwise(F.lpad(digits, 32, "0"))
+    high, low = [F.conv(F.substring(padded, at, 16), 16, 10).cast("decimal(38,0)") for at in (1, 17)]
+    size = F.try_add(F.try_multiply(high, F.lit(str(2**64)).cast("decimal(38,0)")), low)
+    size = F.try_add(size, F.when(is_negative, 1).otherwise(0).cast("decimal(38,0)"))
+    sign = F.when(is_negative, F.lit("-")).otherwise(F.lit(""))
+    text = F.concat(sign, size.cast("string"), F.lit("E"), (-scale).cast("string"))
+    return F.when(F.length(unscaled).between(1, 16), text)
+
+
+#: Epoch units: how many of them are a microsecond, or how many microseconds one is.
+_TO_MICROS: dict[str, tuple[int, int]] = {
+    "s": (1_000_000, 1),
+    "ms": (1_000, 1),
+    "us": (1, 1),
+    "ns": (1, 1_000),
+}
+
+
+def _micros(text: Column, unit: str) -> Column:
+    """Return a whole number of a unit in microseconds, rounded down."""
+    from pyspark.sql import functions as F
+
+    number, (times, by) = text.try_cast("bigint"), _TO_MICROS[unit]
+    if by == 1:
+        return F.try_multiply(number, F.lit(times)) if times > 1 else number
+    towards_zero = F.call_function("div", number, F.lit(by).cast("bigint"))
+    return towards_zero - F.when((number < 0) & (number % by != 0), 1).otherwise(0)
+
+
+def epoch_timestamp(text: Column, unit: str) -> Column:
+    """Return the timestamp so many units after 1970 (UTC); drops fractions of a microsecond.
+
+    :param unit: ``s``, ``ms``, ``us`` or ``ns``
+    """
+    from pyspark.sql import functions as F
+
+    micros = _micros(text, unit)
+    # Spark computes years beyond 9999, but cannot show them.
+    return F.when(F.abs(micros) <= 253_402_300_799_999_999, F.timestamp_micros(micros))
+
+
+def epoch_date(text: Column) -> Column:
+    """Return the date so many days after 1970-01-01."""
+    from pyspark.sql import functions as F
+
+    days = text.try_cast("int")
+    return F.when(F.abs(days) <= 2_932_896, F.date_from_unix_date(days))
+
+
+def time_of_day(text: Column, unit: str) -> Column:
+    """Return a time since midnight as ``HH:MM:SS.ffffff``; MySQL's may be negative, or more than a day."""
+    from pyspark.sql import functions as F
+
+    micros = _micros(text, unit)
+    size = F.abs(micros)
+    seconds = F.call_function("div", size, F.lit(1_000_000).cast("bigint"))
+    hours = F.call_function("div", seconds, F.lit(3600).cast("bigint"))
+    hours_text = hours.cast("string")
+    return F.concat(
+        F.when(micros < 0, F.lit("-")).otherwise(F.lit("")),
+        F.lpad(hours_text, F.greatest(F.length(hours_text), F.lit(2)), F.lit("0")),
+        *[
+            part
+            for mark, number, width in (
+                (":", F.call_function("div", seconds, F.lit(60).cast("bigint")) % 60, 2),
+                (":", seconds % 60, 2),
+                (".", size % 1_000_000, 6),
+            )
+            for part in (F.lit(mark), F.lpad(number.cast("string"), width, "0"))
+        ],
+    )
+
+
+# -- parts of sequences -------------------------------------------------------------------------
+#: Digits of 64 bits. Not wider, because Delta's statistics keep only the first 32 characters of a text.
+_WIDTH = 20
+
+
+def digits(text: Column, width: int) -> Column:
+    """Return a whole, non-negative number as text of a fixed width, which sorts like the numbers.
+
+    :return: NULL if the text is not such a number, or is longer
+    """
+    from pyspark.sql import functions as F
+
+    padded = F.right(F.concat(F.lit("0" * width), F.trim(text)), F.lit(width))
+    return F.when(text.rlike(rf"^ *0*[0-9]{{1,{width}}} *\z"), padded)
+
+
+def numbers(text: Column) -> Column:
+    """Return whole numbers, separated by ``/`` or ``:``, as one text that sorts by the numbers.
+
+    :return: NULL if the text is anything else, or a number has more than 20 digits
+    """
+    from pyspark.sql import functions as F
+
+    parts = F.split(text, "[/:]")
+    padded = F.transform(parts, lambda number: F.lpad(number, _WIDTH, "0"))
+    fits = text.rlike(rf"^[0-9]{{1,{_WIDTH}}}([/:][0-9]{{1,{_WIDTH}}})*\z")
+    return F.when(fits, F.array_join(padded, "/"))
+
+
+def part(value: Column, data_type: DataType) -> Column | None:
+    """Return a value as text that sorts like the values; None if the type has no such text.
+
+    :param value: a whole number, a date or a timestamp
+    """
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
+    if isinstance(data_type, T.IntegralType | T.DecimalType):
+        if isinstance(data_type, T.DecimalType) and data_type.scale:
+            return None
+        # As wide as numbers(): a column may be declared later on.
+        width = max(_WIDTH, data_type.precision if isinstance(data_type, T.DecimalType) else 0)
+        # For a negative number, its distance to the greatest of that width, so that -1 is above -2.
+        nines = F.lit("9" * width).cast("decimal(38,0)")
+        below = F.try_add(nines, value.cast("decimal(38,0)")).cast("string")
+        negative = F.concat(F.lit("-"), F.lpad(below, width, "0"))
+        return F.when(value < 0, negative).otherwise(F.lpad(value.cast("string"), width, "0"))
+    if isinstance(data_type, T.DateType):
+        return F.when(F.year(value).between(0, 9999), F.date_format(value, "yyyy-MM-dd"))
+    if isinstance(data_type, T.TimestampType | T.TimestampNTZType):
+        shown = F.date_format(value, "yyyy-MM-dd HH:mm:ss.SSSSSS")
+        return F.when(F.year(value).between(0, 9999), shown)
+    return None
+
+
+# -- trees of values ----------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Value:
+    """A column's encoding and its type.
+
+    :param data_type: the column's type
+    :param coding: how one value is encoded: ``text`` (:func:`scalar`), ``decimal:<scale>`` (base64 of
+        :func:`decimal_text`), ``scaled`` (an object of scale and value), ``decimal_or_scaled:<scale>``,
+        ``days``, ``epoch:<unit>``, these two with ``_or_text``, ``time:<unit>``,
+        ``bytes:<base64|base64url|hex>``
+    :param fields: of a struct
+    :param element: of an array or a map
+    :param misspelt: members that records of the batch spell in another case than the log
+    """
+
+    data_type: DataType
+    coding: str = "text"
+    fields: tuple[tuple[str, Value], ...] = ()
+    element: Value | None = None
+    misspelt: tuple[str, ...] = ()
+
+
+def plain_value(data_type: DataType) -> Value:
+    """Return a type's plain encoding, part by part."""
+    from pyspark.sql import types as T
+
+    if isinstance(data_type, T.StructType):
+        fields = tuple((field.name, plain_value(field.dataType)) for field in data_type.fields)
+        return Value(data_type, fields=fields)
+    if isinstance(data_type, T.ArrayType):
+        return Value(data_type, element=plain_value(data_type.elementType))
+    if isinstance(data_type, T.MapType):
+        if not isinstance(data_type.keyType, T.StringType):
+            raise invalid(
+                f"a column is declared as {data_type.simpleString()}",
+                "keys of a map are texts in JSON: declare it as map<string, …>.",
+            )
+        return Value(data_type, element=plain_value(data_type.valueType))
+    return Value(data_type)
+
+
+def aimed(value: Value, wanted: DataType) -> Value:
+    """Return the same encoding with the type of the log or of the user."""
+    from pyspark.sql import types as T
+
+    if value.fields and isinstance(wanted, T.StructType):
+        own = dict(value.fields)
+        fields = tuple(
+            (f.name, aimed(own[f.name], f.dataType) if f.name in own else plain_value(f.dataType))
+            for f in wanted.fields
+        )
+        fields += tuple((name, below) for name, below in value.fields if name not in wanted.names)
+        return Value(_struct(fields), value.coding, fields=fields)
+    if value.element is not None and isinstance(wanted, T.ArrayType | T.MapType):
+        inner = wanted.elementType if isinstance(wanted, T.ArrayType) else wanted.valueType
+        element = aimed(value.element, inner)
+        return Value(_around(wanted, element.data_type), value.coding, element=element)
+    if value.fields or value.element is not None:
+        # As a text type it holds the whole JSON text; for other types no text fits.
+        return plain_value(wanted)
+    return Value(wanted, value.coding) if value.coding != "text" else plain_value(wanted)
+
+
+def _struct(fields: tuple[tuple[str, Value], ...]) -> StructType:
+    from pyspark.sql import types as T
+
+    return T.StructType([T.StructField(name, value.data_type) for name, value in fields])
+
+
+def _around(outer: DataType, inner: DataType) -> DataType:
+    from pyspark.sql import types as T
+
+    if isinstance(outer, T.MapType):
+        return T.MapType(outer.keyType, inner)
+    return T.ArrayType(inner)
+
+
+def wire(value: Value) -> DataType:
+    """Return the schema of an encoded value, in which all leaf values are strings."""
+    from pyspark.sql import types as T
+
+    if value.coding == "scaled":
+        return T.StructType().add("scale", "string").add("value", "string")
+    if value.fields:
+        return T.StructType([T.StructField(name, wire(below)) for name, below in value.fields])
+    if value.element is not None:
+        inner = wire(value.element)
+        is_map = isinstance(value.data_type, T.MapType)
+        return T.MapType(T.StringType(), inner) if is_map else T.ArrayType(inner)
+    return T.StringType()
+
+
+#: Spark's JSON reader accepts more than JSON by default. It also stops after the first value, and no option
+#: changes that: see :func:`is_json_value`.
+JSON_OPTIONS = {"mode": "PERMISSIVE", "allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
+
+
+def is_json_value(text: Column) -> Column:
+    """Return whether a text is exactly one JSON value, strictly by RFC 8259; NULL for NULL.
+
+    Spark's readers stop after the first value and ignore the rest. So the text is parsed twice, inside an
+    object and inside an array: trailing text that closes or extends one does not fit the other. Only a text
+    without trailing text passes both.
+    """
+    from pyspark.sql import functions as F
+
+    in_object = F.try_parse_json(F.concat(F.lit('{"v":'), text, F.lit("}")))
+    in_array = F.json_array_length(F.concat(F.lit("["), text, F.lit("]")))
+    return in_object.isNotNull() & F.coalesce(in_array == 1, F.lit(False))
+
+
+def texts(text: Column) -> Column:
+    """Return a JSON array as an array of texts; NULL for any other text."""
+    from pyspark.sql import functions as F
+
+    return F.when(is_json_value(text), F.from_json(text, "array<string>", JSON_OPTIONS))
+
+
+def decoded(text: Column, value: Value) -> Column:
+    """Return a text as a value; NULL if any part of it does not fit.
+
+    :param text: plain text, or JSON for nested values
+    """
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
+    shape = wire(value)
+    if isinstance(shape, T.StringType):
+        return _leaf(text, value)
+    inside = T.StructType().add("v", shape).add("broken", "string")
+    options = {**JSON_OPTIONS, "columnNameOfCorruptRecord": "broken"}
+    read = F.from_json(F.concat(F.lit('{"v":'), text, F.lit("}")), inside, options)
+    found, misfits = _fitted(read.getField("v"), value)
+    return F.when(read.getField("broken").isNull() & ~misfits & is_json_value(text), found)
+
+
+def _fitted(given: Column, value: Value) -> tuple[Column, Column]:
+    """Return a value built from its parts, and whether one of them does not fit."""
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
+    if value.fields and value.coding == "text":
+        parts = {name: _fitted(given.getField(name), below) for name, below in value.fields}
+        made = F.struct(*[found.alias(name) for name, (found, _) in parts.items()])
+        return F.when(given.isNotNull(), made), balanced(or_, [bad for _, bad in parts.values()])
+    if value.element is not None:
+        element = value.element
+        if isinstance(value.data_type, T.MapType):
+            made = F.transform_values(given, lambda _, one: _fitted(one, element)[0])
+            bad = F.exists(F.map_values(given), lambda one: _fitted(one, element)[1])
+        else:
+            made = F.transform(given, lambda one: _fitted(one, element)[0])
+            bad = F.exists(given, lambda one: _fitted(one, element)[1])
+        return made, F.coalesce(bad, F.lit(False))
+    found = _leaf(given, value)
+    return found, given.isNotNull() & found.isNull()
+
+
+def _leaf(text: Column, value: Value) -> Column:
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
+    how, _, detail = value.coding.partition(":")
+    wanted = value.data_type
+    if how == "decimal":
+        return _number(decimal_text(_bytes(text, "base64"), F.lit(int(detail))), int(detail), wanted)
+    if how == "scaled":
+        scale = text.getField("scale").try_cast("int")
+        return _number(decimal_text(_bytes(text.getField("value"), "base64"), scale), 18, wanted)
+    if how == "decimal_or_scaled":
+        inside = T.StructType().add("scale", "string").add("value", "string")
+        whole = F.from_json(F.when(is_json_value(text), text), inside, JSON_OPTIONS)
+        either = _leaf(whole, Value(wanted, "scaled"))
+        return F.when(text.startswith("{"), either).otherwise(_leaf(text, Value(wanted, f"decimal:{detail}")))
+    if how == "bytes":
+        return converted(_bytes(text, detail), T.BinaryType(), wanted)
+    if how == "text":
+        return scalar(text, wanted)
+    if how.endswith("_or_text"):
+        number = _moment(text, how.removesuffix("_or_text"), detail, wanted)
+        return F.when(text.rlike(r"^\s*-?\d+\s*\z"), number).otherwise(scalar(text, wanted))
+    return _moment(text, how, detail, wanted)
+
+
+def _number(text: Column, scale: int, wanted: DataType) -> Column:
+    from pyspark.sql import types as T
+
+    if isinstance(wanted, T.StringType):
+        return _decimal(text, T.DecimalType(38, min(max(scale, 0), 38))).cast(wanted)
+    if isinstance(wanted, T.IntegralType):
+        return converted(_decimal(text, T.DecimalType(38, 0)), T.DecimalType(38, 0), wanted)
+    return scalar(text, wanted)
+
+
+def _moment(text: Column, how: str, unit: str, wanted: DataType) -> Column:
+    from pyspark.sql import types as T
+
+    if isinstance(wanted, T.IntegralType):
+        return text.try_cast(wanted)
+    if how == "days":
+        return converted(epoch_date(text), T.DateType(), wanted)
+    if how == "time":
+        return converted(time_of_day(text, unit), T.StringType(), wanted)
+    return converted(epoch_timestamp(text, unit), T.TimestampType(), wanted)

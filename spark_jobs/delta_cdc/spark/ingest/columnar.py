@@ -1,0 +1,168 @@
+"""Reads records from Parquet files.
+
+Files with the same schema form a group, so that each record's own columns are known.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from delta_cdc.core.change_log import PRESENT, RAW, RECORD
+from delta_cdc.core.errors import SourceUnreadable
+from delta_cdc.core.reasons import reason
+from delta_cdc.core.sql import PLAN_PREFIX, quote
+from delta_cdc.spark.ingest import lines as text
+from delta_cdc.spark.ingest.widening import wider
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from delta_cdc.core.spec import SourceFile
+
+    #: Files that share one schema.
+    Group = tuple[StructType, list[SourceFile]]
+
+_REMEDY = "write the files with types of one family, or deliver those with other types to a log of their own."
+#: Options for the JSON text of records, for the quarantine. Spark's default patterns drop microseconds.
+_JSON = {
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+_NAMES, _PARSED = f"{PLAN_PREFIX}names", f"{PLAN_PREFIX}parsed"
+_THREADS = 8
+#: Spark's error class for a Parquet type that it does not support; the error does not name the file.
+ILLEGAL = "PARQUET_TYPE_ILLEGAL"
+
+
+def read(
+    session: SparkSession, files: Sequence[SourceFile], options: Mapping[str, str], *, needs_rows: bool
+) -> DataFrame:
+    """Return the records of Parquet files.
+
+    :raises SourceUnreadable: no type holds all values of a column; names two files with conflicting types
+    """
+    groups = _groups(session, files, options)
+    whole = _widest(groups)
+    parts = [_part(session, group, options, whole, needs_rows) for group in groups]
+    return reduce(lambda a, b: a.unionByName(b), parts)
+
+
+def again(records: DataFrame, types: Sequence[StructType | None]) -> DataFrame:
+    """Parse records again from their raw text, the JSON of their columns.
+
+    :param records: RAW, PUBLISHED and POSITION
+    :param types: known types of columns by name, the declared ones first; other columns are text
+    """
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
+    known = {f.name.lower(): f for s in reversed(types) if s is not None for f in s.fields}
+    named = records.withColumn(_NAMES, F.json_object_keys(RAW))
+    found = named.select(F.explode(_NAMES).alias(_NAMES)).distinct().collect()
+    fields = [
+        T.StructField(row[_NAMES], known[row[_NAMES].lower()].dataType)
+        if row[_NAMES].lower() in known
+        else T.StructField(row[_NAMES], T.StringType())
+        for row in found
+    ]
+    schema = T.StructType(fields)
+    parsed = named.withColumn(_PARSED, F.from_json(RAW, schema, _JSON))
+    return text.completed(parsed, record=F.col(_PARSED)).withColumn(PRESENT, F.json_object_keys(RAW))
+
+
+# -- which files go together ----------------------------------------------------------------------
+def _groups(session: SparkSession, files: Sequence[SourceFile], options: Mapping[str, str]) -> list[Group]:
+    """Group the files by their schemas, read from their footers."""
+    by_columns: dict[tuple[str, ...], list[SourceFile]] = defaultdict(list)
+    for file in files:
+        by_columns[file.columns].append(file)
+    found: list[Group] = []
+    for columns, group in by_columns.items():
+        schema = _merged(session, group, options) if columns or len(group) == 1 else None
+        found += [(schema, group)] if schema is not None else _one_by_one(session, group, options)
+    return found
+
+
+def _merged(
+    session: SparkSession, files: Sequence[SourceFile], options: Mapping[str, str]
+) -> StructType | None:
+    """Return the schema that files with the same columns share; None if their types differ."""
+    several = "true" if len(files) > 1 else "false"
+    reader = session.read.options(**options).option("mergeSchema", several)
+    try:
+        return reader.parquet(*text.paths(files)).schema
+    except Exception as error:
+        # Match by text: the error from the JVM has no class in Python.
+        if "CANNOT_MERGE" in str(error) or ILLEGAL in str(error):
+            return None
+        raise
+
+
+def _one_by_one(
+    session: SparkSession, files: Sequence[SourceFile], options: Mapping[str, str]
+) -> list[Group]:
+    def schema(file: SourceFile) -> StructType:
+        try:
+            return session.read.options(**options).parquet(*text.paths([file])).schema
+        except Exception as error:
+            if ILLEGAL not in str(error):
+                raise
+            raise SourceUnreadable(
+                f"{file.uri} has a column of a type that Spark does not read ({ILLEGAL}): {reason(error)}",
+                remedy="write it with another type, for instance timestamps in microseconds.",
+            ) from error
+
+    with ThreadPoolExecutor(_THREADS) as pool:
+        schemas = list(pool.map(schema, files))
+    groups: dict[str, Group] = {}
+    for file, found in zip(files, schemas, strict=True):
+        groups.setdefault(found.json(), (found, []))[1].append(file)
+    return list(groups.values())
+
+
+def _widest(groups: Sequence[Group]) -> StructType:
+    """Return a schema that holds the records of all files."""
+    from pyspark.sql import types as T
+
+    whole: dict[str, tuple[T.StructField, SourceFile]] = {}
+    for schema, files in groups:
+        for field in schema.fields:
+            known, there = whole.get(field.name.lower(), (field, files[0]))
+            kind = wider(known.dataType, field.dataType)
+            if kind is None:
+                raise SourceUnreadable(
+                    f"The column {field.name} is {known.dataType.simpleString()} in {there.uri} and "
+                    f"{field.dataType.simpleString()} in {files[0].uri}: no type holds both.",
+                    remedy=_REMEDY,
+                )
+            whole[field.name.lower()] = (T.StructField(known.name, kind), there)
+    return T.StructType([field for field, _ in whole.values()])
+
+
+# -- records ----------------------------------------------------------------------------------------
+def _part(
+    session: SparkSession, group: Group, options: Mapping[str, str], whole: StructType, needs_rows: bool
+) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    schema, files = group
+    found = session.read.options(**options).schema(schema).parquet(*text.paths(files))
+    own = {field.name.lower(): field for field in schema.fields}
+    record, present = [], []
+    for field in whole.fields:
+        mine = own.get(field.name.lower())
+        value = F.lit(None) if mine is None else found[quote(mine.name)]
+        record.append(value.cast(field.dataType).alias(field.name))
+        present += [field.name] if mine is not None else []
+    values = F.struct(*[found[quote(field.name)].alias(field.name) for field in schema.fields])
+    row = found.metadataColumn("_metadata").getField("row_index") if needs_rows else None
+    wanted = [F.to_json(values, _JSON).alias(RAW), F.struct(*record).alias(RECORD)]
+    located = text.located(found, wanted, row)
+    return text.completed(located, record=F.col(RECORD), present=present)

@@ -1,0 +1,408 @@
+"""Runs one ingest: records the batch, writes its quarantine, then commits its events to the change log.
+
+1. **read and check**: adapts, checks and counts the records, and compares them with the log, once
+2. **record**: writes the batch's files and offsets to the side table, under the batch's number. A second
+   driver with the same number stops here
+3. **quarantine**: writes the invalid records
+4. **commit**: writes the events in one commit of the log, sealed with the same number
+
+A crash between 2 and 4 leaves a batch that is recorded but not in the log; the next plan repeats that batch.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from delta_cdc.core import adapters, failpoints
+from delta_cdc.core.change_log import SEQUENCE
+from delta_cdc.core.errors import SourceUnreadable
+from delta_cdc.core.properties import LATENESS_HORIZON
+from delta_cdc.core.reasons import causes, reason
+from delta_cdc.core.spec import ApplyOptions, JobResult, step_fingerprint
+from delta_cdc.core.sql import quote, table
+from delta_cdc.core.watermark import PipelineState, Seal, SealStep
+from delta_cdc.spark.apply import layout
+from delta_cdc.spark.apply.commit import commit, looking, overtaken
+from delta_cdc.spark.apply.constraints import Into
+from delta_cdc.spark.apply.rows import Shape
+from delta_cdc.spark.changes import feed
+from delta_cdc.spark.commit_safety import refuse_unsafe_log_store
+from delta_cdc.spark.ingest import columnar, events, ingested, kafka, lines, records, redelivery
+from delta_cdc.spark.ingest import quarantine as rejects
+from delta_cdc.spark.sessions import hide_statements, private_session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from delta_cdc.core.spec import IngestSpec, SourceFile
+    from delta_cdc.spark.apply.commit import Seen
+    from delta_cdc.spark.ingest.events import Batch, Known
+
+log = logging.getLogger(__name__)
+
+#: Table property that marks a change log.
+CHANGE_LOG = "delta_cdc.changeLog"
+_STATISTICS = "delta.dataSkippingStatsColumns"
+#: Errors of Spark and Delta for a file, or a log, that vanished between planning and reading.
+_GONE = (
+    "PATH_NOT_FOUND",
+    "FAILED_READ_FILE.FILE_NOT_EXIST",
+    "FileNotFoundException",
+    "DELTA_TABLE_NOT_FOUND",
+    "DELTA_PATH_DOES_NOT_EXIST",
+)
+#: Errors for a damaged file.
+_DAMAGE = (
+    "CANNOT_READ_FILE_FOOTER",
+    columnar.ILLEGAL,
+    "is not a Parquet file",
+    "ParquetDecodingException",
+    "EOFException",
+    "ZipException",
+    "Unexpected end of",
+    "incorrect header check",
+    "MALFORMED_",
+)
+
+
+def run(spark: SparkSession, spec: IngestSpec, kafka_options: Mapping[str, str] | None = None) -> JobResult:
+    """Ingest one batch.
+
+    :param kafka_options: how to reach the brokers; None: the options that this driver was started with
+    :return: ``committed``; ``skipped`` or ``conflict`` if another driver recorded or committed a batch of
+        this number; ``stale`` if files or the log changed after planning
+    :raises DeltaCdcError: for bad input; nothing was written
+    """
+    feed.refuse_forbidden_confs(spark)
+    for uri in (spec.log_uri, spec.ingested_uri, spec.quarantine_uri):
+        refuse_unsafe_log_store(spark, uri, single_driver=spec.single_driver)
+    with private_session(spark) as session:
+        if spec.options.source_kind == "kafka":
+            hide_statements(session)
+        return _ingested(session, spec, kafka_options)
+
+
+def _ingested(session: SparkSession, spec: IngestSpec, kafka_options: Mapping[str, str] | None) -> JobResult:
+    log.info("ingesting %s", told(spec))
+    planned_on = spec.step.planned_on
+    seen: Seen | None = None
+    look = nullcontext() if planned_on is None else looking(session, spec.log_uri)
+    with look as now, ingested.expected(session, spec):
+        found = _found(session, spec, kafka_options)
+        if isinstance(found, JobResult):
+            return found
+        failpoints.reached("planned")
+        if planned_on is not None and now is not None:
+            seen = now()
+            reason = overtaken(session, spec.log_uri, planned_on, seen)
+            reason = reason or _sealed_since(session, spec, seen) or _other_horizon(spec, seen)
+            if reason is not None:
+                return JobResult("stale", message=reason)
+    return _written(session, spec, found, seen)
+
+
+def told(spec: IngestSpec) -> str:
+    """Describe a batch for log messages."""
+    step = spec.step
+    if step.kind == "reseal":
+        return f"a seal without events for {spec.log_uri}"
+    if step.kind == "replay":
+        return f"what is in {spec.quarantine_uri}"
+    parts = [f"{len(spec.files)} files"] if spec.files else []
+    parts += (
+        [f"{sum(p.ending_offset - p.starting_offset for p in spec.offsets)} offsets"] if spec.offsets else []
+    )
+    return f"batch {step.seal_number} of {spec.source_uri} ({', '.join(parts) or 'nothing'})"
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A batch that was read and checked, but not written.
+
+    :param spec: the spec, with unreadable files marked
+    :param rejects: RAW, POSITION and reason of all records that go to quarantine
+    """
+
+    spec: IngestSpec
+    batch: Batch
+    have: Known | None
+    counts: dict[str, int]
+    rejects: DataFrame | None
+
+
+def _sealed_since(session: SparkSession, spec: IngestSpec, now: Seen) -> str | None:
+    """Return a message if a batch of this pipeline entered the log after planning.
+
+    The number alone does not show it: the plan may have seen that batch in the side table only.
+    """
+    planned_on = spec.step.planned_on
+    assert planned_on is not None
+    newer = now.version - planned_on.version
+    if newer <= 0:
+        return None
+    history = session.sql(f"DESCRIBE HISTORY {table(spec.log_uri)} LIMIT {newer}")
+    for row in history.select("version", "userMetadata").collect():
+        seal = Seal.from_json(row["userMetadata"])
+        if row["version"] > planned_on.version and seal is not None and seal.pipeline == spec.pipeline:
+            return f"version {row['version']} of {spec.log_uri} has a batch that came in since planning"
+    return None
+
+
+def _other_horizon(spec: IngestSpec, now: Seen) -> str | None:
+    """Return a message if maintenance moved the log's ``horizon`` after planning: other records are late."""
+    horizon = now.properties.get(LATENESS_HORIZON)
+    if horizon == spec.horizon:
+        return None
+    return f"the lateness horizon of {spec.log_uri} is {horizon} now, planned with {spec.horizon}"
+
+
+# -- read and check -------------------------------------------------------------------------------
+def _found(session: SparkSession, spec: IngestSpec, secrets: Mapping[str, str] | None) -> _Found | JobResult:
+    """Read a batch; set a damaged file aside, and read the others again.
+
+    A file has to fail twice, because a truncated response of the store looks like a truncated file.
+    """
+    blamed: set[str] = set()
+    while True:
+        try:
+            return _read(session, spec, secrets)
+        except Exception as error:
+            text = unquote(str(error))
+            if _names_gone(spec, text):
+                return JobResult("stale", message=f"it has gone since planning: {_cause(error)}")
+            damaged = _damaged(spec, text)
+            if damaged is None:
+                raise
+            if damaged not in blamed:
+                blamed.add(damaged)
+                continue
+            log.warning("%s cannot be read: %s", damaged, _cause(error))
+            spec = _set_aside(spec, damaged, f"it is damaged: {_cause(error)}")
+
+
+def _names_gone(spec: IngestSpec, text: str) -> bool:
+    planned = [file.uri for file in records.readable(spec)]
+    if spec.step.planned_on is not None:
+        planned.append(spec.log_uri)
+    return any(mark in text for mark in _GONE) and any(
+        spelt in text for uri in planned for spelt in (uri, lines.as_path(uri))
+    )
+
+
+def _damaged(spec: IngestSpec, text: str) -> str | None:
+    """Return the file that an error names as damaged; None for other errors.
+
+    Errors of an unavailable store look similar, but are temporary: no file is set aside for them.
+    """
+    if not any(mark in text for mark in _DAMAGE):
+        return None
+    named = [file.uri for file in records.readable(spec) if file.uri in text]
+    return max(named, key=len, default=None)
+
+
+def _cause(error: Exception) -> str:
+    """Return the root cause of an error in one line."""
+    return unquote(causes(error)[-1].line)
+
+
+def _set_aside(spec: IngestSpec, uri: str, reason: str) -> IngestSpec:
+    files = tuple(replace(f, unreadable=reason) if f.uri == uri else f for f in spec.files)
+    return replace(spec, files=files)
+
+
+def _read(session: SparkSession, spec: IngestSpec, secrets: Mapping[str, str] | None) -> _Found:
+    have = events.known(session, spec.log_uri) if spec.step.planned_on is not None else None
+    adapted = _adapted(session, spec, have, secrets)
+    if adapted is None:
+        batch = events.nothing(session, spec, _log_of(spec, have))
+    else:
+        held = session.read.format("delta").load(spec.log_uri) if have is not None else None
+        batch = events.prepared(spec, adapted, have, held)
+        _refuse_guesses(spec, batch, have)
+    aside = records.unreadable(spec)
+    if aside and spec.options.on_invalid == "fail":
+        raise SourceUnreadable(
+            f"{aside[0][0].uri} cannot be read: {aside[0][1]}; {len(aside)} files of the batch cannot.",
+            remedy="mend or remove it, or let such files go to quarantine (on_invalid).",
+        )
+    rejected, quarantined = _rejected(session, spec, batch, aside)
+    missing = sum(file.missing for file in spec.files)
+    counts = {
+        **batch.counts,
+        "quarantined": quarantined,
+        "files": len(spec.files) - missing,
+        "missing": missing,
+    }
+    counts = {name: count for name, count in {"events": 0, **counts}.items() if count or name == "events"}
+    return _Found(spec, batch, have, counts, rejected)
+
+
+def _adapted(
+    session: SparkSession, spec: IngestSpec, have: Known | None, secrets: Mapping[str, str] | None
+) -> DataFrame | None:
+    """Return the adapter's output for the records of a batch; None if the batch has nothing to read."""
+    options = spec.options
+    if spec.step.kind == "reseal":
+        return None
+    adapter = adapters.named(options.adapter)
+    given = adapter.check(
+        options.adapter_options, keys=options.keys, format=options.format, insert_only=options.insert_only
+    )
+    declared = records.declared(options)
+    payload = have.payload if have is not None else None
+    if spec.step.kind == "replay":
+        found = records.again(rejects.replayable(session, spec), options, payload)
+    elif options.source_kind == "kafka":
+        found = kafka.read(session, spec, secrets)
+    elif records.readable(spec):
+        found = records.read(session, spec, adapter.needs_rows(given), payload)
+    else:
+        return None
+    context = events.context(session, replace(options, adapter_options=given), declared, have)
+    return adapter.events(found, context)
+
+
+def _refuse_guesses(spec: IngestSpec, batch: Batch, have: Known | None) -> None:
+    """Refuse to create a log of which no type is known, because its types are permanent."""
+    shown = spec.options.schema or spec.options.format == "parquet" or batch.counts["events"]
+    if have is None and not shown:
+        raise SourceUnreadable(
+            f"The first batch of {spec.source_uri} has no event ({batch.counts['quarantined']} records are "
+            f"none), so the columns of {spec.log_uri} and their types are unknown.",
+            remedy="give schema; or mend what was delivered, or wait for more, and run again.",
+        )
+
+
+def _log_of(spec: IngestSpec, have: Known | None) -> Known:
+    if have is None:
+        aside = "; ".join(f"{file.uri}: {reason}" for file, reason in records.unreadable(spec)[:3])
+        raise SourceUnreadable(
+            f"None of the {len(spec.files)} files of the first batch can be read "
+            f"({aside or 'they are gone'}), so the columns of {spec.log_uri} are unknown.",
+            remedy="mend a file, or deliver one more, and run again."
+            if not spec.recorded
+            else f"nothing was ingested yet: delete {spec.ingested_uri}, and run again.",
+        )
+    return have
+
+
+def _rejected(
+    session: SparkSession, spec: IngestSpec, batch: Batch, aside: list[tuple[SourceFile, str]]
+) -> tuple[DataFrame | None, int]:
+    """Return the rows that go to quarantine, and their number."""
+    found, count = batch.rejects, batch.counts.get("quarantined", 0)
+    if spec.step.kind == "replay":
+        # Records that are still invalid are in quarantine already.
+        return None, 0
+    if aside:
+        files = rejects.of_files(session, aside)
+        found = files if found is None else found.unionByName(files)
+        count += len(aside)
+    if found is None or redelivery.flagged(spec) is None:
+        return found, count
+    found = rejects.new(session, spec, found).localCheckpoint()
+    count = found.count()
+    return (found if count else None), count
+
+
+# -- write ----------------------------------------------------------------------------------------
+def _written(session: SparkSession, planned: IngestSpec, found: _Found, seen: Seen | None) -> JobResult:
+    spec = found.spec
+    seal = _seal(planned, found.counts)
+    if not spec.recorded:
+        outcome = ingested.write(session, spec, seal)
+        if outcome.status != "committed":
+            return JobResult(outcome.status, message=outcome.message)
+    failpoints.reached("recorded")
+    if found.rejects is not None:
+        rejects.write(session, spec, seal, found.rejects)
+    failpoints.reached("quarantined")
+    listed = ", ".join(f"{count} {name}" for name, count in found.counts.items())
+    log.info("committing %s to %s (%s)", told(spec), spec.log_uri, listed)
+    shape, options = _layout(found)
+    into = Into(spec.log_uri, lambda: found.batch.events, shape.keys)
+    outcome = commit(session, seal, _append(found, shape, options), into)
+    if outcome.status == "committed":
+        log.info("committed version %s of %s, seal %s", outcome.version, spec.log_uri, seal.number)
+        _tidy(session, found, shape, options, seen)
+    return JobResult(outcome.status, counts=found.counts, message=outcome.message)
+
+
+def _append(found: _Found, shape: Shape, options: ApplyOptions) -> Callable[[], object]:
+    writer, uri = found.batch.events.write.format("delta"), found.spec.log_uri
+    if found.have is None:
+        # One commit with events, properties and seal; it ignores files that a crash left behind.
+        writer = writer.mode("error").options(**layout.properties(shape, options))
+    else:
+        writer = writer.mode("append").option("mergeSchema", "true")
+    return lambda: writer.save(uri)
+
+
+def _layout(found: _Found) -> tuple[Shape, ApplyOptions]:
+    """Return a log's layout as for targets: clustered by its keys, with statistics of its sequence."""
+    from pyspark.sql import types as T
+
+    options = found.spec.options
+    columns = {field.name.lower(): field for field in found.batch.payload.fields}
+    if found.have is not None:
+        columns = {field.name.lower(): field for field in found.have.payload.fields} | columns
+    columns[SEQUENCE] = T.StructField(SEQUENCE, found.batch.sequence)
+    keys = tuple(columns[key.lower()].name for key in options.keys if key.lower() in columns)
+    shape = Shape(
+        keys=keys,
+        values=tuple(field.name for field in columns.values()),
+        tracked=(),
+        partitions=(),
+        schema=T.StructType(list(columns.values())),
+        sequence_type=None,
+    )
+    asked = ApplyOptions(keys=keys, cluster_by=options.cluster_by)
+    bounded = dict.fromkeys((*layout.clustering_columns(shape, asked), *keys, SEQUENCE))
+    statistics = ",".join(quote(name) for name in bounded if layout.has_statistics(shape, name))
+    ours = {CHANGE_LOG: "true", **({_STATISTICS: statistics} if statistics else {})}
+    return shape, replace(asked, target_properties={**ours, **options.log_properties})
+
+
+def _tidy(
+    session: SparkSession, found: _Found, shape: Shape, options: ApplyOptions, seen: Seen | None
+) -> None:
+    """Run the steps after a commit; a failure is a warning, because the next run repeats them."""
+    spec = found.spec
+    try:
+        layout.complete(session, spec.log_uri, shape, options, seen)
+        if found.batch.settled is not None:
+            rejects.forget(session, spec, found.batch.settled)
+        delivered = [file.uri for file in records.readable(spec) if file.again]
+        rejects.forget_files(session, spec, delivered)
+    except Exception as error:  # noqa: BLE001 - optional work after a commit must not fail the commit
+        log.warning("after the commit to %s: %s", spec.log_uri, reason(error))
+
+
+def _seal(spec: IngestSpec, counts: dict[str, int]) -> Seal:
+    step = spec.step
+    return Seal(
+        pipeline=spec.pipeline,
+        number=step.seal_number,
+        source_uri=spec.source_uri,
+        state=PipelineState(
+            applied_to=None,
+            applied_from=step.applied_from,
+            # The next plan compares it with the side table, to detect missing rows.
+            configuration={**step.configuration, "rows": len(ingested.rows(spec))},
+        ),
+        step=SealStep(
+            kind=step.kind,
+            starting_version=step.seal_number,
+            ending_version=step.seal_number,
+            fingerprint=step_fingerprint(spec, step.seal_number),
+            run_id=spec.run_id,
+            planned_on=step.planned_on,
+            counts=counts,
+        ),
+    )

@@ -1,0 +1,382 @@
+"""Turns records into events: checks them, casts them to the log's types, and counts them, in one pass."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from delta_cdc.core.change_log import (
+    COLUMNS,
+    DELETE,
+    ERROR,
+    IGNORE,
+    LOG_COLUMNS,
+    OP,
+    PAYLOAD,
+    POSITION,
+    RAW,
+    SEQUENCE,
+    SOURCE_TIMESTAMP,
+    TRUNCATE,
+    UPSERT,
+    Context,
+)
+from delta_cdc.core.errors import (
+    ColumnNotFound,
+    InvalidConfiguration,
+    InvalidRecord,
+    ReservedColumnName,
+    TargetSchemaClash,
+)
+from delta_cdc.core.sql import PLAN_PREFIX, quote
+from delta_cdc.spark.apply.sequences import from_text
+from delta_cdc.spark.ingest import redelivery
+from delta_cdc.spark.ingest.widening import wider
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import DataType, StructField, StructType
+
+    from delta_cdc.core.spec import IngestOptions, IngestSpec
+
+LATE = "late_beyond_horizon"
+#: Why a row is an invalid event, and whether an earlier batch may have taken it.
+_REASON, _AGAIN = f"{PLAN_PREFIX}reason", f"{PLAN_PREFIX}again"
+#: Name of the column in :attr:`Batch.rejects`.
+REASON = "reason"
+_SAMPLES = 3
+#: The scan of a log filters by file name for at most so many files.
+_LISTED_FILES = 500
+
+
+@dataclass(frozen=True)
+class Known:
+    """The schema of an existing change log.
+
+    :param payload: the events' own columns
+    :param sequence: the type of its sequence
+    """
+
+    payload: StructType
+    sequence: DataType
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The events of a batch in the log's schema, and the records that go to quarantine.
+
+    :param events: columns of the payload, then :data:`~delta_cdc.core.change_log.LOG_COLUMNS`
+    :param rejects: RAW, POSITION and ``reason``; None if all records are valid
+    :param settled: of a replay: RAW and POSITION of the records that are events or ignored
+    """
+
+    events: DataFrame
+    payload: StructType
+    sequence: DataType
+    counts: dict[str, int] = field(default_factory=dict)
+    rejects: DataFrame | None = None
+    settled: DataFrame | None = None
+
+
+def known(session: SparkSession, uri: str) -> Known:
+    """Return the schema of a change log.
+
+    :raises TargetSchemaClash: the table is not a change log
+    """
+    from pyspark.sql import types as T
+
+    schema = session.read.format("delta").load(uri).schema
+    missing = [name for name in LOG_COLUMNS if name not in schema.names]
+    if missing:
+        raise TargetSchemaClash(
+            f"{uri} is no change log: it has no column {', '.join(missing)}.",
+            remedy="name a log of its own for these records; the first batch makes it.",
+        )
+    payload = T.StructType([f for f in schema.fields if f.name not in LOG_COLUMNS])
+    return Known(payload, schema[SEQUENCE].dataType)
+
+
+def context(
+    session: SparkSession, options: IngestOptions, declared: StructType | None, have: Known | None
+) -> Context:
+    """Return the context that an adapter gets.
+
+    :param options: the options, with ``adapter_options`` as the adapter's check returned them
+    """
+    return Context(
+        spark=session,
+        options=options.adapter_options,
+        keys=options.keys,
+        format=options.format,
+        declared=declared,
+        known=have.payload if have is not None else None,
+        sequence_type=have.sequence.simpleString() if have is not None else None,
+    )
+
+
+def prepared(spec: IngestSpec, adapted: DataFrame, have: Known | None, held: DataFrame | None) -> Batch:
+    """Check and count what an adapter returned.
+
+    :param have: the log's schema; None if the log does not exist
+    :param held: the log's rows, to compare with records that an earlier batch may have taken
+    :raises InvalidRecord: some records are invalid, and the options do not allow quarantine
+    :raises ColumnNotFound: a key column is neither in a record nor in the log
+    :raises TargetSchemaClash: a column's type differs from the log's
+    """
+    from pyspark.sql import functions as F
+
+    rows, payload, sequence = _checked(spec, adapted, have)
+    # One job parses and counts; later steps read its checkpoint.
+    rows = rows.localCheckpoint(eager=False)
+    counts = _counted(rows)
+    _refuse(spec, rows, counts)
+    good = rows.where(F.col(_REASON).isNull())
+    columns = [quote(name) for name in (*payload.names, *LOG_COLUMNS)]
+    events = good.where(F.col(OP) != IGNORE).select(*columns, _AGAIN)
+    if held is not None and _may_repeat(spec):
+        events = _new(spec, events, held)
+        left = _counted(events.withColumn(_REASON, F.lit(None).cast("string")))
+        counts["repeated"] = counts["events"] - left["events"]
+        counts |= {name: left[name] for name in ("events", "deletes", "truncates")}
+    rejects = None
+    if counts["quarantined"]:
+        rejects = rows.where(F.col(_REASON).isNotNull()).select(RAW, POSITION, F.col(_REASON).alias(REASON))
+    settled = good.select(RAW, POSITION) if spec.step.kind == "replay" else None
+    return Batch(events.drop(_AGAIN), payload, sequence, counts, rejects, settled)
+
+
+def nothing(session: SparkSession, spec: IngestSpec, have: Known) -> Batch:
+    """Return an empty batch, for a batch without readable records."""
+    empty = session.read.format("delta").load(spec.log_uri).limit(0)
+    return Batch(empty, have.payload, have.sequence)
+
+
+# -- what the adapter returned --------------------------------------------------------------------
+def _checked(
+    spec: IngestSpec, adapted: DataFrame, have: Known | None
+) -> tuple[DataFrame, StructType, DataType]:
+    """Return the columns of payload and log, why a row is invalid, and RAW where a later step needs it."""
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
+    found = _completed(spec, adapted)
+    values = _payload(spec, found.schema[PAYLOAD].dataType, have)
+    sequence = _sequence_type(spec, found.schema[SEQUENCE].dataType, have)
+    order = F.col(SEQUENCE).cast(sequence)
+    reason = F.coalesce(*_reasons(spec, {f.name.lower(): v for f, v in values}, order, sequence))
+    raw = F.col(RAW) if spec.step.kind == "replay" else F.when(F.col(_REASON).isNotNull(), F.col(RAW))
+    flag = redelivery.flagged(spec)
+    rows = found.withColumn(_REASON, reason).select(
+        *[value.alias(f.name) for f, value in values],
+        F.col(OP).cast("string").alias(OP),
+        order.alias(SEQUENCE),
+        F.col(COLUMNS).cast("array<string>").alias(COLUMNS),
+        F.col(SOURCE_TIMESTAMP).cast("timestamp").alias(SOURCE_TIMESTAMP),
+        POSITION,
+        _REASON,
+        raw.alias(RAW),
+        (F.lit(False) if flag is None else F.coalesce(flag, F.lit(False))).alias(_AGAIN),
+    )
+    return rows, T.StructType([f for f, _ in values]), sequence
+
+
+def _completed(spec: IngestSpec, adapted: DataFrame) -> DataFrame:
+    """Add the optional columns that an adapter left out.
+
+    :raises InvalidConfiguration: a required column is missing
+    """
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
+    optional = {SEQUENCE, COLUMNS, SOURCE_TIMESTAMP, ERROR}
+    missing = [name for name in (OP, PAYLOAD, RAW, POSITION) if name not in adapted.columns]
+    if missing or not isinstance(adapted.schema[PAYLOAD].dataType, T.StructType):
+        what = f"no column {', '.join(missing)}" if missing else f"a {PAYLOAD} that is no struct"
+        raise InvalidConfiguration(
+            f"The adapter {spec.options.adapter} returns {what}.",
+            remedy="return the columns that delta_cdc.core.change_log describes.",
+        )
+    for name in optional - set(adapted.columns):
+        adapted = adapted.withColumn(name, F.lit(None))
+    return adapted
+
+
+def _payload(spec: IngestSpec, given: DataType, have: Known | None) -> list[tuple[StructField, Column]]:
+    """Return the payload's columns, with the log's names and types, and their expressions."""
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
+    assert isinstance(given, T.StructType)
+    _refuse_reserved(spec, given)
+    there = {f.name.lower(): f for f in given.fields}
+    found = []
+    for known_field in have.payload.fields if have is not None else ():
+        field = there.pop(known_field.name.lower(), None)
+        if field is not None:
+            value = F.col(PAYLOAD).getField(field.name)
+            kind = _like(spec, known_field, field.dataType)
+            value = value if kind is None else value.cast(kind)
+            found.append((T.StructField(known_field.name, kind or field.dataType), value))
+    for field in there.values():
+        # Keep a column that is always NULL, because events may list it among the columns they carry.
+        void = isinstance(field.dataType, T.NullType)
+        kind = T.StringType() if void else field.dataType
+        found.append((T.StructField(field.name, kind), F.col(PAYLOAD).getField(field.name).cast(kind)))
+    _refuse_without_key(spec, [f.name for f, _ in found], have)
+    return found
+
+
+def _like(spec: IngestSpec, known_field: StructField, given: DataType) -> DataType | None:
+    """Return the log's type, to cast a column to it; None if the column needs no cast.
+
+    Nested columns with new fields evolve in the log's commit.
+    """
+    from pyspark.sql import types as T
+
+    if given == known_field.dataType:
+        return None
+    whole = wider(known_field.dataType, given)
+    if whole == known_field.dataType and not isinstance(given, T.StructType | T.ArrayType | T.MapType):
+        return known_field.dataType
+    if whole is None or not isinstance(given, T.StructType | T.ArrayType | T.MapType):
+        raise TargetSchemaClash(
+            f"The column {known_field.name} is {known_field.dataType.simpleString()} in {spec.log_uri}, and "
+            f"{given.simpleString()} in the batch.",
+            remedy="declare the log's type in schema, so that values that do not fit are told apart; or take "
+            "the records into a log of their own.",
+        )
+    return None
+
+
+def _refuse_reserved(spec: IngestSpec, payload: StructType) -> None:
+    reserved = {name.lower() for name in LOG_COLUMNS}
+    bad = [n for n in payload.names if n.lower() in reserved or n.lower().startswith(PLAN_PREFIX)]
+    if bad:
+        raise ReservedColumnName(
+            f"The records of {spec.source_uri} have the column {', '.join(map(repr, bad))}, a name that the "
+            "change log needs for itself.",
+            remedy="rename it at its source, or with an adapter of your own.",
+        )
+
+
+def _refuse_without_key(spec: IngestSpec, names: list[str], have: Known | None) -> None:
+    there = {name.lower() for name in (*names, *(have.payload.names if have is not None else ()))}
+    missing = [key for key in spec.options.keys if key.lower() not in there]
+    if missing and not spec.options.insert_only:
+        raise ColumnNotFound(
+            f"The key column {', '.join(missing)} is in no record of {spec.source_uri}.",
+            remedy=f"correct keys; the records have {', '.join(names) or 'no columns'}.",
+        )
+
+
+def _sequence_type(spec: IngestSpec, given: DataType, have: Known | None) -> DataType:
+    from pyspark.sql import types as T
+
+    if isinstance(given, T.NullType):
+        return have.sequence if have is not None else T.StringType()
+    unordered = (T.StructType, T.ArrayType, T.MapType, T.VariantType, T.BooleanType, T.BinaryType)
+    if isinstance(given, unordered):
+        raise InvalidConfiguration(
+            f"The sequence that the adapter {spec.options.adapter} returns is {given.simpleString()}.",
+            remedy="give one value with an order: a number, a time, or text of a fixed width.",
+        )
+    if have is None:
+        return given
+    if wider(have.sequence, given) != have.sequence:
+        raise TargetSchemaClash(
+            f"The sequence is {have.sequence.simpleString()} in {spec.log_uri}, and "
+            f"{given.simpleString()} in the batch.",
+            remedy="keep to one sequence for one log, or begin a new log.",
+        )
+    return have.sequence
+
+
+# -- which rows are events ------------------------------------------------------------------------
+def _reasons(
+    spec: IngestSpec, values: Mapping[str, Column], order: Column, sequence: DataType
+) -> list[Column]:
+    """Return the reasons why a row is invalid, most important first; each is NULL if it does not apply."""
+    from pyspark.sql import functions as F
+
+    operation = F.col(OP)
+    meant = operation.isin(UPSERT, DELETE, TRUNCATE, IGNORE)
+    said = F.concat(F.lit("unknown operation '"), F.coalesce(operation.cast("string"), F.lit("")), F.lit("'"))
+    found = [F.col(ERROR).cast("string"), F.when(~F.coalesce(meant, F.lit(False)), said)]
+    if spec.options.insert_only:
+        other = operation.isin(DELETE, TRUNCATE)
+        found.append(F.when(other, F.concat(operation, F.lit(" of a source that is insert_only"))))
+        return found
+    for key in spec.options.keys:
+        absent = values[key.lower()].isNull() if key.lower() in values else F.lit(True)
+        found.append(F.when(operation.isin(UPSERT, DELETE) & absent, f"null key: {key}"))
+    counts = operation != IGNORE
+    found.append(F.when(counts & order.isNull(), "null sequence"))
+    if spec.horizon is not None:
+        found.append(F.when(counts & (order < from_text(spec.horizon, sequence)), LATE))
+    return found
+
+
+def _counted(rows: DataFrame) -> dict[str, int]:
+    from pyspark.sql import functions as F
+
+    good, operation = F.col(_REASON).isNull(), F.col(OP)
+    totals = rows.agg(
+        F.count_if(good & (operation != IGNORE)).alias("events"),
+        F.count_if(good & (operation == DELETE)).alias("deletes"),
+        F.count_if(good & (operation == TRUNCATE)).alias("truncates"),
+        F.count_if(good & (operation == IGNORE)).alias("ignored"),
+        F.count_if(~good).alias("quarantined"),
+        F.count_if(F.col(_REASON) == LATE).alias("late"),
+    )
+    return dict(totals.collect()[0].asDict())
+
+
+def _refuse(spec: IngestSpec, rows: DataFrame, counts: Mapping[str, int]) -> None:
+    """Refuse invalid records if the options do not allow quarantine; late records are not an error."""
+    from pyspark.sql import functions as F
+
+    bad = counts["quarantined"] - counts["late"]
+    if not bad or spec.options.on_invalid == "quarantine":
+        return
+    wrong = rows.where(F.col(_REASON).isNotNull() & (F.col(_REASON) != LATE))
+    reasons = wrong.groupBy(_REASON).count().orderBy(F.desc("count"), _REASON).limit(_SAMPLES).collect()
+    samples = wrong.select(F.to_json(POSITION).alias("at"), F.substring(RAW, 1, 200).alias("raw"))
+    listed = ", ".join(f"{row['count']} times {row[_REASON]}" for row in reasons)
+    shown = "; ".join(f"{row['at']}: {row['raw']}" for row in samples.limit(_SAMPLES).collect())
+    raise InvalidRecord(
+        f"{bad} records of {spec.source_uri} are no events ({listed}), for instance {shown}.",
+        remedy="mend them at their source, correct the adapter's options, or let such records go to "
+        "quarantine (on_invalid).",
+    )
+
+
+# -- redelivered events ---------------------------------------------------------------------------
+def _may_repeat(spec: IngestSpec) -> bool:
+    return redelivery.flagged(spec) is not None or spec.step.kind == "replay"
+
+
+def _new(spec: IngestSpec, events: DataFrame, held: DataFrame) -> DataFrame:
+    """Remove events that the log holds already."""
+    from pyspark.sql import functions as F
+
+    replayed = spec.step.kind == "replay"
+    asked = F.lit(True) if replayed else F.col(_AGAIN)
+    maybe, fresh = events.where(asked), events.where(~asked)
+    if spec.offsets and not replayed:
+        left = redelivery.without(maybe, held)
+    else:
+        types = redelivery.compared(events.drop(_AGAIN), held)
+        files = [file.uri for file in spec.files if file.again]
+        if not replayed and len(files) <= _LISTED_FILES:
+            held = held.where(F.col(f"{POSITION}.file").isin(files))
+        place = redelivery.place(exact=replayed)
+        left = redelivery.beyond(
+            maybe,
+            held,
+            F.struct(place.alias("place"), redelivery.identity(maybe, types).alias("event")),
+            F.struct(place.alias("place"), redelivery.identity(held, types).alias("event")),
+        )
+    # Compare once, because at the commit the log may hold more.
+    return fresh.unionByName(left.localCheckpoint())

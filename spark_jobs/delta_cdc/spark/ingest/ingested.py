@@ -1,0 +1,118 @@
+"""The side table that records which files and offsets each batch took, and so orders the batches.
+
+A batch's commit to it precedes the commit to the change log, and is a compare-and-swap like any seal: of two
+drivers with the same batch number, one records its batch, and the other plans again.
+"""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from delta_cdc.core.sql import table
+from delta_cdc.spark.apply.commit import Outcome, attempt
+from delta_cdc.spark.apply.constraints import Into
+from delta_cdc.spark.ingest.records import unreadable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from delta_cdc.core.spec import IngestSpec
+    from delta_cdc.core.watermark import Seal
+
+#: Name -> type.
+COLUMNS = {
+    "pipeline": "string",
+    "seal": "bigint",
+    "file": "string",
+    "size": "bigint",
+    "modified": "bigint",
+    "etag": "string",
+    "topic": "string",
+    "partition": "int",
+    "starting_offset": "bigint",
+    "ending_offset": "bigint",
+    "status": "string",
+    "recorded_at": "timestamp",
+}
+TAKEN, MISSING, UNREADABLE = "taken", "missing", "unreadable"
+REPLAYED, RESEALED = "replayed", "resealed"
+#: The ``file`` of a replay.
+QUARANTINE = "quarantine"
+#: Only a table that is created here gets them. Compaction keeps its files few, because the planner reads
+#: them one by one.
+_PROPERTIES = {
+    "delta.appendOnly": "true",
+    "delta.enableDeletionVectors": "false",
+    "delta.enableChangeDataFeed": "false",
+    "delta.autoOptimize.autoCompact": "true",
+}
+
+
+@contextmanager
+def expected(session: SparkSession, spec: IngestSpec) -> Iterator[None]:
+    """Load the table's Delta log in the background, because the later commit needs it."""
+    if spec.recorded or spec.step.planned_on is None:
+        yield
+        return
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(lambda: session.sql(f"DESCRIBE DETAIL {table(spec.ingested_uri)}").collect())
+        yield
+        # Ignore errors: the table may not exist yet, and the write reports other errors.
+        reading.exception()
+
+
+def write(session: SparkSession, spec: IngestSpec, seal: Seal) -> Outcome:
+    """Record a batch under the number that its commit in the log will have.
+
+    :return: ``committed``, or ``skipped`` or ``conflict`` if another driver was first
+    """
+    writer = _frame(session, spec).write.format("delta").mode("append").options(**_PROPERTIES)
+    return attempt(session, seal, partial(writer.save, spec.ingested_uri), Into(spec.ingested_uri))
+
+
+def rows(spec: IngestSpec) -> list[dict[str, Any]]:
+    """Return one row per file or offset range of a batch; a replay or a renewed seal has one row."""
+    if spec.step.kind == "replay":
+        return [{"file": QUARANTINE, "status": REPLAYED}]
+    if spec.step.kind == "reseal":
+        return [{"file": "", "status": RESEALED}]
+    bad = {file.uri for file, _ in unreadable(spec)}
+    found: list[dict[str, Any]] = []
+    for file in spec.files:
+        status = MISSING if file.missing else UNREADABLE if file.uri in bad else TAKEN
+        known = {"file": file.uri, "size": file.size, "modified": file.modified, "etag": file.etag}
+        found.append({**known, "status": status})
+    found += [
+        {
+            "topic": part.topic,
+            "partition": part.partition,
+            "starting_offset": part.starting_offset,
+            "ending_offset": part.ending_offset,
+            "status": TAKEN,
+        }
+        for part in spec.offsets
+    ]
+    return found
+
+
+def _frame(session: SparkSession, spec: IngestSpec) -> DataFrame:
+    """Return the rows as a DataFrame that Spark computes in one task, without Python workers."""
+    from pyspark.sql import functions as F
+
+    values = {"pipeline": F.lit(spec.pipeline), "seal": F.lit(spec.step.seal_number)}
+    text = F.lit(json.dumps(rows(spec)))
+    found = session.range(0, 1, 1, 1).select(F.inline(F.from_json(text, f"array<struct<{_fields()}>>")))
+    values["recorded_at"] = F.current_timestamp()
+    return found.select(
+        *[values.get(name, F.col(name)).cast(kind).alias(name) for name, kind in COLUMNS.items()]
+    )
+
+
+def _fields() -> str:
+    return ", ".join(f"{name}: {kind}" for name, kind in COLUMNS.items())

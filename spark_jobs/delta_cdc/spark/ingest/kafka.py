@@ -1,0 +1,200 @@
+"""Reads records from Kafka: exactly the planned offsets of a batch, with Spark's batch reader.
+
+A spec contains no credentials. They come from a file that only this user can read (client mode), from a conf
+set by such a file (a cluster's driver), or from the caller (a plain session).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from delta_cdc.core import change_log
+from delta_cdc.core.errors import (
+    DeltaCdcError,
+    EnvironmentNotReady,
+    InvalidConfiguration,
+    OffsetsExpired,
+    SourceNotFound,
+    StoreUnavailable,
+    TopicReplaced,
+)
+from delta_cdc.core.kafka_options import for_java
+from delta_cdc.core.reasons import reason
+from delta_cdc.core.topics import servers_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from delta_cdc.core.spec import IngestSpec, OffsetRange
+
+#: Environment variable of a driver on the worker: path of a JSON file with the options, readable by one user.
+OPTIONS_VARIABLE = "DELTA_CDC_KAFKA_OPTIONS"
+#: The same JSON as a conf, for a driver elsewhere; set it in a properties file. Because of its name, Spark
+#: redacts the value wherever it shows confs.
+OPTIONS_CONF = "spark.delta_cdc.kafka.secretOptions"
+
+#: Prefix of a record's RAW and KEY if the message's bytes are not UTF-8.
+BASE64 = "base64:"
+
+_RECORD_DDL = (
+    f"{change_log.RAW} string, {change_log.KEY} string, {change_log.UNDECODED} string, "
+    f"{change_log.PUBLISHED} timestamp, "
+    f"{change_log.POSITION} {change_log.POSITION_DDL}"
+)
+
+#: Error texts of Spark and Kafka's client -> our error class and remedy. First match wins.
+_KNOWN: tuple[tuple[tuple[str, ...], type[DeltaCdcError], str], ...] = (
+    (
+        ("Failed to find data source: kafka", "DATA_SOURCE_NOT_FOUND", "NoClassDefFoundError"),
+        EnvironmentNotReady,
+        "give the session the JARs that delta-cdc jars --kafka names (spark.jars, or the class path).",
+    ),
+    (
+        ("KAFKA_DATA_LOSS", "failOnDataLoss", "OffsetOutOfRange", "out of range"),
+        OffsetsExpired,
+        "raise retention.ms of the topic, and go on behind the gap with on_expired='continue'.",
+    ),
+    (
+        ("don't match what are assigned",),
+        TopicReplaced,
+        "the topic was made anew with fewer partitions; the next look at its offsets says what to do.",
+    ),
+    (
+        ("UnknownTopicOrPartition", "does not host this topic-partition"),
+        SourceNotFound,
+        "see whether the topic was deleted.",
+    ),
+    (
+        ("SaslAuthenticationException", "SslAuthenticationException", "AuthorizationException"),
+        InvalidConfiguration,
+        "correct kafka_options: the look at offsets was let in, Spark's reader was not.",
+    ),
+    (
+        ("org.apache.kafka.common.errors.TimeoutException", "No resolvable bootstrap urls"),
+        StoreUnavailable,
+        "see that Spark's driver and executors reach the brokers; a retry reads the same offsets.",
+    ),
+)
+
+
+def read(session: SparkSession, spec: IngestSpec, options: Mapping[str, str] | None = None) -> DataFrame:
+    """Return the records at the offsets of a batch (:mod:`delta_cdc.core.change_log`).
+
+    The frame is lazy; :func:`named` maps Kafka's errors during its computation. Offsets without a record (in
+    compacted topics, or between transactions) are skipped. A value that is not UTF-8 becomes an undecoded
+    record, in Base64.
+
+    :param options: see :mod:`delta_cdc.core.kafka_options`; None takes those that this driver got
+    :raises InvalidConfiguration: the options are invalid
+    """
+    from pyspark.sql import functions as F
+
+    given = handed_over(session) if options is None else options
+    reading = {
+        **{f"kafka.{name}": value for name, value in for_java(given).items()},
+        "kafka.bootstrap.servers": servers_of(spec.source_uri, given),
+        # Fail on missing offsets; otherwise Spark skips them silently.
+        "failOnDataLoss": "true",
+    }
+    found: DataFrame | None = None
+    for ranges in _rounds(spec.offsets):
+        read = session.read.format("kafka").options(**reading, **_offsets(ranges)).load()
+        found = read if found is None else found.union(read)
+    if found is None:
+        return session.createDataFrame([], _RECORD_DDL)
+    value, key = F.col("value").cast("string"), F.col("key").cast("string")
+    broken = F.col("value").isNotNull() & ~F.is_valid_utf8(value)
+    return found.select(
+        F.when(broken, _base64("value")).otherwise(value).alias(change_log.RAW),
+        F.when(F.is_valid_utf8(key), key)
+        .when(F.col("key").isNotNull(), _base64("key"))
+        .alias(change_log.KEY),
+        F.when(broken, F.lit("not UTF-8")).alias(change_log.UNDECODED),
+        # Old producers omit the timestamp; Kafka then reports -1.
+        F.when(F.col("timestamp") >= F.timestamp_millis(F.lit(0)), F.col("timestamp")).alias(
+            change_log.PUBLISHED
+        ),
+        F.struct(
+            F.lit(None).cast("string").alias("file"),
+            F.lit(None).cast("bigint").alias("row"),
+            F.col("topic"),
+            F.col("partition"),
+            F.col("offset"),
+        ).alias(change_log.POSITION),
+    )
+
+
+def handed_over(session: SparkSession) -> dict[str, str] | None:
+    """Return the options that this driver was started with; None if it got no options.
+
+    :raises InvalidConfiguration: the file or conf does not hold a JSON object
+    """
+    path = os.environ.get(OPTIONS_VARIABLE)
+    try:
+        text = Path(path).read_text(encoding="utf-8") if path else session.conf.get(OPTIONS_CONF, None)
+        options = json.loads(text) if text else None
+    except (OSError, ValueError) as error:
+        options = error
+    if options is None:
+        return None
+    if not isinstance(options, dict):
+        # Do not show the content, because it may be a secret.
+        raise InvalidConfiguration(
+            f"{OPTIONS_VARIABLE if path else OPTIONS_CONF} holds no JSON object with options of Kafka.",
+            remedy="clear the task, so that it is written anew.",
+        )
+    return {str(name): str(value) for name, value in options.items()}
+
+
+def named(error: Exception, spec: IngestSpec) -> DeltaCdcError | None:
+    """Map an error during the read to our error class; None if it is not from Kafka.
+
+    :param error: the error that Spark raised
+    """
+    text = str(error)
+    if not spec.offsets or "afka" not in text:
+        return None
+    for marks, cls, remedy in _KNOWN:
+        if any(mark in text for mark in marks):
+            return cls(f"{spec.source_uri}: {reason(error)}", remedy=remedy)
+    return None
+
+
+def _rounds(offsets: Iterable[OffsetRange]) -> list[list[OffsetRange]]:
+    """Split ranges into rounds with at most one per partition, because Spark reads one per partition."""
+    rounds: list[list[OffsetRange]] = []
+    taken: dict[tuple[str, int], int] = {}
+    for one in offsets:
+        if one.starting_offset >= one.ending_offset:
+            continue
+        number = taken[one.topic, one.partition] = taken.get((one.topic, one.partition), -1) + 1
+        if number == len(rounds):
+            rounds.append([])
+        rounds[number].append(one)
+    return rounds
+
+
+def _offsets(ranges: list[OffsetRange]) -> dict[str, str]:
+    partitions: dict[str, list[int]] = {}
+    starting: dict[str, dict[str, int]] = {}
+    ending: dict[str, dict[str, int]] = {}
+    for one in ranges:
+        partitions.setdefault(one.topic, []).append(one.partition)
+        starting.setdefault(one.topic, {})[str(one.partition)] = one.starting_offset
+        ending.setdefault(one.topic, {})[str(one.partition)] = one.ending_offset
+    return {
+        "assign": json.dumps(partitions),
+        "startingOffsets": json.dumps(starting),
+        "endingOffsets": json.dumps(ending),
+    }
+
+
+def _base64(column: str):  # type: ignore[no-untyped-def]
+    from pyspark.sql import functions as F
+
+    return F.concat(F.lit(BASE64), F.base64(F.col(column)))

@@ -1,0 +1,101 @@
+"""Reads records from files, in the schema that adapters expect (:mod:`delta_cdc.core.change_log`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from delta_cdc.core.change_log import RAW, UNDECODED
+from delta_cdc.core.errors import InvalidConfiguration
+from delta_cdc.core.reader_options import check_format_options
+from delta_cdc.spark.ingest import columnar, delimited, lines
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from delta_cdc.core.spec import IngestOptions, IngestSpec, SourceFile
+
+__all__ = ["again", "check_format_options", "declared", "read", "readable", "unreadable"]
+
+#: By default, Spark lists many files in a job with one task per file.
+_LISTING_TASKS = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
+
+
+def read(
+    session: SparkSession, spec: IngestSpec, needs_rows: bool, known: StructType | None = None
+) -> DataFrame:
+    """Return the records of a batch's files, without files that are unreadable as a whole.
+
+    :param session: a private session, because the function changes its confs
+    :param needs_rows: give each record its row number in its file, from 0. The number is the same at every
+        read, and requires a sort of each text file
+    :param known: the columns of the change log: types of CSV fields that are not declared
+    :raises InvalidConfiguration: reader options are not allowed, or CSV has no column names
+    :raises SourceUnreadable: columns of Parquet files have incompatible types
+    """
+    from pyspark.sql import functions as F
+
+    options, files = spec.options, readable(spec)
+    check_format_options(options.format, options.format_options)
+    session.conf.set(_LISTING_TASKS, "16")
+    if options.format == "parquet":
+        return columnar.read(session, files, options.format_options, needs_rows=needs_rows)
+    if options.format == "csv":
+        types = (declared(options), known)
+        return delimited.read(session, files, options.format_options, types, needs_rows=needs_rows)
+    found = lines.read(session, files, options.format_options, needs_rows=needs_rows)
+    found = found.where(F.trim(RAW) != "")
+    return lines.completed(found, undecoded=found[UNDECODED])
+
+
+def again(found: DataFrame, options: IngestOptions, known: StructType | None) -> DataFrame:
+    """Parse records again from their raw text.
+
+    :param found: RAW, PUBLISHED and POSITION
+    """
+    types = (declared(options), known)
+    if options.format == "parquet":
+        return columnar.again(found, types)
+    if options.format == "csv":
+        return delimited.again(found, options.format_options, types)
+    return lines.completed(found)
+
+
+def declared(options: IngestOptions) -> StructType | None:
+    """Return the declared columns; None if no schema is declared.
+
+    :raises InvalidConfiguration: the text names no columns
+    """
+    from pyspark.sql import types as T
+
+    if not options.schema:
+        return None
+    found = T.StructType.fromDDL(options.schema)
+    if not isinstance(found, T.StructType):
+        raise InvalidConfiguration(
+            f"schema {options.schema!r} names no columns.",
+            remedy='write it as Spark does: "id INT, v STRING".',
+        )
+    return found
+
+
+def readable(spec: IngestSpec) -> list[SourceFile]:
+    """Return the readable files."""
+    aside = {file.uri for file, _ in unreadable(spec)}
+    return [file for file in spec.files if not file.missing and file.uri not in aside]
+
+
+def unreadable(spec: IngestSpec) -> list[tuple[SourceFile, str]]:
+    """Return the files that are unreadable as a whole, each with the reason."""
+    found = [(file, file.unreadable or _unseen(file.uri)) for file in spec.files if not file.missing]
+    return [(file, reason) for file, reason in found if reason]
+
+
+def _unseen(uri: str) -> str:
+    """Return why Spark silently skips a file of this name; "" if it reads the file."""
+    name = uri.rsplit("/", 1)[-1]
+    if name.startswith(".") or (name.startswith("_") and "=" not in name) or name.endswith("._COPYING_"):
+        return "Spark reads no file of such a name; rename it"
+    if uri.startswith("/") and ":" in name:
+        return "Hadoop's local file system reads no name with a colon; rename it"
+    return ""

@@ -1,0 +1,140 @@
+"""Finds the rows of redelivered files and offsets that the log does not hold yet.
+
+A file may be delivered again unchanged, grown or changed; only rows beyond those of earlier deliveries are
+new. Equal rows are counted: if a file had two equal rows and now has three, one is new.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from delta_cdc.core.change_log import LOG_COLUMNS, OP, POSITION, SEQUENCE
+from delta_cdc.core.sql import PLAN_PREFIX, quote
+from delta_cdc.spark.changes.equality import comparable
+from delta_cdc.spark.ingest.widening import wider
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType
+
+    from delta_cdc.core.spec import IngestSpec
+
+_KEY, _NUMBER, _HELD = f"{PLAN_PREFIX}key", f"{PLAN_PREFIX}number", f"{PLAN_PREFIX}held"
+#: The log's own columns that identify an event. The list of columns that an event carries does not, because
+#: it depends on which columns were known when a batch took the event.
+_TELLING = (OP, SEQUENCE)
+
+
+def flagged(spec: IngestSpec) -> Column | None:
+    """Return a condition for records that an earlier batch may have taken; None if no record can match."""
+    from pyspark.sql import functions as F
+
+    files = [file.uri for file in spec.files if file.again]
+    if files:
+        if len(files) == len(spec.files):
+            return F.lit(True)
+        return F.col(f"{POSITION}.file").isin(files)
+    parts = [
+        (F.col(f"{POSITION}.topic") == part.topic) & (F.col(f"{POSITION}.partition") == part.partition)
+        for part in spec.offsets
+        if part.again
+    ]
+    if not parts:
+        return None
+    return F.lit(True) if len(parts) == len(spec.offsets) else _any(parts)
+
+
+def _any(parts: Sequence[Column]) -> Column:
+    whole = parts[0]
+    for part in parts[1:]:
+        whole = whole | part
+    return whole
+
+
+def place(*, exact: bool) -> Column:
+    """Return a record's origin: its file alone, because rows may have moved, or its exact position.
+
+    A record of a topic always has its exact position.
+    """
+    from pyspark.sql import functions as F
+
+    at = F.col(POSITION)
+    row = at.getField("row") if exact else F.lit(None).cast("bigint")
+    return F.struct(
+        at.getField("file").alias("file"),
+        row.alias("row"),
+        *[at.getField(name).alias(name) for name in ("topic", "partition", "offset")],
+    )
+
+
+def identity(rows: DataFrame, types: dict[str, DataType]) -> Column:
+    """Return a value that is equal for two rows of the same event.
+
+    :param types: columns to compare, with a type that fits both sides; a column that ``rows`` lacks is NULL
+    """
+    from pyspark.sql import functions as F
+
+    there = {name.lower(): name for name in rows.columns}
+    parts = []
+    for name, kind in types.items():
+        own = there.get(name.lower())
+        value = F.lit(None).cast(kind) if own is None else _as(rows, own, kind)
+        parts.append(comparable(value, kind).alias(name))
+    return F.struct(*parts)
+
+
+def _as(rows: DataFrame, name: str, kind: DataType) -> Column:
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
+    value, own = F.col(quote(name)), rows.schema[name].dataType
+    if isinstance(kind, T.StringType) and not isinstance(own, T.AtomicType):
+        return F.to_json(value)
+    return value if own == kind else value.cast(kind)
+
+
+def compared(events: DataFrame, log: DataFrame) -> dict[str, DataType]:
+    """Return the columns, with their types, for comparing events with their log."""
+    from pyspark.sql import types as T
+
+    found = {field.name: field.dataType for field in log.schema.fields}
+    known = {name.lower(): name for name in found}
+    for field in events.schema.fields:
+        own = known.setdefault(field.name.lower(), field.name)
+        theirs = found.get(own, field.dataType)
+        nested = not isinstance(theirs, T.AtomicType)
+        # The text of a nested value omits NULLs, and so also fields that one side lacks.
+        kind = T.StringType() if nested and theirs != field.dataType else wider(theirs, field.dataType)
+        found[own] = theirs if kind is None else kind
+    return {name: kind for name, kind in found.items() if name not in LOG_COLUMNS or name in _TELLING}
+
+
+def beyond(rows: DataFrame, held: DataFrame, own: Column, theirs: Column) -> DataFrame:
+    """Return the rows in excess of those in ``held``: the difference of two multisets.
+
+    :param own: a row's identity, of a comparable type; ``theirs``: the same for ``held``
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    place = F.struct(F.col(f"{POSITION}.row"), F.col(f"{POSITION}.offset"))
+    numbers = F.row_number().over(Window.partitionBy(_KEY).orderBy(place))
+    counted = rows.withColumn(_KEY, own).withColumn(_NUMBER, numbers).alias("r")
+    known = held.select(theirs.alias(_KEY)).groupBy(_KEY).agg(F.count("*").alias(_HELD)).alias("h")
+    joined = counted.join(known, F.col(f"r.{_KEY}") == F.col(f"h.{_KEY}"), "left")
+    more = F.col(_NUMBER) > F.coalesce(F.col(_HELD), F.lit(0))
+    return joined.where(more).select("r.*").drop(_KEY, _NUMBER)
+
+
+def without(rows: DataFrame, held: DataFrame) -> DataFrame:
+    """Return the rows of records that are not in ``held``, by topic, partition and offset.
+
+    One record may yield several events; one commit wrote all of them.
+    """
+    from pyspark.sql import functions as F
+
+    known = held.select(place(exact=True).alias(_KEY)).distinct()
+    own = rows.withColumn(_KEY, place(exact=True))
+    return own.join(known, _KEY, "left_anti").select(*[F.col(quote(name)) for name in rows.columns])

@@ -1,0 +1,89 @@
+"""Finds the type that holds the values of two others without loss (of files, or of a batch and its log)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType, DecimalType, StructType
+
+#: Digits that a whole number needs as a decimal.
+_DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
+#: Each type, and the types that hold all of its values exactly.
+_WIDER = {
+    "tinyint": ("smallint", "int", "bigint", "float", "double"),
+    "smallint": ("int", "bigint", "float", "double"),
+    "int": ("bigint", "double"),
+    "float": ("double",),
+    "date": ("timestamp_ntz",),
+}
+
+
+def wider(one: DataType, other: DataType) -> DataType | None:
+    """Return the narrowest type that holds all values of both; None if no such type exists.
+
+    The type of NULL fits every type. Struct fields match by name, ignoring case; the result also has the
+    fields that one side lacks.
+    """
+    from pyspark.sql import types as T
+
+    if one == other or isinstance(other, T.NullType):
+        return one
+    if isinstance(one, T.NullType):
+        return other
+    if isinstance(one, T.StructType) and isinstance(other, T.StructType):
+        return _structs(one, other)
+    if isinstance(one, T.ArrayType) and isinstance(other, T.ArrayType):
+        element = wider(one.elementType, other.elementType)
+        return T.ArrayType(element) if element is not None else None
+    if isinstance(one, T.MapType) and isinstance(other, T.MapType):
+        key, value = wider(one.keyType, other.keyType), wider(one.valueType, other.valueType)
+        return T.MapType(key, value) if key is not None and value is not None else None
+    return _atomic(one, other)
+
+
+def _atomic(one: DataType, other: DataType) -> DataType | None:
+    from pyspark.sql import types as T
+
+    texts = (T.StringType, T.CharType, T.VarcharType)
+    if isinstance(one, texts) and isinstance(other, texts):
+        # Ignore lengths and collations.
+        return T.StringType()
+    for narrow, wide in ((one, other), (other, one)):
+        if wide.simpleString() in _WIDER.get(narrow.simpleString(), ()):
+            return wide
+    decimals = [_as_decimal(kind) for kind in (one, other)]
+    if decimals[0] is None or decimals[1] is None:
+        return None
+    return _decimal(decimals[0], decimals[1])
+
+
+def _as_decimal(kind: DataType) -> DecimalType | None:
+    from pyspark.sql import types as T
+
+    if isinstance(kind, T.DecimalType):
+        return kind
+    digits = _DIGITS.get(kind.simpleString())
+    return T.DecimalType(digits, 0) if digits is not None else None
+
+
+def _decimal(one: DecimalType, other: DecimalType) -> DecimalType | None:
+    from pyspark.sql import types as T
+
+    scale = max(one.scale, other.scale)
+    precision = max(one.precision - one.scale, other.precision - other.scale) + scale
+    return T.DecimalType(precision, scale) if precision <= 38 else None
+
+
+def _structs(one: StructType, other: StructType) -> DataType | None:
+    from pyspark.sql import types as T
+
+    there = {field.name.lower(): field for field in other.fields}
+    fields = []
+    for field in one.fields:
+        match = there.pop(field.name.lower(), None)
+        kind = field.dataType if match is None else wider(field.dataType, match.dataType)
+        if kind is None:
+            return None
+        fields.append(T.StructField(field.name, kind))
+    return T.StructType([*fields, *[T.StructField(f.name, f.dataType) for f in there.values()]])

@@ -1,0 +1,40 @@
+"""Runs one maintenance spec on one table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from delta_cdc.core.errors import ConcurrentModification
+from delta_cdc.core.reasons import reason
+from delta_cdc.core.spec import ExpireSpec, OptimizeSpec
+from delta_cdc.spark.apply.commit import is_conflict
+from delta_cdc.spark.commit_safety import refuse_unsafe_log_store
+from delta_cdc.spark.maintain import expire, optimize, vacuum
+from delta_cdc.spark.sessions import private_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from delta_cdc.core.spec import CareSpec, JobResult
+
+
+def run(spark: SparkSession, spec: CareSpec) -> JobResult:
+    """Run one spec in a private session.
+
+    :return: what the spec did, as the only entry of ``tables``
+    :raises ConcurrentModification: another writer changed the same files first
+    :raises DeltaCdcError: see the modules
+    """
+    refuse_unsafe_log_store(spark, spec.table_uri, single_driver=spec.single_driver)
+    try:
+        with private_session(spark) as session:
+            if isinstance(spec, OptimizeSpec):
+                return optimize.run(session, spec)
+            return expire.run(session, spec) if isinstance(spec, ExpireSpec) else vacuum.run(session, spec)
+    except Exception as error:
+        if not is_conflict(error):
+            raise
+        raise ConcurrentModification(
+            f"Another writer changed {spec.table_uri} at the same moment ({reason(error)}).",
+            remedy="run again; nothing is lost, and what was done already is not done twice.",
+        ) from error

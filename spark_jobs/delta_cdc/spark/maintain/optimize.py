@@ -1,0 +1,92 @@
+"""Rewrites the files of a table with OPTIMIZE or REORG. No row changes, so change readers see no change."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from delta_cdc.core import maintenance_tags
+from delta_cdc.core.errors import InvalidConfiguration
+from delta_cdc.core.reasons import reason
+from delta_cdc.core.spec import JobResult
+from delta_cdc.core.sql import quote, table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+    from delta_cdc.core.spec import OptimizeSpec
+from delta_cdc.core.maintenance_tags import asked
+
+log = logging.getLogger(__name__)
+
+#: Delta's error classes for a layout that the table does not support.
+_UNFIT = (
+    "DELTA_CLUSTERING_WITH_ZORDER_BY",
+    "DELTA_CLUSTERING_WITH_PARTITION_PREDICATE",
+    "DELTA_OPTIMIZE_FULL_NOT_SUPPORTED",
+    "DELTA_NON_PARTITION_COLUMN_REFERENCE",
+    "DELTA_ZORDERING_ON_PARTITION_COLUMN",
+    "DELTA_ZORDERING_COLUMN_DOES_NOT_EXIST",
+    "DELTA_ZORDERING_ON_COLUMN_WITHOUT_STATS",
+    "UNRESOLVED_COLUMN",
+    "PARSE_SYNTAX_ERROR",
+)
+
+
+def run(session: SparkSession, spec: OptimizeSpec) -> JobResult:
+    """Run one OPTIMIZE, or REORG to purge rows that deletion vectors mask.
+
+    :raises InvalidConfiguration: the table does not support this layout; nothing was written
+    """
+    text = statement(spec)
+    log.info("%s", text)
+    try:
+        with marked(session, mark(spec)):
+            row = session.sql(text).collect()[0]
+    except Exception as error:
+        if not any(name in str(error) for name in _UNFIT):
+            raise
+        raise InvalidConfiguration(
+            f"{spec.table_uri} cannot be laid out by {text!r}: {reason(error)}",
+            remedy="correct where, zorder_by or full; a clustered table takes none of the first two.",
+        ) from error
+    done = row["metrics"]
+    found = {
+        "table": spec.table_uri,
+        "files_added": done["numFilesAdded"],
+        "files_removed": done["numFilesRemoved"],
+        "bytes_added": done["filesAdded"]["totalSize"],
+        "bytes_removed": done["filesRemoved"]["totalSize"],
+    }
+    if spec.purge and not done["numFilesRemoved"]:
+        # Delta 4.4 skips files that are clustered already, even if they contain masked rows.
+        found["note"] = "nothing was purged: Delta leaves files that are clustered already as they are"
+    counts = {name: found[name] for name in ("files_added", "files_removed")}
+    return JobResult("committed", counts=counts, tables=(found,))
+
+
+def statement(spec: OptimizeSpec) -> str:
+    """Return the SQL of a spec; ``where`` is the user's own Spark SQL."""
+    where = f" WHERE {spec.where}" if spec.where is not None else ""
+    if spec.purge:
+        return f"REORG TABLE {table(spec.table_uri)}{where} APPLY (PURGE)"
+    along = f" ZORDER BY ({', '.join(map(quote, spec.zorder_by))})" if spec.zorder_by else ""
+    return f"OPTIMIZE {table(spec.table_uri)}{' FULL' if spec.full else ''}{where}{along}"
+
+
+def mark(spec: OptimizeSpec) -> str:
+    """Return the commit's maintenance tag, by which a later run recognises that it would repeat this one."""
+    return maintenance_tags.written("optimize", **asked(spec))
+
+
+@contextmanager
+def marked(session: SparkSession, text: str) -> Iterator[None]:
+    """Write a maintenance tag into the commit of the statement inside the ``with`` block."""
+    session.conf.set(maintenance_tags.CONF, text)
+    try:
+        yield
+    finally:
+        session.conf.unset(maintenance_tags.CONF)

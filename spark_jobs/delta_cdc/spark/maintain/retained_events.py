@@ -1,0 +1,147 @@
+"""Selects the events below a ``horizon`` that a consumer still needs to apply later events correctly.
+
+A ``horizon`` is the lowest sequence that the log's allowed lateness admits.
+
+The last event of each key stays, because events at or after the ``horizon`` apply on top of it. If events may
+carry only some of the columns, all events stay that set a value of the current row. A deleted row that stays
+in its target (soft delete) keeps its last values, so the events that set these stay.
+
+An event is *sure* if it is the only one of its key and sequence. The outcome of conflicting events depends on
+the option ``on_conflict``, which the target does not record: they may merge, one may win, or all may go to
+quarantine. So conflicting events stay, and so does the last sure event before them.
+
+Worked example, ``horizon`` 10, events of one key (with the columns that each carries)::
+
+    1: a, b     2: delete     4: a, b     6: a     8: b     12: a
+                ^ stays: ends the row of 1
+                              ^ goes: 6 and 8 overwrite both columns
+                                          ^ stays  ^ stays  ^ not below the horizon
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from delta_cdc.core.sql import PLAN_PREFIX, quote
+from delta_cdc.spark.apply import partial_columns
+from delta_cdc.spark.apply.events import AUTHORED, DELETE, KIND, TRUNCATE, UPSERT
+from delta_cdc.spark.changes import states
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from delta_cdc.core.spec import ApplyOptions
+    from delta_cdc.spark.apply.rows import Shape
+
+#: An event's content, as text: two events of a key and sequence with the same content count as one.
+SAID = f"{PLAN_PREFIX}said"
+_SURE, _BASE, _KIND = f"{PLAN_PREFIX}sure", f"{PLAN_PREFIX}base", f"{PLAN_PREFIX}last_kind"
+_DIED, _CUT, _CUTS = f"{PLAN_PREFIX}died", f"{PLAN_PREFIX}cut", f"{PLAN_PREFIX}cuts"
+_LEAF = f"{PLAN_PREFIX}leaf"
+
+
+def needed(found: DataFrame, shape: Shape, options: ApplyOptions) -> DataFrame:
+    """Return the events that stay.
+
+    :param found: valid events below the ``horizon``: keys, SEQUENCE, KIND, AUTHORED, :data:`SAID`, and any
+        further columns, which are passed on
+    """
+    from pyspark.sql import functions as F
+
+    is_truncate = F.col(KIND) == TRUNCATE
+    of_keys, place = found.where(~is_truncate), [*shape.keys, states.SEQUENCE]
+    kept = of_keys.join(_places(of_keys, found.where(is_truncate), shape, options), place, "left_semi")
+    if options.apply_as_truncates is None:
+        return kept
+    return kept.unionByName(_truncates(found.where(is_truncate), options))
+
+
+def _truncates(found: DataFrame, options: ApplyOptions) -> DataFrame:
+    """Return the truncates that stay: the last one.
+
+    With soft deletes and partial columns all stay, because rows keep their values from before a truncate,
+    column by column.
+    """
+    from pyspark.sql import functions as F
+
+    if _is_soft(options) and options.is_partial:
+        return found
+    last = found.agg(F.max(states.SEQUENCE).alias(states.SEQUENCE))
+    return found.join(F.broadcast(last), states.SEQUENCE, "left_semi").select(*found.columns)
+
+
+def _is_soft(options: ApplyOptions) -> bool:
+    return options.delete_mode == "soft" and options.stored_as_scd_type == 1
+
+
+def _places(of_keys: DataFrame, truncates: DataFrame, shape: Shape, options: ApplyOptions) -> DataFrame:
+    """Return the keys and sequences of the events that stay."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    keys = [F.col(quote(key)) for key in shape.keys]
+    sequence, along = F.col(states.SEQUENCE), Window.partitionBy(*keys)
+    groups = of_keys.groupBy(*keys, sequence).agg(
+        (F.count_distinct(SAID) == 1).alias(_SURE),
+        F.min(KIND).alias(KIND),
+        F.first(AUTHORED).alias(AUTHORED),
+    )
+    last = F.when(F.col(_SURE), sequence)
+    base = F.max(last).over(along)
+    if _is_soft(options):
+        # Keep the last values, even of a deleted row; conflicting events may hold the only ones.
+        upsert = F.when(F.col(_SURE) & (F.col(KIND) == UPSERT), sequence)
+        alone = F.when(F.min(_SURE).over(along), base)
+        base = F.coalesce(F.max(upsert).over(along), alone)
+    groups = groups.withColumns({_BASE: base, _KIND: F.max_by(KIND, last).over(along)})
+    on_top = F.col(_BASE).isNull() | (sequence >= F.col(_BASE))
+    place = [*keys, sequence]
+    if not options.is_partial:
+        return groups.where(on_top).select(*place)
+    lives = _with_life(groups, truncates, shape, options)
+    in_life = _in_life(options)
+    boundary = sequence.eqNullSafe(F.col(_DIED))
+    stay = lives.where(on_top | boundary | (in_life & ~F.col(_SURE))).select(*place)
+    says = in_life & F.col(_SURE) & (F.col(KIND) == UPSERT) & (sequence <= F.col(_BASE))
+    return stay.unionByName(_authors(lives.where(says), shape, options)).distinct()
+
+
+def _with_life(groups: DataFrame, truncates: DataFrame, shape: Shape, options: ApplyOptions) -> DataFrame:
+    """Add where the row at ``_BASE`` began: after a delete (``_DIED``), or at a truncate (``_CUT``)."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    along = Window.partitionBy(*[F.col(quote(key)) for key in shape.keys])
+    sequence = F.col(states.SEQUENCE)
+    deletes = F.col(_SURE) & (F.col(KIND) == DELETE) & (sequence < F.col(_BASE))
+    lives = groups.withColumn(_DIED, F.max(F.when(deletes, sequence)).over(along))
+    if options.apply_as_truncates is None:
+        return lives.withColumn(_CUT, F.lit(None).cast(groups.schema[states.SEQUENCE].dataType))
+    cuts = truncates.agg(F.collect_set(states.SEQUENCE).alias(_CUTS))
+    before = F.array_max(F.filter(_CUTS, lambda cut: cut <= F.col(_BASE)))
+    return lives.crossJoin(F.broadcast(cuts)).withColumn(_CUT, before).drop(_CUTS)
+
+
+def _in_life(options: ApplyOptions) -> Column:
+    from pyspark.sql import functions as F
+
+    sequence = F.col(states.SEQUENCE)
+    after = F.col(_DIED).isNull() | (sequence > F.col(_DIED))
+    since = F.col(_CUT).isNull() | (sequence >= F.col(_CUT))
+    if _is_soft(options):
+        return after & since
+    # Later events inherit no values from a deleted row.
+    return after & since & (F.col(_KIND) == UPSERT)
+
+
+def _authors(says: DataFrame, shape: Shape, options: ApplyOptions) -> DataFrame:
+    """Return the keys and sequences of the upserts that last set each partial column."""
+    from pyspark.sql import functions as F
+
+    keys = [F.col(quote(key)) for key in shape.keys]
+    every = F.array_repeat(F.lit(True), len(partial_columns.leaves(shape, options)))
+    told = says.select(
+        *keys, states.SEQUENCE, F.posexplode(F.coalesce(F.col(AUTHORED), every)).alias(_LEAF, _SURE)
+    )
+    last = told.where(F.col(_SURE)).groupBy(*keys, _LEAF).agg(F.max(states.SEQUENCE).alias(states.SEQUENCE))
+    return last.select(*keys, states.SEQUENCE)

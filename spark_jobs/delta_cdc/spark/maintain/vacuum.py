@@ -1,0 +1,71 @@
+"""Deletes the files that a table does not need any more.
+
+Only the table's own property sets the retention: Delta ignores ``RETAIN`` since 4.1. The planner checks
+beforehand, from the logs, whether a consumer still needs them (:mod:`delta_cdc.planning.vacuum`).
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from delta_cdc.core.errors import InvalidConfiguration
+from delta_cdc.core.spec import JobResult
+from delta_cdc.core.sql import string, table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from delta_cdc.core.spec import VacuumSpec
+
+log = logging.getLogger(__name__)
+
+#: Logs the start and end of a VACUUM in the table's log; from them the next run knows whether work is left.
+_LOGGED = "spark.databricks.delta.vacuum.logging.enabled"
+_PARTITIONS = ("spark.sql.shuffle.partitions", "spark.sql.sources.parallelPartitionDiscovery.parallelism")
+#: How many files one task lists and compares.
+_FILES_PER_TASK = 5_000
+#: A dry run names at most so many files.
+MOST_NAMED = 1_000
+_NO_LITE = "DELTA_CANNOT_VACUUM_LITE"
+
+
+def run(session: SparkSession, spec: VacuumSpec) -> JobResult:
+    """Set the properties of a spec and delete files; a dry run only logs the files.
+
+    :raises InvalidConfiguration: ``lite`` is set and the log does not reach back far enough
+    """
+    if spec.properties and not spec.dry_run:
+        listed = ", ".join(f"{string(name)} = {string(value)}" for name, value in spec.properties.items())
+        session.sql(f"ALTER TABLE {table(spec.table_uri)} SET TBLPROPERTIES ({listed})")
+        log.info("%s: set %s", spec.table_uri, listed)
+    session.conf.set(_LOGGED, "true")
+    _fit(session, spec.files)
+    text = f"VACUUM {table(spec.table_uri)}{' LITE' if spec.lite else ''}{' DRY RUN' if spec.dry_run else ''}"
+    log.info("%s", text)
+    try:
+        rows = session.sql(text).collect()
+    except Exception as error:
+        if _NO_LITE not in str(error):
+            raise
+        raise InvalidConfiguration(
+            f"The log of {spec.table_uri} does not tell all files that were removed since the last VACUUM.",
+            remedy="run once without lite, which lists the table's folder.",
+        ) from error
+    if not spec.dry_run:
+        return JobResult("committed", tables=({"table": spec.table_uri},))
+    for row in rows:
+        log.info("would delete %s", row["path"])
+    found = {"table": spec.table_uri, "files": len(rows)}
+    return JobResult("planned", counts={"files": len(rows)}, tables=(found,))
+
+
+def _fit(session: SparkSession, files: int | None) -> None:
+    """Give small tables few tasks: VACUUM uses thousands of tasks whatever the table's size."""
+    if files is None:
+        return
+    wanted = max(2, -(-files // _FILES_PER_TASK))
+    for name in _PARTITIONS:
+        given = session.conf.get(name, None)
+        if given is None or wanted < int(given):
+            session.conf.set(name, str(wanted))

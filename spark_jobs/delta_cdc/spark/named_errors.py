@@ -1,0 +1,131 @@
+"""Turn errors of Spark and Delta into our named errors, each with a remedy."""
+
+from __future__ import annotations
+
+import traceback
+
+from delta_cdc.core.errors import (
+    ChangeFeedDisabled,
+    DeltaCdcError,
+    EnvironmentNotReady,
+    ExecutorLost,
+    InvalidExpression,
+    KeyNotUnique,
+    NotADeltaTable,
+    SchemaChangeInRange,
+    SparkServerLost,
+    TableNotFound,
+    VersionsExpired,
+)
+from delta_cdc.core.reasons import reason, unnamed
+from delta_cdc.core.retention import VERSIONS_EXPIRED_REMEDY
+from delta_cdc.core.spec import JobResult
+from delta_cdc.spark.apply import constraints
+from delta_cdc.spark.apply.batch import DUPLICATE_MARK, LOST_ROWS
+from delta_cdc.spark.changes.queries import named_in_plan
+from delta_cdc.spark.sessions import is_lost
+
+#: Error classes of Delta and Spark -> our name and remedy. First match wins.
+_KNOWN: tuple[tuple[tuple[str, ...], type[DeltaCdcError], str], ...] = (
+    (
+        ("DELTA_CHANGE_DATA_FEED_INCOMPATIBLE", "DELTA_BLOCK_COLUMN_MAPPING_AND_CDC"),
+        SchemaChangeInRange,
+        "apply up to the version before the change (ending_version), then build the target anew after it.",
+    ),
+    (
+        ("DATA_SOURCE_NOT_FOUND] Failed to find the data source: delta", "Cannot find catalog plugin class"),
+        EnvironmentNotReady,
+        "put Delta's JARs on the class path of Spark's driver: delta-cdc jars lists them.",
+    ),
+    (
+        (LOST_ROWS,),
+        ExecutorLost,
+        "retry; where it happens again, see why executors die: memory, or machines that are taken away.",
+    ),
+    (
+        ("DELTA_MISSING_CHANGE_DATA",),
+        ChangeFeedDisabled,
+        "turn the feed on (DeltaEnableChangeDataFeedOperator) and load the target anew.",
+    ),
+    (
+        (
+            "DELTA_UNSUPPORTED_TIME_TRAVEL_BEYOND",
+            "DELTA_VERSION_NOT_FOUND",
+            "DELTA_TRUNCATED_TRANSACTION_LOG",
+            "FAILED_READ_FILE.FILE_NOT_EXIST",
+            "DELTA_FILE_NOT_FOUND",
+        ),
+        VersionsExpired,
+        VERSIONS_EXPIRED_REMEDY,
+    ),
+    (
+        ("DELTA_TABLE_NOT_FOUND", "DELTA_PATH_DOES_NOT_EXIST", "[PATH_NOT_FOUND]"),
+        TableNotFound,
+        "check the path of the table.",
+    ),
+    (("DELTA_TABLE_ONLY_OPERATION", "DELTA_MISSING_DELTA_TABLE"), NotADeltaTable, "name a Delta table."),
+    (
+        ("UNRESOLVED_COLUMN", "UNRESOLVED_ROUTINE", "PARSE_SYNTAX_ERROR", "DATATYPE_MISMATCH"),
+        InvalidExpression,
+        "correct the SQL expressions of the configuration.",
+    ),
+)
+
+
+def failed(error: Exception, place: str) -> JobResult:
+    """Return the result of a job that ended with an error, named."""
+    failure = named(error, place)
+    if failure is not error:
+        # Our errors are complete; for others, the log needs the whole traceback.
+        traceback.print_exception(error)
+    return JobResult(status="failed", error=failure.to_dict(), message=str(failure))
+
+
+def named(error: Exception, place: str) -> DeltaCdcError:
+    """Name an error: ours stay as they are; Spark's and Delta's are named by their error class.
+
+    :param place: tables and versions, for the message
+    """
+    if isinstance(error, DeltaCdcError):
+        return error
+    if is_lost(error):
+        first = _first_lost(error)
+        return SparkServerLost(
+            f"{place}: the connection to the Spark Connect server was lost, or its session is gone "
+            f"({reason(first)}).",
+            remedy="retry: what was committed before, the next try finds in the table's log, and goes on "
+            "from there. Why the server went away stands in its own log.",
+        )
+    raised = named_in_plan(error)
+    if raised is not None:
+        return raised
+    text = str(error)
+    if DUPLICATE_MARK in text:
+        key = text.split(DUPLICATE_MARK, 1)[1].split(" SQLSTATE")[0].strip()
+        return KeyNotUnique(
+            f"{place}: the source inserts a key that the target already has (for instance {key}).",
+            remedy="two rows of the source share a key: add columns to keys until a row is unique, or remove "
+            "the duplicate; a row put into the target by hand under this key has to go, too. After an "
+            "accepted change of where, run once with mode='reload'.",
+        )
+    refused = constraints.named(error, f"{place}:")
+    if refused is not None:
+        return refused
+    for classes, cls, remedy in _KNOWN:
+        if any(name in text for name in classes):
+            return cls(f"{place}: {reason(error)}", remedy=remedy)
+    return unnamed(
+        error,
+        f"{place}:",
+        remedy="retry: what was committed before, the next try finds. Where it fails again, look at Spark's "
+        "log for the whole story.",
+    )
+
+
+def _first_lost(error: BaseException) -> BaseException:
+    """Return the error that first showed a loss: cleanup after it fails as well, and hides it."""
+    first, earlier = error, error.__context__
+    while earlier is not None:
+        first = earlier if is_lost(earlier) else first
+        earlier = earlier.__context__
+    return first

@@ -1,0 +1,293 @@
+"""Private sessions: no other session sees their confs or views."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from contextlib import contextmanager
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+from delta_cdc.core.errors import EnvironmentNotReady
+from delta_cdc.core.sql import string
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+log = logging.getLogger(__name__)
+
+#: Delta stores here which version a session committed last.
+LAST_COMMIT = "spark.databricks.delta.lastCommitVersionInSession"
+
+_CONFS = {
+    "spark.sql.session.timeZone": "UTC",
+    # ${env:…} in a key, a column name or a path is plain text, not a variable.
+    "spark.sql.variable.substitute": "false",
+    # Each value that depends on another doubles what Spark infers: dozens of columns would take minutes.
+    "spark.sql.constraintPropagation.enabled": "false",
+    # The batch is checkpointed before the MERGE; Delta would write it out a second time.
+    "spark.databricks.delta.merge.materializeSource": "none",
+}
+
+#: With this, a change feed can be read with the columns of an older version. Over Connect, each use analyses
+#: a plan again, so it has to stay set.
+SCHEMA_AS_OF = "spark.databricks.delta.changeDataFeed.allowTimeTravelOptionsForSchema"
+_CONNECT_CONFS = {
+    SCHEMA_AS_OF: "true",
+    "spark.databricks.delta.changeDataFeed.defaultSchemaModeForColumnMappingTable": "legacy",
+}
+
+#: Open clones of Spark Connect sessions, by the original session's id.
+_open: dict[str, list[SparkSession]] = {}
+#: Ended sessions, as long as they are referenced: an Airflow worker may live for months.
+_ended: WeakSet[Any] = WeakSet()
+_opening = threading.Lock()
+#: Held while a session of others has our confs.
+_lent = threading.RLock()
+
+#: Seconds to wait for a server to register an interruption.
+_NOTED = 1.0
+#: Seconds to wait for a server to release a session.
+_RELEASED = 15.0
+
+#: Where PySpark's client converts the type of a cast into a message.
+_TYPES = ("pyspark.sql.connect.expressions", "pyspark_types_to_proto_types")
+
+#: Error classes that mean that a Spark Connect server, or its record of a session, is gone.
+_LOST = (
+    "INVALID_HANDLE.SESSION_",
+    "INVALID_HANDLE.OPERATION_NOT_FOUND",
+    "NO_ACTIVE_SESSION",
+    "RESPONSE_ALREADY_RECEIVED",
+    "incorrect server side session identifier",
+    "StatusCode.UNAVAILABLE",
+    "Cannot invoke RPC on closed channel",
+)
+
+
+def is_connect(spark: SparkSession) -> bool:
+    """Return whether a session is a Spark Connect session."""
+    return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+def asking_java(*calls: tuple[str, ...]) -> str:
+    """Return a query for the results of static methods in the driver's JVM; it works over Connect as well.
+
+    The query contains a literal row, so that the optimizer evaluates the calls. Without it, a task would
+    evaluate them in an executor.
+
+    :param calls: class, method, and its text arguments. A null result becomes the text ``null``
+    """
+    called = ", ".join(f"java_method({', '.join(map(string, call))})" for call in calls)
+    return f"SELECT {called} FROM VALUES (0)"
+
+
+#: Reads the version from Delta's own JAR, without a table.
+DELTA_VERSION_QUERY = asking_java(("io.delta.package", "VERSION"))
+
+
+def delta_version(spark: SparkSession) -> str:
+    """Return the version of Delta that a session uses.
+
+    :raises Exception: Spark's own error, if Delta is not on its class path
+    """
+    return str(spark.sql(DELTA_VERSION_QUERY).collect()[0][0])
+
+
+@contextmanager
+def private_session(spark: SparkSession) -> Iterator[SparkSession]:
+    """Yield a private session with ``spark``'s runtime confs and UTC as its time zone.
+
+    In a shared session, the seal's confs would leak into every other commit (auto-compaction, ALTER).
+    Over Connect, the server always releases the session at the end.
+    """
+    if is_connect(spark):
+        with _cloned(spark) as session:
+            _set(session, {**_CONFS, **_CONNECT_CONFS})
+            yield session
+        return
+    session = spark.newSession()
+    known = dict(session.conf.getAll)
+    # newSession drops runtime confs.
+    for key, value in dict(spark.conf.getAll).items():
+        # Names that Spark does not know are a user's own, such as a file system's: copy them, too.
+        settable = session.conf.isModifiable(key) or not key.startswith("spark.")
+        if key != LAST_COMMIT and known.get(key) != value and settable:
+            session.conf.set(key, value)
+    _set(session, _CONFS)
+    yield session
+
+
+@contextmanager
+def confs_for_a_moment(session: SparkSession, confs: Mapping[str, str]) -> Iterator[None]:
+    """Set confs of a session that may be the user's own; always restore the previous values.
+
+    Threads of one session wait for each other: otherwise two of them could restore each other's values.
+    """
+    with _lent:
+        known = session.conf.getAll
+        before = {name: known.get(name) for name in confs}
+        try:
+            _set(session, confs)
+            yield
+        finally:
+            for name, old in before.items():
+                if old is None:
+                    session.conf.unset(name)
+                else:
+                    session.conf.set(name, old)
+
+
+def _set(session: SparkSession, confs: Mapping[str, str]) -> None:
+    for key, value in confs.items():
+        session.conf.set(key, value)
+
+
+@contextmanager
+def _cloned(spark: Any) -> Iterator[SparkSession]:
+    """Clone a Spark Connect session, and make the clone this thread's active session meanwhile."""
+    _send_plain_strings()
+    session = spark.cloneSession()
+    # A clone's own client has PySpark's default retries: more than ten minutes.
+    session.client.set_retry_policies(spark.client.get_retry_policies())
+    with _opening:
+        siblings = _open.setdefault(spark.session_id, [])
+        siblings.append(session)
+        is_ended = spark in _ended
+    if is_ended:
+        # The clone is so new that the thread that ended the others could not see it.
+        end(session)
+    active = type(session)._active_session
+    before = getattr(active, "session", None)
+    # The active session parses types from text.
+    active.session = session
+    try:
+        yield session
+    finally:
+        active.session = before
+        with _opening:
+            siblings.remove(session)
+            if not siblings:
+                _open.pop(spark.session_id, None)
+        close(session)
+
+
+def _send_plain_strings() -> None:
+    """Make casts send plain strings.
+
+    PySpark's client names the collation of each string type, and Spark distinguishes a named collation from
+    the plain type: tables created this way would have ``string collate UTF8_BINARY`` in their schema, which
+    other readers don't support. This affects the whole process; everywhere else a string means the same.
+
+    :raises EnvironmentNotReady: the installed PySpark lacks the function to replace
+    """
+    place, name = _TYPES
+    try:
+        expressions: Any = import_module(place)
+        send = getattr(expressions, name)
+    except (ImportError, AttributeError) as error:
+        raise EnvironmentNotReady(
+            f"The installed PySpark has no {place}.{name}: over Spark Connect, tables would be made with a "
+            "type of strings that other readers do not know.",
+            remedy="install the release of pyspark-client that this package requires.",
+        ) from error
+    if getattr(send, "is_plain", False):
+        return
+
+    def plain(data_type: Any) -> Any:
+        return _without_collation(send(data_type))
+
+    plain.is_plain = True  # type: ignore[attr-defined]
+    setattr(expressions, name, plain)
+
+
+def _without_collation(message: Any) -> Any:
+    """Remove the default collation from a type as Spark Connect sends it."""
+    kind = message.WhichOneof("kind")
+    if kind == "string" and message.string.collation == "UTF8_BINARY":
+        message.string.ClearField("collation")
+    elif kind == "array":
+        _without_collation(message.array.element_type)
+    elif kind == "map":
+        _without_collation(message.map.key_type)
+        _without_collation(message.map.value_type)
+    elif kind == "struct":
+        for field in message.struct.fields:
+            _without_collation(field.data_type)
+    return message
+
+
+def hide_statements(session: SparkSession) -> None:
+    """Hide a session's statements, because they may hold secrets.
+
+    A Spark Connect server shows the text of each request, including reader options, on its page and in its
+    event log.
+    """
+    if is_connect(session):
+        session.conf.set("spark.sql.redaction.string.regex", "(?s).+")
+
+
+def analysed(frame: DataFrame) -> DataFrame:
+    """Return a DataFrame whose plan Spark has analysed, so that its errors are raised here.
+
+    A classic session analyses a plan at creation; a Spark Connect session only at the first request.
+    """
+    _ = frame.columns
+    return frame
+
+
+def close(session: Any) -> None:
+    """Release a session on a Spark Connect server, and close the connection to it.
+
+    Best effort: a server that is unreachable, or does not answer for :data:`_RELEASED` seconds, releases the
+    session by its own timeout.
+    """
+    # Not stop(): it could wait forever, holding a lock that every other session needs.
+    releasing = threading.Thread(target=_asked, args=(session, "release_session"), daemon=True)
+    releasing.start()
+    releasing.join(_RELEASED)
+    session.release_session_on_close = False
+    session.stop()
+
+
+def end(spark: Any) -> None:
+    """Interrupt what a Spark Connect session, and all its clones, are running.
+
+    They accept no more requests: the next statement of a job that continues fails.
+    """
+    with _opening:
+        clones = list(_open.get(spark.session_id, ()))
+        _ended.add(spark)
+    sessions = [spark, *clones]
+    interrupted = [_asked(session, "interrupt_all") for session in sessions]
+    if any(interrupted):
+        # If a session is released before the server has registered its interruption, the server keeps it.
+        time.sleep(_NOTED)
+    for session in sessions:
+        # Not stop(): it waits for a lock that the interrupted thread may hold.
+        _asked(session, "release_session")
+
+
+def _asked(session: Any, what: str) -> Any:
+    try:
+        return getattr(session.client, what)()
+    except Exception as error:  # noqa: BLE001 - the other sessions must be released as well
+        log.warning("%s of a session failed: %s: %s", what, type(error).__name__, error)
+        return None
+
+
+def is_lost(error: BaseException) -> bool:
+    """Return whether an error means that a Spark Connect server, or the session there, is gone.
+
+    Checks the text: the engine imports nothing of Spark Connect.
+    """
+    # PySpark passes some gRPC errors through unchanged.
+    code = getattr(error, "getGrpcStatusCode", None) or getattr(error, "code", None)
+    if callable(code) and getattr(code(), "name", "") == "UNAVAILABLE":
+        return True
+    text = str(error)
+    return type(error).__module__.startswith(("pyspark.", "grpc")) and any(part in text for part in _LOST)

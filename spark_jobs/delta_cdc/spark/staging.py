@@ -1,0 +1,299 @@
+"""Staging: keep the changes of a range in a separate table, one sealed commit per ``versions_per_commit``."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from delta_cdc.core import failpoints, reserved_columns
+from delta_cdc.core.reasons import reason
+from delta_cdc.core.spec import JobResult, step_fingerprint
+from delta_cdc.core.sql import quote
+from delta_cdc.core.watermark import PipelineState, Seal, SealStep, TableVersion
+from delta_cdc.spark.apply import layout
+from delta_cdc.spark.apply.commit import Outcome, commit, look, overtaken
+from delta_cdc.spark.apply.constraints import Into
+from delta_cdc.spark.changes import feed, queries
+from delta_cdc.spark.changes import rows as change
+from delta_cdc.spark.commit_safety import refuse_unsafe_log_store
+from delta_cdc.spark.sessions import private_session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from delta_cdc.core.spec import QueryOptions, ReadSpec, Step
+    from delta_cdc.spark.apply.commit import Seen
+
+log = logging.getLogger(__name__)
+
+_AUTO_COMPACT = "spark.databricks.delta.autoCompact.enabled"
+#: Names of a batch's counts, beside ``rows``.
+CHANGE_TYPES = ("insert", "update_preimage", "update_postimage", "delete")
+
+
+def run(spark: SparkSession, spec: ReadSpec) -> JobResult:
+    """Write one batch, or its missing part; the first commit of a batch replaces the previous batch.
+
+    The table holds the source's columns (or the projection) and the feed's metadata columns. Its own change
+    data feed stays off, even if the session's default turns it on: the columns would clash.
+
+    :return: ``committed`` if every step committed, with the batch's rows counted by change type; otherwise
+        the status of the step that did not
+    """
+    feed.refuse_forbidden_confs(spark)
+    refuse_unsafe_log_store(spark, spec.staging_uri, single_driver=spec.single_driver)
+    with private_session(spark) as session:
+        # An automatic compaction between two of our commits would look like a foreign commit.
+        session.conf.set(_AUTO_COMPACT, "false")
+        return _run_steps(session, spec)
+
+
+def _run_steps(session: SparkSession, spec: ReadSpec) -> JobResult:
+    counts: dict[str, int] = {}
+    first = spec.steps[0]
+    if spec.continues and first.planned_on is not None:
+        counts = _counted(staged(session, spec.staging_uri, first.planned_on.version))
+    version: int | None = None
+    for step in spec.steps:
+        if version is not None:
+            followed = _following(session, spec, step, version)
+            if isinstance(followed, str):
+                return JobResult("stale", counts=counts, message=followed)
+            step = followed
+        if step.kind in ("load", "answer"):
+            counts = {}
+        outcome = _run_step(session, spec, step, counts)
+        if outcome.status != "committed":
+            return JobResult(outcome.status, counts=counts, message=outcome.message)
+        version = outcome.version
+        planned_on = step.planned_on
+        if _adds(spec, step) and planned_on is not None and version != planned_on.version + 1:
+            return JobResult("stale", counts=counts, message="others wrote to the staging table meanwhile")
+        counts = _summed(counts, _counts_of(session, spec, step, outcome))
+    return JobResult(status="committed", counts=counts)
+
+
+def _following(session: SparkSession, spec: ReadSpec, step: Step, version: int) -> Step | str:
+    """Return the step, planned on the previous step's commit; a text if that is no longer the newest."""
+    seen = look(session, spec.staging_uri)
+    return _moved(spec, seen, version) or replace(step, planned_on=TableVersion(seen.table_id, version))
+
+
+def _moved(spec: ReadSpec, seen: Seen, version: int) -> str | None:
+    """Return a text if others wrote to a table whose rows this step extends; a new plan finds out what."""
+    if seen.version == version:
+        return None
+    return f"the staging table {spec.staging_uri} is at version {seen.version}, planned on version {version}"
+
+
+def _run_step(session: SparkSession, spec: ReadSpec, step: Step, counts: dict[str, int]) -> Outcome:
+    what = _told(spec, step)
+    log.info("reading %s of %s", what, spec.source_uri)
+    write = _prepared(session, spec, step)
+    failpoints.reached("planned")
+    other = feed.changed_source(session, spec.source_uri, step) if _reads_source(step) else None
+    if other is not None:
+        return Outcome("stale", message=other)
+    if step.planned_on is not None:
+        seen = look(session, spec.staging_uri)
+        reason = overtaken(session, spec.staging_uri, step.planned_on, seen)
+        if reason is None and _adds(spec, step):
+            reason = _moved(spec, seen, step.planned_on.version)
+        if reason is not None:
+            return Outcome("stale", message=reason)
+    is_last = step.seal_number == spec.steps[-1].seal_number
+    if step.kind == "complete" and spec.output_uri:
+        _export(session, spec, step)
+    outcome = commit(session, _seal(spec, step, counts, complete=is_last), write, Into(spec.staging_uri))
+    if outcome.status == "committed":
+        log.info("staged %s in version %s of %s", what, outcome.version, spec.staging_uri)
+    return outcome
+
+
+def _adds(spec: ReadSpec, step: Step) -> bool:
+    """Return whether a step extends the staged rows; otherwise it replaces them."""
+    if step.kind == "apply":
+        return spec.continues or step.starting_version > spec.starting_version
+    return step.kind != "load"
+
+
+def _reads_source(step: Step) -> bool:
+    return step.kind in ("load", "apply")
+
+
+def _told(spec: ReadSpec, step: Step) -> str:
+    if step.kind == "load":
+        return f"the snapshot of version {step.ending_version}"
+    versions = f"versions {step.starting_version}-{step.ending_version}"
+    if step.kind == "answer":
+        return f"the {spec.options.query} of {versions}"
+    return f"the end of {versions}" if step.kind == "complete" else versions
+
+
+def _seal(spec: ReadSpec, step: Step, counts: Mapping[str, int], *, complete: bool) -> Seal:
+    """Return the seal of a step: what staging holds after it, from the batch's first version on."""
+    configuration: dict[str, Any] = {
+        **spec.configuration,
+        "complete": complete,
+        "plain": spec.plain and step.kind == "apply",
+        "adds": _adds(spec, step),
+    }
+    if spec.output_uri and complete:
+        configuration["output"] = {"path": spec.output_uri, "format": spec.output_format}
+    return Seal(
+        pipeline=spec.pipeline,
+        number=step.seal_number,
+        source_uri=spec.source_uri,
+        state=PipelineState(step.watermark, spec.applied_from, configuration=configuration),
+        step=SealStep(
+            kind="read",
+            starting_version=spec.starting_version,
+            ending_version=step.ending_version,
+            fingerprint=step_fingerprint(spec, step.seal_number),
+            run_id=spec.run_id,
+            planned_on=step.planned_on,
+            counts=dict(counts),
+        ),
+    )
+
+
+# -- rows ---------------------------------------------------------------------------------------
+def _prepared(session: SparkSession, spec: ReadSpec, step: Step) -> Callable[[], object]:
+    """Return the write of a step."""
+    if step.kind == "complete":
+        return nothing_added(session, spec.staging_uri)
+    rows = _rows(session, spec, step)
+    writer = rows.write.format("delta")
+    if step.kind == "apply" and _adds(spec, step):
+        return lambda: writer.mode("append").option("mergeSchema", "true").save(spec.staging_uri)
+    options = {"overwriteSchema": "true", "delta.enableChangeDataFeed": "false"}
+    writer = writer.mode("overwrite").options(**options, **layout.mapping(rows.columns))
+    return lambda: writer.save(spec.staging_uri)
+
+
+def nothing_added(session: SparkSession, staging: str) -> Callable[[], object]:
+    """Append no rows: the commit records the transaction and the seal."""
+
+    def write() -> None:
+        nothing = session.read.format("delta").load(staging).limit(0)
+        nothing.write.format("delta").mode("append").save(staging)
+
+    return write
+
+
+def staged(session: SparkSession, staging: str, version: int) -> DataFrame:
+    """Return the rows of a version of a staging table."""
+    return session.read.format("delta").option("versionAsOf", version).load(staging)
+
+
+def _rows(session: SparkSession, spec: ReadSpec, step: Step) -> DataFrame:
+    if step.kind == "load":
+        return _answered(_snapshot(session, spec, step), spec, step, _for_snapshot(spec.options))
+    if step.kind == "answer":
+        assert step.planned_on is not None
+        held = staged(session, spec.staging_uri, step.planned_on.version)
+        return _answered(held, spec, step, spec.options)
+    # Without keys, use row ids instead.
+    by_row_id = spec.options.is_net and not spec.options.keys
+    found = change.change_rows(
+        session,
+        spec.source_uri,
+        step.segments,
+        step.source_columns,
+        at=step.ending_version,
+        slices_uri=spec.slices_uri,
+        with_row_id=by_row_id,
+    )
+    return found if spec.plain else _answered(found, spec, step, spec.options, by_row_id=by_row_id)
+
+
+def _for_snapshot(options: QueryOptions) -> QueryOptions:
+    """Return options for a snapshot: always inserts; without keys they cannot be netted."""
+    return options if options.keys or not options.is_net else replace(options, query="full_delta")
+
+
+def _snapshot(session: SparkSession, spec: ReadSpec, step: Step) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    version = F.lit(step.ending_version).cast("bigint")
+    return (
+        feed.snapshot_rows(session, spec.source_uri, step.ending_version, step.source_columns)
+        .withColumn(reserved_columns.CHANGE_TYPE, F.lit("insert"))
+        .withColumn(reserved_columns.COMMIT_VERSION, version)
+        .withColumn(
+            reserved_columns.COMMIT_TIMESTAMP,
+            feed.commit_timestamp(session, spec.source_uri, step.ending_version),
+        )
+        .withColumn(reserved_columns.ORDER, version)
+    )
+
+
+def _answered(
+    rows: DataFrame, spec: ReadSpec, step: Step, options: QueryOptions, *, by_row_id: bool = False
+) -> DataFrame:
+    return queries.answer(
+        rows,
+        options,
+        source=spec.source_uri,
+        versions=f"versions {step.starting_version}-{step.ending_version}",
+        columns=step.source_columns,
+        by_row_id=by_row_id,
+    )
+
+
+# -- files --------------------------------------------------------------------------------------
+def _export(session: SparkSession, spec: ReadSpec, step: Step) -> None:
+    """Write the batch as files, replacing those of an earlier attempt.
+
+    This happens before the seal, so that the files always exist if the seal says so.
+    """
+    assert step.planned_on is not None
+    rows = staged(session, spec.staging_uri, step.planned_on.version)
+    writer = rows.write.format(spec.output_format).mode("overwrite")
+    if spec.output_format == "json":
+        # Keep a column even if all its values are NULL.
+        writer = writer.option("ignoreNullFields", "false")
+    writer.save(spec.output_uri)
+    log.info("wrote the batch to %s", spec.output_uri)
+    failpoints.reached("exported")
+
+
+# -- counts -------------------------------------------------------------------------------------
+def _counts_of(session: SparkSession, spec: ReadSpec, step: Step, outcome: Outcome) -> dict[str, int]:
+    """Count what a step staged. The step is committed: failing only warns."""
+    from pyspark.sql import functions as F
+
+    if step.kind == "complete" or outcome.version is None:
+        return {}
+    try:
+        rows = staged(session, spec.staging_uri, outcome.version)
+        if step.kind == "apply":
+            # Statistics skip the files of other commits.
+            inside = F.col(quote(reserved_columns.COMMIT_VERSION)).between(
+                step.starting_version, step.ending_version
+            )
+            rows = rows.where(inside)
+        return _counted(rows)
+    except Exception as error:  # noqa: BLE001 - optional work after a commit must not fail the commit
+        log.warning("the rows in %s could not be counted: %s", spec.staging_uri, reason(error))
+        return {}
+
+
+def _counted(rows: DataFrame) -> dict[str, int]:
+    """Count staged rows by change type. One narrow column is read.
+
+    (An observation of the write itself would need no read, but if Delta skips the write it never arrives,
+    and the caller would wait forever.)
+    """
+    found = {
+        row[reserved_columns.CHANGE_TYPE]: int(row["count"])
+        for row in rows.groupBy(reserved_columns.CHANGE_TYPE).count().collect()
+    }
+    return {"rows": sum(found.values()), **{name: found.get(name, 0) for name in CHANGE_TYPES}}
+
+
+def _summed(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    return {name: one.get(name, 0) + other.get(name, 0) for name in {**one, **other}}

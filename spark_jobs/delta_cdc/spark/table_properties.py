@@ -1,0 +1,120 @@
+"""Turn on table features: change data feed, deletion vectors, row tracking, retention."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from delta_cdc.core.errors import InvalidConfiguration, NotADeltaTable, ReservedColumnName, TableNotFound
+from delta_cdc.core.properties import feed_on
+from delta_cdc.core.reserved_columns import METADATA_COLUMNS
+from delta_cdc.core.spec import JobResult
+from delta_cdc.core.sql import quote, string, table
+from delta_cdc.core.storage_options import hadoop_uri
+from delta_cdc.spark.catalog import delta_detail, says_absent
+from delta_cdc.spark.commit_safety import refuse_unsafe_log_store
+from delta_cdc.spark.sessions import private_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from delta_cdc.core.spec import EnableSpec
+
+log = logging.getLogger(__name__)
+
+
+def run(spark: SparkSession, spec: EnableSpec) -> JobResult:
+    """Set the properties on every table that lacks one; check all tables before altering the first.
+
+    :return: per table ``{table, table_id, location, changed}``; the log shows since when the feed is on
+        (:func:`delta_cdc.planning.table_properties.described`)
+    :raises TableNotFound: names the table; as for the errors below, nothing has been altered
+    :raises NotADeltaTable: for a view, or a table of another format
+    :raises ReservedColumnName: for a table whose columns have the change feed's names
+    :raises UnsafeLogStore: for a table on S3 that one of several drivers would alter
+    """
+    with private_session(spark) as session:
+        return _enabled(session, spec)
+
+
+def _enabled(session: SparkSession, spec: EnableSpec) -> JobResult:
+    names = spec.tables or _tables_of(session, str(spec.schema))
+    details = {name: _detail(session, name) for name in names}
+    if feed_on(spec.properties):
+        for name in names:
+            _refuse_reserved(session, name)
+    lacks = {
+        name: {k: v for k, v in spec.properties.items() if detail["properties"].get(k) != v}
+        for name, detail in details.items()
+    }
+    for name, missing in lacks.items():
+        if missing:
+            refuse_unsafe_log_store(session, details[name]["location"], single_driver=spec.single_driver)
+    done = []
+    for name, detail in details.items():
+        missing = lacks[name]
+        if missing:
+            listed = ", ".join(f"{string(key)} = {string(value)}" for key, value in missing.items())
+            session.sql(f"ALTER TABLE {_sql(name)} SET TBLPROPERTIES ({listed})")
+            log.info("%s: set %s", name, listed)
+        else:
+            log.info("%s: nothing to do", name)
+        done.append(
+            {
+                "table": name,
+                "table_id": detail["id"],
+                "location": detail["location"],
+                "changed": bool(missing),
+            }
+        )
+    return JobResult(status="committed", tables=tuple(done))
+
+
+def _refuse_reserved(session: SparkSession, name: str) -> None:
+    columns = session.sql(f"SELECT * FROM {_sql(name)}").columns
+    reserved = [column for column in columns if column.lower() in METADATA_COLUMNS]
+    if reserved:
+        raise ReservedColumnName(
+            f"{name} has the column {', '.join(map(repr, reserved))}, a name that the change feed needs for "
+            "itself, so the feed can't be turned on.",
+            remedy="rename the column.",
+        )
+
+
+def _tables_of(session: SparkSession, schema: str) -> tuple[str, ...]:
+    quoted = ".".join(quote(part) for part in schema.split("."))
+    try:
+        rows = session.sql(f"SHOW TABLES IN {quoted}").collect()
+    except Exception as error:
+        if not says_absent(error):
+            raise
+        raise TableNotFound(
+            f"The schema {schema} does not exist.", remedy="give an existing schema, or name the tables."
+        ) from error
+    names = [f"{schema}.{row['tableName']}" for row in rows if not row["isTemporary"]]
+    found = tuple(name for name in names if _is_delta(session, name))
+    left_out = sorted(set(names) - set(found))
+    if left_out:
+        log.info("not Delta tables, left out: %s", ", ".join(left_out))
+    if not found:
+        raise InvalidConfiguration(
+            f"The schema {schema} has no Delta table.", remedy="name the tables by path, or another schema."
+        )
+    return found
+
+
+def _is_delta(session: SparkSession, name: str) -> bool:
+    try:
+        _detail(session, name)
+    except (NotADeltaTable, TableNotFound):
+        return False
+    return True
+
+
+def _detail(session: SparkSession, name: str) -> dict[str, Any]:
+    return delta_detail(session, hadoop_uri(name), remedy="check the path or name.")
+
+
+def _sql(name: str) -> str:
+    """Return a table, as the user named it, in SQL."""
+    return table(hadoop_uri(name))

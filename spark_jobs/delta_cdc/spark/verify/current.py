@@ -1,0 +1,76 @@
+"""Compares a type 1 target with the open rows of a type 2 target of the same source."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from delta_cdc.core.checks import CURRENT_EQUALS_HISTORY, Check, finding, ok
+from delta_cdc.core.spec import DELETED_COLUMN
+from delta_cdc.core.sql import PLAN_PREFIX, quote
+from delta_cdc.spark.apply import rows as target_rows
+from delta_cdc.spark.changes import states
+from delta_cdc.spark.changes.equality import same
+from delta_cdc.spark.verify.rows import at_version, keys_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from delta_cdc.core.spec import ApplyOptions, VerifySpec
+
+_CURRENT, _HISTORY = f"{PLAN_PREFIX}current", f"{PLAN_PREFIX}history"
+
+
+def compared(session: SparkSession, spec: VerifySpec) -> Check:
+    """Compare the two targets in the columns that both have."""
+    from pyspark.sql import functions as F
+
+    assert spec.current is not None
+    other, options = spec.current, spec.options
+    mine = _living(at_version(session, spec.target_uri, spec.target_version), options)
+    theirs = _living(at_version(session, other.uri, other.version), other.options)
+    known = {name.lower() for name in theirs.columns}
+    columns = [name for name in mine.columns if name.lower() in known]
+    keys = states.match(columns, options.keys, "keys", spec.target_uri)
+    schema = mine.select(*[quote(name) for name in columns]).schema
+    current, history = (mine, theirs) if options.stored_as_scd_type == 1 else (theirs, mine)
+    both = _by_key(current, columns, keys, _CURRENT).join(
+        _by_key(history, columns, keys, _HISTORY), on=list(keys), how="full"
+    )
+    values = [name for name in columns if name not in keys]
+    wrong = both.where(
+        F.col(_CURRENT).isNull() | F.col(_HISTORY).isNull() | ~same(_CURRENT, _HISTORY, schema, values)
+    )
+    wrong = wrong.select(*[quote(key) for key in keys]).localCheckpoint()
+    count = wrong.count()
+    detail = (
+        f"current rows against open rows, {len(columns)} columns, {other.uri} as of version {other.version}"
+    )
+    if not count:
+        return ok(CURRENT_EQUALS_HISTORY, f"{detail}.")
+    return finding(
+        CURRENT_EQUALS_HISTORY,
+        f"{count} key(s) differ ({detail}).",
+        "compare each of the two with its source (equals_source), and repair the one that differs.",
+        count=count,
+        samples=keys_of(wrong, keys),
+    )
+
+
+def _living(found: DataFrame, options: ApplyOptions) -> DataFrame:
+    """Return the current rows whose keys are not NULL, without the columns that the engine adds."""
+    from pyspark.sql import functions as F
+
+    if options.stored_as_scd_type == 2:
+        found = found.where(F.col(quote(options.end_column)).isNull())
+    elif target_rows.marks_deletes(options):
+        found = found.where(~F.coalesce(F.col(quote(DELETED_COLUMN)), F.lit(False)))
+    for key in options.keys:
+        found = found.where(F.col(quote(key)).isNotNull())
+    return found.drop(*target_rows.added_columns(options))
+
+
+def _by_key(found: DataFrame, columns: list[str], keys: tuple[str, ...], side: str) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    state = F.struct(*[F.col(quote(name)) for name in columns])
+    return found.select(*[F.col(quote(key)).alias(key) for key in keys], state.alias(side))

@@ -1,0 +1,91 @@
+"""Runs one verify spec: reads the target as of one version and compares it with other tables."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from delta_cdc.core.checks import CURRENT_EQUALS_HISTORY, EQUALS_SOURCE, OF_ROWS, finding, skipped
+from delta_cdc.core.errors import (
+    ConflictingEvents,
+    DeltaCdcError,
+    JobFailed,
+    JobRefused,
+    LogGap,
+    NotADeltaTable,
+    TableNotFound,
+    VersionsExpired,
+)
+from delta_cdc.core.spec import JobResult
+from delta_cdc.spark import named_errors
+from delta_cdc.spark.changes import feed
+from delta_cdc.spark.sessions import private_session
+from delta_cdc.spark.verify import current, rows, source
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import SparkSession
+
+    from delta_cdc.core.checks import Check
+    from delta_cdc.core.spec import VerifySpec
+
+log = logging.getLogger(__name__)
+
+#: Errors which show that a version of the source is no longer readable.
+_GONE = (LogGap, NotADeltaTable, TableNotFound, VersionsExpired)
+_BY_NAME = "spark.databricks.delta.timeTravel.resolveOnIdentifier.enabled"
+
+
+def run(spark: SparkSession, spec: VerifySpec) -> JobResult:
+    """Run the checks of a spec.
+
+    :return: one entry of ``tables`` per check. ``stale``: the version of the target is no longer readable
+    :raises DeltaCdcError: the target is unreadable, or a failure has no bearing on its correctness
+    """
+    feed.refuse_forbidden_confs(spark)
+    with private_session(spark) as session:
+        # Table paths carry their version (rows.address).
+        session.conf.set(_BY_NAME, "true")
+        return _checked(session, spec)
+
+
+def _checked(session: SparkSession, spec: VerifySpec) -> JobResult:
+    log.info("looking at version %s of %s", spec.target_version, spec.target_uri)
+    of_rows = [name for name in spec.checks if name in OF_ROWS]
+    made: list[Check] = []
+    try:
+        if of_rows:
+            made += rows.checked(session, spec, of_rows)
+        if CURRENT_EQUALS_HISTORY in spec.checks:
+            made.append(current.compared(session, spec))
+    except Exception as error:
+        failure = _named(error, spec)
+        if not isinstance(failure, VersionsExpired):
+            raise failure from error
+        return JobResult("stale", error=failure.to_dict(), message=str(failure))
+    if EQUALS_SOURCE in spec.checks:
+        made.append(_if_possible(spec, lambda: source.compared(session, spec)))
+    return JobResult("committed", tables=tuple(one.to_dict() for one in made))
+
+
+def _if_possible(spec: VerifySpec, check: Callable[[], Check]) -> Check:
+    """Return a comparison with the source, or the reason why it is impossible.
+
+    An error in the source's rows, or options that no longer fit them, is a finding, because the next run
+    will fail with it.
+    """
+    try:
+        return check()
+    except Exception as error:
+        failure = _named(error, spec)
+        if isinstance(failure, JobFailed | JobRefused):
+            raise failure from error
+        told = f"{type(failure).__name__}: {failure.message}"
+        if isinstance(failure, _GONE) or (isinstance(failure, ConflictingEvents) and not spec.conflicts_told):
+            return skipped(EQUALS_SOURCE, f"{told} {failure.remedy}")
+        return finding(EQUALS_SOURCE, told, failure.remedy)
+
+
+def _named(error: Exception, spec: VerifySpec) -> DeltaCdcError:
+    return named_errors.named(error, f"{spec.target_uri}, version {spec.target_version}")

@@ -1,0 +1,159 @@
+"""Checks a target's own rows, independently of its source, in one scan."""
+
+from __future__ import annotations
+
+from operator import or_
+from typing import TYPE_CHECKING
+
+from delta_cdc.core.checks import (
+    MOST_SAMPLES,
+    NULL_KEYS,
+    ONE_OPEN_ROW,
+    OVERLAPS,
+    START_BEFORE_END,
+    UNIQUE_KEYS,
+    Check,
+    finding,
+    ok,
+)
+from delta_cdc.core.sql import PLAN_PREFIX, quote
+from delta_cdc.spark.changes import states
+from delta_cdc.spark.changes.equality import balanced
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from delta_cdc.core.spec import ApplyOptions, VerifySpec
+
+_START, _END, _NEXT = f"{PLAN_PREFIX}start", f"{PLAN_PREFIX}end", f"{PLAN_PREFIX}next"
+_NEXT_END, _ROWS = f"{PLAN_PREFIX}next_end", f"{PLAN_PREFIX}rows"
+
+#: Messages of each check: if it passes, and if it fails.
+_TOLD = {
+    NULL_KEYS: ("no key is NULL.", "{count} row(s) have NULL in a key column."),
+    UNIQUE_KEYS: ("every key has one row.", "{count} key(s) have more than one row."),
+    ONE_OPEN_ROW: ("no key has two open rows.", "{count} key(s) have more than one open row."),
+    OVERLAPS: ("no two rows of a key overlap.", "{count} key(s) have rows that overlap in time."),
+    START_BEFORE_END: (
+        "every row starts before it ends.",
+        "{count} key(s) have a row without a start, or one that ends where it starts or before.",
+    ),
+}
+_RESTORE = "RESTORE the target to the version before the damage (DESCRIBE HISTORY names it)"
+_REMEDIES = {
+    NULL_KEYS: f"{_RESTORE}; or delete these rows: nothing of ours writes any.",
+    UNIQUE_KEYS: f"{_RESTORE}; or delete the surplus rows, then run once with mode='repair' and repair_keys.",
+}
+_OF_HISTORY = (
+    f"{_RESTORE}; or, where the source is a change log, run once with mode='repair' and repair_keys: "
+    "history of these keys is cut again from their events."
+)
+
+
+def at_version(session: SparkSession, uri: str, version: int) -> DataFrame:
+    """Return a table as of a version."""
+    return session.read.format("delta").load(address(uri, version))
+
+
+def address(uri: str, version: int) -> str:
+    """Return a path that Delta reads as the table as of a version."""
+    return f"{uri.rstrip('/')}@v{version}"
+
+
+def checked(session: SparkSession, spec: VerifySpec, wanted: Sequence[str]) -> list[Check]:
+    """Run checks of the target's own rows.
+
+    :param wanted: names of :data:`delta_cdc.core.checks.OF_ROWS` that apply to this target
+    """
+    from pyspark.sql import functions as F
+
+    options = spec.options
+    found = at_version(session, spec.target_uri, spec.target_version)
+    keys = states.match(found.columns, options.keys, "keys", spec.target_uri)
+    per_key = _per_key(found, keys, options)
+    # Wrong rows are usually few; if not, slow samples are acceptable.
+    broken = balanced(or_, [F.col(name) > 0 for name in wanted])
+    wrong = per_key.where(broken).localCheckpoint()
+    totals = wrong.agg(*[_total(name).alias(name) for name in wanted]).collect()[0]
+    return [_told(name, totals[name] or 0, wrong, keys) for name in wanted]
+
+
+def _per_key(found: DataFrame, keys: Sequence[str], options: ApplyOptions) -> DataFrame:
+    """Return, for each key, how many of its rows break each rule."""
+    from pyspark.sql import functions as F
+
+    columns = [F.col(quote(key)) for key in keys]
+    null_key = F.lit(False)
+    for column in columns:
+        null_key = null_key | column.isNull()
+    if options.stored_as_scd_type == 1:
+        counted = found.groupBy(*columns).agg(F.count("*").alias(_ROWS))
+        broken = {UNIQUE_KEYS: F.when(F.col(_ROWS) > 1, F.col(_ROWS))}
+    else:
+        counted = _history(found, keys, options)
+        broken = {name: F.col(name) for name in (ONE_OPEN_ROW, OVERLAPS, START_BEFORE_END)}
+    return counted.select(
+        *columns,
+        F.when(null_key, F.col(_ROWS)).otherwise(0).alias(NULL_KEYS),
+        # Rows with a NULL key count for NULL_KEYS only.
+        *[
+            F.when(~null_key, F.coalesce(value, F.lit(0))).otherwise(0).alias(name)
+            for name, value in broken.items()
+        ],
+    )
+
+
+def _history(found: DataFrame, keys: Sequence[str], options: ApplyOptions) -> DataFrame:
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    columns = [F.col(quote(key)) for key in keys]
+    start, end = F.col(_START), F.col(_END)
+    along = Window.partitionBy(*columns).orderBy(start, end.asc_nulls_last())
+    told = found.select(
+        *columns,
+        F.col(quote(options.start_column)).alias(_START),
+        F.col(quote(options.end_column)).alias(_END),
+    )
+    # If any two rows of a key overlap, two neighbours do. Only ONE_OPEN_ROW reports two open rows.
+    placed = told.withColumn(_NEXT, F.lead(start).over(along)).withColumn(_NEXT_END, F.lead(end).over(along))
+    overlaps = F.when(end.isNull(), F.col(_NEXT_END).isNotNull()).otherwise(F.col(_NEXT) < end)
+    unbounded = start.isNull() | F.coalesce(~(start < end), F.lit(False))
+    n_open = F.count_if(end.isNull())
+    return placed.groupBy(*columns).agg(
+        F.count("*").alias(_ROWS),
+        F.when(n_open > 1, n_open).otherwise(0).alias(ONE_OPEN_ROW),
+        F.count_if(overlaps).alias(OVERLAPS),
+        F.count_if(unbounded).alias(START_BEFORE_END),
+    )
+
+
+def _total(name: str) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.sum(name) if name == NULL_KEYS else F.count_if(F.col(name) > 0)
+
+
+def _told(name: str, count: int, wrong: DataFrame, keys: Sequence[str]) -> Check:
+    from pyspark.sql import functions as F
+
+    right, told = _TOLD[name]
+    if not count:
+        return ok(name, right)
+    samples = keys_of(wrong.where(F.col(name) > 0), keys)
+    return finding(
+        name, told.format(count=count), _REMEDIES.get(name, _OF_HISTORY), count=count, samples=samples
+    )
+
+
+def keys_of(found: DataFrame, keys: Sequence[str]) -> tuple[str, ...]:
+    """Return at most MOST_SAMPLES keys as text."""
+    shown = [f"cast({quote(key)} AS string) AS {quote(key)}" for key in keys]
+    rows = found.selectExpr(*shown).limit(MOST_SAMPLES).collect()
+    return tuple(", ".join(f"{key} = {_shown(row[key])}" for key in keys) for row in rows)
+
+
+def _shown(value: str | None) -> str:
+    return "NULL" if value is None else value

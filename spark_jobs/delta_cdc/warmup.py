@@ -1,0 +1,144 @@
+"""The small workload that fills a class-data archive: it creates, changes, reads and merges tables.
+
+:func:`make_archive` runs it in its own Spark application, without Airflow.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from delta_cdc.api.changes import apply_changes
+from delta_cdc.core.errors import JobFailed
+from delta_cdc.core.sql import table
+from delta_cdc.launch.class_data_archive import ClassDataArchive, Standing
+from delta_cdc.launch.environment import child_environment, submit_binary
+from delta_cdc.launch.jars import class_path
+from delta_cdc.launch.processes import stop
+from delta_cdc.launch.session import CLASS_PATH, DEFAULT_JAVA_OPTIONS, embedded_confs
+from delta_cdc.launch.spark_defaults import said
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import SparkSession
+
+_ROWS = 1_000
+_LIMIT_SECONDS = 900.0
+#: Any location on S3 brings the JARs for S3.
+_ON_S3 = "s3://bucket/table"
+_PROGRAM = "import sys\n\nfrom delta_cdc.warmup import main\n\nmain(sys.argv[1])\n"
+
+
+def make_archive(*, kafka: bool = False, s3: bool = False, again: bool = False) -> Standing:
+    """Make the class-data archive of embedded drivers, unless it exists.
+
+    This takes half a minute, and some 200 MB in the cache folder.
+
+    :param kafka: for applications that read from Kafka
+    :param s3: for applications with tables on S3
+    :param again: make it again if it exists
+    :return: the archive's state now
+    :raises EnvironmentNotReady: if Java or Spark is missing, or the JARs cannot be resolved
+    :raises JobFailed: the workload failed
+    """
+    locations = [_ON_S3] if s3 else []
+    archive = ClassDataArchive(class_path(locations, kafka=kafka))
+    if again:
+        archive.forget()
+    with archive.training(insist=True) as training:
+        if training is not None:
+            confs = embedded_confs(
+                quick_start=True,
+                kafka=kafka,
+                locations=locations,
+                java_options=training.java_options,
+                default_java_options=said(DEFAULT_JAVA_OPTIONS, {}),
+                archive=False,
+            )
+            _run(confs)
+            training.succeeded()
+    standing = archive.standing()
+    refused = archive.refusal
+    return standing if standing.state != "missing" or not refused else Standing("missing", refused)
+
+
+def _run(confs: Mapping[str, str]) -> None:
+    """Run the workload by ``spark-submit``, until the JVM has ended."""
+    with tempfile.TemporaryDirectory(prefix="delta-cdc-training-") as made:
+        folder = Path(made)
+        program = folder / "train.py"
+        program.write_text(_PROGRAM, encoding="utf-8")
+        told = {**confs, "spark.sql.warehouse.dir": str(folder / "warehouse")}
+        jars = told.pop(CLASS_PATH)
+        package = str(Path(__file__).resolve().parent.parent)
+        paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
+        log = folder / "spark.log"
+        with log.open("wb") as sink:
+            process = subprocess.Popen(
+                [
+                    str(submit_binary()),
+                    *(part for name, value in told.items() for part in ("--conf", f"{name}={value}")),
+                    *("--driver-class-path", jars, str(program), str(folder)),
+                ],
+                env={**os.environ, **child_environment(), "PYTHONPATH": os.pathsep.join(paths)},
+                stdin=subprocess.DEVNULL,
+                stdout=sink,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            try:
+                process.wait(_LIMIT_SECONDS)
+                ended = f"ended with exit code {process.returncode}"
+            except subprocess.TimeoutExpired:
+                ended = f"did not end within {_LIMIT_SECONDS:g} s"
+            finally:
+                # The JVM has a Python process beside it.
+                stop(process)
+        last = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-5:]
+    if process.returncode != 0:
+        raise JobFailed(
+            f"{sys.executable}: the workload for the class-data archive {ended}: {' / '.join(last)}",
+            remedy="see whether delta-cdc changes works on a table of yours; without the archive all works "
+            "as before, and starts take longer.",
+        )
+
+
+def main(folder: str) -> None:
+    """Run the workload in the Spark application of this process.
+
+    :param folder: an empty one
+    """
+    from pyspark.sql import SparkSession
+
+    spark = SparkSession.builder.getOrCreate()
+    try:
+        _work(spark, f"{folder}/source", [f"{folder}/type-{kind}" for kind in (1, 2)])
+    finally:
+        spark.stop()
+
+
+def _work(spark: SparkSession, source: str, targets: list[str]) -> None:
+    rows = spark.range(_ROWS).selectExpr("id", "cast(id as string) AS name", "id * 1.5D AS amount")
+    at = table(source)
+    spark.sql(
+        f"CREATE TABLE {at} (id BIGINT, name STRING, amount DOUBLE) USING delta "
+        "TBLPROPERTIES (delta.enableChangeDataFeed = true)"
+    )
+    rows.write.format("delta").mode("append").save(source)
+    for round_ in range(2):
+        for kind, target in enumerate(targets, start=1):
+            apply_changes(spark, source, target, pipeline="training", keys=["id"], stored_as_scd_type=kind)
+        if round_:
+            continue
+        changed = rows.where(f"id % 7 = 0 OR id > {_ROWS - 10}").selectExpr("id + 5 AS id", "name", "amount")
+        changed.createOrReplaceTempView("changed")
+        spark.sql(
+            f"MERGE INTO {at} t USING changed s ON t.id = s.id "
+            "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+        )
+        spark.sql(f"DELETE FROM {at} WHERE id % 97 = 0")

@@ -1,0 +1,203 @@
+"""Options are declared once: what else has their names and defaults, agrees with the schema."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import MISSING, fields
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from airflow_delta_cdc.operators import (
+    DeltaApplyChangesOperator,
+    DeltaIngestChangesOperator,
+    DeltaReadChangesOperator,
+)
+from delta_cdc import apply_changes, ingest_changes, plan_changes, read_changes
+from delta_cdc.core.errors import InvalidConfiguration
+from delta_cdc.core.option_schema import APPLY, INGEST, READ, TABLE, Option, filled
+from delta_cdc.core.spec import ApplyOptions, IngestOptions, QueryOptions
+from delta_cdc.planning.changes import ChangesRequest
+from delta_cdc.planning.ingest_request import IngestRequest
+from delta_cdc.planning.request import ApplyRequest, ReadRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+OPERATORS = [
+    (DeltaApplyChangesOperator, APPLY, set()),
+    (DeltaIngestChangesOperator, INGEST, {"tables", "kafka_options", "kafka_conn_id"}),
+    (DeltaReadChangesOperator, READ, set()),
+]
+#: Beside options, a function takes what runs it.
+OF_A_CALL = {"spark", "scratch", "storage_options", "run_id", "kafka_options"}
+#: Nothing is said of them: the ingest without tables, and a name that may be left out.
+EMPTY = (None, "", inspect.Parameter.empty)
+
+
+def signature(cls: type) -> dict[str, inspect.Parameter]:
+    """Return the parameters of a constructor, those of a base that takes options too among them."""
+    found: dict[str, inspect.Parameter] = {}
+    for one in cls.__mro__:
+        if "__init__" in vars(one) and one.__name__ in {known.__name__ for known, *_ in OPERATORS}:
+            for name, parameter in inspect.signature(
+                inspect.unwrap(vars(one)["__init__"])
+            ).parameters.items():
+                found.setdefault(name, parameter)
+    return {name: one for name, one in found.items() if name not in ("self", "kwargs", "storage_options")}
+
+
+def same(default: Any, option: Option) -> bool:
+    return default == option.default or (default in EMPTY and option.default is None)
+
+
+@pytest.mark.parametrize(("cls", "options", "more"), OPERATORS)
+def test_an_operator_has_the_options_with_their_defaults(
+    cls: type, options: dict[str, Option], more: set[str]
+) -> None:
+    taken = signature(cls)
+    # An ingest has no batch of another task to apply.
+    assert set(taken) - more - {"staging"} == set(options) - {"staging"}
+    assert {name for name, option in options.items() if not same(taken[name].default, option)} == set()
+
+
+@pytest.mark.parametrize(("cls", "options", "more"), OPERATORS)
+def test_an_operator_renders_what_is_templated(cls: Any, options: dict[str, Option], more: set[str]) -> None:
+    # An operator's attribute `log` is its logger.
+    rendered = {"log" if name == "log_table" else name for name in cls.template_fields}
+    assert len(rendered) == len(cls.template_fields)
+    assert {name for name, option in options.items() if option.templated != (name in rendered)} == set()
+
+
+@pytest.mark.parametrize(
+    ("function", "options", "some"),
+    [
+        (apply_changes, APPLY, False),
+        (ingest_changes, INGEST, True),
+        (read_changes, READ, True),
+        (plan_changes, READ, True),
+    ],
+)
+def test_a_function_has_the_options_with_their_defaults(
+    function: Callable[..., Any], options: dict[str, Option], some: bool
+) -> None:
+    taken = {n: p for n, p in inspect.signature(function).parameters.items() if n not in OF_A_CALL}
+    assert set(taken) <= set(options)
+    assert some or set(options) - set(taken) == {"staging"}
+    assert {name for name in taken if not same(taken[name].default, options[name])} == set()
+
+
+@pytest.mark.parametrize(
+    ("cls", "options"),
+    [
+        (ApplyOptions, APPLY),
+        (IngestOptions, {**INGEST, "source_kind": None}),
+        (QueryOptions, READ),
+        (ApplyRequest, APPLY),
+        (IngestRequest, INGEST),
+        (ReadRequest, READ),
+        (ChangesRequest, READ),
+    ],
+)
+def test_what_the_engine_takes_where_nothing_is_given(cls: Any, options: dict[str, Option | None]) -> None:
+    for field in fields(cls):
+        option = options.get(field.name)
+        made = field.default_factory is not MISSING
+        default = field.default_factory() if made else field.default  # type: ignore[misc]
+        if option is not None and option.kind is not TABLE and default is not MISSING:
+            assert option.read(option.default) == option.read(None) == default, field.name
+
+
+def test_every_option_is_read_and_every_error_names_it() -> None:
+    for options in (APPLY, INGEST, READ):
+        for name, option in options.items():
+            assert option.name == name
+            assert not option.doc.endswith(".")
+            if option.kind.name != "text":
+                with pytest.raises(InvalidConfiguration, match=name) as failed:
+                    option.read(object())
+                assert failed.value.argument == name
+
+
+def test_what_is_no_option_of_a_class_is_left_alone() -> None:
+    assert filled(QueryOptions, READ, {"query": "upsert", "keys": "id", "nonsense": 1}) == QueryOptions(
+        query="upsert", keys=("id",)
+    )
+
+
+def test_a_pipeline_is_called_as_its_table() -> None:
+    def made(**given: Any) -> str:
+        kind = DeltaIngestChangesOperator if "log" in given else DeltaApplyChangesOperator
+        return kind(task_id="t", source="/s", keys=["id"], **given).pipeline
+
+    assert made(target="s3://lake/silver/orders/") == "orders"
+    assert made(target="main.silver.orders", log="/lake/events") == "orders"
+    assert made(log="/lake/events") == "events"
+    assert made(target="/lake/{{ params.table }}") == "{{ params.table }}"
+    assert made(target="/lake/orders", pipeline="p") == "p"
+
+
+@pytest.mark.parametrize(
+    ("options", "name", "value", "said"),
+    [
+        (APPLY, "mode", "relaod", "did you mean 'reload'"),
+        (APPLY, "stored_as_scd_type", 3, "use 1 or 2"),
+        (APPLY, "source_kind", "feed", "use one of change_feed, change_log, snapshot"),
+        (APPLY, "schema_evolution", "all", "use one of additive, none"),
+        (APPLY, "on_conflict", "first", "use one of fail, quarantine or"),
+        (APPLY, "on_conflict", {"last_by": ["n", "N"]}, "on_conflict names a column twice (n, N)"),
+        (APPLY, "on_invalid", "skip", "use one of fail, quarantine"),
+        (APPLY, "on_late", "quarantine", "use one of fail, discard"),
+        (APPLY, "on_drift", "reload", "use one of fail, accept, repair"),
+        (APPLY, "on_source_replaced", "accept", "use one of fail, reload"),
+        (APPLY, "delete_mode", "mark", "use one of hard, soft"),
+        (APPLY, "keys", ["id", "ID"], "keys names a column twice (id, ID)"),
+        (APPLY, "column_list", ["a", "A"], "column_list names a column twice"),
+        (APPLY, "select", ["id", " "], "give an expression in each place"),
+        (APPLY, "sequence_by", ["at", " "], "give an expression or a list of them"),
+        (APPLY, "starting_version", -1, "give a whole number >= 0"),
+        (APPLY, "max_versions", 0, "give a whole number >= 1"),
+        (APPLY, "bytes_per_commit", "0", "give a whole number >= 1"),
+        (APPLY, "initial_load", {"none_at": True}, "give a whole number >= 0"),
+        (APPLY, "initial_load", {"at": 3}, "use one of snapshot, none"),
+        (INGEST, "adapter", "debesium", "did you mean 'debezium'"),
+        (INGEST, "on_expired", "skip", "use one of fail, continue"),
+        (READ, "query", "delta", "did you mean"),
+        (READ, "capture", "cdf", "use one of auto"),
+        (READ, "on_change_commit", "ignore", "use one of fail, skip"),
+        (READ, "output_format", "csv", "use one of parquet, json"),
+    ],
+)
+def test_what_an_option_cannot_be(options: dict[str, Option], name: str, value: Any, said: str) -> None:
+    with pytest.raises(InvalidConfiguration) as failed:
+        options[name].read(value)
+    assert said in str(failed.value)
+    assert failed.value.argument == name
+
+
+@pytest.mark.parametrize("name", ["where", "apply_as_deletes", "columns_to_update", "repair_keys"])
+def test_an_empty_text_is_not_given(name: str) -> None:
+    assert APPLY[name].read(" ") is None
+
+
+CHOICES = [
+    pytest.param(option, id=f"{scope} {option.name}")
+    for scope, options in (("apply", APPLY), ("ingest", INGEST), ("read", READ))
+    for option in options.values()
+    if option.kind.choices and option.kind.name != "scd_type"
+]
+
+
+@pytest.mark.parametrize("option", CHOICES)
+def test_every_choice_is_read_in_one_way(option: Option) -> None:
+    """``NONE`` was a snapshot where ``none`` declares that the target holds everything."""
+    for choice in option.kind.choices:
+        assert option.read(choice) == option.read(f" {choice} ") == choice
+        for other in {choice.upper(), choice.capitalize()} - {"None"}:
+            with pytest.raises(InvalidConfiguration, match=rf"{option.name} is .*did you mean '{choice}'"):
+                option.read(other)
+    for nothing in (None, "", " ", "None", "null"):
+        assert option.read(nothing) == option.default
+    for wrong in ("NONE", "Null", "nONE", 0, False, []):
+        with pytest.raises(InvalidConfiguration, match=f"{option.name} is"):
+            option.read(wrong)

@@ -1,0 +1,129 @@
+"""Hundreds of tables are read a few at a time."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import airflow_delta_cdc
+import delta_cdc
+from delta_cdc.core.concurrency import AT_ONCE, gathered, settled
+from delta_cdc.delta_log.table import run_sync
+from delta_cdc.planning import consumers
+from delta_cdc.planning import status as statuses
+from delta_cdc.planning.consumers import Consumer
+from delta_cdc.planning.verify_request import VerifyRequest
+from delta_cdc.run import verify as verification
+from tests.support.tables import Tables
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+MANY = 200
+
+
+class Crowd:
+    """Coroutines that count how many of them have been made and have not come to their end."""
+
+    def __init__(self) -> None:
+        self.alive = self.most = self.made = 0
+
+    def one(self, *_: Any, **__: Any) -> Coroutine[Any, Any, int]:
+        self.alive, self.made = self.alive + 1, self.made + 1
+        self.most = max(self.most, self.alive)
+        return self._wait(self.made)
+
+    async def _wait(self, number: int) -> int:
+        for _ in range(number % 7):
+            await asyncio.sleep(0)
+        self.alive -= 1
+        return number
+
+
+@pytest.mark.parametrize("run", [gathered, settled])
+def test_never_more_than_the_limit_are_alive(run: Callable[..., Any]) -> None:
+    crowd = Crowd()
+    assert run_sync(run(crowd.one() for _ in range(MANY))) == list(range(1, MANY + 1))
+    assert (crowd.most, crowd.alive) == (AT_ONCE, 0)
+    crowd = Crowd()
+    run_sync(run((crowd.one() for _ in range(MANY)), limit=3))
+    assert crowd.most == 3
+
+
+def test_an_error_stops_the_others() -> None:
+    crowd, stopped = Crowd(), []
+
+    async def endless() -> int:
+        try:
+            return await asyncio.Event().wait()
+        finally:
+            stopped.append(True)
+
+    async def failing() -> int:
+        await asyncio.sleep(0)
+        raise ValueError("one of them")
+
+    def some() -> Any:
+        yield endless()
+        yield failing()
+        while True:
+            yield endless()
+
+    with pytest.raises(ValueError, match="one of them"):
+        run_sync(gathered(some(), limit=4))
+    assert len(stopped) == 3
+    assert crowd.made == 0
+
+
+def test_an_error_takes_the_place_of_an_answer() -> None:
+    async def one(number: int) -> int:
+        if number % 2:
+            raise ValueError(number)
+        return number
+
+    found = run_sync(settled(one(number) for number in range(4)))
+    assert [str(answer) for answer in found] == ["0", "1", "2", "3"]
+    assert [type(answer) for answer in found] == [int, ValueError, int, ValueError]
+
+
+def test_the_status_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    crowd = Crowd()
+    monkeypatch.setattr(statuses, "status_async", crowd.one)
+    run_sync(statuses.status_of_all([("p", "/t")] * MANY))
+    assert (crowd.made, crowd.most) == (MANY, AT_ONCE)
+
+
+def test_the_verification_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    crowd = Crowd()
+    monkeypatch.setattr(verification, "plan_verify_async", crowd.one)
+    requests = [VerifyRequest(pipeline="p", target="/t")] * MANY
+    run_sync(verification._planned(requests, [None] * MANY))
+    assert (crowd.made, crowd.most) == (MANY, AT_ONCE)
+
+
+def test_the_consumers_of_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    crowd, tables = Crowd(), Tables.made_in(tmp_path)
+    monkeypatch.setattr(consumers, "_looked", crowd.one)
+    consumers.held(tables.source.uri, [Consumer("p", None, "/t")] * MANY)
+    assert (crowd.made, crowd.most) == (MANY, AT_ONCE)
+
+
+def test_nothing_of_any_length_is_gathered_without_a_limit() -> None:
+    """``asyncio.gather`` is for a few that are written out; what comes from a list goes by ``gathered``."""
+    found = []
+    for package in (delta_cdc, airflow_delta_cdc):
+        assert package.__file__ is not None
+        for path in sorted(Path(package.__file__).parent.rglob("*.py")):
+            if path.name == "concurrency.py":
+                continue
+            for node in ast.walk(ast.parse(path.read_text())):
+                if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+                    continue
+                starred = any(isinstance(given, ast.Starred) for given in node.args)
+                if (node.func.attr == "gather" and starred) or node.func.attr == "create_task":
+                    found.append(f"{path}:{node.lineno}")
+    assert found == []

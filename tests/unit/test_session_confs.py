@@ -1,0 +1,57 @@
+"""Confs that are set for a moment: what was there comes back, whatever happens."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from delta_cdc.spark.apply.commit import sealed
+from delta_cdc.spark.sessions import confs_for_a_moment
+from tests.support.logs import LogTable, seal
+
+
+class Confs:
+    """The confs of a session, one of which cannot be set."""
+
+    def __init__(self, refused: str = "", **known: str) -> None:
+        self.known, self.refused = known, refused
+
+    @property
+    def getAll(self) -> dict[str, str]:  # noqa: N802 - PySpark's name
+        return dict(self.known)
+
+    def set(self, name: str, value: str) -> None:
+        if name == self.refused:
+            raise ValueError(name)
+        self.known[name] = value
+
+    def unset(self, name: str) -> None:
+        self.known.pop(name, None)
+
+
+def session(refused: str = "", **known: str) -> Any:
+    return SimpleNamespace(conf=Confs(refused, **known))
+
+
+def test_they_come_back() -> None:
+    made = session(a="1")
+    with confs_for_a_moment(made, {"a": "2", "b": "3"}):
+        assert made.conf.getAll == {"a": "2", "b": "3"}
+    assert made.conf.getAll == {"a": "1"}
+
+
+def test_they_come_back_where_one_cannot_be_set() -> None:
+    made = session("c", a="1")
+    with pytest.raises(ValueError, match="c"), confs_for_a_moment(made, {"a": "2", "b": "3", "c": "4"}):
+        raise AssertionError("not reached")
+    assert made.conf.getAll == {"a": "1"}
+
+
+def test_a_seal_does_not_stay_where_its_confs_cannot_all_be_set(tmp_path: Any) -> None:
+    made = session("spark.databricks.delta.commitInfo.userMetadata")
+    source = LogTable(tmp_path / "source").create()
+    with pytest.raises(ValueError, match="userMetadata"), sealed(made, seal(1, 0, source=source)):
+        raise AssertionError("not reached")
+    assert made.conf.getAll == {}
