@@ -32,16 +32,13 @@ UNRENDERED = "unrendered"
 class GroupOperator(DeltaCdcOperator):
     """Base of the tasks of a group.
 
-    :param storage_options: options of the object store, winning over those of ``delta_conn_id``; no secrets:
-        they stand in the DAG (templated)
     :param kafka_options: options of the Kafka client, winning over those of ``kafka_conn_id``; no secrets
         (templated)
     :param kafka_conn_id: connection of type ``kafka`` (templated)
-    :param kwargs: ``spark_conn_id``, ``delta_conn_id``, ``deploy_mode``, all of :class:`SparkSubmitOperator`
+    :param kwargs: those of :class:`DeltaCdcOperator`
     """
 
     template_fields = (
-        "storage_options",
         "kafka_options",
         "kafka_conn_id",
         *DeltaCdcOperator.template_fields,
@@ -50,13 +47,11 @@ class GroupOperator(DeltaCdcOperator):
     def __init__(
         self,
         *,
-        storage_options: Mapping[str, str] | None = None,
         kafka_options: Mapping[str, str] | None = None,
         kafka_conn_id: str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.storage_options = storage_options
         self.kafka_options = kafka_options
         self.kafka_conn_id = kafka_conn_id
 

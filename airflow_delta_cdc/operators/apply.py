@@ -53,13 +53,11 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
 
     The options and what they mean: :data:`delta_cdc.core.option_schema.APPLY`.
 
-    :param storage_options: options of the object store, winning over those of ``delta_conn_id``; no secrets:
-        they stand in the DAG (templated)
-    :param kwargs: ``spark_conn_id``, ``delta_conn_id``, ``deploy_mode``, all of :class:`SparkSubmitOperator`
+    :param kwargs: those of :class:`DeltaCdcOperator`: connections, ``storage_options``, all about Spark
     :raises DeltaCdcError: a named error, with its remedy, for everything that stops the flow
     """
 
-    template_fields = (*templated(APPLY), "storage_options", *DeltaCdcOperator.template_fields)
+    template_fields = (*templated(APPLY), *DeltaCdcOperator.template_fields)
     template_fields_renderers: ClassVar[dict[str, str]] = RENDERERS
     ui_color = "#cfe8fc"
 
@@ -124,14 +122,12 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
         single_driver: bool = False,
         dry_run: bool | str = False,
         staging: str | None = None,
-        storage_options: Mapping[str, str] | None = None,
         **kwargs: Any,
     ) -> None:
         given = locals()
         super().__init__(**kwargs)
         # dry_run hides BaseOperator.dry_run(), which prints template fields, and which Airflow does not call.
         take(self, APPLY, given)
-        self.storage_options = storage_options
         self.pipeline = pipeline_name(pipeline, target)
         declare_assets(self, source, self.pipeline)
 

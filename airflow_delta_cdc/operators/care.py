@@ -35,16 +35,13 @@ class DeltaTableCareOperator(DeltaCdcOperator):
     :param tables: several of them (templated)
     :param single_driver: only one Spark driver at a time writes to the tables; needed on S3 without a log
         store for several writers (templated)
-    :param storage_options: options of the object store, winning over those of ``delta_conn_id``; no secrets:
-        they stand in the DAG (templated)
-    :param kwargs: ``spark_conn_id``, ``delta_conn_id``, ``deploy_mode``, all of :class:`SparkSubmitOperator`
+    :param kwargs: those of :class:`DeltaCdcOperator`: connections, ``storage_options``, all about Spark
     """
 
     template_fields: Sequence[str] = (
         "table",
         "tables",
         "single_driver",
-        "storage_options",
         *DeltaCdcOperator.template_fields,
     )
     ui_color = "#dfe8d8"
@@ -55,14 +52,12 @@ class DeltaTableCareOperator(DeltaCdcOperator):
         table: str | None = None,
         tables: Sequence[str] | None = None,
         single_driver: bool | str = False,
-        storage_options: Mapping[str, str] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.table = table
         self.tables = tables
         self.single_driver = single_driver
-        self.storage_options = storage_options
 
     def execute(self, context: Context) -> list[dict[str, Any]]:
         """Look at the logs, do what is due, and say what was done: one dict per table."""

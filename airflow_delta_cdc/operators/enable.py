@@ -12,7 +12,7 @@ from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.spec import EnableSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from airflow.sdk import Context
 
@@ -38,9 +38,7 @@ class DeltaEnableChangeDataFeedOperator(DeltaCdcOperator):
     :param log_retention: how long the log stays, same form; None leaves it (templated)
     :param single_driver: nothing but one Spark driver at a time writes to the tables that are changed; needed
         on S3 without a log store for several writers (templated)
-    :param storage_options: options of the object store, winning over those of ``delta_conn_id``; no secrets:
-        they stand in the DAG (templated)
-    :param kwargs: ``spark_conn_id``, ``delta_conn_id``, ``deploy_mode``, all of :class:`SparkSubmitOperator`
+    :param kwargs: those of :class:`DeltaCdcOperator`: connections, ``storage_options``, all about Spark
     :raises InvalidConfiguration: for none or several of ``table``, ``tables``, ``schema``
     :raises TableNotFound: for a table that does not exist
     :raises UnsafeLogStore: for a table on S3 that has to be changed, without a log store for several writers
@@ -56,7 +54,6 @@ class DeltaEnableChangeDataFeedOperator(DeltaCdcOperator):
         "deleted_file_retention",
         "log_retention",
         "single_driver",
-        "storage_options",
         *DeltaCdcOperator.template_fields,
     )
     ui_color = "#f4e8c8"
@@ -72,7 +69,6 @@ class DeltaEnableChangeDataFeedOperator(DeltaCdcOperator):
         deleted_file_retention: str | None = None,
         log_retention: str | None = None,
         single_driver: bool | str = False,
-        storage_options: Mapping[str, str] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -84,7 +80,6 @@ class DeltaEnableChangeDataFeedOperator(DeltaCdcOperator):
         self.deleted_file_retention = deleted_file_retention
         self.log_retention = log_retention
         self.single_driver = single_driver
-        self.storage_options = storage_options
 
     def execute(self, context: Context) -> list[dict[str, Any]]:
         """Look at the logs first; start Spark only where something has to be changed or resolved."""

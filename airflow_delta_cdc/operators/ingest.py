@@ -49,9 +49,7 @@ class DeltaIngestChangesOperator(DeltaCdcOperator):
         those of ``kafka_conn_id``; no secrets: they stand in the DAG (templated)
     :param kafka_conn_id: Airflow connection of type ``kafka``, whose extra holds the configuration of the
         client (templated)
-    :param storage_options: options of the object store, winning over those of ``delta_conn_id``; no secrets:
-        they stand in the DAG (templated)
-    :param kwargs: ``spark_conn_id``, ``delta_conn_id``, ``deploy_mode``, all of :class:`SparkSubmitOperator`
+    :param kwargs: those of :class:`DeltaCdcOperator`: connections, ``storage_options``, all about Spark
     :raises DeltaCdcError: a named error, with its remedy, for everything that stops the flow
     """
 
@@ -59,7 +57,6 @@ class DeltaIngestChangesOperator(DeltaCdcOperator):
         *(_ATTRIBUTES[name] for name in templated(INGEST)),
         "kafka_options",
         "kafka_conn_id",
-        "storage_options",
         *DeltaCdcOperator.template_fields,
     )
     template_fields_renderers: ClassVar[dict[str, str]] = {
@@ -141,7 +138,6 @@ class DeltaIngestChangesOperator(DeltaCdcOperator):
         dry_run: bool | str = False,
         kafka_options: Mapping[str, str] | None = None,
         kafka_conn_id: str | None = None,
-        storage_options: Mapping[str, str] | None = None,
         **kwargs: Any,
     ) -> None:
         given = locals()
@@ -150,7 +146,6 @@ class DeltaIngestChangesOperator(DeltaCdcOperator):
         self.log_table = log
         self.kafka_options = kafka_options
         self.kafka_conn_id = kafka_conn_id
-        self.storage_options = storage_options
         self.pipeline = pipeline_name(pipeline, target, log)
         declare_assets(self, log, self.pipeline)
 

@@ -16,7 +16,7 @@ from delta_cdc.core.option_schema import READ, filled, templated
 from delta_cdc.core.spec import QueryOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from airflow.sdk import Context
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class StagingOperator(DeltaCdcOperator):
     """Base of what reads changes into a staging table: the read operator, and ``@task.delta_changes``."""
 
-    template_fields = (*templated(READ), "storage_options", *DeltaCdcOperator.template_fields)
+    template_fields = (*templated(READ), *DeltaCdcOperator.template_fields)
     template_fields_renderers: ClassVar[dict[str, str]] = {"where": "sql", "select": "py"}
     ui_color = "#e3f2d9"
 
@@ -64,13 +64,11 @@ class StagingOperator(DeltaCdcOperator):
         versions_per_commit: int | str | None = None,
         bytes_per_commit: int | str | None = None,
         single_driver: bool = False,
-        storage_options: Mapping[str, str] | None = None,
         **kwargs: Any,
     ) -> None:
         given = locals()
         super().__init__(**kwargs)
         take(self, READ, given)
-        self.storage_options = storage_options
         declare_assets(self, table)
 
     def staged(
@@ -129,9 +127,7 @@ class DeltaReadChangesOperator(StagingOperator):
 
     The options and what they mean: :data:`delta_cdc.core.option_schema.READ`.
 
-    :param storage_options: options of the object store, winning over those of ``delta_conn_id``; no secrets:
-        they stand in the DAG (templated)
-    :param kwargs: ``spark_conn_id``, ``delta_conn_id``, ``deploy_mode``, all of :class:`SparkSubmitOperator`
+    :param kwargs: those of :class:`DeltaCdcOperator`: connections, ``storage_options``, all about Spark
     :raises DeltaCdcError: a named error, with its remedy
     """
 

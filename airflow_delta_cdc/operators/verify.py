@@ -61,9 +61,7 @@ class DeltaVerifyOperator(DeltaCdcOperator):
     :param on_finding: ``fail``, or ``report``: findings stand in log and XCom, and the task succeeds
         (templated)
     :param parallel: how many targets Spark looks at in the same moment (templated)
-    :param storage_options: options of the object store, winning over those of ``delta_conn_id``; no secrets:
-        they stand in the DAG (templated)
-    :param kwargs: ``spark_conn_id``, ``delta_conn_id``, ``deploy_mode``, all of :class:`SparkSubmitOperator`
+    :param kwargs: those of :class:`DeltaCdcOperator`: connections, ``storage_options``, all about Spark
     :raises VerificationFailed: something was found; names the first of it, and what to do
     :raises InvalidConfiguration: what is asked for cannot be meant
     :raises DeltaCdcError: a target could not be looked at
@@ -81,7 +79,6 @@ class DeltaVerifyOperator(DeltaCdcOperator):
         "checks",
         "on_finding",
         "parallel",
-        "storage_options",
         *DeltaCdcOperator.template_fields,
     )
     ui_color = "#d9ead3"
@@ -100,7 +97,6 @@ class DeltaVerifyOperator(DeltaCdcOperator):
         checks: Sequence[str] | str | None = None,
         on_finding: str = "fail",
         parallel: int | str = 4,
-        storage_options: Mapping[str, str] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -115,7 +111,6 @@ class DeltaVerifyOperator(DeltaCdcOperator):
         self.checks = checks
         self.on_finding = on_finding
         self.parallel = parallel
-        self.storage_options = storage_options
         if self.source is not None and is_literal(self.source):
             self.add_inlets([delta_asset(self.source)])
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_delta_cdc import engine
 from airflow_delta_cdc.hooks.connect import DeltaCdcConnectHook
 from airflow_delta_cdc.runtime.slices import scratch_for, slices_for
-from airflow_delta_cdc.runtime.submit_hook import KILL_GRACE
-from airflow_delta_cdc.runtime.task import SUBMIT_ARGUMENTS
+from airflow_delta_cdc.runtime.submit_hook import KILL_GRACE, SUBMIT_ARGUMENTS
 from delta_cdc.core.errors import InvalidConfiguration, JobFailed
 from delta_cdc.core.locations import reads_kafka
 
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from airflow.sdk.types import Logger
     from pyspark.sql import SparkSession
 
-    from airflow_delta_cdc.runtime.task import SparkTask
+    from airflow_delta_cdc.operators.base import DeltaCdcOperator
     from delta_cdc.core.spec import JobResult, Spec
 
 _UTC = {"spark.sql.session.timeZone": "UTC"}
@@ -36,7 +35,7 @@ _HARMLESS = (
 )
 
 
-def refuse_arguments(operator: SparkTask) -> None:
+def refuse_arguments(operator: DeltaCdcOperator) -> None:
     """Refuse arguments that a server which runs already cannot honour.
 
     :raises InvalidConfiguration: names those that are set
@@ -50,7 +49,7 @@ def refuse_arguments(operator: SparkTask) -> None:
         )
 
 
-def session_confs(operator: SparkTask) -> dict[str, Any]:
+def session_confs(operator: DeltaCdcOperator) -> dict[str, Any]:
     """Return the confs of an operator's session."""
     return {**_UTC, **(operator.conf or {})}
 
@@ -74,7 +73,7 @@ class ConnectRuntime:
     :param operator: whose connection and confs count
     """
 
-    def __init__(self, operator: SparkTask) -> None:
+    def __init__(self, operator: DeltaCdcOperator) -> None:
         self._operator = operator
         self._hook = DeltaCdcConnectHook(str(operator.spark_conn_id))
         self._spark: SparkSession | None = None

@@ -33,6 +33,41 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
+#: What an operator takes of the arguments of Airflow's :class:`SparkSubmitOperator`; the hook takes them
+#: by the same names. The other ones (``application``, ``java_class``, …) the provider sets itself.
+SUBMIT_ARGUMENTS = (
+    "archives",
+    "conf",
+    "deploy_mode",
+    "driver_class_path",
+    "driver_memory",
+    "env_vars",
+    "exclude_packages",
+    "executor_cores",
+    "executor_memory",
+    "files",
+    "jars",
+    "keytab",
+    "name",
+    "num_executors",
+    "packages",
+    "post_submit_commands",
+    "principal",
+    "properties_file",
+    "proxy_user",
+    "py_files",
+    "repositories",
+    "spark_binary",
+    "status_poll_interval",
+    "total_executor_cores",
+    "track_driver_via_k8s_api",
+    "use_krb5ccache",
+    "verbose",
+    "yarn_queue",
+    "yarn_rm_auth",
+    "yarn_track_via_rm_api",
+)
+
 #: The master of a run without a connection.
 EMBEDDED_MASTER = "local[*]"
 
