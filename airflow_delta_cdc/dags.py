@@ -238,12 +238,12 @@ class _Maker:
             configuration=self._work,
             run_spark=run_spark.task_id if run_spark is not None else None,
             trigger_rule="all_done",
-            map_index_template="{{ task.pipeline }}",
+            map_index_template="{{ task.item.pipeline }}",
             max_active_tis_per_dagrun=parallel,
             inlets=inlets,
             outlets=[pipeline_alias(table.pipeline) for table in tables],
             **self._of_applications(),
-        ).expand_kwargs(detect.output)
+        ).expand(item=detect.output)
         if run_spark is not None:
             run_spark >> apply
         return detect, apply

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_delta_cdc import engine
 from airflow_delta_cdc.assets import delta_asset, pipeline_alias
 from airflow_delta_cdc.mirror import keep, kept
-from airflow_delta_cdc.names import all_located
+from airflow_delta_cdc.names import chosen, each_located
 from delta_cdc.core.errors import (
     DeltaCdcError,
     InvalidConfiguration,
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from delta_cdc.run.saved_plans import Pins
 
     Requests = tuple[IngestRequest | None, ApplyRequest | None]
-    Connections = tuple[dict[str, Any], dict[str, str] | None]
 
 #: What an event of the target's asset tells.
 _ANNOUNCED = (
@@ -66,80 +65,75 @@ def source_of(given: Mapping[str, Any]) -> Any:
     return given["log"] if engine.is_ingested(given) else given.get("source")
 
 
-def connections_of(operator: DeltaCdcOperator) -> Connections:
-    """Return what requests hold of a task's connections, and the options of Kafka's client.
-
-    Once for all tables: each time may ask a secrets backend.
-    """
-    return operator.connected(), operator.options_of_kafka()
-
-
 def pieces(
     operator: DeltaCdcOperator,
     context: Context,
     tables: Sequence[Mapping[str, Any]],
     *,
     ingest: Callable[[Mapping[str, Any]], bool] | None = None,
-    connections: Connections | None = None,
-    unknown: dict[str, DeltaCdcError] | None = None,
-) -> list[Piece]:
-    """Return the work that tables ask for, with locations in the place of catalog names.
+) -> list[Piece | DeltaCdcError]:
+    """Return the work of each table, with locations for catalog names, or why its arguments give none.
 
-    :param operator: whose connections are used, and whose Spark is asked for catalog names
+    :param operator: whose connections are used, and whose Spark looks up catalog names
     :param tables: arguments of each (:func:`delta_cdc.run.table_arguments.requests`)
-    :param ingest: tells whether a table's source is looked at, or only its log; None: where it has a log
-    :param connections: what :func:`connections_of` gave; None asks
-    :param unknown: see :func:`airflow_delta_cdc.names.all_located`
-    :raises InvalidConfiguration: for arguments that are none
-    :raises TableNotFound: for a catalog name that is none
+    :param ingest: whether a table's source is read, or only its log; None: where it has a log
     """
-
-    connected, kafka = connections or connections_of(operator)
+    # Once for all tables: each time may go to a secrets backend.
+    connected, kafka = operator.connected(), operator.options_of_kafka()
     work_id = operator.work_id(context)
     reads_source = ingest or engine.is_ingested
-    found: list[Requests] = []
-    for given in tables:
+
+    def requested(given: Mapping[str, Any]) -> Requests | DeltaCdcError:
         try:
-            found.append(
-                engine.table_requests(
-                    given, run_id=work_id, kafka_options=kafka, ingest=reads_source(given), **connected
-                )
+            return engine.table_requests(
+                given, run_id=work_id, kafka_options=kafka, ingest=reads_source(given), **connected
             )
         except InvalidConfiguration as error:
-            said = f"Pipeline {given.get('pipeline')}: {error.message}"
-            raise InvalidConfiguration(said, remedy=error.remedy, argument=error.argument) from error
-    return [
-        engine.Piece(
-            ingest=batch,
-            apply=apply,
-            mirror=partial(kept, context, operator.inlets, source_of(given), given["pipeline"]),
-        )
-        for given, (batch, apply) in zip(tables, _located(operator, context, found, unknown), strict=True)
-    ]
+            text = f"Pipeline {given.get('pipeline')}: {error.message}"
+            return InvalidConfiguration(text, remedy=error.remedy, argument=error.argument)
+        except DeltaCdcError as error:
+            return error
 
+    requests = [requested(given) for given in tables]
+    names = [name for one in requests if isinstance(one, tuple) for name in _names_of(*one)]
+    at = each_located(operator, context, names)
 
-def _located(
-    operator: DeltaCdcOperator,
-    context: Context,
-    found: Sequence[Requests],
-    unknown: dict[str, DeltaCdcError] | None,
-) -> list[Requests]:
-    """Return the requests with locations in the place of catalog names."""
-
-    wanted: list[str] = []
-    for batch, apply in found:
-        wanted += [batch.log] if batch is not None else []
-        wanted += [apply.source, apply.target] if apply is not None else []
-    locations = dict(zip(wanted, all_located(operator, context, wanted, unknown=unknown), strict=True))
-    return [
-        (
-            replace(batch, log=locations[batch.log]) if batch is not None else None,
-            replace(apply, source=locations[apply.source], target=locations[apply.target])
+    def piece(given: Mapping[str, Any], one: Requests | DeltaCdcError) -> Piece | DeltaCdcError:
+        if isinstance(one, DeltaCdcError):
+            return one
+        try:
+            places = chosen(at, _names_of(*one))
+        except DeltaCdcError as error:
+            return error
+        batch, apply = one
+        return engine.Piece(
+            ingest=replace(batch, log=places[batch.log]) if batch is not None else None,
+            apply=replace(apply, source=places[apply.source], target=places[apply.target])
             if apply is not None
             else None,
+            mirror=partial(kept, context, operator.inlets, source_of(given), given["pipeline"]),
         )
-        for batch, apply in found
-    ]
+
+    return [piece(given, one) for given, one in zip(tables, requests, strict=True)]
+
+
+def planned(made: Sequence[Piece | DeltaCdcError]) -> list[Piece]:
+    """Return the work of tables all of which have some.
+
+    :raises DeltaCdcError: the first error among them
+    """
+    found = []
+    for one in made:
+        if isinstance(one, DeltaCdcError):
+            raise one
+        found.append(one)
+    return found
+
+
+def _names_of(batch: IngestRequest | None, apply: ApplyRequest | None) -> list[str]:
+    """Return the tables that requests name, as paths, URIs or catalog names."""
+    log = [batch.log] if batch is not None else []
+    return [*log, apply.source, apply.target] if apply is not None else log
 
 
 # -- publishing -----------------------------------------------------------------------------------

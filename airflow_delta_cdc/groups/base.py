@@ -76,17 +76,15 @@ def has_target(table: Mapping[str, Any]) -> bool:
     return arguments.is_given(table.get("target")) or not engine.is_ingested(table)
 
 
-def refuse_unrendered(table: Mapping[str, Any]) -> None:
-    """Refuse a table whose templates could not be filled in.
-
-    :raises InvalidConfiguration: says why
-    """
-    if UNRENDERED in table:
-        raise InvalidConfiguration(
-            f"The templates of {table['pipeline']} cannot be filled in: {table[UNRENDERED]}.",
-            remedy="mend them, or what they ask for; then clear the run from its task detect_changes on, "
-            "because templates are filled in there.",
-        )
+def template_error(table: Mapping[str, Any]) -> InvalidConfiguration | None:
+    """Return why the templates of a table could not be filled in; None where they are filled in."""
+    if UNRENDERED not in table:
+        return None
+    return InvalidConfiguration(
+        f"The templates of {table['pipeline']} cannot be filled in: {table[UNRENDERED]}.",
+        remedy="mend them, or what they ask for; then clear the run from its task detect_changes on, "
+        "because templates are filled in there.",
+    )
 
 
 def is_dry(table: Mapping[str, Any]) -> bool:
@@ -121,10 +119,9 @@ class Item:
 
 
 def pieces_of(operator: GroupOperator, context: Context, items: Sequence[Item]) -> list[Piece]:
-    """Return the work of some items, planned by nobody yet, with pins and start left to the caller."""
-    made = tables.pieces(
-        operator, context, [{**item.table, **item.located} for item in items], ingest=takes_source
-    )
+    """Return the work of some items, not planned yet; the caller adds pins and start."""
+    located = [{**item.table, **item.located} for item in items]
+    made = tables.planned(tables.pieces(operator, context, located, ingest=takes_source))
     return [
         # The asset in which a copy of the seal is kept bears the name that the user gave.
         replace(

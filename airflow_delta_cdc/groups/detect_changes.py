@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import uuid
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -16,15 +15,15 @@ from airflow_delta_cdc.groups.base import (
     Item,
     has_target,
     mode_of,
-    refuse_unrendered,
     takes_source,
+    template_error,
 )
 from delta_cdc.core import arguments
 from delta_cdc.core.errors import DeltaCdcError, TableNotFound
 from delta_cdc.core.text_table import grid
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from airflow.sdk import Context
 
@@ -136,21 +135,11 @@ class DetectChangesOperator(GroupOperator):
         ]
 
     def _pieces(self, context: Context, some: Sequence[dict[str, Any]]) -> list[Piece | DeltaCdcError]:
-        """Return the work of each table, or why it cannot be told."""
-        connections = tables.connections_of(self)
-        # Names are asked for once, all together, whichever of them are none.
-        unknown: dict[str, DeltaCdcError] = {}
-
-        def build(given: Sequence[dict[str, Any]]) -> list[Piece]:
-            return tables.pieces(
-                self, context, given, ingest=_reads_source, connections=connections, unknown=unknown
-            )
-
-        if not any(UNRENDERED in table for table in some):
-            with contextlib.suppress(DeltaCdcError):
-                return list(build(some))
-        # One by one: a table that is wrong stops no other.
-        return [_tried(build, table) for table in some]
+        """Return the work of each table, or why it has none."""
+        errors = [template_error(table) for table in some]
+        rendered = [table for table, error in zip(some, errors, strict=True) if error is None]
+        made = iter(tables.pieces(self, context, rendered, ingest=_reads_source))
+        return [next(made) if error is None else error for error in errors]
 
     def _item(self, table: dict[str, Any], found: Looked, piece: Piece | DeltaCdcError, stamp: str) -> Item:
         located = {} if isinstance(piece, DeltaCdcError) else _located(table, piece)
@@ -205,16 +194,6 @@ def _no_part(table: Mapping[str, Any], *, chosen: bool) -> str:
     if not chosen and mode in _BY_KEY and arguments.flag("insert_only", table.get("insert_only")):
         return f"is insert_only, and has no keys that mode {mode} could be about"
     return ""
-
-
-def _tried(
-    build: Callable[[Sequence[dict[str, Any]]], list[Piece]], table: dict[str, Any]
-) -> Piece | DeltaCdcError:
-    try:
-        refuse_unrendered(table)
-        return build([table])[0]
-    except DeltaCdcError as error:
-        return error
 
 
 def _without_log(table: Mapping[str, Any], found: Looked) -> Looked:

@@ -13,7 +13,7 @@ from airflow_delta_cdc.groups.base import (
     WorkPins,
     is_dry,
     pieces_of,
-    refuse_unrendered,
+    template_error,
 )
 from delta_cdc.core.errors import ConfigurationChanged, DeltaCdcError
 
@@ -40,7 +40,7 @@ class ApplyTableOperator(GroupOperator):
 
     :param configuration: fingerprint of the group's configuration as this task's DAG file has it
     :param run_spark: id of the task that ran the shared application; None where there is none
-    :param pipeline: see :class:`Item` for this and all that follow
+    :param item: the work, an :class:`Item` as a dict
     :param kwargs: see :class:`GroupOperator`
     :raises ConfigurationChanged: ``detect_changes`` read another configuration
     :raises DeltaCdcError: a named error, with its remedy, for everything that stops the table
@@ -53,41 +53,26 @@ class ApplyTableOperator(GroupOperator):
         *,
         configuration: str,
         run_spark: str | None,
-        pipeline: str,
-        table: Mapping[str, Any],
-        located: Mapping[str, str],
-        fingerprint: str,
-        stamp: str,
-        since: int | None,
-        pins: Mapping[str, dict[str, Any]],
-        found: str,
-        failed: bool,
+        item: Mapping[str, Any],
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.configuration = configuration
         self.run_spark = run_spark
-        self.pipeline = pipeline
-        # No template field: mapped values of these would be rendered once more.
-        self.table = table
-        self.located = located
-        self.fingerprint = fingerprint
-        self.stamp = stamp
-        self.since = since
-        self.pins = pins
-        self.found = found
-        self.failed = failed
+        # No template field: its values would be rendered once more.
+        self.item = item
         # Of all tables of the group, which the mapped task declares, this one.
-        self.outlets = [pipeline_alias(pipeline)]
+        self.outlets = [pipeline_alias(item["pipeline"])]
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Find the proof, or plan and run; publish."""
-        self._refuse_other_configuration()
-        item = self._item()
-        refuse_unrendered(item.table)
+        item = Item(**self.item)
+        self._refuse_other_configuration(item)
+        if (error := template_error(item.table)) is not None:
+            raise error
         self.log.info("%s: %s", item.pipeline, item.found)
-        published = self._is_published(context)
-        of_application = {} if published else self._of_application(context)
+        published = self._is_published(context, item)
+        of_application = {} if published else self._of_application(context, item)
         self._answer(context, of_application)
         (piece,) = pieces_of(self, context, [item])
         if is_dry(item.table):
@@ -95,45 +80,32 @@ class ApplyTableOperator(GroupOperator):
         before = {} if published else {**item.pins, **of_application.get("pins", {})}
         pins = WorkPins(context, item.stamp, before)
         piece = replace(piece, since=None if published else item.since)
-        answer = tables.run_piece(self, context, self.table, piece, pins)
+        answer = tables.run_piece(self, context, item.table, piece, pins)
         store = context.get("task_state_store")
         if store is not None:
-            store.set(_PUBLISHED, self.stamp)
+            store.set(_PUBLISHED, item.stamp)
         return answer
 
-    def _item(self) -> Item:
-        return Item(
-            pipeline=self.pipeline,
-            table=dict(self.table),
-            located=dict(self.located),
-            fingerprint=self.fingerprint,
-            stamp=self.stamp,
-            since=self.since,
-            pins=dict(self.pins),
-            found=self.found,
-            failed=self.failed,
-        )
-
-    def _refuse_other_configuration(self) -> None:
-        if self.fingerprint != self.configuration:
+    def _refuse_other_configuration(self, item: Item) -> None:
+        if item.fingerprint != self.configuration:
             raise ConfigurationChanged(
-                f"The configuration of pipeline {self.pipeline} was changed after its changes were detected "
-                f"(fingerprint {self.fingerprint[:12]} then, {self.configuration[:12]} now).",
+                f"The configuration of pipeline {item.pipeline} was changed after its changes were detected "
+                f"(fingerprint {item.fingerprint[:12]} then, {self.configuration[:12]} now).",
                 remedy="clear the run from its task detect_changes on, with all that follows.",
             )
 
-    def _is_published(self, context: Context) -> bool:
+    def _is_published(self, context: Context, item: Item) -> bool:
         """Tell whether this work has reached everybody: then a try is about what is new since."""
         store = context.get("task_state_store")
-        return store is not None and store.get(_PUBLISHED) == self.stamp
+        return store is not None and store.get(_PUBLISHED) == item.stamp
 
-    def _of_application(self, context: Context) -> dict[str, Any]:
+    def _of_application(self, context: Context, item: Item) -> dict[str, Any]:
         """Return what the shared application says about this work; of another detection it knows nothing."""
         if self.run_spark is None:
             return {}
         told = context["ti"].xcom_pull(task_ids=self.run_spark, map_indexes=-1)
-        found = told.get(self.pipeline) if isinstance(told, dict) else None
-        return found if isinstance(found, dict) and found.get("detected") == self.stamp else {}
+        found = told.get(item.pipeline) if isinstance(told, dict) else None
+        return found if isinstance(found, dict) and found.get("detected") == item.stamp else {}
 
     def _answer(self, context: Context, told: Mapping[str, Any]) -> None:
         """Raise the error of the application, once."""

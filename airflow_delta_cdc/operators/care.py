@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_delta_cdc import engine
 from airflow_delta_cdc.files import configuration
-from airflow_delta_cdc.names import all_located
+from airflow_delta_cdc.names import each_located, located
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from delta_cdc.core import arguments
 from delta_cdc.core.errors import DeltaCdcError, InvalidConfiguration
@@ -63,7 +63,7 @@ class DeltaTableCareOperator(DeltaCdcOperator):
         """Look at the logs, do what is due, and say what was done: one dict per table."""
 
         names = self._names()
-        at = dict(zip(names, all_located(self, context, names), strict=True))
+        at = located(self, context, names)
         consumers = self._located(context, self._consumers(context))
         works = [self._planned(context, name, at[name], consumers) for name in names]
         if any(work.spec is not None for work in works):
@@ -80,21 +80,16 @@ class DeltaTableCareOperator(DeltaCdcOperator):
         return rows
 
     def _located(self, context: Context, consumers: Sequence[Consumer]) -> list[Consumer]:
-        """Return consumers by the locations of their tables; of one that has none the error stands in it."""
-
-        def found(name: str) -> str | DeltaCdcError:
+        """Return consumers with the locations of their tables; without one, a consumer holds the error."""
+        expanded: dict[str, str] = {}
+        at: dict[str, str | DeltaCdcError] = {}
+        for name in dict.fromkeys(name for one in consumers for name in (one.source, one.target) if name):
             try:
-                return all_located(self, context, [expand(name)])[0]
+                expanded[name] = expand(name)
             except DeltaCdcError as error:
-                return error
-
-        wanted = list(dict.fromkeys(name for one in consumers for name in (one.source, one.target) if name))
-        try:
-            places = all_located(self, context, [expand(name) for name in wanted])
-            at: dict[str, str | DeltaCdcError] = dict(zip(wanted, places, strict=True))
-        except DeltaCdcError:
-            # One that is not there, or a variable that is not set, is no matter to the others.
-            at = {name: found(name) for name in wanted}
+                at[name] = error
+        places = each_located(self, context, list(expanded.values()))
+        at |= {name: places[table] for name, table in expanded.items()}
         return [_at(one, at) for one in consumers]
 
     def _names(self) -> list[str]:

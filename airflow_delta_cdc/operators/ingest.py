@@ -154,7 +154,7 @@ class DeltaIngestChangesOperator(DeltaCdcOperator):
         given = self.arguments()
         # Without one, it would be applied from the source itself.
         arguments.required("log", self.log_table)
-        (piece,) = tables.pieces(self, context, [given])
+        (piece,) = tables.planned(tables.pieces(self, context, [given]))
         if piece.ingest is not None and not piece.ingest.is_kafka:
             # Given to one table, they are meant for it, and refused where it has no use for them.
             piece = replace(piece, ingest=replace(piece.ingest, kafka_options=self.options_of_kafka()))
