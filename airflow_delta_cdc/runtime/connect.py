@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_delta_cdc import engine
 from airflow_delta_cdc.hooks.connect import DeltaCdcConnectHook
 from airflow_delta_cdc.runtime.slices import scratch_for, slices_for
-from airflow_delta_cdc.runtime.submit_hook import KILL_GRACE, SUBMIT_ARGUMENTS
+from airflow_delta_cdc.runtime.submit_hook import KILL_GRACE, SUBMIT_ARGUMENTS, UTC
 from delta_cdc.core.errors import InvalidConfiguration, JobFailed
 from delta_cdc.core.locations import reads_kafka
 
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from airflow_delta_cdc.operators.base import DeltaCdcOperator
     from delta_cdc.core.spec import JobResult, Spec
-
-_UTC = {"spark.sql.session.timeZone": "UTC"}
 
 #: Arguments that ask nothing of a server; all others are about an application of its own, which there is not.
 _HARMLESS = (
@@ -51,7 +49,7 @@ def refuse_arguments(operator: DeltaCdcOperator) -> None:
 
 def session_confs(operator: DeltaCdcOperator) -> dict[str, Any]:
     """Return the confs of an operator's session."""
-    return {**_UTC, **(operator.conf or {})}
+    return {**UTC, **(operator.conf or {})}
 
 
 def interrupt(spark: SparkSession, log: Logger) -> None:

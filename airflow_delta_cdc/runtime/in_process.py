@@ -10,6 +10,7 @@ from airflow_delta_cdc import engine
 from airflow_delta_cdc.hooks.connect import DeltaCdcConnectHook, is_connect
 from airflow_delta_cdc.runtime.connect import interrupt, refuse_arguments, session_confs
 from airflow_delta_cdc.runtime.submit import hands_over_jars, submit_hook
+from airflow_delta_cdc.runtime.submit_hook import UTC
 from delta_cdc.core.errors import DeployModeUnsupported, InvalidConfiguration
 from delta_cdc.core.storage_options import spark_storage
 
@@ -162,7 +163,7 @@ class WorkerSession:
         from pyspark.sql import SparkSession
 
         os.environ.update(engine.child_environment())
-        everything = {**engine.delta_confs(), **_UTC, **own, **self._jars(locations)}
+        everything = {**engine.delta_confs(), **UTC, **own, **self._jars(locations)}
         return _built(SparkSession.builder.master(hook.master).appName(self._name), everything)
 
     def _of_operator(self) -> dict[str, str]:
@@ -196,11 +197,6 @@ class WorkerSession:
         return DeltaCdcConnectHook(conn_id) if conn_id and is_connect(conn_id) else None
 
 
-_UTC = {"spark.sql.session.timeZone": "UTC"}
-
-
 def _built(builder: Any, confs: Mapping[str, Any]) -> SparkSession:
-    for key, value in confs.items():
-        builder = builder.config(key, value)
-    made: SparkSession = builder.getOrCreate()
+    made: SparkSession = builder.config(map=dict(confs)).getOrCreate()
     return made

@@ -68,6 +68,9 @@ SUBMIT_ARGUMENTS = (
     "yarn_track_via_rm_api",
 )
 
+#: What every session and application is given; the user's confs win.
+UTC = {"spark.sql.session.timeZone": "UTC"}
+
 #: The master of a run without a connection.
 EMBEDDED_MASTER = "local[*]"
 
@@ -162,11 +165,6 @@ class DeltaCdcSubmitHook(SparkSubmitHook):
     def of_connection(self, name: str) -> Any:
         """Return what the connection's extra, or an argument that wins over it, says of a setting."""
         return self._connection.get(name)
-
-    @property
-    def tail(self) -> list[str]:
-        """Return the last lines of the application that say something (no frames, no INFO)."""
-        return list(self._tail)
 
     # -- connection -----------------------------------------------------------------------------
     def _resolve_connection(self) -> dict[str, Any]:
