@@ -29,7 +29,7 @@ def configuration(operator: BaseOperator, context: Context, path: str) -> Config
 
     :param operator: whose templates they are
     :param path: see :func:`beside_dag`
-    :raises InvalidConfiguration: tells everything that is wrong with it
+    :raises InvalidConfiguration: names everything that is wrong with it
     """
 
     def rendered(value: Any) -> Any:

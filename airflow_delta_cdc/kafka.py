@@ -1,4 +1,4 @@
-"""What Kafka's client is told, by an Airflow connection of type ``kafka``."""
+"""Options of Kafka's client, from an Airflow connection of type ``kafka``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from delta_cdc.core.secrets import secrets
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: What a connection may hold for consumers of other operators, and a plain text cannot say.
+#: What a connection may hold for consumers of other operators, and text cannot express.
 _CALLBACKS = "_cb"
 
 
@@ -30,10 +30,10 @@ def kafka_options(kafka_conn_id: str | None, options: Mapping[str, Any] | None) 
     :raises InvalidConfiguration: it is of another type, or its extra is no JSON object
     """
     found = _of_connection(kafka_conn_id) if kafka_conn_id else {}
-    told = {str(name): _text(value) for name, value in {**found, **(options or {})}.items()}
-    for secret in secrets(told):
+    merged = {str(name): _text(value) for name, value in {**found, **(options or {})}.items()}
+    for secret in secrets(merged):
         mask_secret(secret)
-    return told or None
+    return merged or None
 
 
 def _of_connection(conn_id: str) -> dict[str, Any]:

@@ -35,7 +35,7 @@ class Location:
     """Where the table behind a name lies.
 
     :param table_id: ``metaData.id`` of the table that was found there
-    :param spark_conn_id: whose catalog said so; empty for the Spark inside the worker
+    :param spark_conn_id: whose catalog it was; empty for the Spark inside the worker
     """
 
     name: str

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     Requests = tuple[IngestRequest | None, ApplyRequest | None]
 
-#: What an event of the target's asset tells.
+#: What an event of the target's asset holds.
 _ANNOUNCED = (
     "pipeline",
     "source_table_id",
@@ -47,7 +47,7 @@ _ANNOUNCED = (
     "target_version",
     "counts",
 )
-_SAID = {
+_OUTCOMES = {
     "applied": "ingested and applied",
     "ingested": "ingested",
     "failed": "failed",
@@ -137,7 +137,7 @@ def _names_of(batch: IngestRequest | None, apply: ApplyRequest | None) -> list[s
 
 
 # -- publishing -----------------------------------------------------------------------------------
-def told(outcome: PieceResult) -> dict[str, Any]:
+def published(outcome: PieceResult) -> dict[str, Any]:
     """Return the dict that is published of one table."""
     ingested = outcome.ingested.to_dict() if outcome.ingested is not None else {}
     if outcome.applied is None:
@@ -153,7 +153,7 @@ def announce_apply(
     published: dict[str, Any],
     mirror: dict[str, Any] | None,
 ) -> None:
-    """Keep a copy of the watermark, and tell the target's asset, where something was applied.
+    """Keep a copy of the watermark; where something was applied, add an event of the target's asset.
 
     :param inlets: of the task
     :param given: has ``source``, ``target`` and ``pipeline``, as the task was given them
@@ -169,7 +169,7 @@ def announce_apply(
 
 
 def announce(context: Context, inlets: Sequence[Any], given: Mapping[str, Any], outcome: PieceResult) -> None:
-    """Tell the assets of a table's log and target what was written to them, and keep the watermark."""
+    """Add events of a table's log and target for what was written to them, and keep the watermark."""
     ingested = outcome.ingested
     if ingested is not None and ingested.applied and ingested.counts.get("events"):
         names = ("pipeline", "seal", "log_table_id", "log_version", "counts")
@@ -209,7 +209,7 @@ def run_piece(
     warn(operator.log, outcome)
     if outcome.error is not None:
         raise outcome.error
-    answer = shown(context, told(outcome))
+    answer = shown(context, published(outcome))
     announce(context, operator.inlets, given, outcome)
     # Last: a try that dies before this publishes again, one that is cleared after it has nothing to do.
     forget(piece, outcome, pins)
@@ -217,7 +217,7 @@ def run_piece(
 
 
 def forget(piece: Piece, outcome: PieceResult, pins: Pins) -> None:
-    """Say that everybody knows of a table's results."""
+    """Delete what is pinned of a table, once its results are published."""
 
     if piece.apply is not None:
         pins.delete(engine.since_key(piece.apply))
@@ -227,7 +227,7 @@ def forget(piece: Piece, outcome: PieceResult, pins: Pins) -> None:
 
 
 def warn(log: Logger, outcome: PieceResult) -> None:
-    """Say what waits in quarantine, and how it gets out."""
+    """Warn about what is in quarantine, with the way out."""
     found = []
     if outcome.ingested is not None:
         found.append((outcome.ingested.counts, outcome.ingested.log_table, "records that are no events"))
@@ -272,7 +272,7 @@ def would_do(operator: DeltaCdcOperator, context: Context, piece: Piece) -> dict
 
 
 def taken(operator: DeltaCdcOperator, piece: Piece) -> dict[str, Any]:
-    """Say what an ingest would take, and return what is published of it."""
+    """Log what an ingest would take, and return what is published of it."""
 
     would: dict[str, Any] = {"applied": False, "pipeline": piece.pipeline, "dry_run": {}}
     if piece.ingest is not None:
@@ -314,7 +314,7 @@ def status(outcome: PieceResult) -> str:
 def counted(outcomes: Sequence[PieceResult]) -> str:
     """Return how many tables came to what, for people."""
     numbers = Counter(status(outcome) for outcome in outcomes)
-    some = ", ".join(f"{numbers[name]} {said}" for name, said in _SAID.items() if numbers[name])
+    some = ", ".join(f"{numbers[name]} {text}" for name, text in _OUTCOMES.items() if numbers[name])
     return f"{len(outcomes)} tables: {some or 'none'}"
 
 
@@ -332,7 +332,7 @@ def raise_failures(outcomes: Sequence[PieceResult], of: int | None = None) -> No
         # An application that died is the error of all that it was to do.
         by_error.setdefault(f"{type(outcome.error).__name__}: {outcome.error}", []).append(outcome.pipeline)
     lines = "".join(f"\n  {', '.join(names)}: {error}" for error, names in by_error.items())
-    said = f"{len(failed)} of {of or len(outcomes)} tables failed; the others are through.{lines}\n"
+    text = f"{len(failed)} of {of or len(outcomes)} tables failed; the others are through.{lines}\n"
     if any(outcome.error is not None and outcome.error.retryable for outcome in failed):
-        raise TablesFailed(said, remedy="see to each of them; a retry only does what is left.")
-    raise TablesRefused(said, remedy="see to each of them first: a retry would meet the same.")
+        raise TablesFailed(text, remedy="see to each of them; a retry only does what is left.")
+    raise TablesRefused(text, remedy="see to each of them first: a retry would meet the same.")

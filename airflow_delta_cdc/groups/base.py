@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 INGESTING = ("incremental", "dry_run")
 
 
-#: In the place of a table's arguments: why their templates could not be filled in.
+#: Replaces a table's arguments: why their templates could not be filled in.
 UNRENDERED = "unrendered"
 
 

@@ -24,10 +24,10 @@ _MOST_OF_AN_ERROR, _MOST_OF_ERRORS = 1000, 12 * 1024
 class RunSparkOperator(GroupOperator):
     """Run the work of many tables in one Spark application, each with a result of its own.
 
-    The XCom ``return_value`` tells for each pipeline its ``status`` (``applied``, ``ingested``, ``nothing``,
+    The XCom ``return_value`` holds for each pipeline its ``status`` (``applied``, ``ingested``, ``nothing``,
     ``planned`` of a dry run, ``failed``, or ``unfinished``, which another try may mend), its ``error``, and
     the ``pins`` by which its own task knows what was done. Publishing is left to that task: here nothing is
-    announced, and a table that fails fails nobody.
+    announced, and a table that fails stops no other.
 
     :param work: output of ``detect_changes`` (a template field, so that it arrives here; its values are no
         templates)
@@ -75,7 +75,7 @@ class RunSparkOperator(GroupOperator):
         )
         answer = {
             outcome.pipeline: {"detected": item.stamp}
-            | _told(outcome, item, by_name[outcome.pipeline], stamp, len(outcomes))
+            | _answer(outcome, item, by_name[outcome.pipeline], stamp, len(outcomes))
             for outcome, (_, item) in zip(outcomes, work, strict=True)
         }
         # Before anything is forgotten; and a task that fails pushes nothing by itself.
@@ -94,7 +94,7 @@ class RunSparkOperator(GroupOperator):
         return replace(piece, ingest=None) if piece.apply is not None else None
 
 
-def _told(outcome: PieceResult, item: Item, pins: WorkPins, stamp: str, number: int) -> dict[str, Any]:
+def _answer(outcome: PieceResult, item: Item, pins: WorkPins, stamp: str, number: int) -> dict[str, Any]:
     """Return what is published of one table.
 
     :param stamp: of this try, by which the table's own task answers an error once
@@ -102,12 +102,12 @@ def _told(outcome: PieceResult, item: Item, pins: WorkPins, stamp: str, number: 
     """
     error = outcome.error
     if is_dry(item.table):
-        return _told_dry(outcome, stamp, number)
+        return _dry_answer(outcome, stamp, number)
     found: dict[str, Any] = {"status": tables.status(outcome), "pins": pins.touched()}
     return found if error is None else {**found, **_failed(error, stamp, number)}
 
 
-def _told_dry(outcome: PieceResult, stamp: str, number: int) -> dict[str, Any]:
+def _dry_answer(outcome: PieceResult, stamp: str, number: int) -> dict[str, Any]:
     if outcome.error is not None:
         # Without a log there is nothing to show of its target.
         missing = isinstance(outcome.error, TableNotFound)
@@ -118,8 +118,8 @@ def _told_dry(outcome: PieceResult, stamp: str, number: int) -> dict[str, Any]:
 
 def _failed(error: DeltaCdcError, stamp: str, number: int) -> dict[str, Any]:
     most = min(_MOST_OF_AN_ERROR, _MOST_OF_ERRORS // number)
-    told = {
+    shown = {
         name: text if len(text) <= most else f"{text[:most]}… (cut; see the log)"
         for name, text in error.to_dict().items()
     }
-    return {"status": "unfinished" if error.retryable else "failed", "error": told, "stamp": stamp}
+    return {"status": "unfinished" if error.retryable else "failed", "error": shown, "stamp": stamp}

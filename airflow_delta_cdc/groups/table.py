@@ -34,12 +34,12 @@ class ApplyTableOperator(GroupOperator):
 
     Mapped over the output of ``detect_changes``. Where the target's log proves the work, no process is
     started. An error that the application met, and that time does not mend, is raised here once, by its name;
-    the next try, and one after clearing, plans anew. What the application did not come to is done here.
+    the next try, and one after clearing, plans again. What the application did not reach is done here.
 
     It publishes what :class:`DeltaApplyChangesOperator` and :class:`DeltaIngestChangesOperator` publish.
 
     :param configuration: fingerprint of the group's configuration as this task's DAG file has it
-    :param run_spark: id of the task that ran the shared application; None where there is none
+    :param run_spark: id of the task that ran the shared application; None without one
     :param item: the work, an :class:`Item` as a dict
     :param kwargs: see :class:`GroupOperator`
     :raises ConfigurationChanged: ``detect_changes`` read another configuration
@@ -95,35 +95,35 @@ class ApplyTableOperator(GroupOperator):
             )
 
     def _is_published(self, context: Context, item: Item) -> bool:
-        """Tell whether this work has reached everybody: then a try is about what is new since."""
+        """Return whether this work is published: then a try is about what is new since."""
         store = context.get("task_state_store")
         return store is not None and store.get(_PUBLISHED) == item.stamp
 
     def _of_application(self, context: Context, item: Item) -> dict[str, Any]:
-        """Return what the shared application says about this work; of another detection it knows nothing."""
+        """Return the shared application's answer about this work; not one about another detection."""
         if self.run_spark is None:
             return {}
-        told = context["ti"].xcom_pull(task_ids=self.run_spark, map_indexes=-1)
-        found = told.get(item.pipeline) if isinstance(told, dict) else None
+        pulled = context["ti"].xcom_pull(task_ids=self.run_spark, map_indexes=-1)
+        found = pulled.get(item.pipeline) if isinstance(pulled, dict) else None
         return found if isinstance(found, dict) and found.get("detected") == item.stamp else {}
 
-    def _answer(self, context: Context, told: Mapping[str, Any]) -> None:
+    def _answer(self, context: Context, answer: Mapping[str, Any]) -> None:
         """Raise the error of the application, once."""
-        if told.get("status") != "failed":
+        if answer.get("status") != "failed":
             return
         store = context.get("task_state_store")
-        known = context["ti"].try_number > 1 if store is None else store.get(_ANSWERED) == told["stamp"]
+        known = context["ti"].try_number > 1 if store is None else store.get(_ANSWERED) == answer["stamp"]
         if known:
             self.log.info("The application of the group failed on this table; it is tried by itself now.")
             return
         if store is not None:
-            store.set(_ANSWERED, told["stamp"])
-        raise DeltaCdcError.from_dict(told["error"])
+            store.set(_ANSWERED, answer["stamp"])
+        raise DeltaCdcError.from_dict(answer["error"])
 
-    def _show(self, context: Context, piece: Piece, told: Mapping[str, Any]) -> dict[str, Any]:
+    def _show(self, context: Context, piece: Piece, done: Mapping[str, Any]) -> dict[str, Any]:
         """Publish what a dry run found out; what is kept of the watermark stays."""
-        if told.get("status") == "planned":
-            would, shown = tables.taken(self, piece), told["dry_run"]
+        if done.get("status") == "planned":
+            would, shown = tables.taken(self, piece), done["dry_run"]
             answer = {**shown, "dry_run": {**would["dry_run"], **shown["dry_run"]}}
         else:
             answer = tables.would_do(self, context, piece)

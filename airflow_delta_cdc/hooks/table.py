@@ -120,7 +120,7 @@ class DeltaTableHook(BaseHook):
             options = self.storage_options()
             table = _extra(self._found(self._look_up())).get("test_table")
             if not table:
-                return True, _told(options)
+                return True, _summary(options)
             version = self._within_time(str(table), options)
         except TimeoutError:
             return False, f"The storage did not answer within {TEST_TIMEOUT:g} s."
@@ -162,11 +162,11 @@ class DeltaTableHook(BaseHook):
         self._refuse_unknown(extra)
         own = self._free_form(extra)
         storage = self._storage(connection, extra)
-        told = {
+        given = {
             _FIELDS[name].option: "true" if _FIELDS[name].flag else _text(extra[name]).strip()
             for name in _filled_in(extra)
         }
-        options = {**told, **self._standard_fields(connection, storage, extra)}
+        options = {**given, **self._standard_fields(connection, storage, extra)}
         self._refuse_half(options)
         return merged(options, own) or None
 
@@ -203,15 +203,15 @@ class DeltaTableHook(BaseHook):
                 f"storage of the connection {self.delta_conn_id!r} is {named!r}.",
                 remedy=f"choose one of {', '.join(_STORAGES)}.",
             )
-        told = {_FIELDS[name].storage: name for name in _filled_in(extra) if _FIELDS[name].storage}
-        strange = [name for storage, name in told.items() if named and storage != named]
-        if len(told) > 1 or strange:
+        fields = {_FIELDS[name].storage: name for name in _filled_in(extra) if _FIELDS[name].storage}
+        strange = [name for storage, name in fields.items() if named and storage != named]
+        if len(fields) > 1 or strange:
             raise InvalidConfiguration(
                 f"The connection {self.delta_conn_id!r} mixes fields of several storages "
-                f"({', '.join(sorted(strange or told.values()))}).",
+                f"({', '.join(sorted(strange or fields.values()))}).",
                 remedy="make one connection per storage, and empty the fields of the others.",
             )
-        storage = named or next(iter(told), None)
+        storage = named or next(iter(fields), None)
         if storage is None and (connection.login or connection.password or connection.host):
             raise InvalidConfiguration(
                 f"The connection {self.delta_conn_id!r} does not say which storage it is for.",
@@ -330,7 +330,7 @@ def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _told(options: Mapping[str, str] | None) -> str:
+def _summary(options: Mapping[str, str] | None) -> str:
     if not options:
         return "The connection is empty: the machine's own identity is used. No test_table is named."
     names = ", ".join(sorted(options))

@@ -52,7 +52,7 @@ class DeltaCdcOperator(ResumableJobMixin, BaseOperator):
     :param deploy_mode: ``client`` or ``cluster``; None takes the connection's. (templated)
     :param jars: JARs for Spark, Delta's (and Kafka's) among them; None hands over the provider's own.
         (templated)
-    :param packages: Maven coordinates, Delta's among them, in the place of the provider's JARs. (templated)
+    :param packages: Maven coordinates, Delta's among them, instead of the provider's JARs. (templated)
     :param conf: Spark confs, winning over those the provider sets; a class path, options for the driver's
         JVM, and lists of JARs and files come behind the provider's. (templated)
     :param files: files for the executors' working folders, behind the provider's own (templated)
@@ -74,7 +74,7 @@ class DeltaCdcOperator(ResumableJobMixin, BaseOperator):
     :param env_vars: environment variables of the driver (templated)
     :param verbose: let ``spark-submit`` say more in its log
     :param spark_binary: the command; it wins over the connection's
-    :param properties_file: file with properties, in the place of ``spark-defaults.conf`` (templated)
+    :param properties_file: file with properties, instead of ``spark-defaults.conf`` (templated)
     :param yarn_queue: queue of YARN; it wins over the connection's
     :param use_krb5ccache: use the ticket cache for Kerberos, not a keytab
     :param post_submit_commands: shell commands that run after the application has ended (templated)
@@ -86,14 +86,14 @@ class DeltaCdcOperator(ResumableJobMixin, BaseOperator):
         ``[openlineage] spark_inject_parent_job_info``
     :param openlineage_inject_transport_info: give it the transport; None takes
         ``[openlineage] spark_inject_transport_info``
-    :param durable: find an application of a cluster again after the worker died. Turned off, and said so,
-        where the connection doesn't allow tracking.
+    :param durable: find an application of a cluster again after the worker died. Turned off, with a
+        warning, where the connection doesn't allow tracking.
     :raises SparkConnectionNotFound: the named connection doesn't exist
     :raises DeltaConnectionNotFound: the same for ``delta_conn_id``
     :raises DeployModeUnsupported: the connection cannot run a Python application this way
     :raises SparkServerUnreachable: the Spark Connect server does not answer
     :raises SparkServerLost: it went away while the job ran
-    :raises JobFailed: the application died without saying why
+    :raises JobFailed: the application died without a result
     """
 
     template_fields: Sequence[str] = (
@@ -230,7 +230,7 @@ class DeltaCdcOperator(ResumableJobMixin, BaseOperator):
 
     # -- one application ------------------------------------------------------------------------
     def run_job(self, context: Context, spec: Spec) -> JobResult:
-        """Run one spec in Spark, as the connection says, and return what the job said about itself.
+        """Run one spec in Spark, as the connection says, and return the job's own result.
 
         A result with status ``failed`` is returned, not raised: the commit may be there all the same, and
         the target's log decides.
@@ -239,7 +239,7 @@ class DeltaCdcOperator(ResumableJobMixin, BaseOperator):
         """
         self._runtime = runtime_for(self)
         if self._killed:
-            # The signal came while there was nothing to tell.
+            # The signal came before there was a runtime.
             self._runtime.kill()
         return self._runtime.run(context, spec)
 
@@ -262,8 +262,8 @@ class DeltaCdcOperator(ResumableJobMixin, BaseOperator):
     def has_scratch(self) -> bool:
         """Return whether there is a folder that this worker can write and its Spark can read.
 
-        Asked before it is known whether there is anything to do: what is wrong with a connection is said when
-        an application is to start.
+        Decided before the plan, so an error of the connection counts as no: the start of an application
+        raises it.
         """
         if not self.spark_conn_id or results_uri():
             return True
@@ -273,9 +273,9 @@ class DeltaCdcOperator(ResumableJobMixin, BaseOperator):
             return False
 
     def forget_job(self, context: Context) -> None:
-        """Drop what is stored about an application, and its files: its outcome is known, or nobody can tell.
+        """Drop what is stored about an application, and its files: its outcome is known, or cannot be.
 
-        One that was lost sight of, and may run, stays: the next try has to find it.
+        An application that may still run stays: the next try has to find it.
         """
         submitted = self._runtime if isinstance(self._runtime, SubmitRuntime) else None
         if submitted is not None and submitted.may_run:

@@ -105,7 +105,7 @@ class DeltaTableCareOperator(DeltaCdcOperator):
         return list(dict.fromkeys(expand(name.strip()) for name in names))
 
     def _consumers(self, context: Context) -> list[Consumer]:
-        """Return who reads the tables; none for operators to which that is no matter."""
+        """Return who reads the tables; only operators that delete need it."""
         return []
 
     def _planned(self, context: Context, name: str, location: str, consumers: Sequence[Consumer]) -> Work:
@@ -125,7 +125,7 @@ class DeltaTableCareOperator(DeltaCdcOperator):
         """
 
     def finished(self, work: Work) -> Work:
-        """Complete what is said of a table that was worked on."""
+        """Complete the result of a table that was worked on."""
         return work
 
 
@@ -140,7 +140,7 @@ def _at(consumer: Consumer, places: Mapping[str, str | DeltaCdcError]) -> Consum
 
 
 class DeltaConsumedTableOperator(DeltaTableCareOperator):
-    """Base of the operators that delete what nobody needs: they have to know who reads the tables.
+    """Base of the operators that delete what no reader needs: they have to know who reads the tables.
 
     :param consumers: the pipelines that read the tables: a list of ``{"pipeline": …, "target": …}``, with
         ``"source"`` where it is known; ``${ENV}`` and catalog names are allowed. Those of other tables are

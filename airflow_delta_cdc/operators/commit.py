@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class DeltaCommitWatermarkOperator(DeltaCdcOperator):
-    """Say that the batch in a staging table has arrived where it was to go.
+    """Commit the watermark of a batch in a staging table, once it has arrived in your sink.
 
     It comes after the step of yours that brings the batch of a ``DeltaReadChangesOperator`` without a target
     into your sink. Until it has succeeded, reading again returns the same batch; after it, the next batch
@@ -64,7 +64,7 @@ class DeltaCommitWatermarkOperator(DeltaCdcOperator):
         self.pipeline = pipeline
         self.staging = staging
         self.ending_version = ending_version
-        # Told before it is rendered: with native objects, what renders to nothing is None, too.
+        # Decided before it is rendered: with native objects, an empty value becomes None, too.
         self._names_batch = ending_version is not None
         self.single_driver = single_driver
 

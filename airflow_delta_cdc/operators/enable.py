@@ -87,13 +87,13 @@ class DeltaEnableChangeDataFeedOperator(DeltaCdcOperator):
         spec = self._spec(context)
         done = self._already_done(spec)
         if done is not None:
-            self.log.info("Nothing to do: %s", _told(done))
+            self.log.info("Nothing to do: %s", _summary(done))
             return done
         result = self.run_to_end(context, spec)
         tables = engine.run_sync(
             engine.described_tables(result.tables, storage_options=self.options_of_storage())
         )
-        self.log.info("%s", _told(tables))
+        self.log.info("%s", _summary(tables))
         return tables
 
     def _spec(self, context: Context) -> EnableSpec:
@@ -149,7 +149,7 @@ def _switch(name: str, value: Any) -> str | None:
     return text
 
 
-def _told(tables: list[dict[str, Any]]) -> str:
+def _summary(tables: list[dict[str, Any]]) -> str:
     return "; ".join(
         f"{entry['table']}: change data feed {'turned on' if entry['changed'] else 'already on'}, "
         f"readable from version {entry['first_readable_version']}"

@@ -1,4 +1,4 @@
-"""Delete events of change logs that nobody needs any more."""
+"""Delete events of change logs that no consumer needs any more."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ class DeltaExpireEventsOperator(DeltaConsumedTableOperator):
     :param single_driver: only one Spark driver at a time writes to the logs; needed on S3 without a log store
         for several writers (templated)
     :param kwargs: those of :class:`DeltaCdcOperator`: connections, ``storage_options``, all about Spark
-    :raises InvalidConfiguration: there is no consumer, one reads rows and not events, or the horizon is none
-        of their sequences, or above all that they have applied
-    :raises ConsumerUnreadable: how far a consumer is cannot be told
+    :raises InvalidConfiguration: there is no consumer, one reads rows and not events, or the horizon is not
+        one of their sequences, or above all that they have applied
+    :raises ConsumerUnreadable: the log does not show how far a consumer is
     :raises ConcurrentModification: another writer won the race; nothing is lost
     :raises TableNotFound: for a table that does not exist
     """

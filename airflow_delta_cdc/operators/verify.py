@@ -60,7 +60,7 @@ class DeltaVerifyOperator(DeltaCdcOperator):
     :param group: of the configuration: only this group (templated)
     :param tables: of the configuration: only these pipelines (templated)
     :param checks: names of checks; None makes all of them (templated)
-    :param on_finding: ``fail``, or ``report``: findings stand in log and XCom, and the task succeeds
+    :param on_finding: ``fail``, or ``report``: findings are in log and XCom, and the task succeeds
         (templated)
     :param parallel: how many targets Spark looks at in the same moment (templated)
     :param kwargs: those of :class:`DeltaCdcOperator`: connections, ``storage_options``, all about Spark
@@ -280,5 +280,5 @@ def published(found: Sequence[Verification]) -> list[dict[str, Any]]:
 
 def _summary(one: Verification) -> dict[str, Any]:
     done = sum(check.status == "ok" for check in one.checks)
-    told = ok("all", f"{done} ok, {len(one.checks) - done} skipped.").to_dict()
-    return {"pipeline": one.pipeline, "table": one.table, "version": one.version, **told}
+    check = ok("all", f"{done} ok, {len(one.checks) - done} skipped.").to_dict()
+    return {"pipeline": one.pipeline, "table": one.table, "version": one.version, **check}

@@ -26,7 +26,7 @@ class SparkRuntime(Protocol):
         """
 
     def run(self, context: Context, spec: Spec) -> JobResult:
-        """Run one spec and return what the job said about itself.
+        """Run one spec and return the job's own result.
 
         A result with status ``failed`` is returned, not raised: the commit may be there all the same, and
         the target's log decides.

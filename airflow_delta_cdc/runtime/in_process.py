@@ -112,7 +112,7 @@ class WorkerSession:
     def get(self, locations: Iterable[str]) -> SparkSession:
         """Return the session.
 
-        :param locations: of the tables; where they are stored is what a new session is told
+        :param locations: of the tables; a new session gets the confs of their storage
         :raises DeployModeUnsupported: the connection starts drivers elsewhere
         """
         if self._spark is None:

@@ -60,7 +60,7 @@ def with_slices(
         return spec
     root = _root(spec, master, directory, name)
     if not isinstance(spec, BundleSpec):
-        return engine.with_manifests(spec, root, options)
+        return engine.with_manifests(spec, root, options)  # type: ignore[type-var]  # one of the two
     parts = (
         # A slice is named by its versions, and two parts may read the same ones of two tables.
         engine.with_manifests(part, root and f"{root}/{number}", options)

@@ -25,7 +25,7 @@ from airflow_delta_cdc.runtime.exchange import (
     read_text,
 )
 from airflow_delta_cdc.runtime.slices import slices_for
-from airflow_delta_cdc.runtime.storage import places_of, tell_planner, tell_storage
+from airflow_delta_cdc.runtime.storage import add_planner_options, add_storage, places_of
 from airflow_delta_cdc.runtime.submit_hook import SUBMIT_ARGUMENTS, UTC, DeltaCdcSubmitHook
 from delta_cdc.core.errors import InvalidConfiguration, JobFailed, JobRefused
 from delta_cdc.core.locations import reads_kafka
@@ -62,7 +62,7 @@ _ENDED = frozenset({"SUCCEEDED", "FAILED", "NOTFOUND"})
 
 
 class SubmitRuntime:
-    """Runs specs by ``spark-submit``, and brings back what the driver says.
+    """Runs specs by ``spark-submit``, and returns the driver's result.
 
     :param operator: whose connection, arguments, JARs and confs count, and who is asked for a running
         application of an earlier try (``durable``)
@@ -94,7 +94,7 @@ class SubmitRuntime:
             with slices_for(
                 spec, hook.master, directory.path, options=options, log=operator.log, lasting=durable
             ) as ready:
-                self._tell(hook, context, ready, directory, options)
+                self._fill(hook, context, ready, directory, options)
                 with self._training(hook) as training:
                     self._start(context, hook, sha256(to_json(ready)), durable=durable)
                     result = self._read_result(hook)
@@ -139,7 +139,7 @@ class SubmitRuntime:
             self._operator.log.warning("The files of the run in %s could not be deleted: %s", folder, error)
 
     # -- starting -------------------------------------------------------------------------------
-    def _tell(
+    def _fill(
         self,
         hook: DeltaCdcSubmitHook,
         context: Context,
@@ -147,7 +147,7 @@ class SubmitRuntime:
         directory: RunDirectory,
         options: Mapping[str, str] | None,
     ) -> None:
-        """Tell the hook all there is to know of a run: files, confs, storage, Kafka, lineage."""
+        """Give the hook everything about a run: files, confs, storage, Kafka, lineage."""
 
         operator, text = self._operator, to_json(spec)
         self._exchange = self._prepare(hook, directory.path, spec_text=text)
@@ -159,7 +159,7 @@ class SubmitRuntime:
                 operator, spec, places=places, kafka=kafka, storage_options=options
             )
         self._fill_in(hook, self._exchange, sha256(text), directory.path, kafka=kafka, places=places)
-        tell_storage(
+        add_storage(
             hook,
             options,
             spec=spec,
@@ -167,7 +167,7 @@ class SubmitRuntime:
             log=operator.log,
             kafka=operator.options_of_kafka(),
         )
-        tell_planner(hook, options, spec=spec, directory=directory.path)
+        add_planner_options(hook, options, spec=spec, directory=directory.path)
         hook.confs = self._with_lineage(hook.confs, context)
 
     def _start(self, context: Context, hook: DeltaCdcSubmitHook, fingerprint: str, *, durable: bool) -> None:
@@ -297,7 +297,7 @@ class SubmitRuntime:
         kafka: bool = False,
         places: Sequence[str] = (),
     ) -> None:
-        """Tell the hook the engine, the JARs and confs, and the arguments of this run.
+        """Give the hook the engine, the JARs and confs, and the arguments of this run.
 
         :param kafka: the job reads topics
         :param places: what the driver reads and writes
@@ -305,7 +305,7 @@ class SubmitRuntime:
 
         operator = self._operator
         if self._embedded is not None:
-            self._embedded.tell(hook, directory)
+            self._embedded.configure(hook, directory)
         else:
             hook.confs = {**engine.delta_confs(), **UTC, **hook.confs}
         given, jars = operator.jars or operator.packages, None

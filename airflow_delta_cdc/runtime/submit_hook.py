@@ -308,7 +308,7 @@ class DeltaCdcSubmitHook(SparkSubmitHook):
 
         :param application: path or URI of the application file
         :raises JobFailed: ``spark-submit`` ended with an error; the message holds the exit code and at most
-            the last 20 telling lines
+            the last 20 lines that may explain it
         """
         # A process group of its own: the JVM, its Python driver and the shell die together.
         kwargs.setdefault("start_new_session", True)
@@ -343,8 +343,8 @@ class DeltaCdcSubmitHook(SparkSubmitHook):
             self._log = log
 
     def _sorted_lines(self, lines: Iterable[str], log: Any) -> Iterator[str]:
-        """Show our lines, write every line to the file, and remember the telling ones."""
-        # Line by line: of an application that hangs, the last line is what somebody looks for.
+        """Show our lines, write every line to the file, and remember those that may explain an error."""
+        # Line by line: of an application that hangs, the last line is the one that helps.
         target = self._log_file.open("a", buffering=1, encoding="utf-8") if self._log_file else None
         try:
             for raw in lines:
@@ -354,7 +354,7 @@ class DeltaCdcSubmitHook(SparkSubmitHook):
                 if line.startswith(LINE_PREFIX):
                     log.info("%s", line[len(LINE_PREFIX) :])
                     continue
-                if _is_telling(line):
+                if _may_explain(line):
                     self._tail.append(line.strip())
                 yield line
         finally:
@@ -366,7 +366,7 @@ class DeltaCdcSubmitHook(SparkSubmitHook):
         """Submit an application, and return its id without waiting for its end.
 
         :raises JobFailed: ``spark-submit`` ended with an error
-        :raises RuntimeError: it told no id
+        :raises RuntimeError: it gave no id
         :raises InvalidConfiguration: a conf makes it wait for the end
         """
         waits = _WAITS_ON_KUBERNETES if self.is_kubernetes else _WAITS_ON_YARN
@@ -379,8 +379,8 @@ class DeltaCdcSubmitHook(SparkSubmitHook):
         self._conf[waits] = "false"
         self.submit(application)
         if not self.is_kubernetes:
-            return _told(self._yarn_application_id, "a YARN application id")
-        return f"{self._connection['namespace']}:{_told(self._kubernetes_driver_pod, 'a driver pod')}"
+            return _required(self._yarn_application_id, "YARN application id")
+        return f"{self._connection['namespace']}:{_required(self._kubernetes_driver_pod, 'driver pod')}"
 
     def status_of(self, external_id: str) -> str:
         """Return the status of an application: YARN's word for it, or the phase of its driver pod.
@@ -467,13 +467,13 @@ class _Quiet:
         return getattr(self._inner, name)
 
 
-def _told(found: str | None, what: str) -> str:
-    if not found:
-        raise RuntimeError(f"spark-submit did not tell {what}.")
-    return found
+def _required(value: str | None, what: str) -> str:
+    if not value:
+        raise RuntimeError(f"spark-submit gave no {what}.")
+    return value
 
 
-def _is_telling(line: str) -> bool:
+def _may_explain(line: str) -> bool:
     text = line.strip()
     return (
         bool(text) and not text.startswith(_NOISE_STARTS) and not any(n in line[:60] for n in _NOISE_LEVELS)
