@@ -5,24 +5,27 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from delta_cdc.core.spec import CommitStep, segments_of
+from delta_cdc.core.spec import CommitStep, LoadStep, RepairStep, StateStep, segments_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from delta_cdc.core.spec import ApplySpec, CommitSpec, ReadSpec, Segment, Step
+    from delta_cdc.core.spec import ApplySpec, CommitSpec, ReadSpec, ReadStep, Segment, TargetStep
     from delta_cdc.core.versions import VersionRange
     from delta_cdc.core.watermark import Seal
     from delta_cdc.delta_log.actions import Commit
     from delta_cdc.delta_log.table import TableState
+    from delta_cdc.planning.observe import Observation
     from delta_cdc.planning.reconcile import Proof
+
+    PlannedStep = TargetStep | ReadStep | CommitStep
 
 
 @dataclass(frozen=True)
 class Plan:
     """The work to do, decided from the logs. ``str()`` returns it as readable lines.
 
-    :param pin_key: key under which the range's end is saved for a retry
+    :param observed: source and target, as the plan found them
     :param ending_version: the end that was decided
     :param versions: versions that the work covers; None if no rows move
     :param spec: the job; None if there is nothing to do
@@ -30,9 +33,7 @@ class Plan:
     :param batch: for a read: the open batch in staging, if it exists already
     """
 
-    source: TableState
-    proof: Proof | None
-    pin_key: str
+    observed: Observation
     ending_version: int
     versions: VersionRange | None
     spec: ApplySpec | ReadSpec | CommitSpec | None
@@ -40,7 +41,22 @@ class Plan:
     batch: tuple[Seal, Commit] | None = None
 
     @property
-    def steps(self) -> tuple[Step | CommitStep, ...]:
+    def source(self) -> TableState:
+        """Return the source."""
+        return self.observed.source
+
+    @property
+    def proof(self) -> Proof | None:
+        """Return the target's recorded watermark; None without a target."""
+        return self.observed.proof
+
+    @property
+    def pin_key(self) -> str:
+        """Return the key under which the range's end is saved for a retry."""
+        return self.observed.pin_key
+
+    @property
+    def steps(self) -> tuple[PlannedStep, ...]:
         """Return the steps of the job in order; each makes one sealed commit."""
         return self.spec.steps if self.spec is not None else ()
 
@@ -66,7 +82,7 @@ class Plan:
         return f"{state.uri} (id {state.table_id}, version {state.version}): {proved}"
 
 
-def told(step: Step | CommitStep) -> str:
+def told(step: PlannedStep) -> str:
     """Return a readable description of a step."""
     if isinstance(step, CommitStep):
         what = f"no rows: everything up to version {step.ending_version} has arrived"
@@ -77,21 +93,21 @@ def told(step: Step | CommitStep) -> str:
         "apply": versions,
         "reload": f"the difference to version {step.ending_version}",
         "reset": f"the snapshot of version {step.ending_version} in the place of all rows",
-        "repair": _repaired(step),
+        "repair": _repaired(step) if isinstance(step, RepairStep) else "",
         "declare": f"no rows: what is there counts as version {step.ending_version}",
         "reseal": f"no rows: the watermark {step.ending_version} under a new seal",
         "adopt": f"no rows: the watermark {step.ending_version} of the pipeline that built the target",
         "answer": f"the query over all that is staged, {versions}",
         "complete": f"no rows: the batch, {versions}, is complete",
     }[step.kind]
-    if step.kind in ("load", "reset") and step.is_empty:
+    if isinstance(step, LoadStep) and step.at < 0:
         what = "no rows: a table without rows, before version 0"
-    if step.successor is not None:
+    if isinstance(step, StateStep) and step.successor is not None:
         what = f"no rows: the last seal of {step.pipeline}, which {step.successor} goes on from"
     return f"{what}, seal {step.seal_number}"
 
 
-def _repaired(step: Step) -> str:
+def _repaired(step: RepairStep) -> str:
     """Describe which keys a repair recomputes."""
     keys = f"that {step.starting_version}-{step.ending_version} changed"
     if step.keys_where is not None:

@@ -12,14 +12,20 @@ from delta_cdc.core.errors import (
     SourceTableReplaced,
     VersionsExpired,
 )
-from delta_cdc.core.spec import CommitSpec, CommitStep, ReadSpec, Step, fingerprint
+from delta_cdc.core.spec import (
+    ApplyStep,
+    CommitSpec,
+    CommitStep,
+    ReadSpec,
+    StagingStep,
+    fingerprint,
+)
 from delta_cdc.core.uris import canonical_uri, spark_uri
 from delta_cdc.core.versions import VersionRange
 from delta_cdc.delta_log.table import DeltaLog, run_sync
 from delta_cdc.planning import preconditions, ranges
 from delta_cdc.planning.apply import feed_warning
 from delta_cdc.planning.observe import look
-from delta_cdc.planning.plan import Plan
 from delta_cdc.planning.ranges import load_step
 from delta_cdc.planning.renewal import reseal_due
 from delta_cdc.planning.request import Memory
@@ -39,8 +45,10 @@ from delta_cdc.planning.staging import (
 if TYPE_CHECKING:
     from typing import Literal
 
+    from delta_cdc.core.spec import ReadStep
     from delta_cdc.delta_log.table import TableState
-    from delta_cdc.planning.observe import Sight
+    from delta_cdc.planning.observe import Observation
+    from delta_cdc.planning.plan import Plan
     from delta_cdc.planning.reconcile import Proof
     from delta_cdc.planning.request import ReadRequest
     from delta_cdc.planning.staging import Batch
@@ -63,7 +71,7 @@ class _Work:
     :param continues: the beginning of the batch is staged already
     """
 
-    steps: tuple[Step, ...]
+    steps: tuple[ReadStep, ...]
     at_end: TableState
     starting: int
     kind: Literal["changes", "snapshot"]
@@ -111,7 +119,7 @@ async def _decided(request: ReadRequest, memory: Memory) -> Plan:
     return await _planned(request, sight, staging, batch, work, given_up)
 
 
-async def _look(request: ReadRequest, memory: Memory, staging: DeltaLog) -> tuple[Sight, Batch | None]:
+async def _look(request: ReadRequest, memory: Memory, staging: DeltaLog) -> tuple[Observation, Batch | None]:
     """Return the observation (watermark from the target, else from staging itself) and the newest batch."""
     if request.target is not None:
         return await look(request, memory), await newest_batch(staging, request.pipeline)
@@ -123,7 +131,9 @@ async def _look(request: ReadRequest, memory: Memory, staging: DeltaLog) -> tupl
     return await look(request, memory, proof), found.batch if found is not None else None
 
 
-async def _idle(request: ReadRequest, sight: Sight, found: ranges.Nothing, notes: tuple[str, ...]) -> Plan:
+async def _idle(
+    request: ReadRequest, sight: Observation, found: ranges.Nothing, notes: tuple[str, ...]
+) -> Plan:
     """Plan nothing; or, for a sink that has been idle for long, a seal without rows.
 
     Without that seal, retention would eventually remove the watermark's version from the log of a source that
@@ -154,13 +164,11 @@ async def _idle(request: ReadRequest, sight: Sight, found: ranges.Nothing, notes
         single_driver=request.single_driver,
     )
     said = (*notes, *await preconditions.check_schema(sight.log, found.commits), due)
-    return Plan(
-        sight.source, proof, sight.pin_key, found.ended.version, None, spec, notes=(*sight.notes, *said)
-    )
+    return sight.plan(spec, None, *said)
 
 
 # -- what is left to do -------------------------------------------------------------------------
-async def _work(request: ReadRequest, sight: Sight, batch: Batch | None) -> _Work | ranges.Nothing:
+async def _work(request: ReadRequest, sight: Observation, batch: Batch | None) -> _Work | ranges.Nothing:
     if batch is not None:
         return await _rest(request, sight, batch)
     if sight.seal is None:
@@ -168,19 +176,20 @@ async def _work(request: ReadRequest, sight: Sight, batch: Batch | None) -> _Wor
     chosen = await ranges.choose(sight, sight.seal)
     if not isinstance(chosen, ranges.Chosen):
         return chosen
-    made, notes = await _milestones(request, sight, chosen)
+    read, notes = await _milestones(request, sight, chosen)
+    made: tuple[ReadStep, ...] = read
     starting = chosen.versions.starting_version
     plain = request.options.is_net and len(made) > 1
     if plain:
-        made = (*made, _without_rows("answer", made[-1], starting))
+        made = (*made, _without_rows("answer", read[-1], starting))
     made = _completed(request, made, starting)
     return _Work(made, chosen.at_end, starting, "changes", plain, notes=(*chosen.notes, *notes))
 
 
-async def _rest(request: ReadRequest, sight: Sight, batch: Batch) -> _Work:
+async def _rest(request: ReadRequest, sight: Observation, batch: Batch) -> _Work:
     """Return the remaining work of a batch whose beginning is staged."""
     starting = batch.versions.starting_version
-    known = Step(
+    known = StagingStep(
         kind="complete",
         starting_version=starting,
         watermark=batch.seal.watermark,
@@ -198,7 +207,7 @@ async def _rest(request: ReadRequest, sight: Sight, batch: Batch) -> _Work:
     ending = batch.ending_version if sight.ending is None else sight.ending
     bounded = replace(sight, starting=None, ending=None, pinned_end=max(ending, batch.seal.watermark.version))
     chosen = await ranges.choose(bounded, batch.seal)
-    made: tuple[Step, ...] = ()
+    made: tuple[ReadStep, ...] = ()
     notes: tuple[str, ...] = ()
     at_end = await sight.at(batch.seal.watermark.version)
     if isinstance(chosen, ranges.Chosen):
@@ -213,8 +222,8 @@ async def _rest(request: ReadRequest, sight: Sight, batch: Batch) -> _Work:
 
 
 async def _milestones(
-    request: ReadRequest, sight: Sight, chosen: ranges.Chosen
-) -> tuple[tuple[Step, ...], tuple[str, ...]]:
+    request: ReadRequest, sight: Observation, chosen: ranges.Chosen
+) -> tuple[tuple[ApplyStep, ...], tuple[str, ...]]:
     # Rows matched only by row id are matched between the two ends of the whole range.
     whole = request.options.is_net and not request.options.keys
     return await ranges.steps(
@@ -227,18 +236,24 @@ async def _milestones(
     )
 
 
-def _without_rows(kind: Literal["answer", "complete"], last: Step, starting: int) -> Step:
-    return replace(last, kind=kind, starting_version=starting, segments=())
+def _without_rows(kind: Literal["answer", "complete"], last: ReadStep, starting: int) -> StagingStep:
+    return StagingStep(
+        kind=kind,
+        starting_version=starting,
+        watermark=last.watermark,
+        seal_number=last.seal_number,
+        source_columns=last.source_columns,
+    )
 
 
-def _completed(request: ReadRequest, steps: tuple[Step, ...], starting: int) -> tuple[Step, ...]:
+def _completed(request: ReadRequest, steps: tuple[ReadStep, ...], starting: int) -> tuple[ReadStep, ...]:
     """Add the step that writes the output files from the staged rows, then seals the batch as complete."""
     if request.output_path is None:
         return steps
     return (*steps, _without_rows("complete", steps[-1], starting))
 
 
-async def _snapshot(request: ReadRequest, sight: Sight) -> _Work:
+async def _snapshot(request: ReadRequest, sight: Observation) -> _Work:
     if sight.starting is not None:
         raise InvalidConfiguration(
             f"The start {sight.starting} is given, and {_baseline(request)} has no watermark yet: the first "
@@ -263,7 +278,7 @@ def _baseline(request: ReadRequest) -> str:
 # -- the spec -----------------------------------------------------------------------------------
 async def _planned(
     request: ReadRequest,
-    sight: Sight,
+    sight: Observation,
     staging: DeltaLog,
     batch: Batch | None,
     work: _Work,
@@ -301,23 +316,15 @@ async def _planned(
         # Unique to this plan: a late try must not overwrite files that a batch refers to.
         spec = replace(spec, output_uri=f"{output['path']}-{fingerprint(spec)[:_NAMED_BY]}")
     validation.check_seal(spec.pipeline, (spec.source_uri, spec.run_id, spec.output_uri), spec.configuration)
-    return Plan(
-        sight.source,
-        sight.proof,
-        sight.pin_key,
-        ending,
-        versions,
-        spec,
-        notes=(*sight.notes, *notes, *work.notes),
-    )
+    return sight.plan(spec, versions, *notes, *work.notes)
 
 
-def _applied_from(sight: Sight, batch: Batch | None) -> int:
+def _applied_from(sight: Observation, batch: Batch | None) -> int:
     seal = batch.seal if batch is not None else sight.seal
     return seal.state.applied_from if seal is not None else 0
 
 
-def _watermark(request: ReadRequest, sight: Sight, batch: Batch | None) -> dict[str, Any]:
+def _watermark(request: ReadRequest, sight: Observation, batch: Batch | None) -> dict[str, Any]:
     if request.target is None:
         return {COMMITTED: committed(sight.seal)}
     begun = batch.seal.state.configuration.get(TURN) if batch is not None else None

@@ -55,13 +55,13 @@ from delta_cdc.core.watermark import Seal, app_id
 from delta_cdc.delta_log.schema_changes import leaf_paths
 from delta_cdc.delta_log.table import DeltaLog
 from delta_cdc.planning import modes, preconditions, ranges
-from delta_cdc.planning.observe import Sight
+from delta_cdc.planning.observe import Observation
 from delta_cdc.planning.reconcile import Backwards, Mirror, reconcile_async
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from delta_cdc.core.spec import ApplyOptions
+    from delta_cdc.core.spec import ApplyOptions, TargetStep
     from delta_cdc.delta_log.table import TableState
     from delta_cdc.planning.reconcile import Proof
     from delta_cdc.planning.verify_request import VerifyRequest
@@ -300,7 +300,7 @@ class _Look:
             storage_options=self.request.storage_options,
             dry_run=True,
         )
-        sight = Sight(
+        sight = Observation(
             request=request,
             log=DeltaLog(request.source, request.storage_options),
             source=source,
@@ -313,10 +313,11 @@ class _Look:
         )
         try:
             if options.insert_only:
-                step, _ = await ranges.load_step(sight, seal.watermark.version)
+                steps: tuple[TargetStep, ...] = ((await ranges.load_step(sight, seal.watermark.version))[0],)
             else:
-                work = await modes.reload(request, sight, None)
-                step = work.steps[0]
+                reload = (await modes.reload(request, sight, None)).spec
+                assert isinstance(reload, ApplySpec)
+                steps = reload.steps
         except _GONE as error:
             return skipped(EQUALS_SOURCE, error.message)
         return ApplySpec(
@@ -325,7 +326,7 @@ class _Look:
             source_uri=spark_uri(request.source),
             target_uri=spark_uri(request.target),
             options=options,
-            steps=(step,),
+            steps=steps,
             dry_run=True,
         )
 
