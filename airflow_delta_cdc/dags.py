@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import DAG, AssetAny, CronDataIntervalTimetable, get_parsing_context
@@ -303,11 +304,8 @@ def _named(dotted: str) -> Any:
 
     :raises InvalidConfiguration: there is no such thing
     """
-    from importlib import import_module
-
-    module, _, name = dotted.rpartition(".")
     try:
-        return getattr(import_module(module), name)
+        return resolve_name(dotted)
     except (ImportError, AttributeError, ValueError) as error:
         raise InvalidConfiguration(
             f"There is no callback {dotted}: {error}.",

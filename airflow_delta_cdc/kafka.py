@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook
 from airflow.sdk.log import mask_secret
 
-from airflow_delta_cdc.hooks.table import _extra
+from airflow_delta_cdc.hooks.table import extra_of, text_of
 from delta_cdc.core.errors import InvalidConfiguration, KafkaConnectionNotFound
 from delta_cdc.core.secrets import secrets
 
@@ -30,7 +30,7 @@ def kafka_options(kafka_conn_id: str | None, options: Mapping[str, Any] | None) 
     :raises InvalidConfiguration: it is of another type, or its extra is no JSON object
     """
     found = _of_connection(kafka_conn_id) if kafka_conn_id else {}
-    merged = {str(name): _text(value) for name, value in {**found, **(options or {})}.items()}
+    merged = {str(name): text_of(value) for name, value in {**found, **(options or {})}.items()}
     for secret in secrets(merged):
         mask_secret(secret)
     return merged or None
@@ -50,11 +50,7 @@ def _of_connection(conn_id: str) -> dict[str, Any]:
             f"The connection {conn_id!r} is of type {connection.conn_type}.",
             remedy="name a connection of type kafka.",
         )
-    extra = _extra(connection)
+    extra = extra_of(connection)
     return {
         name: value for name, value in extra.items() if not name.endswith(_CALLBACKS) and value is not None
     }
-
-
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -246,40 +246,36 @@ def warn(log: Logger, outcome: PieceResult) -> None:
 
 
 # -- a dry run ------------------------------------------------------------------------------------
-def would_do(operator: DeltaCdcOperator, context: Context, piece: Piece) -> dict[str, Any]:
+def would_do(
+    operator: DeltaCdcOperator, context: Context, piece: Piece, applied: dict[str, Any] | None = None
+) -> dict[str, Any]:
     """Find out what would be taken and applied; write nothing, and pin nothing.
 
     :param piece: whose apply, if it has one, is a dry run
-    :return: what is published of it
+    :param applied: what is published of that dry run, where it was made already
+    :return: what is published, also as the XCom ``watermark``
     """
-
-    log, would = operator.log, taken(operator, piece)
-    if piece.apply is None:
-        return would
+    log = operator.log
+    would: dict[str, Any] = {"applied": False, "pipeline": piece.pipeline, "dry_run": {}}
+    if piece.ingest is not None:
+        plan = str(engine.plan_ingest(piece.ingest))
+        log.info("Would take:\n%s", plan)
+        would["dry_run"]["ingest"] = plan[:_MOST_OF_A_PLAN]
     try:
-        applied = engine.run_apply(
-            piece.apply, execute=partial(operator.run_job, context), mirror=piece.mirror, say=log.info
-        )
+        if piece.apply is not None and applied is None:
+            result = engine.run_apply(
+                piece.apply, execute=partial(operator.run_job, context), mirror=piece.mirror, say=log.info
+            )
+            applied = shortened(result.to_dict())
     except TableNotFound:
         if piece.ingest is None:
             raise
         log.info("There is no log yet, so there is nothing to apply.")
-        return would
     finally:
         operator.forget_job(context)
-    shown = shortened(applied.to_dict())
-    return {**shown, "dry_run": {**would["dry_run"], **shown["dry_run"]}}
-
-
-def taken(operator: DeltaCdcOperator, piece: Piece) -> dict[str, Any]:
-    """Log what an ingest would take, and return what is published of it."""
-
-    would: dict[str, Any] = {"applied": False, "pipeline": piece.pipeline, "dry_run": {}}
-    if piece.ingest is not None:
-        plan = str(engine.plan_ingest(piece.ingest))
-        operator.log.info("Would take:\n%s", plan)
-        would["dry_run"]["ingest"] = plan[:_MOST_OF_A_PLAN]
-    return would
+    if applied is not None:
+        would = {**applied, "dry_run": {**would["dry_run"], **applied["dry_run"]}}
+    return shown(context, would)
 
 
 def shortened(published: dict[str, Any], *, tables: int = 1) -> dict[str, Any]:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
-    from delta_cdc.run.batch import Piece
 
 #: In the task's state store: the try of the application whose error this task has raised, and the
 #: detection whose work it has published.
@@ -76,7 +75,9 @@ class ApplyTableOperator(GroupOperator):
         self._answer(context, of_application)
         (piece,) = pieces_of(self, context, [item])
         if is_dry(item.table):
-            return self._show(context, piece, of_application)
+            # What is kept of the watermark stays.
+            applied = of_application["dry_run"] if of_application.get("status") == "planned" else None
+            return tables.would_do(self, context, piece, applied)
         before = {} if published else {**item.pins, **of_application.get("pins", {})}
         pins = WorkPins(context, item.stamp, before)
         piece = replace(piece, since=None if published else item.since)
@@ -119,12 +120,3 @@ class ApplyTableOperator(GroupOperator):
         if store is not None:
             store.set(_ANSWERED, answer["stamp"])
         raise DeltaCdcError.from_dict(answer["error"])
-
-    def _show(self, context: Context, piece: Piece, done: Mapping[str, Any]) -> dict[str, Any]:
-        """Publish what a dry run found out; what is kept of the watermark stays."""
-        if done.get("status") == "planned":
-            would, shown = tables.taken(self, piece), done["dry_run"]
-            answer = {**shown, "dry_run": {**would["dry_run"], **shown["dry_run"]}}
-        else:
-            answer = tables.would_do(self, context, piece)
-        return tables.shown(context, answer)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 import time
 from contextlib import contextmanager
 from functools import cached_property
@@ -64,9 +63,6 @@ class DeltaCdcConnectHook(SparkConnectHook):
     :param conn_id: connection of type ``spark_connect``
     """
 
-    def __init__(self, conn_id: str) -> None:
-        super().__init__(conn_id)
-
     @cached_property
     def server(self) -> str:
         """The server's address, ``sc://host:port``.
@@ -85,22 +81,13 @@ class DeltaCdcConnectHook(SparkConnectHook):
         :raises InvalidConfiguration: the connection or a conf cannot be used
         """
         with connect_mode():
-            spark = self.open(confs)
+            spark = self._connected()
             try:
+                self._check(spark)
+                self._set(spark, confs)
                 yield spark
             finally:
                 engine.close_session(spark)
-
-    def open(self, confs: Mapping[str, Any]) -> SparkSession:
-        """Open a session, as :meth:`session` does; to be closed by :func:`delta_cdc.spark.sessions.close`."""
-        spark = self._connected()
-        try:
-            self._check(spark)
-            self._set(spark, confs)
-        except BaseException:
-            engine.close_session(spark)
-            raise
-        return spark
 
     # -- the connection -------------------------------------------------------------------------
     def _address(self) -> str:
@@ -274,30 +261,19 @@ def _patience(seconds: float) -> Any:
     return Patience()
 
 
-_inside = 0
-_given: str | None = None
-_counting = threading.Lock()
-
-
 @contextmanager
 def connect_mode() -> Iterator[None]:
-    """Let PySpark's functions make expressions for Spark Connect; several threads may be inside.
+    """Let PySpark's functions make expressions for Spark Connect.
 
     PySpark decides by an environment variable. It is put back, because a local Spark in the same process
     needs the other kind.
     """
-    global _inside, _given
-    with _counting:
-        if not _inside:
-            _given = os.environ.get(_MODE)
-            os.environ[_MODE] = "1"
-        _inside += 1
+    before = os.environ.get(_MODE)
+    os.environ[_MODE] = "1"
     try:
         yield
     finally:
-        with _counting:
-            _inside -= 1
-            if not _inside and _given is None:
-                os.environ.pop(_MODE, None)
-            elif not _inside and _given is not None:
-                os.environ[_MODE] = _given
+        if before is None:
+            os.environ.pop(_MODE, None)
+        else:
+            os.environ[_MODE] = before

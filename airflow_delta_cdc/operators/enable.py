@@ -140,13 +140,7 @@ class DeltaEnableChangeDataFeedOperator(DeltaCdcOperator):
 
 
 def _switch(name: str, value: Any) -> str | None:
-    """Read a switch that may come as rendered text."""
-    if not arguments.is_given(value):
-        return None
-    text = str(value).strip().lower()
-    if text not in ("true", "false"):
-        raise InvalidConfiguration(f"{name} is {value!r}.", remedy="give True, False, or leave it empty.")
-    return text
+    return str(arguments.flag(name, value)).lower() if arguments.is_given(value) else None
 
 
 def _summary(tables: list[dict[str, Any]]) -> str:

@@ -159,7 +159,7 @@ class DeltaIngestChangesOperator(DeltaCdcOperator):
             # Given to one table, they are meant for it, and refused where it has no use for them.
             piece = replace(piece, ingest=replace(piece.ingest, kafka_options=self.options_of_kafka()))
         if arguments.flag("dry_run", self.dry_run):
-            return tables.shown(context, tables.would_do(self, context, piece))
+            return tables.would_do(self, context, piece)
         return tables.run_piece(self, context, given, piece, TaskPins(context))
 
     def arguments(self) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from airflow_delta_cdc import engine
 from airflow_delta_cdc.hooks.connect import DeltaCdcConnectHook, is_connect
 from airflow_delta_cdc.runtime.connect import interrupt, refuse_arguments, session_confs
 from airflow_delta_cdc.runtime.submit import hands_over_jars, submit_hook
-from airflow_delta_cdc.runtime.submit_hook import UTC
+from airflow_delta_cdc.runtime.submit_hook import SUBMIT_ARGUMENTS, UTC
 from delta_cdc.core.errors import DeployModeUnsupported, InvalidConfiguration
 from delta_cdc.core.storage_options import spark_storage
 
@@ -23,26 +23,8 @@ if TYPE_CHECKING:
     from airflow_delta_cdc.operators.base import DeltaCdcOperator
     from airflow_delta_cdc.runtime.submit_hook import DeltaCdcSubmitHook
 
-#: Arguments that are about a process of ``spark-submit``, which there is not.
-_FOR_SUBMITTING = (
-    "archives",
-    "driver_class_path",
-    "env_vars",
-    "files",
-    "openlineage_inject_parent_job_info",
-    "openlineage_inject_transport_info",
-    "post_submit_commands",
-    "properties_file",
-    "proxy_user",
-    "py_files",
-    "spark_binary",
-    "track_driver_via_k8s_api",
-    "use_krb5ccache",
-    "yarn_rm_auth",
-    "yarn_track_via_rm_api",
-)
 _JARS = "spark.jars"
-#: Its other arguments, and the confs by which a session takes them.
+#: Arguments of ``spark-submit``, and the confs by which a session takes them.
 _AS_CONFS = {
     "driver_memory": "spark.driver.memory",
     "exclude_packages": "spark.jars.excludes",
@@ -57,6 +39,16 @@ _AS_CONFS = {
     "total_executor_cores": "spark.cores.max",
     "yarn_queue": "spark.yarn.queue",
 }
+#: Those that are about a process of ``spark-submit``, which there is not.
+_FOR_SUBMITTING = (
+    "openlineage_inject_parent_job_info",
+    "openlineage_inject_transport_info",
+    *(
+        name
+        for name in SUBMIT_ARGUMENTS
+        if name not in (*_AS_CONFS, "conf", "deploy_mode", "name", "status_poll_interval", "verbose")
+    ),
+)
 #: What a connection's extras say of the same.
 _OF_CONNECTION = {
     "queue": "spark.yarn.queue",

@@ -20,6 +20,7 @@ from airflow.providers.apache.spark.hooks.spark_submit import DEFAULT_SPARK_BINA
 from airflow.providers.common.compat.sdk import AirflowException, AirflowNotFoundException
 
 from airflow_delta_cdc import engine
+from airflow_delta_cdc.hooks.table import is_true
 from delta_cdc.core.errors import (
     DeployModeUnsupported,
     EnvironmentNotReady,
@@ -226,8 +227,7 @@ class DeltaCdcSubmitHook(SparkSubmitHook):
             )
 
     def _extra_flag(self, name: str, *, default: bool) -> bool:
-        value = self._extra.get(name, self._extra.get(name.replace("_", "-"), default))
-        return value if isinstance(value, bool) else str(value).strip().lower() in ("1", "true", "yes")
+        return is_true(self._extra.get(name, self._extra.get(name.replace("_", "-"), default)))
 
     # -- command and environment ----------------------------------------------------------------
     def _get_spark_binary_path(self) -> list[str]:
