@@ -53,9 +53,7 @@ class RunSparkOperator(GroupOperator):
             return {}
         pins = [WorkPins(context, item.stamp, item.pins) for item in items]
         found = zip(items, pins, pieces_of(self, context, items), strict=True)
-        work = [
-            (item, pin, self._piece(item, piece, pin)) for item, pin, piece in found if _needs_spark(item)
-        ]
+        work = [(item, pin, _piece(item, piece, pin)) for item, pin, piece in found if _needs_spark(item)]
         try:
             outcomes = engine.run_bundle(
                 [piece for _, _, piece in work],
