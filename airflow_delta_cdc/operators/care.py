@@ -8,11 +8,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_delta_cdc import engine
+from airflow_delta_cdc.arguments import named_tables
 from airflow_delta_cdc.files import configuration
 from airflow_delta_cdc.names import each_located, located
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from delta_cdc.core import arguments
-from delta_cdc.core.errors import DeltaCdcError, InvalidConfiguration
+from delta_cdc.core.errors import DeltaCdcError
 from delta_cdc.core.text_table import grid
 from delta_cdc.core.variables import expand
 
@@ -62,7 +63,7 @@ class DeltaTableCareOperator(DeltaCdcOperator):
     def execute(self, context: Context) -> list[dict[str, Any]]:
         """Look at the logs, do what is due, and say what was done: one dict per table."""
 
-        names = self._names()
+        names = named_tables(self, "table", "tables")
         at = located(self, context, names)
         consumers = self._located(context, self._consumers(context))
         works = [self._planned(context, name, at[name], consumers) for name in names]
@@ -91,18 +92,6 @@ class DeltaTableCareOperator(DeltaCdcOperator):
         places = each_located(self, context, list(expanded.values()))
         at |= {name: places[table] for name, table in expanded.items()}
         return [_at(one, at) for one in consumers]
-
-    def _names(self) -> list[str]:
-        given = arguments.is_given
-        if given(self.table) == given(self.tables):
-            raise InvalidConfiguration(
-                f"The task {self.task_id} was given {'table and tables' if given(self.table) else 'none'}.",
-                remedy="give exactly one of table and tables.",
-            )
-        names = arguments.names("tables", self.table if given(self.table) else self.tables) or ()
-        if not names:
-            raise InvalidConfiguration("tables is empty.", remedy="name at least one table.")
-        return list(dict.fromkeys(expand(name.strip()) for name in names))
 
     def _consumers(self, context: Context) -> list[Consumer]:
         """Return who reads the tables; only operators that delete need it."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from airflow_delta_cdc import engine
-from airflow_delta_cdc.arguments import expand
+from airflow_delta_cdc.arguments import named_tables
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from delta_cdc.core import arguments
-from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.spec import EnableSpec
 
 if TYPE_CHECKING:
@@ -97,19 +96,9 @@ class DeltaEnableChangeDataFeedOperator(DeltaCdcOperator):
         return tables
 
     def _spec(self, context: Context) -> EnableSpec:
-        given = arguments.is_given
-        asked = [name for name in ("table", "tables", "schema") if given(getattr(self, name))]
-        if len(asked) != 1:
-            raise InvalidConfiguration(
-                f"The task {self.task_id} was given {' and '.join(asked) or 'no table'}.",
-                remedy="give exactly one of table, tables and schema.",
-            )
-        tables = arguments.names("tables", self.table if given(self.table) else self.tables) or ()
-        if not tables and "tables" in asked:
-            raise InvalidConfiguration("tables is empty.", remedy="name at least one table.")
         return EnableSpec(
             run_id=context["run_id"],
-            tables=tuple(expand(table.strip()) for table in tables),
+            tables=tuple(named_tables(self, "table", "tables", "schema")),
             schema=arguments.text(self.schema),
             properties=self._properties(),
             single_driver=arguments.flag("single_driver", self.single_driver),

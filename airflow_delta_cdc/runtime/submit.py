@@ -158,7 +158,7 @@ class SubmitRuntime:
             self._embedded = EmbeddedStart(
                 operator, spec, places=places, kafka=kafka, storage_options=options
             )
-        self._fill_in(hook, self._exchange, sha256(text), directory.path, kafka=kafka, places=places)
+        self._add_engine(hook, self._exchange, sha256(text), directory.path, kafka=kafka, places=places)
         add_storage(
             hook,
             options,
@@ -287,7 +287,7 @@ class SubmitRuntime:
         return JobResult.from_json(text)
 
     # -- confs ----------------------------------------------------------------------------------
-    def _fill_in(
+    def _add_engine(
         self,
         hook: DeltaCdcSubmitHook,
         exchange: Exchange,
