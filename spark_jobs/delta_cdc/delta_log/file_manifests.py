@@ -56,7 +56,7 @@ def prepared(spec: S, root: str, storage_options: dict[str, str] | None = None) 
     :param storage_options: of the source and of the folder
     :return: the spec with ``slices_uri`` and the marked ranges; the same spec if no range has a manifest
     :raises CaptureUnavailable: there is no folder, and a range needs one
-    :raises DeltaCdcError: see :func:`write_slice`
+    :raises DeltaCdcError: see :func:`write_slices`
     """
     steps = tuple(
         replace(
@@ -91,28 +91,23 @@ def write_slices(
     :param table: path or URI of the source
     :param root: folder of the manifests; see :func:`prepared`
     :param at: the version whose schema the manifests have, the end of the last range
-    :return: the ranges; those that Spark reads through manifests are marked ``sliced``
-    :raises CaptureUnavailable: there is no folder, and a range needs one
-    :raises DeltaCdcError: see :func:`write_slice`
+    :return: the ranges; those that Spark reads through manifests are marked ``sliced``. A range of the change
+        data feed is not, if Delta's own reader has to read it, or if there is no folder
+    :raises CaptureUnavailable: there is no folder, and a range needs one; or the range's read method
+        (``capture``) cannot read a file of the range
+    :raises VersionsExpired: the log's record of a file was cleaned
+    :raises ReservedColumnName: the source has a column with the name that the manifest adds
     """
-    given = tuple(segments)
-
-    async def write() -> tuple[Segment, ...]:
-        log = DeltaLog(table, storage_options)
-        range_ = _Range(log, Table(log.uri, *await log.described(at)), given, at)
-        return tuple(
-            [
-                replace(one, sliced=await range_.write(one, location(root, one), storage_options))
-                for one in given
-            ]
+    segments = tuple(segments)
+    needing = next((segment for segment in segments if segment.needs_slice), None)
+    if not root and needing is not None:
+        raise CaptureUnavailable(
+            f"Versions {needing.starting_version}-{needing.ending_version} are read by {needing.capture} "
+            "through a small log that lists their files, and the executors of this session do not see the "
+            "folders of this machine.",
+            remedy="name a folder with scratch= that this process and all executors reach.",
         )
-
-    if root:
-        return run_sync(write()) if given else given
-    needed = next((segment for segment in given if segment.needs_slice), None)
-    if needed is not None:
-        raise no_folder(needed)
-    return given
+    return run_sync(_written(table, segments, root, at, storage_options)) if root and segments else segments
 
 
 def forget(root: str, storage_options: dict[str, str] | None = None) -> None:
@@ -123,76 +118,33 @@ def forget(root: str, storage_options: dict[str, str] | None = None) -> None:
     run_sync(delete_folder(root, storage_options))
 
 
-def no_folder(segment: Segment) -> CaptureUnavailable:
-    """Build the error for a range that needs a file manifest when no folder is given."""
-    return CaptureUnavailable(
-        f"Versions {segment.starting_version}-{segment.ending_version} are read by {segment.capture} through "
-        "a small log that lists their files, and the executors of this session do not see the folders of "
-        "this machine.",
-        remedy="name a folder with scratch= that this process and all executors reach.",
-    )
-
-
-async def write_slice(
-    log: DeltaLog,
-    segment: Segment,
-    folder: str,
-    storage_options: dict[str, str] | None = None,
-    *,
-    schema_version: int | None = None,
-) -> bool:
-    """Write the file manifest of a range; overwrite an existing one.
-
-    :param log: of the source
-    :param folder: path or URI
-    :param storage_options: of the folder
-    :param schema_version: the version whose schema the manifest has, the end of the last range; None is this
-        range's last version
-    :return: whether it was written; False only for the change data feed, if Delta's own reader has to read
-        the range: then nothing is written
-    :raises CaptureUnavailable: the range's read method (``capture``) cannot read a file of the range
-    :raises VersionsExpired: the log's record of a file was cleaned
-    :raises ReservedColumnName: the source has a column with the name that the manifest adds
-    """
-    version = segment.ending_version if schema_version is None else schema_version
-    table = Table(log.uri, *await log.described(version))
-    return await _Range(log, table, (segment,), version).write(segment, folder, storage_options)
-
-
-class _Range:
-    """Context shared by several consecutive ranges (``segments``).
-
-    :param table: the source as of ``at``
-    :param at: the end of the range
-    """
-
-    def __init__(self, log: DeltaLog, table: Table, segments: Sequence[Segment], at: int) -> None:
-        self._log = log
-        self._table = table
-        self._first = min(segment.starting_version for segment in segments)
-        self._last = at
-        self._commits: manifest_feed.Commits | None = None
-
-    async def write(self, segment: Segment, folder: str, storage_options: dict[str, str] | None) -> bool:
-        """Write a file manifest; see :func:`write_slice`."""
+async def _written(
+    uri: str, segments: tuple[Segment, ...], root: str, at: int, storage_options: dict[str, str] | None
+) -> tuple[Segment, ...]:
+    log = DeltaLog(uri, storage_options)
+    table = Table(log.uri, *await log.described(at))
+    first = min(segment.starting_version for segment in segments)
+    commits: manifest_feed.Commits | None = None
+    found = []
+    for segment in segments:
+        is_written = True
         try:
-            self._table.check(segment)
-            found = lines(self._table, segment, await self._listed(segment))
-            await put_stream(folder, _COMMIT, found, storage_options)
+            table.check(segment)
+            if segment.capture == "change_files":
+                commits = commits or await manifest_feed.Commits.of(log, first, at)
+                listed = await manifest_feed.files(log, segment, table, commits)
+            else:
+                listed = await (_net if segment.net else _by_commit)(log, segment, table)
+            actions = lines(table, segment, listed)
+            await put_stream(location(root, segment), _COMMIT, actions, storage_options)
         except (manifest_feed.NotSliceableError, CaptureUnavailable, ReservedColumnName) as why:
             if segment.needs_slice:
                 raise
             versions = f"{segment.starting_version}-{segment.ending_version}"
-            _log.info("Delta's own reader reads versions %s of %s: %s", versions, self._log.uri, why)
-            return False
-        return True
-
-    async def _listed(self, segment: Segment) -> Collection[Listed]:
-        if segment.capture != "change_files":
-            return await (_net if segment.net else _by_commit)(self._log, segment, self._table)
-        if self._commits is None:
-            self._commits = await manifest_feed.Commits.of(self._log, self._first, self._last)
-        return await manifest_feed.files(self._log, segment, self._table, self._commits)
+            _log.info("Delta's own reader reads versions %s of %s: %s", versions, log.uri, why)
+            is_written = False
+        found.append(replace(segment, sliced=is_written))
+    return tuple(found)
 
 
 async def net_bytes(log: DeltaLog, commits: Sequence[Commit]) -> int | None:

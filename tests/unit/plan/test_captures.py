@@ -408,7 +408,7 @@ def test_a_range_is_cut_where_it_takes_too_many_scans(
     source.append()
     with pytest.raises(RangeTooLong) as failed:
         plan(source, 1)
-    assert "go on at 3" in failed.value.remedy
+    assert "continue at 3" in failed.value.remedy
 
 
 def test_versions_that_compare_vectors_count_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
