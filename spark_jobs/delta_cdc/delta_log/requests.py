@@ -136,26 +136,24 @@ class Storage:
         :param path: percent-encoded; relative, or an absolute URI. One that cannot be looked up counts as
             existing
         """
-        uri = self._uri_of(path)
-        return True if uri is None else await self._has(uri)
+        place = self._place(path)
+        return place is None or await place[0].head(place[1]) is not None
 
     async def read_range(self, path: str, start: int, length: int) -> bytes:
         """Return a part of a file named by an action: one request.
 
         :param path: as in :meth:`has`
-        :return: less than ``length`` bytes if the file ends before
+        :return: less than ``length`` bytes if the file ends earlier
         :raises FileNotFoundError: it does not exist, or its location cannot be looked up
         """
         import obstore
 
-        uri = self._uri_of(path)
-        if uri is None:
+        place = self._place(path)
+        store = await place[0]._root_async() if place is not None else None
+        if place is None or store is None:
             raise FileNotFoundError(path)
-        local = local_path(uri)
+        name = place[0]._prefix + place[1]
         with self.named():
-            if local is not None:
-                return await asyncio.to_thread(_read_part, Path(local), start, length)
-            store, name = open_bucket(uri, self._options)
             return bytes(await obstore.get_range_async(store, name, start=start, length=length))
 
     def reader(self, name: str) -> io.RawIOBase:
@@ -175,27 +173,23 @@ class Storage:
             return _Ranges(obstore.open_reader(store, self._prefix + name), self.named)
 
     # -- inside -----------------------------------------------------------------------------------
-    def _uri_of(self, path: str) -> str | None:
-        """Return the canonical URI of a file named by an action; None if it cannot be looked up."""
+    def _place(self, path: str) -> tuple[Storage, str] | None:
+        """Return the storage and the name of a file named by an action; None if it cannot be looked up."""
+        parts = urlsplit(path) if _SCHEME.match(path) else None
         if path.startswith("/"):
-            return unquote(path)
-        if not _SCHEME.match(path):
-            return _joined(self.uri, unquote(path))
-        parts = urlsplit(path)
-        if parts.scheme.lower() == "file":
-            return unquote(parts.path)
-        if parts.scheme.lower() not in KNOWN_SCHEMES:
+            uri = unquote(path)
+        elif parts is None:
+            uri = _joined(self.uri, unquote(path))
+        elif parts.scheme.lower() == "file":
+            uri = unquote(parts.path)
+        elif parts.scheme.lower() in KNOWN_SCHEMES:
+            uri = canonical_uri(f"{parts.scheme}://{parts.netloc}{unquote(parts.path)}")
+        else:
             return None
-        return canonical_uri(f"{parts.scheme}://{parts.netloc}{unquote(parts.path)}")
-
-    async def _has(self, uri: str) -> bool:
-        path = local_path(uri)
-        if path is not None:
-            return await asyncio.to_thread(os.path.exists, path)
         if uri.startswith(self.uri + "/"):
-            return await self.head(uri[len(self.uri) + 1 :]) is not None
+            return self, uri[len(self.uri) + 1 :]
         folder, _, name = uri.rpartition("/")
-        return await Storage(folder, self._options).head(name) is not None
+        return Storage(folder, self._options), name
 
     async def _root_async(self) -> ObjectStore | None:
         if self._store is None and local_path(self.uri) is not None:
@@ -374,12 +368,6 @@ def milliseconds(moment: datetime) -> int:
 def _joined(uri: str, path: str) -> str:
     scheme, separator, rest = uri.rpartition("://")
     return scheme + separator + posixpath.normpath(f"{rest}/{path}")
-
-
-def _read_part(path: Path, start: int, length: int) -> bytes:
-    with path.open("rb") as file:
-        file.seek(start)
-        return file.read(length)
 
 
 def _scan(folder: Path, after: str | None) -> list[Entry]:

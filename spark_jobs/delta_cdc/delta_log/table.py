@@ -252,7 +252,7 @@ class DeltaLog:
         times = clock.increasing([listing.commits[version].modified for version in listed])
         found = dict(zip(listed, times, strict=True))
         given = {commit.version: commit for commit in commits}
-        for commit in await self._read(sorted(set(versions) - set(given))):
+        for commit in await self.commits(sorted(set(versions) - set(given))):
             given[commit.version] = commit
         for version in versions:
             stamp = given[version].info.in_commit_timestamp
@@ -281,25 +281,20 @@ class DeltaLog:
         :raises VersionsExpired: the log was cleaned beyond it
         :raises LogGap: it is missing between others
         """
-        found = await self.find(version)
-        if found is None:
-            raise await self.missing(version)
-        return found
+        (commit,) = await self.commits([version])
+        return commit
 
     async def find(self, version: int) -> Commit | None:
         """Return one commit, or None if its file does not exist."""
         opened = await self._storage.open(_path(version)) if version >= 0 else None
         return None if opened is None else await self._folded(version, opened)
 
-    async def commits(self, versions: range) -> tuple[Commit, ...]:
-        """Return the commits of a range, ascending, read concurrently.
+    async def commits(self, versions: Sequence[int]) -> tuple[Commit, ...]:
+        """Return the commits of some versions, read concurrently.
 
         :raises VersionsExpired: the log was cleaned beyond one of them
         :raises LogGap: one is missing between others
         """
-        return await self._read(versions)
-
-    async def _read(self, versions: Sequence[int]) -> tuple[Commit, ...]:
         commits: list[Commit] = []
         found = await gathered(map(self.find, versions), limit=_CONCURRENT)
         for version, commit in zip(versions, found, strict=True):
