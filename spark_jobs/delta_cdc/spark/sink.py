@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from pyspark.sql import SparkSession
+
 from delta_cdc.core import failpoints
 from delta_cdc.core.spec import JobResult, step_fingerprint
 from delta_cdc.core.watermark import PipelineState, Seal, SealStep
@@ -15,8 +17,6 @@ from delta_cdc.spark.sessions import private_session
 from delta_cdc.spark.staging import nothing_added
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from delta_cdc.core.spec import CommitSpec
 
 log = logging.getLogger(__name__)

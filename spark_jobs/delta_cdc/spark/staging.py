@@ -6,6 +6,9 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
 from delta_cdc.core import failpoints, reserved_columns
 from delta_cdc.core.reasons import reason
 from delta_cdc.core.spec import JobResult, step_fingerprint
@@ -21,8 +24,6 @@ from delta_cdc.spark.sessions import private_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
-    from pyspark.sql import DataFrame, SparkSession
 
     from delta_cdc.core.spec import QueryOptions, ReadSpec, Step
     from delta_cdc.spark.apply.commit import Seen
@@ -216,8 +217,6 @@ def _for_snapshot(options: QueryOptions) -> QueryOptions:
 
 
 def _snapshot(session: SparkSession, spec: ReadSpec, step: Step) -> DataFrame:
-    from pyspark.sql import functions as F
-
     version = F.lit(step.ending_version).cast("bigint")
     return (
         feed.snapshot_rows(session, spec.source_uri, step.ending_version, step.source_columns)
@@ -264,8 +263,6 @@ def _export(session: SparkSession, spec: ReadSpec, step: Step) -> None:
 # -- counts -------------------------------------------------------------------------------------
 def _counts_of(session: SparkSession, spec: ReadSpec, step: Step, outcome: Outcome) -> dict[str, int]:
     """Count what a step staged. The step is committed: failing only warns."""
-    from pyspark.sql import functions as F
-
     if step.kind == "complete" or outcome.version is None:
         return {}
     try:

@@ -5,14 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from pyspark.sql.types import DataType
+
 from delta_cdc.core.errors import KeyNotUnique, NullKey, NullSequence, WrongReader
 from delta_cdc.core.sql import column, date_literal, literal, quote
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import DataType
 
     from delta_cdc.spark.apply.rows import Shape
 
@@ -54,8 +56,6 @@ def materialise(
 
     :param only: which rows the bounds cover; all by default
     """
-    from pyspark.sql import functions as F
-
     # The job that computes the totals also computes and keeps the rows: no extra job.
     rows = rows.localCheckpoint(eager=False)
     covered = F.lit(True) if only is None else only
@@ -91,8 +91,6 @@ def _ranges(
     rows: DataFrame, key: str, least: Any, greatest: Any, distinct: int
 ) -> tuple[tuple[str, str], ...]:
     """Return up to :data:`MOST_RANGES` ranges that hold all values of a key; empty if that is impossible."""
-    from pyspark.sql import functions as F
-
     value = F.col(quote(key))
     if not isinstance(least, int):
         text = date_literal if _is_date(rows, key) else literal
@@ -120,15 +118,11 @@ def has_literal(data_type: DataType) -> bool:
 
     A string with a collation is excluded: its order differs from the byte order of file statistics.
     """
-    from pyspark.sql import types as T
-
     kinds = T.IntegralType | T.DecimalType | T.DateType
     return isinstance(data_type, kinds) or data_type == T.StringType()
 
 
 def _is_date(rows: DataFrame, key: str) -> bool:
-    from pyspark.sql import types as T
-
     return isinstance(rows.schema[key].dataType, T.DateType)
 
 
@@ -158,8 +152,6 @@ def null_key(shape: Shape) -> Column:
 
     Delta stores an empty text in a partition column as NULL, so a later MERGE could not find the row.
     """
-    from pyspark.sql import functions as F
-
     result = F.lit(False)
     for key in shape.keys:
         value = F.col(quote(key))

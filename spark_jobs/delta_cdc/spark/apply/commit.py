@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pyspark.sql import SparkSession
+
 from delta_cdc.core import failpoints
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.history import is_restore, replaces_all_rows
@@ -19,8 +21,6 @@ from delta_cdc.spark.sessions import LAST_COMMIT
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from datetime import datetime
-
-    from pyspark.sql import SparkSession
 
     from delta_cdc.core.spec import JobStatus
 

@@ -10,6 +10,9 @@ from __future__ import annotations
 from operator import or_
 from typing import TYPE_CHECKING
 
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
 from delta_cdc.core import reserved_columns
 from delta_cdc.core.errors import ConflictingEvents
 from delta_cdc.core.sql import PLAN_PREFIX, quote
@@ -20,8 +23,6 @@ from delta_cdc.spark.changes import states
 from delta_cdc.spark.changes.equality import balanced, comparable
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-
     from delta_cdc.core.spec import ApplyOptions
     from delta_cdc.spark.apply.rows import Shape
 
@@ -41,8 +42,6 @@ def resolved(
     :raises ConflictingEvents: upserts disagree, and the options say to fail, or ``last_by`` does not
         distinguish them
     """
-    from pyspark.sql import functions as F
-
     group = [*[F.col(quote(key)) for key in shape.keys], F.col(states.SEQUENCE)]
     names = [*shape.keys, states.SEQUENCE]
     of_keys = events.where(F.col(KIND) != TRUNCATE)
@@ -87,9 +86,6 @@ def _plain(sample: str) -> str:
 
 def _one_each(tied: DataFrame, shape: Shape, options: ApplyOptions, group: list[Column]) -> DataFrame:
     """Return one event per group, with flags: whether its events differ, and whether they conflict."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     counts = F.lit(True)
     if options.last_by:
         tied = tied.withColumn(_GREATEST, F.max(TIE).over(Window.partitionBy(*group)))
@@ -118,8 +114,6 @@ def _combined(counts: Column, parts: tuple[partial_columns.Leaf, ...], shape: Sh
 
     :param counts: condition that selects the events to use
     """
-    from pyspark.sql import functions as F
-
     is_upsert = counts & (F.col(KIND) == UPSERT)
     n_deletes, n_upserts = F.count_if(counts & (F.col(KIND) == DELETE)), F.count_if(is_upsert)
     flags = F.col(AUTHORED)

@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
 from delta_cdc.core.errors import DeltaCdcError, TargetConstraintViolated, TargetSchemaClash
 from delta_cdc.core.reasons import reason, too_long_a_name
 from delta_cdc.core.sql import literal, quote
@@ -19,8 +22,6 @@ from delta_cdc.spark.apply.batch import samples
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from pyspark.sql import DataFrame
 
 log = logging.getLogger(__name__)
 
@@ -161,8 +162,6 @@ def _in_folder(error: Exception) -> str | None:
 
 def _sample(error: Exception, into: Into) -> str:
     """Return the keys of up to three rows that break the rule; "" if they cannot be found."""
-    from pyspark.sql import functions as F
-
     condition = broken(str(error)) or _in_folder(error)
     if condition is None or into.rows is None or not into.keys:
         return ""

@@ -9,6 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from pyspark.sql.types import DataType, StructType
+
 from delta_cdc.core import sql
 from delta_cdc.core.errors import SequenceNotIncreasing
 from delta_cdc.core.spec import DELETED_COLUMN
@@ -22,9 +27,6 @@ from delta_cdc.spark.changes.queries import raised
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import DataType, StructType
 
     from delta_cdc.core.spec import ApplyOptions
     from delta_cdc.spark.apply.rows import Shape
@@ -44,8 +46,6 @@ def target_rows(
 
     :param pruning: SQL conditions on keys, of the alias ``t``, that skip files
     """
-    from pyspark.sql import functions as F
-
     rows = session.read.format("delta").load(target).alias("t")
     for condition in pruning:
         rows = rows.where(F.expr(condition))
@@ -70,9 +70,6 @@ def target_rows(
 
 def _as(value: Column, found: DataType, wanted: DataType) -> Column:
     """Convert a value of the target to the type of the rows, whose structs may have more fields."""
-    from pyspark.sql import functions as F
-    from pyspark.sql import types as T
-
     if found == wanted:
         return value
     if isinstance(found, T.StructType) and isinstance(wanted, T.StructType):
@@ -101,8 +98,6 @@ def operations(last: DataFrame, shape: Shape, options: ApplyOptions, *, compared
     :param last: :func:`delta_cdc.spark.apply.intervals.last_states`
     :param compared: the base is the target's row; else the MERGE's own conditions compare with the target
     """
-    from pyspark.sql import functions as F
-
     soft = options.delete_mode == "soft"
     # If no event carries the values of a deleted row, the target's values stay. But if a conflict took out
     # all upserts of a key that had no row before, no row remains.
@@ -201,9 +196,6 @@ def against_base(runs: DataFrame, shape: Shape, *, growing: bool = False, in_pla
     :param in_place: an event at exactly that start replaces the row anyway, because it is the same event
     :return: keys, start, end, values (flat), operation; no row where the target's row stays unchanged
     """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     base, end = F.col(BASE), F.col(END)
     # An event at the start of the base replaces it: one row of the target, not two.
     at_start = Window.partitionBy(*[F.col(quote(key)) for key in shape.keys], START)
@@ -229,8 +221,6 @@ def against_rows(runs: DataFrame, existing: DataFrame, shape: Shape) -> DataFram
 
     :param existing: :func:`target_rows` of these keys
     """
-    from pyspark.sql import functions as F
-
     keys = [quote(key) for key in shape.keys]
     there = F.lit(True).alias(_THERE)
     wanted = runs.select(*keys, START, END, states.AFTER, there)
@@ -250,8 +240,6 @@ _THERE = f"{PLAN_PREFIX}there"
 
 
 def _flat(found: DataFrame, shape: Shape, more: Sequence[str]) -> DataFrame:
-    from pyspark.sql import functions as F
-
     others = [name for name in shape.values if name not in shape.keys]
     return found.select(
         *[F.col(quote(key)) for key in shape.keys],

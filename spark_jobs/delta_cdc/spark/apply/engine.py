@@ -6,6 +6,8 @@ import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
+from pyspark.sql import SparkSession
+
 from delta_cdc.core import failpoints, validation
 from delta_cdc.core.reasons import reason
 from delta_cdc.core.spec import JobResult, step_fingerprint
@@ -21,8 +23,6 @@ from delta_cdc.spark.commit_safety import refuse_unsafe_log_store
 from delta_cdc.spark.sessions import private_session
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from delta_cdc.core.spec import ApplyOptions, ApplySpec, Step
     from delta_cdc.core.watermark import StepKind
     from delta_cdc.spark.apply.rows import Shape

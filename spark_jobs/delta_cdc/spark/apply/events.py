@@ -18,6 +18,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
 from delta_cdc.core import reserved_columns
 from delta_cdc.core.change_log import COLUMNS, LOG_COLUMNS
 from delta_cdc.core.errors import InvalidEvent, InvalidExpression, LateBeyondHorizon
@@ -29,8 +33,6 @@ from delta_cdc.spark.changes import states
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from pyspark.sql import Column, DataFrame
 
     from delta_cdc.core.spec import ApplyOptions, Step
     from delta_cdc.spark.apply.rows import Shape
@@ -73,8 +75,6 @@ def of_rows(source_rows: DataFrame, options: ApplyOptions, source: str, step: St
     :param options: from :func:`effective`
     :raises InvalidExpression: an expression does not resolve, or has the wrong type
     """
-    from pyspark.sql import functions as F
-
     columns = [name for name in source_rows.columns if name != reserved_columns.COMMIT_VERSION]
     plain = source_rows.drop(reserved_columns.COMMIT_VERSION)
     states.resolve(plain, "sequence_by", options.sequences)
@@ -123,8 +123,6 @@ def of_rows(source_rows: DataFrame, options: ApplyOptions, source: str, step: St
 
 
 def _kind(plain: DataFrame, options: ApplyOptions) -> Column:
-    from pyspark.sql import functions as F
-
     kind = F.lit(UPSERT)
     for argument, text, what in (
         ("apply_as_deletes", options.apply_as_deletes, DELETE),
@@ -141,9 +139,6 @@ def carried(plain: DataFrame, options: ApplyOptions) -> Column:
 
     :raises InvalidExpression: ``columns_to_update`` is not an array of texts
     """
-    from pyspark.sql import functions as F
-    from pyspark.sql import types as T
-
     name = options.columns_to_update
     if name is None:
         return F.lit(None).cast("array<string>")
@@ -158,8 +153,6 @@ def carried(plain: DataFrame, options: ApplyOptions) -> Column:
 
 
 def _tie(plain: DataFrame, options: ApplyOptions) -> Column:
-    from pyspark.sql import functions as F
-
     if not options.last_by:
         return F.lit(None)
     found = states.match(plain.columns, options.last_by, "on_conflict last_by", "the source")
@@ -167,8 +160,6 @@ def _tie(plain: DataFrame, options: ApplyOptions) -> Column:
 
 
 def _reason(shape: Shape, step: Step, names_unknown: Column) -> Column:
-    from pyspark.sql import functions as F
-
     is_truncate, sequence = F.col(KIND) == TRUNCATE, F.col(states.SEQUENCE)
     late = F.lit(False)
     assert shape.order_type is not None
@@ -194,8 +185,6 @@ def of_states(changes: DataFrame, shape: Shape, options: ApplyOptions, columns: 
     :return: events, with :data:`~delta_cdc.core.reserved_columns.ORDER`, the state before, and the counts of
         states
     """
-    from pyspark.sql import functions as F
-
     after = F.col(states.AFTER)
     named = F.lit(None).cast("array<string>")
     if options.columns_to_update is not None:
@@ -257,8 +246,6 @@ def checked(found: Events, options: ApplyOptions, step: Step, source: str, versi
     :raises NullKey: and :class:`NullSequence`, :class:`InvalidEvent`, :class:`LateBeyondHorizon`: with counts
         and sample keys, unless the options say otherwise
     """
-    from pyspark.sql import functions as F
-
     shape, order_type = found.shape, found.shape.order_type
     assert order_type is not None
     valid = F.col(REASON).isNull()
@@ -343,8 +330,6 @@ def refuse_invalid(batch: b.Batch, shape: Shape, options: ApplyOptions, source: 
 
 
 def _is(reason: str) -> Column:
-    from pyspark.sql import functions as F
-
     return F.col(REASON) == reason
 
 
@@ -352,8 +337,6 @@ def extent(
     source_rows: DataFrame, options: ApplyOptions, source: str, step: Step
 ) -> tuple[str | None, tuple[str, ...]]:
     """Return the greatest sequence of valid events, and the sequences of truncates, as text."""
-    from pyspark.sql import functions as F
-
     found = of_rows(source_rows, options, source, step)
     order_type = found.shape.order_type
     assert order_type is not None

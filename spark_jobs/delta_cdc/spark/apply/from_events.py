@@ -13,6 +13,10 @@ from functools import partial
 from operator import or_
 from typing import TYPE_CHECKING
 
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+
 from delta_cdc.core import reserved_columns
 from delta_cdc.core.errors import (
     ConfigurationDrift,
@@ -51,8 +55,6 @@ from delta_cdc.spark.silence_loggers import quietly
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from pyspark.sql import Column, DataFrame, SparkSession
 
     from delta_cdc.core.spec import ApplyOptions, ApplySpec, Step
     from delta_cdc.spark.apply.events import Checked
@@ -109,8 +111,6 @@ class Job:
 
     def set_aside(self, found: DataFrame, shape: Shape, reason: Column) -> None:
         """Keep events for the quarantine."""
-        from pyspark.sql import functions as F
-
         sequence = F.lit(None).cast("string")
         if shape.order_type is not None:
             sequence = as_text(F.col(states.SEQUENCE), shape.order_type)
@@ -143,8 +143,6 @@ def job_of(session: SparkSession, spec: ApplySpec, step: Step) -> Job:
 # -- reading ------------------------------------------------------------------------------------
 def batch_rows(job: Job) -> DataFrame:
     """Return the rows added in the step's range, with the version that added them."""
-    from pyspark.sql import functions as F
-
     columns = job.step.source_columns
     found = captured.change_rows(
         job.session,
@@ -164,8 +162,6 @@ def all_rows(job: Job) -> DataFrame:
     Below the allowed lateness some events count, and others came too late to count. To recompute from all
     events, we distinguish them by the version that added them, which only a log with row tracking records.
     """
-    from pyspark.sql import functions as F
-
     columns = [quote(name) for name in job.step.source_columns]
     found = _as_of_step(job)
     if job.step.at < 0:
@@ -181,8 +177,6 @@ def _as_of_step(job: Job) -> DataFrame:
 
 
 def _tracks_rows(found: DataFrame) -> bool:
-    from pyspark.errors import AnalysisException
-
     try:
         with quietly():
             return bool(found.select("_metadata.row_commit_version").columns)
@@ -192,8 +186,6 @@ def _tracks_rows(found: DataFrame) -> bool:
 
 def _checked(job: Job, rows: DataFrame) -> tuple[Checked, Shape, DataFrame]:
     """Return checked events, their shape, and rows with the sequence of every snapshot or event."""
-    from pyspark.sql import functions as F
-
     found = events.of_rows(rows, job.options, job.source, job.step)
     checked = events.checked(found, job.options, job.step, job.source, job.versions)
     if checked.counts["discarded"] and not _tracks_rows(_as_of_step(job)):
@@ -213,8 +205,6 @@ def _checked(job: Job, rows: DataFrame) -> tuple[Checked, Shape, DataFrame]:
 
 def _resolved(job: Job, found: DataFrame, shape: Shape) -> DataFrame:
     """Return events after resolving conflicts."""
-    from pyspark.sql import functions as F
-
     try:
         one, aside, tied = conflicts.resolved(found, shape, job.options, job.source, job.versions)
     except ConflictingEvents as error:
@@ -234,8 +224,6 @@ def _resolved(job: Job, found: DataFrame, shape: Shape) -> DataFrame:
 # -- a range ------------------------------------------------------------------------------------
 def apply(session: SparkSession, spec: ApplySpec, step: Step) -> Work:
     """Prepare the MERGE of a range of a change log, or of a table of snapshots."""
-    from pyspark.sql import functions as F
-
     job = job_of(session, spec, step)
     checked, shape, every = _checked(job, batch_rows(job))
     refuse_other_order(job, shape)
@@ -300,8 +288,6 @@ def _newest(job: Job, every: DataFrame, shape: Shape) -> str | None:
 
     :raises SnapshotNotAscending: a snapshot is not newer than the last one applied
     """
-    from pyspark.sql import functions as F
-
     order_type, applied = shape.order_type, job.step.highest_sequence
     assert order_type is not None
     sequence, late = F.col(states.SEQUENCE), F.lit(0)
@@ -321,8 +307,6 @@ def _newest(job: Job, every: DataFrame, shape: Shape) -> str | None:
 def _by_lateness(
     job: Job, checked: Checked, found: DataFrame, shape: Shape, pruning: Sequence[str]
 ) -> list[Cut]:
-    from pyspark.sql import functions as F
-
     everything = bool(checked.truncates)
     if not checked.late:
         return [_in_order(job, found, shape, pruning, everything=everything)]
@@ -368,8 +352,6 @@ def _in_order(
     :param without: keys that are excluded here
     :param copies: the sequences of the snapshots; None for a log
     """
-    from pyspark.sql import functions as F
-
     options = job.options
     resolved = _resolved(job, found, shape)
     of_keys = timeline.of_events(resolved.where(F.col(events.KIND) != events.TRUNCATE), shape)
@@ -409,8 +391,6 @@ def cut_again(
 
     :param batch: the new events, for counts; None if no event is new
     """
-    from pyspark.sql import functions as F
-
     options, met = job.options, None
     existing = selection.of(
         difference.target_rows(job.session, job.spec.target_uri, shape, options, pruning), shape
@@ -442,8 +422,6 @@ def _since_oldest(job: Job, existing: DataFrame, shape: Shape) -> tuple[DataFram
     :return: rows of the target: per key the row that is open at the oldest snapshot, and all rows that are
         open or end at or after it
     """
-    from pyspark.sql import functions as F
-
     order_type = shape.order_type
     assert order_type is not None
     every = events.of_rows(all_rows(job), job.options, job.source, job.step).sequences
@@ -468,8 +446,6 @@ def desired_entries(
 
     :param met: rows of the target that come before the events
     """
-    from pyspark.sql import functions as F
-
     options = job.options
     found = events.of_rows(all_rows(job), options, job.source, job.step)
     valid = found.rows.where(F.col(events.REASON).isNull())
@@ -507,8 +483,6 @@ def desired_entries(
 
 def _set_aside_again(job: Job, invalid: DataFrame, shape: Shape) -> None:
     """Keep events that still cannot be applied in the quarantine, under the new seal."""
-    from pyspark.sql import functions as F
-
     invalid = invalid.localCheckpoint()
     job.count(quarantined=invalid.count())
     if job.counts.get("quarantined"):
@@ -544,8 +518,6 @@ def _tuned(job: Job, merge: Merge) -> Merge:
 # -- states whose events carry some of the columns ------------------------------------------------
 def apply_states(session: SparkSession, spec: ApplySpec, step: Step) -> Work:
     """Prepare the MERGE of a range of a change feed whose upserts do not set every column."""
-    from pyspark.sql import functions as F
-
     job = job_of(session, spec, step)
     found, shape = states_of(job)
     evolve = schema.check_target(session, spec, schema.target_schema(shape, spec.options))
@@ -576,8 +548,6 @@ def apply_states(session: SparkSession, spec: ApplySpec, step: Step) -> Work:
 
 def _known_before(current: DataFrame, valid: DataFrame, shape: Shape) -> DataFrame:
     """Let Spark raise if the source inserts a key that has a row (not deleted) in the target: a duplicate."""
-    from pyspark.sql import functions as F
-
     keys = [F.col(quote(key)) for key in shape.keys]
     is_new = F.min_by(F.col(states.BEFORE).isNull(), reserved_columns.ORDER).alias(_NEW)
     found = current.join(valid.groupBy(*keys).agg(is_new), on=list(shape.keys))
@@ -595,9 +565,6 @@ def _refuse_disorder(job: Job, batch: b.Batch, valid: DataFrame, shape: Shape) -
 
     :raises SequenceNotIncreasing: with sample keys
     """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     options = job.options
     if {*options.sequences, options.delete_sequence} <= {reserved_columns.COMMIT_VERSION, None}:
         return
@@ -625,8 +592,6 @@ def _refuse_disorder(job: Job, batch: b.Batch, valid: DataFrame, shape: Shape) -
 
 def _changes_tracked(shape: Shape, options: ApplyOptions) -> Column:
     """Return whether an update carries a tracked column with another value."""
-    from pyspark.sql import functions as F
-
     changes = [F.lit(False)]
     for at, leaf in enumerate(partial_columns.leaves(shape, options)):
         if leaf.path[0] not in shape.tracked:
@@ -656,9 +621,6 @@ def states_of(job: Job) -> tuple[DataFrame, Shape]:
 
 def checked_states(job: Job, found: DataFrame, shape: Shape) -> b.Batch:
     """Materialise the events of a feed once; refuse or quarantine what cannot be applied."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     order_type = shape.order_type
     highest = F.lit(None).cast("string")
     if order_type is not None:
@@ -698,8 +660,6 @@ def checked_states(job: Job, found: DataFrame, shape: Shape) -> b.Batch:
 # -- load ---------------------------------------------------------------------------------------
 def first(session: SparkSession, spec: ApplySpec, step: Step) -> Work:
     """Prepare a load: apply all events of the source to a new target, or replace all rows of the target."""
-    from pyspark.sql import functions as F
-
     job = job_of(session, spec, step)
     checked, shape, every = _checked(job, all_rows(job))
     found = checked.events.withColumn(conflicts.IN_BATCH, F.lit(True))
@@ -729,8 +689,6 @@ def first(session: SparkSession, spec: ApplySpec, step: Step) -> Work:
 
 def desired_rows(whole: DataFrame, shape: Shape, options: ApplyOptions) -> DataFrame:
     """Return the rows of a target, flat, that a timeline produces."""
-    from pyspark.sql import functions as F
-
     values = [
         F.col(quote(name)) if name in shape.keys else F.col(states.AFTER).getField(name).alias(name)
         for name in shape.values

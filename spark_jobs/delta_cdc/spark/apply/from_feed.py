@@ -6,6 +6,9 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
 from delta_cdc.core import reserved_columns
 from delta_cdc.core.errors import NotInsertOnly, NullKey, NullSequence
 from delta_cdc.core.sql import quote
@@ -17,8 +20,6 @@ from delta_cdc.spark.changes import feed, states
 from delta_cdc.spark.changes import rows as captured
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
-
     from delta_cdc.core.spec import ApplySpec, Step
     from delta_cdc.spark.apply.rows import Shape
 
@@ -110,7 +111,6 @@ def _without_invalid(
 
     :return: the states per key and version that stay; rows for the quarantine
     """
-    from pyspark.sql import functions as F
 
     def aside(
         rows: DataFrame, reason: str, event: str | Column, version: str = reserved_columns.COMMIT_VERSION
@@ -140,8 +140,6 @@ def _without_invalid(
 
 def append(session: SparkSession, spec: ApplySpec, step: Step) -> Work:
     """Prepare the append of a range of inserts."""
-    from pyspark.sql import functions as F
-
     found, shape = change_rows(session, spec, step)
     schema.check_target(session, spec, schema.target_schema(shape, spec.options))
     others = (

@@ -19,6 +19,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql.window import WindowSpec
+
 from delta_cdc.core.sql import PLAN_PREFIX, quote
 from delta_cdc.spark.apply import partial_columns
 from delta_cdc.spark.apply.events import AUTHORED, KIND, UPSERT
@@ -26,9 +30,6 @@ from delta_cdc.spark.changes import states
 from delta_cdc.spark.changes.equality import same
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-    from pyspark.sql.window import WindowSpec
-
     from delta_cdc.core.spec import ApplyOptions
     from delta_cdc.spark.apply.rows import Shape
 
@@ -48,15 +49,10 @@ _PREVIOUS = f"{PLAN_PREFIX}previous"
 
 def _order() -> list[Column]:
     """Return the order of entries. A truncate comes before an event at its own sequence: it acts below it."""
-    from pyspark.sql import functions as F
-
     return [F.col(RANK), F.col(PLACE), F.col(KIND) == UPSERT]
 
 
 def _along(shape: Shape) -> WindowSpec:
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     return Window.partitionBy(*[F.col(quote(key)) for key in shape.keys]).orderBy(*_order())
 
 
@@ -65,9 +61,6 @@ def inherited(entries: DataFrame, shape: Shape, options: ApplyOptions) -> DataFr
 
     A delete ends inheritance. If events are complete, nothing changes.
     """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     if not options.is_partial:
         return entries
     along = _along(shape)
@@ -92,9 +85,6 @@ def runs(entries: DataFrame, shape: Shape) -> DataFrame:
     :return: keys, start, end (NULL: open), values (struct), base (of the run's first entry). Rows of zero
         width are included only with a base, so that they can be deleted
     """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     keys = [F.col(quote(key)) for key in shape.keys]
     along = _along(shape)
     is_upsert = F.col(KIND) == UPSERT
@@ -124,8 +114,6 @@ def last_states(entries: DataFrame, shape: Shape) -> DataFrame:
     :return: keys, values (struct; for a deleted key those of its last upsert, NULL if it had none), deleted,
         base (as in :func:`runs`) and its soft-delete flag, and whether the key began as :data:`NO_ROW`
     """
-    from pyspark.sql import functions as F
-
     keys = [F.col(quote(key)) for key in shape.keys]
     order = F.struct(*_order())
     has_values = F.col(states.AFTER).isNotNull()

@@ -6,14 +6,16 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.sql import quote, string, table
 from delta_cdc.spark.apply.rows import added_columns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from pyspark.sql import DataFrame, SparkSession
 
     from delta_cdc.core.spec import ApplyOptions
     from delta_cdc.spark.apply.commit import Seen
@@ -118,8 +120,6 @@ def tuned(
 
 def has_statistics(shape: Shape, name: str) -> bool:
     """Return whether Delta keeps bounds of a column, so that the table can be clustered by it."""
-    from pyspark.sql import types as T
-
     kinds = (T.NumericType, T.StringType, T.DateType, T.TimestampType, T.TimestampNTZType)
     return name in shape.values and isinstance(shape.schema[name].dataType, kinds)
 
@@ -172,8 +172,6 @@ def arranged(rows: DataFrame, shape: Shape, options: ApplyOptions) -> DataFrame:
 
     The writer ignores ``clusterBy``; without this, every file would span all keys.
     """
-    from pyspark.sql import functions as F
-
     order = [F.col(quote(name)) for name in (*options.partition_by, *clustering_columns(shape, options))]
     if not order:
         return rows

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType
+
 from delta_cdc.core import reserved_columns
 from delta_cdc.core.errors import NullKey, NullSequence
 from delta_cdc.core.sql import PLAN_PREFIX, quote
@@ -16,9 +20,6 @@ from delta_cdc.spark.changes import feed, states
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import DataType
-
     from delta_cdc.core.spec import ApplyOptions, ApplySpec, Step
     from delta_cdc.spark.apply.rows import Shape
 
@@ -28,8 +29,6 @@ _NULL_SEQUENCES = f"{PLAN_PREFIX}null_sequences"
 
 def load(session: SparkSession, spec: ApplySpec, step: Step) -> Work:
     """Prepare the load of a snapshot, or set a baseline."""
-    from pyspark.sql import functions as F
-
     # A load before version 0 uses the schema of version 0.
     options, version = spec.options, max(step.ending_version, 0)
     source_rows = feed.snapshot_rows(session, spec.source_uri, version, step.source_columns, step.staging)
@@ -72,8 +71,6 @@ def _without_invalid(
     found: DataFrame, shape: Shape, spec: ApplySpec, step: Step
 ) -> tuple[DataFrame, DataFrame]:
     """Return the rows that have keys and sequences, and rows for the quarantine."""
-    from pyspark.sql import functions as F
-
     reason = F.when(b.null_key(shape), quarantine.NULL_KEY)
     if shape.sequence_type is not None:
         reason = reason.when(F.col(states.SEQUENCE).isNull(), quarantine.NULL_SEQUENCE)
@@ -121,8 +118,6 @@ def as_target(found: DataFrame, shape: Shape, options: ApplyOptions) -> DataFram
 
     :param found: values, and :data:`~delta_cdc.spark.changes.states.SEQUENCE`
     """
-    from pyspark.sql import functions as F
-
     added: list[Column] = []
     if shape.sequence_type is not None:
         added = [F.col(states.SEQUENCE), F.lit(None).cast(shape.sequence_type)]
@@ -136,8 +131,6 @@ def as_target(found: DataFrame, shape: Shape, options: ApplyOptions) -> DataFram
 
 def _highest_in_target(session: SparkSession, spec: ApplySpec, sequence_type: DataType) -> str | None:
     """Return the greatest sequence in rows that existed before the first seal."""
-    from pyspark.sql import functions as F
-
     bounds = [F.max(quote(name)) for name in (spec.options.start_column, spec.options.end_column)]
     existing = session.read.format("delta").load(spec.target_uri)
     found = existing.select(as_text(F.greatest(*bounds), sequence_type).alias("highest")).collect()
@@ -152,8 +145,6 @@ def _checked_snapshot(
     found: DataFrame, shape: Shape, spec: ApplySpec, version: int
 ) -> tuple[dict[str, int], str | None]:
     """Refuse null keys, duplicate keys and null sequences of a snapshot; return counts and highest start."""
-    from pyspark.sql import functions as F
-
     versions = f"version {version}"
     if spec.options.insert_only:
         return {}, None

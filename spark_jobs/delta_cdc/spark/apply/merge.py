@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from pyspark.sql import DataFrame, SparkSession
+
 from delta_cdc.core import sql
 from delta_cdc.core.sql import PLAN_PREFIX, quote
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    from pyspark.sql import DataFrame, SparkSession
 
 _VIEW = f"{PLAN_PREFIX}source"
 _WRITES = f"{PLAN_PREFIX}writes"

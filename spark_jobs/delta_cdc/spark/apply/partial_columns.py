@@ -10,14 +10,16 @@ from dataclasses import dataclass
 from operator import and_
 from typing import TYPE_CHECKING
 
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from pyspark.sql.types import DataType
+
 from delta_cdc.core.errors import ColumnNotFound
 from delta_cdc.spark.changes.equality import balanced
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    from pyspark.sql import Column
-    from pyspark.sql.types import DataType
 
     from delta_cdc.core.spec import ApplyOptions
     from delta_cdc.spark.apply.rows import Shape
@@ -60,8 +62,6 @@ def leaves(shape: Shape, options: ApplyOptions) -> tuple[Leaf, ...]:
 
 
 def _fields(leaf: Leaf) -> Iterator[Leaf]:
-    from pyspark.sql import types as T
-
     if not isinstance(leaf.data_type, T.StructType) or not leaf.data_type.fields:
         yield leaf
         return
@@ -105,8 +105,6 @@ def authored(parts: Sequence[Leaf], options: ApplyOptions, state: Column, carrie
     :param state: struct of its values
     :param carried: array of the names it carries (``columns_to_update``); NULL means all
     """
-    from pyspark.sql import functions as F
-
     if not options.is_partial:
         return F.lit(None).cast("array<boolean>")
     if options.columns_to_update is None:
@@ -123,8 +121,6 @@ def names_unknown(shape: Shape, options: ApplyOptions, carried: Column, columns:
 
     :param columns: of the source; an event may also name columns that do not land
     """
-    from pyspark.sql import functions as F
-
     if options.columns_to_update is None:
         return F.lit(False)
     landing = {name.lower() for name in shape.values}
@@ -151,8 +147,6 @@ def rebuilt(parts: Sequence[Leaf], shape: Shape, state: Column, values: Sequence
     :param state: struct that has the keys
     :param values: one for each of ``parts``
     """
-    from pyspark.sql import functions as F
-
     by_path = {leaf.path: value for leaf, value in zip(parts, values, strict=True)}
     columns = []
     for name in shape.values:
@@ -166,9 +160,6 @@ def rebuilt(parts: Sequence[Leaf], shape: Shape, state: Column, values: Sequence
 
 
 def _value(path: tuple[str, ...], data_type: DataType, by_path: dict[tuple[str, ...], Column]) -> Column:
-    from pyspark.sql import functions as F
-    from pyspark.sql import types as T
-
     if path in by_path:
         return by_path[path]
     assert isinstance(data_type, T.StructType)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from pyspark.sql import DataFrame
+
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from pyspark.sql import DataFrame
 
     from delta_cdc.spark.apply.merge import Merge
     from delta_cdc.spark.apply.rows import Shape

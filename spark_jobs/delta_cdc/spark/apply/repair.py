@@ -9,6 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
 from delta_cdc.core import reserved_columns
 from delta_cdc.core.errors import InvalidConfiguration, NullSequence, SequenceNotIncreasing
 from delta_cdc.core.sql import PLAN_PREFIX, quote
@@ -32,8 +36,6 @@ from delta_cdc.spark.changes import feed, states
 from delta_cdc.spark.changes.queries import raised
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
-
     from delta_cdc.core.spec import ApplySpec, Step
     from delta_cdc.spark.apply.from_events import Job
     from delta_cdc.spark.apply.prepared_step import Work
@@ -70,8 +72,6 @@ def repair(session: SparkSession, spec: ApplySpec, step: Step) -> Work:
 
 def _chosen(job: Job) -> Selection | None:
     """Return the keys that the step names; None if a range determines them."""
-    from pyspark.sql import types as T
-
     step = job.step
     if step.keys_where is None and not step.replayed:
         return None
@@ -97,8 +97,6 @@ def event_shape(job: Job) -> Shape:
 
 def _of_events(job: Job) -> Selection:
     """Return the keys of the events of a range; all keys if a truncate is among them."""
-    from pyspark.sql import functions as F
-
     found = events.of_rows(from_events.batch_rows(job), job.options, job.source, job.step)
     if job.options.source_kind == "snapshot":
         # A snapshot also changes the keys that are missing from it.
@@ -124,8 +122,6 @@ def _from_events(job: Job, selection: Selection) -> Work:
 # -- the source as of a version -----------------------------------------------------------------
 def snapshot(job: Job) -> tuple[DataFrame, Shape]:
     """Return the source's rows as of the step, projected, with their sequence."""
-    from pyspark.sql import functions as F
-
     options, step = job.options, job.step
     columns = step.source_columns
     source_rows = feed.snapshot_rows(job.session, job.source, step.at, columns)
@@ -141,8 +137,6 @@ def snapshot(job: Job) -> tuple[DataFrame, Shape]:
 
 def _stamped(job: Job, found: DataFrame) -> DataFrame:
     """Add version and time of the step's commit."""
-    from pyspark.sql import functions as F
-
     told = " ".join([*job.options.sequences, job.options.delete_sequence or ""]).lower()
     moment = F.lit(None).cast("timestamp")
     if job.options.stored_as_scd_type == 2 and reserved_columns.COMMIT_TIMESTAMP in told:
@@ -163,8 +157,6 @@ def _from_snapshot(job: Job, selection: Selection) -> Work:
 
 def _compared(job: Job, selection: Selection) -> tuple[Cut, str | None]:
     """Return the rows to be written for chosen keys, and their greatest sequence as text."""
-    from pyspark.sql import functions as F
-
     options = job.options
     history = options.stored_as_scd_type == 2
     found, shape = snapshot(job)
@@ -212,8 +204,6 @@ def _absent(job: Job, gone: DataFrame, shape: Shape, like: DataFrame) -> DataFra
 
     :param like: events, for their types
     """
-    from pyspark.sql import functions as F
-
     options = job.options
     flat = _stamped(job, gone.select(f"{difference.FOUND}.*"))
     sequence = F.lit(None)
@@ -235,16 +225,12 @@ def _absent(job: Job, gone: DataFrame, shape: Shape, like: DataFrame) -> DataFra
 
 def unusable(shape: Shape) -> Column:
     """Return whether a row of :func:`snapshot` has no key, or no position in its key's history."""
-    from pyspark.sql import functions as F
-
     lacks = F.col(states.SEQUENCE).isNull() if shape.sequence_type is not None else F.lit(False)
     return b.null_key(shape) | lacks
 
 
 def _above_history(job: Job, selection: Selection, told: DataFrame, shape: Shape) -> DataFrame:
     """Let Spark raise, when it evaluates the rows, if a row would open inside closed history."""
-    from pyspark.sql import functions as F
-
     options = job.options
     if set(options.sequences) <= {reserved_columns.COMMIT_VERSION}:
         return told
@@ -263,8 +249,6 @@ def _above_history(job: Job, selection: Selection, told: DataFrame, shape: Shape
 
 def _refuse_unusable(job: Job, told: DataFrame, shape: Shape) -> None:
     """:raises NullKey: likewise KeyNotUnique, NullSequence: in the source as of the step"""
-    from pyspark.sql import functions as F
-
     if job.options.on_invalid == "quarantine":
         # They were quarantined when they came.
         told = told.where(~unusable(shape))
@@ -291,8 +275,6 @@ def _refuse_unusable(job: Job, told: DataFrame, shape: Shape) -> None:
 # -- the feed since a version -------------------------------------------------------------------
 def _of_states(job: Job) -> Selection:
     """Return the keys of the changes of a range, including those that a filter leaves out."""
-    from pyspark.sql import functions as F
-
     plain = replace(job.options, where=None, apply_as_deletes=None)
     found, shape = from_events.states_of(replace(job, options=plain))
     return _keys(found.where(F.col(reserved_columns.ORDER) <= job.step.ending_version), shape)
@@ -300,8 +282,6 @@ def _of_states(job: Job) -> Selection:
 
 def _from_states(job: Job) -> Work:
     """Recompute history from each key's first change that the feed still has; earlier history stays."""
-    from pyspark.sql import functions as F
-
     found, shape = from_events.states_of(job)
     evolve = schema.check_target(job.session, job.spec, schema.target_schema(shape, job.spec.options))
     chosen = _chosen(job) or _of_states(job)

@@ -5,6 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from pyspark.sql.types import DataType, StructType
+
 from delta_cdc.core.errors import InvalidConfiguration, InvalidExpression, ReservedColumnName
 from delta_cdc.core.reserved_columns import COMMIT_TIMESTAMP, COMMIT_VERSION, METADATA_COLUMNS, ORDER
 from delta_cdc.core.spec import DELETED_COLUMN
@@ -17,9 +23,6 @@ from delta_cdc.spark.silence_loggers import quietly
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import DataType, StructType
 
     from delta_cdc.core.spec import ApplyOptions
 
@@ -75,8 +78,6 @@ def combined(expressions: Sequence[str]) -> Column:
 
     A NULL part makes the whole NULL: Spark would order it below all others, which no option requests.
     """
-    from pyspark.sql import functions as F
-
     if len(expressions) == 1:
         return F.expr(expressions[0])
     parts = [F.expr(text).alias(f"_{at}") for at, text in enumerate(expressions, 1)]
@@ -88,8 +89,6 @@ def combined(expressions: Sequence[str]) -> Column:
 
 def _sequence(rows: DataFrame, options: ApplyOptions) -> Column:
     """Return the sequence of a feed row: of its new state, or of the delete of its old one."""
-    from pyspark.sql import functions as F
-
     states.resolve(rows, "sequence_by", options.sequences)
     if options.delete_sequence is not None:
         states.resolve(rows, "delete_sequence", [options.delete_sequence])
@@ -110,8 +109,6 @@ def _sequence(rows: DataFrame, options: ApplyOptions) -> Column:
 
 def _part_types(data_type: DataType) -> list[str]:
     """Return the types of a sequence's parts, ignoring a struct's field names."""
-    from pyspark.sql import types as T
-
     if not isinstance(data_type, T.StructType):
         return [data_type.simpleString()]
     return ["struct", *[field.dataType.simpleString() for field in data_type.fields]]
@@ -119,9 +116,6 @@ def _part_types(data_type: DataType) -> list[str]:
 
 def _like_combined(value: Column, data_type: DataType) -> Column:
     """Return a struct as :func:`combined` makes it; anything else as it is."""
-    from pyspark.sql import functions as F
-    from pyspark.sql import types as T
-
     if not isinstance(data_type, T.StructType):
         return value
     parts = [value.getField(field.name) for field in data_type.fields]
@@ -132,8 +126,6 @@ def _like_combined(value: Column, data_type: DataType) -> Column:
 
 
 def _check_orderable(data_type: DataType, options: ApplyOptions) -> None:
-    from pyspark.sql import types as T
-
     ordered = (T.NumericType, T.StringType, T.DateType, T.TimestampType, T.TimestampNTZType)
     parts = (
         [part.dataType for part in data_type.fields] if isinstance(data_type, T.StructType) else [data_type]
@@ -151,8 +143,6 @@ def sequence_columns(rows: DataFrame, options: ApplyOptions) -> set[str]:
 
     Spark decides, without a parser of ours: an expression reads a column if it fails to resolve without it.
     """
-    from pyspark.errors import AnalysisException
-
     read: set[str] = set()
     for text in (*options.sequences, options.delete_sequence):
         if text is None or text in _METADATA_SEQUENCES:
@@ -186,8 +176,6 @@ def projected(rows: DataFrame, options: ApplyOptions, keep: Sequence[str]) -> Da
 
 def _alive(rows: DataFrame, options: ApplyOptions, keep: Sequence[str]) -> DataFrame:
     """Drop states that count as deleted; if rows are events, the caller evaluates the predicate."""
-    from pyspark.sql import functions as F
-
     deleted = options.apply_as_deletes
     if deleted is None or options.takes_events:
         return rows
@@ -270,8 +258,6 @@ def _tracked(
 
 def with_sequence(rows: DataFrame, options: ApplyOptions) -> DataFrame:
     """Add :data:`SEQUENCE`: of an event, of the state after, or of the delete."""
-    from pyspark.sql import functions as F
-
     if not _has_order(options):
         return rows.withColumn(SEQUENCE, F.lit(None).cast("bigint"))
     return rows.withColumn(SEQUENCE, _sequence(rows, options))

@@ -11,6 +11,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
 from delta_cdc.core import reserved_columns, sql
 from delta_cdc.core.spec import DELETED_COLUMN
 from delta_cdc.core.sql import PLAN_PREFIX, quote
@@ -21,8 +24,6 @@ from delta_cdc.spark.changes import states as st
 from delta_cdc.spark.changes.equality import same
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
     from delta_cdc.core.spec import ApplyOptions
     from delta_cdc.spark.apply.rows import Shape
 
@@ -42,8 +43,6 @@ def net_changes(states: DataFrame, shape: Shape, *, soft: bool = False) -> DataF
     ``duplicate`` shows that the key cannot be unique: two states in one version, or a balance of states that
     one row alone cannot have (two inserts without a delete between).
     """
-    from pyspark.sql import functions as F
-
     # A soft delete keeps the values from before it.
     last = F.coalesce(st.AFTER, st.BEFORE) if soft else F.col(st.AFTER)
     exists = {name: F.col(name).isNotNull().cast("int") for name in (st.BEFORE, st.AFTER)}
@@ -69,8 +68,6 @@ def net_changes(states: DataFrame, shape: Shape, *, soft: bool = False) -> DataF
 
 def validated(net: DataFrame, shape: Shape, source: str, versions: str) -> b.Batch:
     """Materialise the net changes; refuse null keys, duplicate keys and unknown change types."""
-    from pyspark.sql import functions as F
-
     flat = net.select(
         *[F.col(quote(key)) for key in shape.keys],
         *[
@@ -135,6 +132,4 @@ def is_alive() -> str:
 
 def changed(batch: b.Batch) -> DataFrame:
     """Return the rows of a batch that change the target."""
-    from pyspark.sql import functions as F
-
     return batch.rows.where(F.col(OPERATION) != "none")

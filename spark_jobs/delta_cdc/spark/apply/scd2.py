@@ -21,6 +21,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+
 from delta_cdc.core import reserved_columns, sql
 from delta_cdc.core.errors import SequenceNotIncreasing
 from delta_cdc.core.sql import PLAN_PREFIX, quote
@@ -31,8 +34,6 @@ from delta_cdc.spark.changes import states as st
 from delta_cdc.spark.changes.equality import same
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
-
     from delta_cdc.core.spec import ApplyOptions
     from delta_cdc.spark.apply.rows import Shape
 
@@ -48,8 +49,6 @@ CURRENT, CLOSE, INSERT = "current", "close", "insert"
 
 def classified(states: DataFrame, shape: Shape) -> DataFrame:
     """Classify each event: ``open``, ``touch``, ``close`` or ``none`` (nothing changed)."""
-    from pyspark.sql import functions as F
-
     before, after = F.col(st.BEFORE), F.col(st.AFTER)
     both = before.isNotNull() & after.isNotNull()
     kind = (
@@ -64,8 +63,6 @@ def classified(states: DataFrame, shape: Shape) -> DataFrame:
 
 def lacks_sequence() -> Column:
     """Return whether a classified event has no position in the history of its key."""
-    from pyspark.sql import functions as F
-
     return F.col(st.SEQUENCE).isNull() & (F.col(KIND) != "none")
 
 
@@ -75,9 +72,6 @@ def in_order_only(events: DataFrame, shape: Shape) -> DataFrame:
     The next event's state before becomes the state before the removed event. Otherwise a change that began
     with a removed event would be lost.
     """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     key = Window.partitionBy(*[F.col(quote(name)) for name in shape.keys])
     along = key.orderBy(reserved_columns.ORDER)
     broken, first = f"{PLAN_PREFIX}broken", f"{PLAN_PREFIX}first_before"
@@ -97,9 +91,6 @@ def segments(events: DataFrame, shape: Shape) -> DataFrame:
         (whether it is the key's first), values of its last event (struct ``after``), duplicate and disorder
         (a start that is not above the one before)
     """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     keys = [F.col(quote(key)) for key in shape.keys]
     order = Window.partitionBy(*keys).orderBy(reserved_columns.ORDER)
     previous_after = F.lag(F.col(st.AFTER).isNotNull()).over(order)
@@ -131,8 +122,6 @@ def segments(events: DataFrame, shape: Shape) -> DataFrame:
 
 def validated(cut: DataFrame, shape: Shape, options: ApplyOptions, source: str, versions: str) -> b.Batch:
     """Materialise the ranges; refuse what apply.md refuses, with counts and sample keys."""
-    from pyspark.sql import functions as F
-
     assert shape.sequence_type is not None
     boundary = F.col(KIND).isin("open", "close")
     batch = b.materialise(
@@ -202,8 +191,6 @@ def refuse_not_above_history(
     Only keys with a sequence not above the highest ever applied can violate the order, so normally no key
     needs a lookup.
     """
-    from pyspark.sql import functions as F
-
     by_version = {*options.sequences, options.delete_sequence} <= {reserved_columns.COMMIT_VERSION, None}
     if highest is None or by_version:
         return
@@ -231,8 +218,6 @@ def plan_rows(batch: b.Batch, shape: Shape) -> DataFrame:
 
     A key's first range also determines the operation on the key's open row in the target.
     """
-    from pyspark.sql import functions as F
-
     kind, first = F.col(KIND), F.col(FIRST)
     closing = F.struct(F.lit(CLOSE).alias(ROW), F.col(START).alias(START), F.col(START).alias(END))
     current = F.struct(F.lit(CURRENT).alias(ROW), F.col(START).alias(START), F.col(END).alias(END))

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark.sql import SparkSession
+from pyspark.sql import types as T
+from pyspark.sql.types import DataType, StructType
+
 from delta_cdc.core.errors import ConfigurationDrift, TargetSchemaClash
 from delta_cdc.spark.apply import rows
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-    from pyspark.sql.types import DataType, StructType
-
     from delta_cdc.core.spec import ApplyOptions, ApplySpec
     from delta_cdc.spark.apply.rows import Shape
 
 
 def target_schema(shape: Shape, options: ApplyOptions) -> StructType:
     """Return a target's columns: the rows' own, and start and end, or the soft-delete flag."""
-    from pyspark.sql import types as T
-
     added = [
         T.StructField(name, shape.sequence_type or T.BooleanType()) for name in rows.added_columns(options)
     ]
@@ -30,8 +29,6 @@ def lacking(found: DataType, wanted: DataType, path: str) -> list[str] | None:
 
     Nullability of parts is ignored: Delta stores and enforces it.
     """
-    from pyspark.sql import types as T
-
     pairs: list[tuple[DataType, DataType, str]]
     if isinstance(found, T.StructType) and isinstance(wanted, T.StructType):
         existing = {f.name.lower(): f for f in found.fields}

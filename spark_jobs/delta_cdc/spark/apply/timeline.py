@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
 from delta_cdc.core.sql import PLAN_PREFIX, quote
 from delta_cdc.spark.apply.difference import FOUND
 from delta_cdc.spark.apply.events import AUTHORED, DELETE, KIND, TRUNCATE, UPSERT
@@ -12,8 +15,6 @@ from delta_cdc.spark.apply.intervals import BASE, FOUND_DELETED, NO_ROW, PLACE, 
 from delta_cdc.spark.changes import states
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-
     from delta_cdc.spark.apply.rows import Shape
 
 _VERSIONS, _AT, _NEXT = f"{PLAN_PREFIX}versions", f"{PLAN_PREFIX}at", f"{PLAN_PREFIX}next"
@@ -40,8 +41,6 @@ class Selection:
 
     def of(self, rows: DataFrame, shape: Shape) -> DataFrame:
         """Return the rows of these keys."""
-        from pyspark.sql import functions as F
-
         if self.without is not None:
             rows = rows.join(self.without, on=list(shape.keys), how="left_anti")
         if self.keys is not None:
@@ -51,8 +50,6 @@ class Selection:
 
 
 def _keys(shape: Shape) -> list[Column]:
-    from pyspark.sql import functions as F
-
     return [F.col(quote(key)) for key in shape.keys]
 
 
@@ -61,8 +58,6 @@ def of_events(events: DataFrame, shape: Shape, place: str = states.SEQUENCE) -> 
 
     :param place: the column that orders them
     """
-    from pyspark.sql import functions as F
-
     return events.select(
         *_keys(shape),
         F.lit(1).alias(RANK),
@@ -83,8 +78,6 @@ def of_target(existing: DataFrame, like: DataFrame, shape: Shape, *, dead: bool 
     :param like: entries of events, for their types
     :param dead: treat the rows as deleted: they go unless events bring them back
     """
-    from pyspark.sql import functions as F
-
     marked = F.col(FOUND_DELETED) if FOUND_DELETED in existing.columns else F.lit(False)
     deleted = F.lit(True) if dead else marked
     sequence = F.col(START) if START in existing.columns else F.lit(None)
@@ -108,8 +101,6 @@ def with_beginnings(entries: DataFrame, events: DataFrame, shape: Shape) -> Data
 
     :param events: all events of these keys, including those that conflicts take out
     """
-    from pyspark.sql import functions as F
-
     told = events.where(F.col(KIND) == UPSERT).select(*_keys(shape)).distinct()
     added = told.withColumns({RANK: F.lit(0), KIND: F.lit(NO_ROW)})
     for name in (PLACE, states.SEQUENCE, states.AFTER, AUTHORED, BASE, FOUND_DELETED):
@@ -122,8 +113,6 @@ def with_truncates(entries: DataFrame, truncates: DataFrame, shape: Shape) -> Da
 
     :param truncates: a column of sequences
     """
-    from pyspark.sql import functions as F
-
     every = entries.select(*_keys(shape)).distinct()
     told = truncates.select(F.col(states.SEQUENCE)).distinct()
     added = every.crossJoin(F.broadcast(told)).select(
@@ -145,9 +134,6 @@ def with_absences(entries: DataFrame, events: DataFrame, shape: Shape) -> DataFr
 
     :param events: of all keys: their sequences are the snapshots
     """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     every = events.agg(F.sort_array(F.collect_set(states.SEQUENCE)).alias(_VERSIONS))
     at = (
         F.when(F.col(RANK) == 0, 0).otherwise(F.array_position(_VERSIONS, F.col(states.SEQUENCE))).cast("int")

@@ -19,6 +19,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
 from delta_cdc.core.errors import InvalidExpression
 from delta_cdc.core.reasons import reason
 from delta_cdc.spark.sessions import confs_for_a_moment
@@ -26,8 +31,6 @@ from delta_cdc.spark.silence_loggers import quietly
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from pyspark.sql import DataFrame, SparkSession
 
 _GAP = r"(?: \s+ | --[^\n]* | /\*.*?\*/ )"
 _STRING = r"""(?: [rR]? (?: '((?:[^'\\]|\\.|'')*)' | "((?:[^"\\]|\\.|"")*)" ) )"""
@@ -122,8 +125,6 @@ class _Judge:
     """Checks expressions with Spark, over a relation with the columns of some rows, but without rows."""
 
     def __init__(self, rows: DataFrame) -> None:
-        from pyspark.sql import types as T
-
         # All columns are nullable: Spark omits from a plan what a non-nullable column makes superfluous.
         columns = [T.StructField(field.name, field.dataType) for field in rows.schema.fields]
         self._session: SparkSession = rows.sparkSession
@@ -133,8 +134,6 @@ class _Judge:
 
     def finding(self, texts: Sequence[str]) -> str | None:
         """Return why expressions are not functions of the row alone; None if they are."""
-        from pyspark.errors import AnalysisException, ParseException
-
         tokens = [_tokens(text) for text in texts]
         found = next(filter(None, map(self._in_text, tokens)), None)
         if found is not None:
@@ -189,8 +188,6 @@ class _Judge:
 
     def _in_words(self, tokens: Sequence[_Token]) -> str | None:
         """Return the finding if Spark evaluates a text as the clock during planning; else None."""
-        from pyspark.errors import AnalysisException, ParseException
-
         for place, token in enumerate(tokens):
             if token.kind != "text" or not _is_word(token):
                 continue
@@ -214,8 +211,6 @@ class _Judge:
             return _parts(self._explain(texts))
 
     def _explain(self, texts: Sequence[str]) -> str:
-        from pyspark.sql import functions as F
-
         with quietly():
             # This aggregate takes values of any type, and nullability does not change its plan.
             found = [F.collect_list(F.expr(text)).alias(f"_{at}") for at, text in enumerate(texts)]
@@ -270,8 +265,6 @@ def _is_telling(text: str) -> bool:
 
 def _user_functions(session: SparkSession) -> set[str]:
     """Return the names of user-defined functions: of the session, or in its current schema."""
-    from pyspark.errors import AnalysisException
-
     try:
         with quietly():
             rows = session.sql("SHOW USER FUNCTIONS").collect()

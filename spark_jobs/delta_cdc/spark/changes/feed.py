@@ -10,15 +10,16 @@ import hashlib
 import re
 from typing import TYPE_CHECKING
 
+from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
 from delta_cdc.core.errors import ForbiddenConf, SchemaChangeInRange, VersionsExpired, WrongReader
 from delta_cdc.core.sql import quote, table
 from delta_cdc.spark.sessions import SCHEMA_AS_OF, confs_for_a_moment, is_connect
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
-    from pyspark.sql.types import StructType
 
     from delta_cdc.core.spec import Staging, Step
 from delta_cdc.core.reserved_columns import AFTER_TYPES, BEFORE_TYPES, CHANGE_TYPE, METADATA_COLUMNS
@@ -179,8 +180,6 @@ def commit_timestamp(session: SparkSession, source: str, version: int) -> Column
 
     History is read newest first, so the number of entries read doubles until the version is among them.
     """
-    from pyspark.sql import functions as F
-
     limit = 16
     while True:
         history = session.sql(f"DESCRIBE HISTORY {table(source)} LIMIT {limit}")
@@ -221,13 +220,9 @@ def changed_source(session: SparkSession, source: str, step: Step) -> str | None
 
 def is_before() -> Column:
     """Return whether a feed row is a state before its commit."""
-    from pyspark.sql import functions as F
-
     return F.col(CHANGE_TYPE).isin(*BEFORE_TYPES)
 
 
 def is_after() -> Column:
     """Return whether a feed row is a state after its commit."""
-    from pyspark.sql import functions as F
-
     return F.col(CHANGE_TYPE).isin(*AFTER_TYPES)

@@ -19,6 +19,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from pyspark.sql import Column, DataFrame, Window, WindowSpec
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
 from delta_cdc.core import validation
 from delta_cdc.core.errors import (
     CaptureUnavailable,
@@ -48,9 +52,6 @@ from delta_cdc.spark.changes.manifests import SHARED_REMEDY
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from pyspark.sql import Column, DataFrame, WindowSpec
-    from pyspark.sql.types import StructType
 
     from delta_cdc.core.spec import QueryOptions
 
@@ -144,9 +145,6 @@ def drop_carry_over(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
     :param rows: change rows of a version, or of several
     :param columns: the table's columns
     """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     schema = rows.schema
     compared = {
         f"{_COMPARED}{number}": comparable(F.col(quote(name)), schema[name].dataType)
@@ -176,8 +174,6 @@ def drop_carry_over(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
 
 # -- without keys -------------------------------------------------------------------------------
 def _of_known_types(rows: DataFrame, only_inserts: bool, place: str) -> DataFrame:
-    from pyspark.sql import functions as F
-
     kind = F.col(CHANGE_TYPE)
     if only_inserts:
         others = kind.isin(*BEFORE_TYPES, *(name for name in AFTER_TYPES if name != "insert"))
@@ -187,8 +183,6 @@ def _of_known_types(rows: DataFrame, only_inserts: bool, place: str) -> DataFram
 
 # -- by key -------------------------------------------------------------------------------------
 def _position(keys: Sequence[str], place: str) -> Column:
-    from pyspark.sql import functions as F
-
     null = F.lit(False)
     for key in keys:
         null = null | F.col(quote(key)).isNull()
@@ -201,16 +195,11 @@ def _position(keys: Sequence[str], place: str) -> Column:
 
 
 def _history(keys: Sequence[str]) -> WindowSpec:
-    from pyspark.sql import Window
-
     return Window.partitionBy(*[quote(key) for key in keys]).orderBy(_POSITION)
 
 
 def _net(rows: DataFrame, keys: Sequence[str], values: Sequence[str], place: str, *, both: bool) -> DataFrame:
     """Return the net effect per key: the states at both ends, or only the one after."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     history = _history(keys)
     # Over the whole history it is computed once per key, not once per row.
     whole = history.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
@@ -251,8 +240,6 @@ def _net(rows: DataFrame, keys: Sequence[str], values: Sequence[str], place: str
 
 def _told_by_key(rows: DataFrame, keys: Sequence[str], values: Sequence[str], place: str) -> DataFrame:
     """Return every change by key: a state without its counterpart in its version is an insert or a delete."""
-    from pyspark.sql import functions as F
-
     history = _history(keys)
     along = rows.withColumns(
         {
@@ -284,8 +271,6 @@ def _told_by_key(rows: DataFrame, keys: Sequence[str], values: Sequence[str], pl
 
 def _same(before: Column, schema: StructType, values: Sequence[str]) -> Column:
     """Return whether the row's own values equal those of ``before``, null-safe."""
-    from pyspark.sql import functions as F
-
     result = F.lit(True)
     for name in values:
         data_type = schema[name].dataType
@@ -307,22 +292,16 @@ def _refuse_without_equality(rows: DataFrame, keys: Sequence[str]) -> None:
 # -- errors in the plan -------------------------------------------------------------------------
 def raised(error: type[DeltaCdcError], parts: Sequence[str | Column]) -> Column:
     """Return a column that raises a named error when Spark evaluates it; see :func:`named_in_plan`."""
-    from pyspark.sql import functions as F
-
     texts = [f"{error.__name__}: ", *parts, f" Remedy: {_REMEDIES[error]}"]
     return F.raise_error(F.concat(*[F.lit(text) if isinstance(text, str) else text for text in texts]))
 
 
 def _shown(value: Column) -> Column:
-    from pyspark.sql import functions as F
-
     return F.coalesce(F.substring(value.cast("string"), 1, _SHOWN), F.lit("NULL"))
 
 
 def _example(keys: Sequence[str], version: Column) -> list[str | Column]:
     """Return the text ``k = 1, l = 2, version 3``."""
-    from pyspark.sql import functions as F
-
     parts: list[str | Column] = []
     for key in keys:
         parts += ["row id = " if key == ROW_ID else f"{key} = ", _shown(F.col(quote(key))), ", "]
@@ -330,8 +309,6 @@ def _example(keys: Sequence[str], version: Column) -> list[str | Column]:
 
 
 def _unknown(place: str) -> Column:
-    from pyspark.sql import functions as F
-
     what = _shown(F.col(CHANGE_TYPE))
     known = ", which Delta's change feed does not know."
     where = _example((), F.col(COMMIT_VERSION))
@@ -339,8 +316,6 @@ def _unknown(place: str) -> Column:
 
 
 def _null_key(keys: Sequence[str], place: str) -> Column:
-    from pyspark.sql import functions as F
-
     example = _example(keys, F.col(COMMIT_VERSION))
     return raised(NullKey, [f"{place}: a row has NULL in a key column (", *example, ")."])
 

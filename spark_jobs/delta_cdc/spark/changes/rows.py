@@ -11,6 +11,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
 from delta_cdc.core.reserved_columns import METADATA_COLUMNS, ORDER, ROW_ID
 from delta_cdc.core.sql import quote
 from delta_cdc.spark.changes import feed, manifests
@@ -18,9 +22,6 @@ from delta_cdc.spark.changes.queries import drop_carry_over
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
     from delta_cdc.core.spec import Segment, Staging
 
@@ -76,14 +77,10 @@ def no_rows(session: SparkSession, schema: str, *, with_row_id: bool = False) ->
 
 
 def _types(schema: str) -> StructType:
-    from pyspark.sql.types import StructType
-
     return StructType.fromJson(json.loads(schema))
 
 
 def _as_changes(nothing: DataFrame, *, with_row_id: bool) -> DataFrame:
-    from pyspark.sql import functions as F
-
     return nothing.select(
         "*",
         F.lit(None).cast("string").alias(METADATA_COLUMNS[0]),
@@ -104,8 +101,6 @@ def _segment_rows(
     with_row_id: bool,
     schema: StructType | None,
 ) -> DataFrame:
-    from pyspark.sql import functions as F
-
     if segment.sliced:
         rows = manifests.change_rows(session, segment, slices_uri, columns, with_row_id=with_row_id)
     elif segment.needs_slice:
@@ -126,8 +121,6 @@ def staged_rows(session: SparkSession, staging: Staging, columns: Sequence[str])
 
     :param columns: the source's columns as of the batch's end
     """
-    from pyspark.sql import functions as F
-
     rows = session.read.format("delta").option("versionAsOf", staging.version).load(staging.uri)
     feed.refuse_without_metadata(rows, staging.uri)
     order = F.col(ORDER) if ORDER in rows.columns else F.col(METADATA_COLUMNS[1])

@@ -9,6 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import BooleanType, NullType
+
 from delta_cdc.core.errors import ColumnNotFound, InvalidExpression, ReservedColumnName
 from delta_cdc.core.reasons import reason
 from delta_cdc.core.reserved_columns import METADATA_COLUMNS, ORDER
@@ -20,8 +25,6 @@ from delta_cdc.spark.silence_loggers import quietly
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-
-    from pyspark.sql import DataFrame
 
 #: Columns of :func:`version_states`.
 BEFORE, AFTER = f"{PLAN_PREFIX}before", f"{PLAN_PREFIX}after"
@@ -36,8 +39,6 @@ def resolve(rows: DataFrame, argument: str, expressions: Sequence[str]) -> DataF
 
     :raises InvalidExpression: Spark cannot parse or resolve one, or it is not a function of the row alone
     """
-    from pyspark.errors import AnalysisException, ParseException
-
     try:
         with quietly():
             found = analysed(rows.selectExpr(*expressions))
@@ -85,8 +86,6 @@ def projected(rows: DataFrame, where: str | None, select: Sequence[str], keep: S
     :raises InvalidExpression: one does not resolve, or is not a function of the row alone
     :raises ReservedColumnName: a projection has the name of a column of the change feed
     """
-    from pyspark.sql import functions as F
-
     if where:
         check_predicate(rows.drop(*keep), "where", where)
         rows = rows.where(F.expr(where))
@@ -107,8 +106,6 @@ def check_predicate(rows: DataFrame, argument: str, text: str) -> None:
 
 
 def _refuse_no_predicate(resolved: DataFrame, argument: str, text: str) -> None:
-    from pyspark.sql.types import BooleanType, NullType
-
     found = resolved.schema[0].dataType
     if not isinstance(found, BooleanType | NullType):
         raise InvalidExpression(
@@ -174,8 +171,6 @@ def version_states(rows: DataFrame, keys: Sequence[str], values: Sequence[str]) 
     :return: keys, order, before and after (structs of ``values``, NULL = no state), sequence (of the after
         state, or of the before state of a delete), n_before, n_after, unknown (rows of unknown type)
     """
-    from pyspark.sql import functions as F
-
     state = F.struct(*[F.col(quote(name)) for name in values])
     # Each new column object is a call to the JVM, so reuse them.
     was, is_now, sequence = is_before(), is_after(), F.col(SEQUENCE)
