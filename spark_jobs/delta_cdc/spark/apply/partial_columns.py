@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from operator import and_
 from typing import TYPE_CHECKING
 
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.types import DataType
 
-from delta_cdc.core.errors import ColumnNotFound
+from delta_cdc.core.errors import ColumnNotFound, InvalidExpression
+from delta_cdc.core.sql import PLAN_PREFIX, quote
+from delta_cdc.spark.changes import states
 from delta_cdc.spark.changes.equality import balanced
 
 if TYPE_CHECKING:
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
 
     from delta_cdc.core.spec import ApplyOptions
     from delta_cdc.spark.apply.rows import Shape
+
+#: Names of the columns that an event carries.
+CARRIED = f"{PLAN_PREFIX}carried"
 
 
 @dataclass(frozen=True)
@@ -97,6 +102,24 @@ def _known_names(shape: Shape) -> set[str]:
         for leaf in _fields(Leaf((name,), shape.schema[name].dataType)):
             known |= set(leaf.names)
     return known
+
+
+def carried(plain: DataFrame, options: ApplyOptions) -> Column:
+    """Return the names of the columns that a row of the source carries; NULL means all.
+
+    :raises InvalidExpression: ``columns_to_update`` is not an array of texts
+    """
+    name = options.columns_to_update
+    if name is None:
+        return F.lit(None).cast("array<string>")
+    (column,) = states.match(plain.columns, [name], "columns_to_update", "the source")
+    data_type = plain.schema[column].dataType
+    if not (isinstance(data_type, T.ArrayType) and isinstance(data_type.elementType, T.StringType)):
+        raise InvalidExpression(
+            f"columns_to_update = {name!r} is of type {data_type.simpleString()}, not an array of texts.",
+            remedy="name a column that holds the names of the columns an event carries.",
+        )
+    return F.col(quote(column))
 
 
 def authored(parts: Sequence[Leaf], options: ApplyOptions, state: Column, carried: Column) -> Column:

@@ -14,6 +14,7 @@ from delta_cdc.core.errors import TableNotFound, TargetSchemaClash
 from delta_cdc.core.reasons import reason as said
 from delta_cdc.core.sql import PLAN_PREFIX, quote, string, table
 from delta_cdc.spark import catalog
+from delta_cdc.spark.apply.batch import NULL_KEY
 from delta_cdc.spark.apply.commit import Outcome, attempt, is_conflict
 from delta_cdc.spark.apply.constraints import Into
 
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 
 #: The source's row, kept beside the event made from it.
 RAW = f"{PLAN_PREFIX}raw"
-#: Reasons that any source may have.
-NULL_KEY, NULL_SEQUENCE = "null_key", "null_sequence"
 #: Name -> type. ``keys`` and ``event`` are JSON: the key columns as text, the row of the source as it was.
 COLUMNS = {
     "reason": "string",
@@ -90,13 +89,6 @@ def rows(
         "quarantined_at": F.current_timestamp(),
     }
     return found.select(*[values[name].cast(kind).alias(name) for name, kind in COLUMNS.items()])
-
-
-def with_raw(source_rows: DataFrame, columns: Sequence[str]) -> DataFrame:
-    """Add :data:`RAW` to rows of the source: it bypasses the projection, to keep invalid rows as they are."""
-    from pyspark.sql import functions as F
-
-    return source_rows.withColumn(RAW, F.struct(*[F.col(quote(name)) for name in columns]))
 
 
 def _key_text(value: Column, data_type: DataType) -> Column:

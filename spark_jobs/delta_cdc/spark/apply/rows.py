@@ -15,6 +15,7 @@ from delta_cdc.core.errors import InvalidConfiguration, InvalidExpression, Reser
 from delta_cdc.core.reserved_columns import COMMIT_TIMESTAMP, COMMIT_VERSION, METADATA_COLUMNS, ORDER
 from delta_cdc.core.spec import DELETED_COLUMN
 from delta_cdc.core.sql import PLAN_PREFIX, quote
+from delta_cdc.spark.apply import partial_columns, quarantine
 from delta_cdc.spark.changes import states
 from delta_cdc.spark.changes.feed import is_before
 from delta_cdc.spark.changes.states import SEQUENCE
@@ -207,16 +208,40 @@ def _landing(values: Sequence[str], options: ApplyOptions, derived: set[str]) ->
     return [name for name in values if name not in out]
 
 
-def shape_of(rows: DataFrame, source_rows: DataFrame, options: ApplyOptions, source: str) -> Shape:
+def read(
+    source_rows: DataFrame, options: ApplyOptions, source: str, *, raw: Sequence[str] = ()
+) -> tuple[DataFrame, Shape]:
+    """Filter and project rows of a feed or a snapshot; return them and their shape.
+
+    :param source_rows: with the feed's metadata columns
+    :param raw: columns of the source whose values are kept as :data:`~delta_cdc.spark.apply.quarantine.RAW`
+    :return: values, the feed's metadata columns, :data:`SEQUENCE`, and :data:`partial_columns.CARRIED` if rows
+        list the columns that they carry
+    """
+    keep = [name for name in (*METADATA_COLUMNS, ORDER) if name in source_rows.columns]
+    added = {SEQUENCE: _sequence(source_rows, options) if _has_order(options) else F.lit(None).cast("bigint")}
+    if raw:
+        added[quarantine.RAW] = F.struct(*[F.col(quote(name)) for name in raw])
+    if options.columns_to_update is not None:
+        plain = source_rows.drop(*keep)
+        added[partial_columns.CARRIED] = partial_columns.carried(plain, options)
+    keep += added
+    rows = projected(source_rows.withColumns(added), options, keep)
+    return rows, shape_of(rows, source_rows, options, source, keep)
+
+
+def shape_of(
+    rows: DataFrame, source_rows: DataFrame, options: ApplyOptions, source: str, keep: Sequence[str]
+) -> Shape:
     """Check the columns that the options name against the projected rows.
 
     :param rows: projected rows, with :data:`SEQUENCE` for type 2 and for events
     :param source_rows: the rows before projection; the sequence expressions refer to them
+    :param keep: columns of the rows that do not land
     :raises ColumnNotFound: for a key, tracked or partition column that is not there
     :raises ReservedColumnName: for a column whose name the feed or the target needs
     """
-    plan = {SEQUENCE, ORDER, *METADATA_COLUMNS}
-    values = [name for name in rows.columns if name not in plan]
+    values = [name for name in rows.columns if name not in keep]
     _refuse_reserved(values, options, source)
     states.refuse_doubled(values, "select or partition_by")
     keys = states.match(values, options.keys, "keys", source)
@@ -254,10 +279,3 @@ def _tracked(
         sequences = sequence_columns(source_rows, options)
         excluded = {name for name in values if name.lower() in sequences}
     return tuple(name for name in values if name not in excluded and name not in keys)
-
-
-def with_sequence(rows: DataFrame, options: ApplyOptions) -> DataFrame:
-    """Add :data:`SEQUENCE`: of an event, of the state after, or of the delete."""
-    if not _has_order(options):
-        return rows.withColumn(SEQUENCE, F.lit(None).cast("bigint"))
-    return rows.withColumn(SEQUENCE, _sequence(rows, options))

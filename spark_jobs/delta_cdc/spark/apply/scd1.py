@@ -25,10 +25,11 @@ from delta_cdc.spark.changes.equality import same
 
 if TYPE_CHECKING:
     from delta_cdc.core.spec import ApplyOptions
+    from delta_cdc.spark.apply.prepared_step import StepContext
     from delta_cdc.spark.apply.rows import Shape
 
 OPERATION = f"{PLAN_PREFIX}operation"
-_DUPLICATE, _EXISTED = f"{PLAN_PREFIX}duplicate", f"{PLAN_PREFIX}existed"
+_EXISTED = f"{PLAN_PREFIX}existed"
 _MOST, _BALANCE = f"{PLAN_PREFIX}most", f"{PLAN_PREFIX}balance"
 #: The values that land: those of the state after; for a delete, those of the last state.
 _LAST = f"{PLAN_PREFIX}last"
@@ -63,10 +64,10 @@ def net_changes(states: DataFrame, shape: Shape, *, soft: bool = False) -> DataF
         & same(st.BEFORE, st.AFTER, shape.schema, shape.values)
     ) | (F.col(st.BEFORE).isNull() & F.col(st.AFTER).isNull() & ~(F.lit(soft) & F.col(_SEEN)))
     operation = F.when(unchanged, "none").when(F.col(st.AFTER).isNull(), "delete").otherwise("upsert")
-    return net.withColumn(_DUPLICATE, duplicate).withColumn(OPERATION, operation)
+    return net.withColumn(b.IS_DUPLICATE, duplicate).withColumn(OPERATION, operation)
 
 
-def validated(net: DataFrame, shape: Shape, source: str, versions: str) -> b.Batch:
+def validated(context: StepContext, net: DataFrame, shape: Shape) -> b.Batch:
     """Materialise the net changes; refuse null keys, duplicate keys and unknown change types."""
     flat = net.select(
         *[F.col(quote(key)) for key in shape.keys],
@@ -76,7 +77,7 @@ def validated(net: DataFrame, shape: Shape, source: str, versions: str) -> b.Bat
             if name not in shape.keys
         ],
         F.col(st.BEFORE).isNotNull().alias(_EXISTED),
-        OPERATION, _SEEN, _DUPLICATE, st.UNKNOWN, st.EVENTS,
+        OPERATION, _SEEN, b.IS_DUPLICATE, st.UNKNOWN, st.EVENTS,
     )  # fmt: skip
     batch = b.materialise(
         flat,
@@ -86,18 +87,13 @@ def validated(net: DataFrame, shape: Shape, source: str, versions: str) -> b.Bat
             "rewritten": F.count_if((F.col(OPERATION) != "none") & F.col(_EXISTED)),
             "suppressed": F.count_if(F.col(OPERATION) == "none"),
             "events": F.coalesce(F.sum(st.EVENTS), F.lit(0)),
-            "null_keys": F.count_if(b.null_key(shape)),
-            "duplicates": F.count_if(_DUPLICATE),
-            "unknown": F.coalesce(F.sum(st.UNKNOWN), F.lit(0)),
+            b.NULL_KEY: F.count_if(b.null_key(shape)),
+            b.DUPLICATE: F.count_if(b.IS_DUPLICATE),
+            b.UNKNOWN_TYPE: F.coalesce(F.sum(st.UNKNOWN), F.lit(0)),
         },
         only=F.col(OPERATION) != "none",
     )
-    totals = batch.totals
-    b.refuse_unknown_types(totals["unknown"], source, versions)
-    b.refuse_null_keys(totals["null_keys"], source, versions, shape.keys)
-    if totals["duplicates"]:
-        sample = b.samples(batch.rows, shape.keys, F.col(_DUPLICATE))
-        b.refuse_duplicates(totals["duplicates"], source, versions, sample)
+    b.refuse(batch.totals, batch.rows, shape, context, {b.DUPLICATE: F.col(b.IS_DUPLICATE)})
     return batch
 
 

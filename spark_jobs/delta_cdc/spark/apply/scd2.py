@@ -25,7 +25,6 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from delta_cdc.core import reserved_columns, sql
-from delta_cdc.core.errors import SequenceNotIncreasing
 from delta_cdc.core.sql import PLAN_PREFIX, quote
 from delta_cdc.spark.apply import batch as b
 from delta_cdc.spark.apply.merge import Clause, Merge
@@ -35,12 +34,13 @@ from delta_cdc.spark.changes.equality import same
 
 if TYPE_CHECKING:
     from delta_cdc.core.spec import ApplyOptions
+    from delta_cdc.spark.apply.prepared_step import StepContext
     from delta_cdc.spark.apply.rows import Shape
 
 KIND, SEGMENT = f"{PLAN_PREFIX}kind", f"{PLAN_PREFIX}segment"
 START, END, FIRST = f"{PLAN_PREFIX}start", f"{PLAN_PREFIX}end", f"{PLAN_PREFIX}first"
 ROW = f"{PLAN_PREFIX}row"
-_DUPLICATE, _DISORDER = f"{PLAN_PREFIX}duplicate", f"{PLAN_PREFIX}disorder"
+_DISORDER = f"{PLAN_PREFIX}disorder"
 _PREVIOUS = f"{PLAN_PREFIX}previous"
 _EXISTED, _NULL_SEQUENCE = f"{PLAN_PREFIX}existed", f"{PLAN_PREFIX}null_sequence"
 #: Plan rows: the key's open row (with or without new values), and rows to add.
@@ -98,15 +98,15 @@ def segments(events: DataFrame, shape: Shape) -> DataFrame:
     # A state before that no change wrote, or a second row beside an existing one: two rows share the key.
     broken = previous_after.isNotNull() & (previous_after != F.col(st.BEFORE).isNotNull())
     boundary = F.col(KIND).isin("open", "close").cast("int")
-    numbered = events.withColumn(_DUPLICATE, two | F.coalesce(broken, F.lit(False)))
-    numbered = numbered.where((F.col(KIND) != "none") | F.col(_DUPLICATE) | (F.col(st.UNKNOWN) > 0))
+    numbered = events.withColumn(b.IS_DUPLICATE, two | F.coalesce(broken, F.lit(False)))
+    numbered = numbered.where((F.col(KIND) != "none") | F.col(b.IS_DUPLICATE) | (F.col(st.UNKNOWN) > 0))
     numbered = numbered.withColumn(SEGMENT, F.sum(boundary).over(order))
     cut = numbered.groupBy(*keys, SEGMENT).agg(
         F.min_by(KIND, reserved_columns.ORDER).alias(KIND),
         F.min_by(st.SEQUENCE, reserved_columns.ORDER).alias(START),
         F.max_by(st.AFTER, reserved_columns.ORDER).alias(st.AFTER),
         F.min_by(F.col(st.BEFORE).isNotNull(), reserved_columns.ORDER).alias(_EXISTED),
-        F.max(_DUPLICATE).alias(_DUPLICATE),
+        F.max(b.IS_DUPLICATE).alias(b.IS_DUPLICATE),
         F.max(F.col(st.SEQUENCE).isNull()).alias(_NULL_SEQUENCE),
         F.sum(st.UNKNOWN).alias(st.UNKNOWN),
         F.count("*").alias(st.EVENTS),
@@ -120,10 +120,15 @@ def segments(events: DataFrame, shape: Shape) -> DataFrame:
     )
 
 
-def validated(cut: DataFrame, shape: Shape, options: ApplyOptions, source: str, versions: str) -> b.Batch:
+def validated(context: StepContext, cut: DataFrame, shape: Shape) -> b.Batch:
     """Materialise the ranges; refuse what apply.md refuses, with counts and sample keys."""
     assert shape.sequence_type is not None
     boundary = F.col(KIND).isin("open", "close")
+    conditions = {
+        b.DUPLICATE: F.col(b.IS_DUPLICATE),
+        b.NULL_SEQUENCE: F.col(_NULL_SEQUENCE),
+        b.DISORDER: F.col(_DISORDER),
+    }
     batch = b.materialise(
         cut,
         shape.keys,
@@ -137,80 +142,49 @@ def validated(cut: DataFrame, shape: Shape, options: ApplyOptions, source: str, 
             ),
             "rewritten": F.count_if(F.col(FIRST) & ((F.col(KIND) == "touch") | (boundary & F.col(_EXISTED)))),
             "updated": F.count_if((F.col(KIND) == "touch") & F.col(END).isNull()),
-            "unknown": F.coalesce(F.sum(st.UNKNOWN), F.lit(0)),
-            "null_keys": F.count_if(b.null_key(shape)),
-            "duplicates": F.count_if(_DUPLICATE),
-            "null_sequences": F.count_if(_NULL_SEQUENCE),
-            "disorder": F.count_if(_DISORDER),
+            b.UNKNOWN_TYPE: F.coalesce(F.sum(st.UNKNOWN), F.lit(0)),
+            b.NULL_KEY: F.count_if(b.null_key(shape)),
+            **{reason: F.count_if(condition) for reason, condition in conditions.items()},
             "highest": as_text(F.max(F.when(boundary, F.col(START))), shape.sequence_type),
         },
     )
-    totals = batch.totals
-    b.refuse_unknown_types(totals["unknown"], source, versions)
-    b.refuse_null_keys(totals["null_keys"], source, versions, shape.keys)
-    checks: list[tuple[str, Column]] = [
-        ("duplicates", F.col(_DUPLICATE)),
-        ("null_sequences", F.col(_NULL_SEQUENCE)),
-        ("disorder", F.col(_DISORDER)),
-    ]
-    for name, condition in checks:
-        if not totals[name]:
-            continue
-        sample = b.samples(batch.rows, shape.keys, condition)
-        if name == "duplicates":
-            b.refuse_duplicates(totals[name], source, versions, sample)
-        if name == "null_sequences":
-            b.refuse_null_sequences(totals[name], source, versions, sample, ", ".join(options.sequences))
-        if name == "disorder":
-            refuse_disorder(totals[name], source, versions, sample, options)
+    b.refuse(batch.totals, batch.rows, shape, context, conditions)
     return batch
 
 
-def refuse_disorder(count: int, source: str, versions: str, sample: str, options: ApplyOptions) -> None:
-    """:raises SequenceNotIncreasing: where ``count`` > 0"""
-    if count:
-        raise SequenceNotIncreasing(
-            f"{count} change(s) of {source}, {versions}, have a sequence ({', '.join(options.sequences)}) "
-            f"that does not lie above the one before of their key (for instance {sample}).",
-            remedy="use sequence_by='_commit_version', or an expression that grows with every change.",
-        )
-
-
-def refuse_not_above_history(
-    session: SparkSession,
-    target: str,
-    batch: b.Batch,
-    shape: Shape,
-    options: ApplyOptions,
-    highest: str | None,
-    source: str,
-    versions: str,
-) -> None:
+def refuse_not_above_history(context: StepContext, boundaries: DataFrame, shape: Shape) -> None:
     """Compare first boundaries with the history of their keys, including closed rows.
 
     Only keys with a sequence not above the highest ever applied can violate the order, so normally no key
     needs a lookup.
+
+    :param boundaries: keys, and the sequences (:data:`START`) at which a row opens or closes
     """
-    by_version = {*options.sequences, options.delete_sequence} <= {reserved_columns.COMMIT_VERSION, None}
-    if highest is None or by_version:
+    options, highest = context.options, context.step.highest_sequence
+    if highest is None or orders_by_commit(options):
         return
     assert shape.sequence_type is not None
-    boundary = F.col(KIND).isin("open", "close")
-    least = batch.rows.where(boundary).groupBy(*[F.col(quote(key)) for key in shape.keys])
-    suspects = least.agg(F.min(START).alias(START)).where(
-        F.col(START) <= from_text(highest, shape.sequence_type)
-    )
+    keys = [F.col(quote(key)) for key in shape.keys]
+    suspects = boundaries.groupBy(*keys).agg(F.min(START).alias(START))
+    suspects = suspects.where(F.col(START) <= from_text(highest, shape.sequence_type))
     if suspects.isEmpty():
         return
     start, end = F.col(quote(options.start_column)), F.col(quote(options.end_column))
-    history = session.read.format("delta").load(target).select(
-        *[F.col(quote(key)) for key in shape.keys], F.greatest(start, end).alias(_PREVIOUS)
-    )  # fmt: skip
+    target = context.session.read.format("delta").load(context.spec.target_uri)
+    history = target.select(*keys, F.greatest(start, end).alias(_PREVIOUS))
     offending = suspects.join(history, on=list(shape.keys)).where(F.col(START) <= F.col(_PREVIOUS))
-    count = offending.select(*[quote(key) for key in shape.keys]).distinct().count()
-    if count:
-        sample = b.samples(offending, shape.keys, F.lit(True))
-        refuse_disorder(count, source, versions, sample, options)
+    count = offending.select(*keys).distinct().count()
+    b.refuse({b.DISORDER: count}, offending, shape, context, {b.DISORDER: F.lit(True)})
+
+
+def boundaries(batch: b.Batch) -> DataFrame:
+    """Return the ranges of a batch that open or close a row."""
+    return batch.rows.where(F.col(KIND).isin("open", "close"))
+
+
+def orders_by_commit(options: ApplyOptions) -> bool:
+    """Return whether the commit's version alone orders the history, which always grows."""
+    return {*options.sequences, options.delete_sequence} <= {reserved_columns.COMMIT_VERSION, None}
 
 
 def plan_rows(batch: b.Batch, shape: Shape) -> DataFrame:

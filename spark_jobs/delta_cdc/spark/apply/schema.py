@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 from pyspark.sql.types import DataType, StructType
 
@@ -12,7 +11,8 @@ from delta_cdc.core.errors import ConfigurationDrift, TargetSchemaClash
 from delta_cdc.spark.apply import rows
 
 if TYPE_CHECKING:
-    from delta_cdc.core.spec import ApplyOptions, ApplySpec
+    from delta_cdc.core.spec import ApplyOptions
+    from delta_cdc.spark.apply.prepared_step import StepContext
     from delta_cdc.spark.apply.rows import Shape
 
 
@@ -55,14 +55,15 @@ def lacking(found: DataType, wanted: DataType, path: str) -> list[str] | None:
     return new
 
 
-def check_target(session: SparkSession, spec: ApplySpec, wanted: StructType) -> bool:
-    """Check that the target can take the rows; return whether it needs new columns.
+def check_target(context: StepContext, shape: Shape) -> bool:
+    """Check that the target can take rows of a shape; return whether it needs new columns.
 
     :raises TargetSchemaClash: for a column of another type, or a new one if evolution is off
     :raises ConfigurationDrift: the sequence's type differs from that of the history
     """
-    options = spec.options
-    existing = {f.name.lower(): f for f in session.read.format("delta").load(spec.target_uri).schema.fields}
+    spec, options = context.spec, context.spec.options
+    wanted = target_schema(shape, options)
+    existing = {f.name.lower(): f for f in context.session.read.format("delta").load(spec.target_uri).schema.fields}
     new = [f.name for f in wanted.fields if f.name.lower() not in existing]
     history = {name.lower() for name in rows.added_columns(options)}
     for field in wanted.fields:
