@@ -10,11 +10,10 @@ from pyspark.sql import SparkSession
 from delta_cdc.core import failpoints
 from delta_cdc.core.spec import JobResult, step_fingerprint
 from delta_cdc.core.watermark import PipelineState, Seal, SealStep
-from delta_cdc.spark.apply.commit import commit, look
+from delta_cdc.spark.apply.commit import commit, look, nothing_added
 from delta_cdc.spark.apply.constraints import Into
 from delta_cdc.spark.commit_safety import refuse_unsafe_log_store
 from delta_cdc.spark.sessions import private_session
-from delta_cdc.spark.staging import nothing_added
 
 if TYPE_CHECKING:
     from delta_cdc.core.spec import CommitSpec

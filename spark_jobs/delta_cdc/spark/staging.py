@@ -11,11 +11,11 @@ from pyspark.sql import functions as F
 
 from delta_cdc.core import failpoints, reserved_columns
 from delta_cdc.core.reasons import reason
-from delta_cdc.core.spec import JobResult, step_fingerprint
+from delta_cdc.core.spec import JobResult, segments_of, step_fingerprint
 from delta_cdc.core.sql import quote
 from delta_cdc.core.watermark import PipelineState, Seal, SealStep, TableVersion
 from delta_cdc.spark.apply import layout
-from delta_cdc.spark.apply.commit import Outcome, commit, look, overtaken
+from delta_cdc.spark.apply.commit import Outcome, commit, look, nothing_added, overtaken
 from delta_cdc.spark.apply.constraints import Into
 from delta_cdc.spark.changes import feed, queries
 from delta_cdc.spark.changes import rows as change
@@ -25,7 +25,7 @@ from delta_cdc.spark.sessions import private_session
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from delta_cdc.core.spec import QueryOptions, ReadSpec, Step
+    from delta_cdc.core.spec import QueryOptions, ReadSpec, ReadStep
     from delta_cdc.spark.apply.commit import Seen
 
 log = logging.getLogger(__name__)
@@ -77,7 +77,7 @@ def _run_steps(session: SparkSession, spec: ReadSpec) -> JobResult:
     return JobResult(status="committed", counts=counts)
 
 
-def _following(session: SparkSession, spec: ReadSpec, step: Step, version: int) -> Step | str:
+def _following(session: SparkSession, spec: ReadSpec, step: ReadStep, version: int) -> ReadStep | str:
     """Return the step, planned on the previous step's commit; a text if that is no longer the newest."""
     seen = look(session, spec.staging_uri)
     return _moved(spec, seen, version) or replace(step, planned_on=TableVersion(seen.table_id, version))
@@ -90,7 +90,7 @@ def _moved(spec: ReadSpec, seen: Seen, version: int) -> str | None:
     return f"the staging table {spec.staging_uri} is at version {seen.version}, planned on version {version}"
 
 
-def _run_step(session: SparkSession, spec: ReadSpec, step: Step, counts: dict[str, int]) -> Outcome:
+def _run_step(session: SparkSession, spec: ReadSpec, step: ReadStep, counts: dict[str, int]) -> Outcome:
     what = _told(spec, step)
     log.info("reading %s of %s", what, spec.source_uri)
     write = _prepared(session, spec, step)
@@ -114,18 +114,18 @@ def _run_step(session: SparkSession, spec: ReadSpec, step: Step, counts: dict[st
     return outcome
 
 
-def _adds(spec: ReadSpec, step: Step) -> bool:
+def _adds(spec: ReadSpec, step: ReadStep) -> bool:
     """Return whether a step extends the staged rows; otherwise it replaces them."""
     if step.kind == "apply":
         return spec.continues or step.starting_version > spec.starting_version
     return step.kind != "load"
 
 
-def _reads_source(step: Step) -> bool:
+def _reads_source(step: ReadStep) -> bool:
     return step.kind in ("load", "apply")
 
 
-def _told(spec: ReadSpec, step: Step) -> str:
+def _told(spec: ReadSpec, step: ReadStep) -> str:
     if step.kind == "load":
         return f"the snapshot of version {step.ending_version}"
     versions = f"versions {step.starting_version}-{step.ending_version}"
@@ -134,7 +134,7 @@ def _told(spec: ReadSpec, step: Step) -> str:
     return f"the end of {versions}" if step.kind == "complete" else versions
 
 
-def _seal(spec: ReadSpec, step: Step, counts: Mapping[str, int], *, complete: bool) -> Seal:
+def _seal(spec: ReadSpec, step: ReadStep, counts: Mapping[str, int], *, complete: bool) -> Seal:
     """Return the seal of a step: what staging holds after it, from the batch's first version on."""
     configuration: dict[str, Any] = {
         **spec.configuration,
@@ -162,7 +162,7 @@ def _seal(spec: ReadSpec, step: Step, counts: Mapping[str, int], *, complete: bo
 
 
 # -- rows ---------------------------------------------------------------------------------------
-def _prepared(session: SparkSession, spec: ReadSpec, step: Step) -> Callable[[], object]:
+def _prepared(session: SparkSession, spec: ReadSpec, step: ReadStep) -> Callable[[], object]:
     """Return the write of a step."""
     if step.kind == "complete":
         return nothing_added(session, spec.staging_uri)
@@ -175,22 +175,12 @@ def _prepared(session: SparkSession, spec: ReadSpec, step: Step) -> Callable[[],
     return lambda: writer.save(spec.staging_uri)
 
 
-def nothing_added(session: SparkSession, staging: str) -> Callable[[], object]:
-    """Append no rows: the commit records the transaction and the seal."""
-
-    def write() -> None:
-        nothing = session.read.format("delta").load(staging).limit(0)
-        nothing.write.format("delta").mode("append").save(staging)
-
-    return write
-
-
 def staged(session: SparkSession, staging: str, version: int) -> DataFrame:
     """Return the rows of a version of a staging table."""
     return session.read.format("delta").option("versionAsOf", version).load(staging)
 
 
-def _rows(session: SparkSession, spec: ReadSpec, step: Step) -> DataFrame:
+def _rows(session: SparkSession, spec: ReadSpec, step: ReadStep) -> DataFrame:
     if step.kind == "load":
         return _answered(_snapshot(session, spec, step), spec, step, _for_snapshot(spec.options))
     if step.kind == "answer":
@@ -202,7 +192,7 @@ def _rows(session: SparkSession, spec: ReadSpec, step: Step) -> DataFrame:
     found = change.change_rows(
         session,
         spec.source_uri,
-        step.segments,
+        segments_of((step,)),
         step.source_columns,
         at=step.ending_version,
         slices_uri=spec.slices_uri,
@@ -216,7 +206,7 @@ def _for_snapshot(options: QueryOptions) -> QueryOptions:
     return options if options.keys or not options.is_net else replace(options, query="full_delta")
 
 
-def _snapshot(session: SparkSession, spec: ReadSpec, step: Step) -> DataFrame:
+def _snapshot(session: SparkSession, spec: ReadSpec, step: ReadStep) -> DataFrame:
     version = F.lit(step.ending_version).cast("bigint")
     return (
         feed.snapshot_rows(session, spec.source_uri, step.ending_version, step.source_columns)
@@ -231,7 +221,7 @@ def _snapshot(session: SparkSession, spec: ReadSpec, step: Step) -> DataFrame:
 
 
 def _answered(
-    rows: DataFrame, spec: ReadSpec, step: Step, options: QueryOptions, *, by_row_id: bool = False
+    rows: DataFrame, spec: ReadSpec, step: ReadStep, options: QueryOptions, *, by_row_id: bool = False
 ) -> DataFrame:
     return queries.answer(
         rows,
@@ -244,7 +234,7 @@ def _answered(
 
 
 # -- files --------------------------------------------------------------------------------------
-def _export(session: SparkSession, spec: ReadSpec, step: Step) -> None:
+def _export(session: SparkSession, spec: ReadSpec, step: ReadStep) -> None:
     """Write the batch as files, replacing those of an earlier attempt.
 
     This happens before the seal, so that the files always exist if the seal says so.
@@ -261,7 +251,7 @@ def _export(session: SparkSession, spec: ReadSpec, step: Step) -> None:
 
 
 # -- counts -------------------------------------------------------------------------------------
-def _counts_of(session: SparkSession, spec: ReadSpec, step: Step, outcome: Outcome) -> dict[str, int]:
+def _counts_of(session: SparkSession, spec: ReadSpec, step: ReadStep, outcome: Outcome) -> dict[str, int]:
     """Count what a step staged. The step is committed: failing only warns."""
     if step.kind == "complete" or outcome.version is None:
         return {}

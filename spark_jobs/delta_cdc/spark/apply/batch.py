@@ -219,8 +219,7 @@ _REFUSALS: dict[str, tuple[type[DeltaCdcError], str, str]] = {
     ),
     DISORDER: (
         SequenceNotIncreasing,
-        "change(s) of {place} have a sequence ({sequence}) that does not lie above the one before of their "
-        "key (for instance {sample}).",
+        "change(s) of {place} have a sequence ({sequence}) not above that before it (for instance {sample}).",
         "use sequence_by='_commit_version', or an expression that grows with every change.",
     ),
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -20,7 +19,6 @@ from delta_cdc.spark.sessions import LAST_COMMIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from datetime import datetime
 
     from delta_cdc.core.spec import JobStatus
 
@@ -77,13 +75,11 @@ def sealed(session: SparkSession, seal: Seal) -> Iterator[None]:
 class Seen:
     """The target as a job observes it.
 
-    :param moment: when its newest version was committed
     :param is_laid_out: whether it has, or ever had, clustering columns or partitions
     """
 
     table_id: str
     version: int
-    moment: datetime
     is_laid_out: bool
     properties: dict[str, str]
 
@@ -102,40 +98,13 @@ class Seen:
 def look(session: SparkSession, target: str) -> Seen:
     """Return the target's current state."""
     detail = session.sql(f"DESCRIBE DETAIL {table(target)}").collect()[0]
-    version, moment = _newest(session, target)
+    history = session.sql(f"DESCRIBE HISTORY {table(target)} LIMIT 1").select("version").collect()
     return Seen(
         table_id=detail["id"],
-        version=version,
-        moment=moment,
+        version=history[0]["version"],
         is_laid_out=bool(detail["partitionColumns"]) or "clustering" in detail["tableFeatures"],
         properties=dict(detail["properties"]),
     )
-
-
-def _newest(session: SparkSession, target: str) -> tuple[int, datetime]:
-    history = session.sql(f"DESCRIBE HISTORY {table(target)} LIMIT 1")
-    version, moment = history.select("version", "timestamp").collect()[0]
-    return version, moment
-
-
-@contextmanager
-def looking(session: SparkSession, target: str) -> Iterator[Callable[[], Seen]]:
-    """Observe the target in parallel with other work: Delta takes a second if it has not read the log yet.
-
-    :return: a function that returns the target's state at the time of the call; it reuses the early
-        observation if the newest version is still the same commit
-    """
-    with ThreadPoolExecutor(1) as pool:
-        early = pool.submit(look, session, target)
-
-        def now() -> Seen:
-            # Ignore an observation that failed, for instance because the table was replaced meanwhile.
-            seen = early.result() if early.exception() is None else None
-            if seen is not None and _newest(session, target) == (seen.version, seen.moment):
-                return seen
-            return look(session, target)
-
-        yield now
 
 
 def overtaken(session: SparkSession, target: str, planned_on: TableVersion, now: Seen) -> str | None:
@@ -197,6 +166,16 @@ def attempt(session: SparkSession, seal: Seal, write: Callable[[], object], into
     if version is None:
         return Outcome("skipped", message=f"a seal >= {seal.number} of pipeline {seal.pipeline} exists")
     return Outcome("committed", version=int(version))
+
+
+def nothing_added(session: SparkSession, uri: str) -> Callable[[], object]:
+    """Return a write that appends no rows: its commit records the transaction and the seal."""
+
+    def write() -> None:
+        nothing = session.read.format("delta").load(uri).limit(0)
+        nothing.write.format("delta").mode("append").save(uri)
+
+    return write
 
 
 def is_conflict(error: BaseException) -> bool:

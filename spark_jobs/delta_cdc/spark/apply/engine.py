@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, cast
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
 
 from pyspark.sql import SparkSession
 
 from delta_cdc.core import failpoints, validation
 from delta_cdc.core.reasons import reason
-from delta_cdc.core.spec import JobResult, step_fingerprint
+from delta_cdc.core.spec import (
+    ApplyStep,
+    JobResult,
+    LoadStep,
+    ReloadStep,
+    RepairStep,
+    StateStep,
+    step_fingerprint,
+)
 from delta_cdc.core.sql import table
 from delta_cdc.core.watermark import PipelineState, Seal, SealStep, TableVersion, newest
 from delta_cdc.spark.apply import batch as b
 from delta_cdc.spark.apply import from_events, from_feed, layout, load, quarantine, repair
-from delta_cdc.spark.apply.commit import Outcome, Seen, commit, look, looking, overtaken
+from delta_cdc.spark.apply.commit import Outcome, Seen, commit, look, nothing_added, overtaken
 from delta_cdc.spark.apply.constraints import Into
-from delta_cdc.spark.apply.prepared_step import Work
+from delta_cdc.spark.apply.prepared_step import PreparedStep
 from delta_cdc.spark.changes import feed
 from delta_cdc.spark.commit_safety import refuse_unsafe_log_store
 from delta_cdc.spark.sessions import private_session
 
 if TYPE_CHECKING:
-    from delta_cdc.core.spec import ApplyOptions, ApplySpec, Step
-    from delta_cdc.core.watermark import StepKind
+    from delta_cdc.core.spec import ApplyOptions, ApplySpec, RowStep, TargetStep
     from delta_cdc.spark.apply.rows import Shape
 
 log = logging.getLogger(__name__)
@@ -36,14 +43,7 @@ _KEPT_HORIZONS = 50
 _ATTEMPTS = 3
 
 
-@dataclass(frozen=True)
-class _Done:
-    """The result of a step; its counts and state are valid if it committed."""
-
-    step: Step
-    outcome: Outcome
-    work: Work
-    state: PipelineState
+AnyTargetStep = TypeVar("AnyTargetStep", bound="TargetStep")
 
 
 def run(spark: SparkSession, spec: ApplySpec) -> JobResult:
@@ -62,23 +62,25 @@ def run(spark: SparkSession, spec: ApplySpec) -> JobResult:
 
 def _run_steps(session: SparkSession, spec: ApplySpec) -> JobResult:
     counts: dict[str, int] = {}
-    previous: _Done | None = None
+    previous: tuple[TargetStep, PipelineState, int] | None = None
     for at, step in enumerate(spec.steps):
         milestone = _milestone(spec, at)
         if milestone:
-            log.info("%s: %s", milestone, _told(spec, step))
+            log.info("%s: %s", milestone, _described(spec, step))
         if previous is not None:
-            followed = _following(session, spec, step, previous)
+            followed = _following(session, spec, step, *previous)
             if isinstance(followed, str):
                 return JobResult("stale", counts=counts, message=followed)
             step = followed
-        previous = _run_step_again(session, spec, step)
-        if previous.outcome.status != "committed":
-            return JobResult(previous.outcome.status, counts=counts, message=previous.outcome.message)
-        done = previous.work.counts
+        step = with_horizons(step)
+        outcome, prepared = _run_step_again(session, spec, step)
+        if outcome.version is None:
+            return JobResult(outcome.status, counts=counts, message=outcome.message)
+        previous = (step, _state(spec, step, prepared), outcome.version)
+        done = prepared.counts
         counts = {name: counts.get(name, 0) + done.get(name, 0) for name in {**counts, **done}}
         if milestone:
-            log.info("%s is version %s of %s", milestone, previous.outcome.version, spec.target_uri)
+            log.info("%s is version %s of %s", milestone, outcome.version, spec.target_uri)
     return JobResult(status="committed", counts=counts)
 
 
@@ -90,43 +92,51 @@ def _milestone(spec: ApplySpec, at: int) -> str:
 
 def _dry_run(session: SparkSession, spec: ApplySpec) -> JobResult:
     """Find out what the first step with rows would do. The later steps depend on its commit."""
-    moving = (at for at, step in enumerate(spec.steps) if step.kind not in ("adopt", "reseal"))
+    moving = (at for at, step in enumerate(spec.steps) if not isinstance(step, StateStep))
     place = next(moving, 0)
     step = spec.steps[place]
-    step = replace(step, horizons=horizons_of(step))
-    work = _prepare(session, spec, step)
-    if work.merge is not None:
-        statement, counts = work.merge.statement, work.merge.counted(session)
+    step = with_horizons(step)
+    prepared = _prepare(session, spec, step)
+    if prepared.merge is not None:
+        statement, counts = prepared.merge.statement, prepared.merge.counted(session)
     else:
-        inserted = work.inserts.count() if work.inserts is not None else 0
+        inserted = prepared.inserts.count() if prepared.inserts is not None else 0
         verb = "REPLACE ALL ROWS OF" if step.kind == "reset" else "APPEND TO"
         statement, counts = f"{verb} {table(spec.target_uri)}: {inserted} rows", {"inserted": inserted}
     more = len(spec.steps) - 1 - place
-    told = f"{_told(spec, step)}; {more} more commit(s) would follow" if more else _told(spec, step)
-    return JobResult("planned", {**counts, **work.counts}, told, statements=(statement,))
+    message = _described(spec, step) + (f"; {more} more commit(s) would follow" if more else "")
+    return JobResult("planned", {**counts, **prepared.counts}, message, statements=(statement,))
 
 
-def _following(session: SparkSession, spec: ApplySpec, step: Step, previous: _Done) -> Step | str:
+def _following(
+    session: SparkSession,
+    spec: ApplySpec,
+    step: TargetStep,
+    previous: TargetStep,
+    state: PipelineState,
+    version: int,
+) -> TargetStep | str:
     """Return the step, planned on exactly the version that the previous step committed.
 
     If a RESTORE or a replacement came between the previous step's last observation and its commit, return
     only a text with the reason: nothing may be committed on top, because the next planner looks back only to
     the version that the newest seal was planned on.
+
+    :param state: after the previous step; ``version`` is its commit
     """
-    assert previous.outcome.version is not None
     seen = look(session, spec.target_uri)
-    if previous.step.planned_on is not None:
-        reason = overtaken(session, spec.target_uri, previous.step.planned_on, seen)
+    if previous.planned_on is not None:
+        reason = overtaken(session, spec.target_uri, previous.planned_on, seen)
         if reason is not None:
             return reason
     return replace(
         step,
-        planned_on=TableVersion(seen.table_id, previous.outcome.version),
-        before=previous.state if step.before is None else step.before,
+        planned_on=TableVersion(seen.table_id, version),
+        before=state if step.before is None else step.before,
     )
 
 
-def _run_step_again(session: SparkSession, spec: ApplySpec, step: Step) -> _Done:
+def _run_step_again(session: SparkSession, spec: ApplySpec, step: TargetStep) -> tuple[Outcome, PreparedStep]:
     """Run a step, and retry if an executor dies that held rows the step had computed.
 
     Spark itself cannot recompute these rows, because local checkpoints drop their lineage.
@@ -139,105 +149,94 @@ def _run_step_again(session: SparkSession, spec: ApplySpec, step: Step) -> _Done
                 raise
             log.warning(
                 "an executor was lost with rows of %s; computing them again (attempt %s of %s)",
-                _told(spec, step),
+                _described(spec, step),
                 attempt + 1,
                 _ATTEMPTS,
             )
     return _run_step(session, spec, step)
 
 
-def _run_step(session: SparkSession, spec: ApplySpec, step: Step) -> _Done:
-    what = _told(spec, step)
-    step = replace(step, horizons=horizons_of(step))
+def _run_step(session: SparkSession, spec: ApplySpec, step: TargetStep) -> tuple[Outcome, PreparedStep]:
+    what = _described(spec, step)
     log.info("preparing %s", what)
+    prepared = _prepare(session, spec, step)
+    failpoints.reached("planned")
     seen: Seen | None = None
-    if step.planned_on is None:
-        work, reason = _prepared(session, spec, step)
-    else:
-        with looking(session, spec.target_uri) as now:
-            work, reason = _prepared(session, spec, step)
-            if reason is None:
-                seen = now()
-                reason = overtaken(session, spec.target_uri, step.planned_on, seen)
-    state = _state(spec, step, work)
+    reason = feed.changed_source(session, spec.source_uri, step)
+    if reason is None and step.planned_on is not None:
+        seen = look(session, spec.target_uri)
+        reason = overtaken(session, spec.target_uri, step.planned_on, seen)
     if reason is not None:
-        return _Done(step, Outcome("stale", message=reason), work, state)
-    seal = _seal(spec, step, work, state)
-    if work.quarantined is not None:
-        reason = quarantine.write(session, spec, step, seal, work.quarantined)
+        return Outcome("stale", message=reason), prepared
+    seal = _seal(spec, step, prepared, _state(spec, step, prepared))
+    if prepared.quarantined is not None:
+        reason = quarantine.write(session, spec, step, seal, prepared.quarantined)
         if reason is not None:
-            return _Done(step, Outcome("stale", message=reason), work, state)
+            return Outcome("stale", message=reason), prepared
         failpoints.reached("quarantined")
-    known = ", ".join(f"{count} {name}" for name, count in work.counts.items())
-    log.info("committing %s to %s (%s)", what, spec.target_uri, known or "append")
+    counts = ", ".join(f"{count} {name}" for name, count in prepared.counts.items())
+    log.info("committing %s to %s (%s)", what, spec.target_uri, counts or "append")
     try:
-        outcome = commit(session, seal, work.write, _into(session, spec, work))
+        outcome = commit(session, seal, prepared.write, _into(session, spec, prepared))
     except Exception as error:
         # Either the key unexpectedly exists, or the target has changed since the last observation.
         reason = _overtaken_since(session, spec, step) if b.DUPLICATE_MARK in str(error) else None
         if reason is None:
             raise
-        return _Done(step, Outcome("stale", message=reason), work, state)
+        return Outcome("stale", message=reason), prepared
     if outcome.status == "committed":
         log.info("committed version %s of %s, seal %s", outcome.version, spec.target_uri, step.seal_number)
-        _tidy(session, spec, step, work.shape, seen)
-    return _Done(step, outcome, work, state)
+        _tidy(session, spec, step, prepared.shape, seen)
+    return outcome, prepared
 
 
-def _into(session: SparkSession, spec: ApplySpec, work: Work) -> Into:
+def _into(session: SparkSession, spec: ApplySpec, prepared: PreparedStep) -> Into:
     """Return what an error needs to describe a write that the target refuses."""
-    merge, inserts = work.merge, work.inserts
-    keys = work.shape.keys if work.shape is not None else ()
+    merge, inserts = prepared.merge, prepared.inserts
+    keys = prepared.shape.keys if prepared.shape is not None else ()
     if merge is not None:
         return Into(spec.target_uri, lambda: merge.written(session), keys)
     return Into(spec.target_uri, None if inserts is None else lambda: inserts, keys)
 
 
-def horizons_of(step: Step) -> tuple[tuple[int, str], ...]:
-    """Return the limits of allowed lateness (``horizons``) of a step, each with its first version.
+def with_horizons(step: AnyTargetStep) -> AnyTargetStep:
+    """Return a step with its limits of allowed lateness (``horizons``), each with its first version.
 
     The plan of a range contains the limit for that range; the previous seal contains the version. A limit
     that was withdrawn no longer holds. Limits only rise while one is set.
     """
     known = step.before.horizons if step.before is not None else ()
-    if step.kind in ("reseal", "adopt"):
-        return known
-    if not step.horizons or not known:
-        return step.horizons
+    if isinstance(step, StateStep) or not step.horizons or not known:
+        return step
     if known[-1][1] == step.horizons[-1][1]:
-        return known
-    return newest((*known, *step.horizons), _KEPT_HORIZONS)
+        return replace(step, horizons=known)
+    return replace(step, horizons=newest((*known, *step.horizons), _KEPT_HORIZONS))
 
 
-def _prepared(session: SparkSession, spec: ApplySpec, step: Step) -> tuple[Work, str | None]:
-    """Prepare a step; also return why it no longer fits its source, or None."""
-    work = _prepare(session, spec, step)
-    failpoints.reached("planned")
-    return work, feed.changed_source(session, spec.source_uri, step)
-
-
-def _told(spec: ApplySpec, step: Step) -> str:
+def _described(spec: ApplySpec, step: TargetStep) -> str:
     if step.kind == "apply":
         return f"{_range(step)} of {spec.source_uri}"
-    if step.kind in ("load", "reset", "reload") and not step.is_empty:
+    if isinstance(step, ReloadStep) or (isinstance(step, LoadStep) and not step.is_empty):
         return f"a {step.kind} of version {step.ending_version} of {spec.source_uri}"
-    if step.kind == "repair":
+    if isinstance(step, RepairStep):
         chosen = step.keys_where or ("what is quarantined" if step.replayed else "")
         return f"a repair of {chosen or _range(step)} of {spec.source_uri}"
     return f"a seal without rows for version {step.ending_version} of {spec.source_uri}"
 
 
-def _range(step: Step) -> str:
+def _range(step: TargetStep) -> str:
     return f"versions {step.starting_version}-{step.ending_version}"
 
 
-def _overtaken_since(session: SparkSession, spec: ApplySpec, step: Step) -> str | None:
+def _overtaken_since(session: SparkSession, spec: ApplySpec, step: TargetStep) -> str | None:
     if step.planned_on is None:
         return None
     return overtaken(session, spec.target_uri, step.planned_on, look(session, spec.target_uri))
 
 
-def _tidy(session: SparkSession, spec: ApplySpec, step: Step, shape: Shape | None, seen: Seen | None) -> None:
+def _tidy(
+    session: SparkSession, spec: ApplySpec, step: TargetStep, shape: Shape | None, seen: Seen | None
+) -> None:
     """Complete the target's layout and empty the staging table. The step is committed: failing only warns.
 
     The next run does both again: it finds what is still missing, and its batch replaces this one.
@@ -245,25 +244,27 @@ def _tidy(session: SparkSession, spec: ApplySpec, step: Step, shape: Shape | Non
     try:
         if shape is not None:
             layout.complete(session, spec.target_uri, shape, spec.options, seen)
-        if step.staging is not None:
+        if isinstance(step, LoadStep | ApplyStep) and step.staging is not None:
             # The target holds the batch; any later read uses the version of a newer batch.
             session.sql(f"DELETE FROM {table(step.staging.uri)}")
-        if step.replayed:
+        if isinstance(step, RepairStep) and step.replayed:
             quarantine.forget(session, spec.quarantine_uri, spec.pipeline, step.seal_number)
     except Exception as error:  # noqa: BLE001 - optional work after a commit must not fail the commit
         log.warning("after the commit to %s: %s", spec.target_uri, reason(error))
 
 
-def _prepare(session: SparkSession, spec: ApplySpec, step: Step) -> Work:
-    if step.kind in ("load", "declare", "reset"):
+def _prepare(session: SparkSession, spec: ApplySpec, step: TargetStep) -> PreparedStep:
+    if isinstance(step, LoadStep):
         takes_events = spec.options.takes_events and not spec.options.insert_only
         return from_events.first(session, spec, step) if takes_events else load.load(session, spec, step)
-    if step.kind == "reload":
+    if isinstance(step, ReloadStep):
         return repair.reload(session, spec, step)
-    if step.kind == "repair":
+    if isinstance(step, RepairStep):
         return repair.repair(session, spec, step)
-    if step.kind != "apply":
-        return _seal_alone(session, spec, step)
+    if isinstance(step, StateStep):
+        # Append no rows: the commit records the transaction and the seal.
+        write = nothing_added(session, spec.target_uri)
+        return PreparedStep(write, {}, step.highest_sequence, truncate_sequences=step.truncate_sequences)
     if spec.options.insert_only:
         return from_feed.append(session, spec, step)
     if spec.options.takes_events:
@@ -273,54 +274,43 @@ def _prepare(session: SparkSession, spec: ApplySpec, step: Step) -> Work:
     return from_feed.merge(session, spec, step)
 
 
-def _seal_alone(session: SparkSession, spec: ApplySpec, step: Step) -> Work:
-    """Append no rows: the commit records the transaction and the seal."""
-
-    def write() -> None:
-        nothing = session.read.format("delta").load(spec.target_uri).limit(0)
-        nothing.write.format("delta").mode("append").save(spec.target_uri)
-
-    return Work(write, {}, step.highest_sequence, truncate_sequences=step.truncate_sequences)
-
-
-def _state(spec: ApplySpec, step: Step, work: Work) -> PipelineState:
+def _state(spec: ApplySpec, step: TargetStep, prepared: PreparedStep) -> PipelineState:
     """Return the pipeline state that a step passes on."""
-    begins = step.before is None or step.kind in ("load", "declare", "reset")
+    begins = step.before is None or isinstance(step, LoadStep)
     before = PipelineState(step.watermark, 0, loaded_version=step.at) if begins else step.before
     assert before is not None
     return replace(
         before,
         applied_to=step.watermark,
-        highest_sequence=work.highest_sequence,
-        truncate_sequences=work.truncate_sequences,
-        horizons=step.horizons,
+        highest_sequence=prepared.highest_sequence,
+        truncate_sequences=prepared.truncate_sequences,
+        horizons=before.horizons if isinstance(step, StateStep) else step.horizons,
         configuration=before.configuration
-        if work.shape is None
-        else _configuration(spec.options, work.shape, step),
+        if prepared.shape is None or isinstance(step, StateStep)
+        else _configuration(spec.options, prepared.shape, step),
     )
 
 
-def _seal(spec: ApplySpec, step: Step, work: Work, state: PipelineState) -> Seal:
+def _seal(spec: ApplySpec, step: TargetStep, prepared: PreparedStep, state: PipelineState) -> Seal:
     return Seal(
-        pipeline=step.pipeline or spec.pipeline,
+        pipeline=(step.pipeline if isinstance(step, StateStep) else None) or spec.pipeline,
         number=step.seal_number,
         source_uri=spec.source_uri,
         state=state,
-        successor=step.successor,
+        successor=step.successor if isinstance(step, StateStep) else None,
         step=SealStep(
-            # An apply never has the kinds that exist only in staging.
-            kind=cast("StepKind", step.kind),
+            kind=step.kind,
             starting_version=step.starting_version,
             ending_version=step.ending_version,
             fingerprint=step_fingerprint(spec, step.seal_number),
             run_id=spec.run_id,
             planned_on=step.planned_on,
-            counts=work.counts,
+            counts=prepared.counts,
         ),
     )
 
 
-def _configuration(options: ApplyOptions, shape: Shape, step: Step) -> dict[str, object]:
+def _configuration(options: ApplyOptions, shape: Shape, step: RowStep) -> dict[str, object]:
     sequence, followed = shape.order_type, {*shape.tracked, *shape.keys}
     untracked = [name for name in shape.values if name not in followed]
     return {

@@ -36,7 +36,7 @@ from delta_cdc.spark.changes import states
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from delta_cdc.core.spec import ApplyOptions, Step
+    from delta_cdc.core.spec import ApplyOptions
     from delta_cdc.spark.apply.prepared_step import StepContext
     from delta_cdc.spark.apply.rows import Shape
 
@@ -67,11 +67,20 @@ def effective(options: ApplyOptions) -> ApplyOptions:
     return replace(options, sequence_by=quote(options.snapshot_version_column))
 
 
-def of_rows(source_rows: DataFrame, options: ApplyOptions, source: str, step: Step) -> Events:
+def of_rows(
+    source_rows: DataFrame,
+    options: ApplyOptions,
+    source: str,
+    horizons: Sequence[tuple[int, str]] = (),
+    *,
+    keep_raw: bool = False,
+) -> Events:
     """Read rows of a change log, or of a table of snapshots, as events.
 
     :param source_rows: columns of the source and ``_commit_version`` (NULL if unknown)
     :param options: from :func:`effective`
+    :param horizons: the allowed lateness, see :class:`delta_cdc.core.spec.RepairStep`
+    :param keep_raw: keep each source row whole, also if the options do not quarantine
     :raises InvalidExpression: an expression does not resolve, or has the wrong type
     """
     columns = [name for name in source_rows.columns if name != reserved_columns.COMMIT_VERSION]
@@ -83,7 +92,7 @@ def of_rows(source_rows: DataFrame, options: ApplyOptions, source: str, step: St
         CARRIED: partial_columns.carried(plain, options),
         TIE: _tie(plain, options),
         RAW: F.struct(*[F.col(quote(name)) for name in columns])
-        if options.quarantines or step.replayed
+        if options.quarantines or keep_raw
         else F.lit(None),
     }
     keep = (reserved_columns.COMMIT_VERSION, *added)
@@ -102,7 +111,7 @@ def of_rows(source_rows: DataFrame, options: ApplyOptions, source: str, step: St
     if options.columns_to_update == COLUMNS and set(LOG_COLUMNS) <= set(columns):
         # An ingest also lists record columns that never had a value, so the table may lack them so far.
         names_unknown = F.lit(False)
-    invalid = _reason(shape, step, names_unknown)
+    invalid = _reason(shape, horizons, names_unknown)
     # A truncate belongs to no key, whatever its key columns contain.
     has_key = F.col(KIND) != TRUNCATE
     events = projected.select(
@@ -138,11 +147,11 @@ def _tie(plain: DataFrame, options: ApplyOptions) -> Column:
     return F.struct(*[F.col(quote(name)) for name in names])
 
 
-def _reason(shape: Shape, step: Step, names_unknown: Column) -> Column:
+def _reason(shape: Shape, horizons: Sequence[tuple[int, str]], names_unknown: Column) -> Column:
     is_truncate, sequence = F.col(KIND) == TRUNCATE, F.col(states.SEQUENCE)
     late = F.lit(False)
     assert shape.order_type is not None
-    for version, text in step.horizons:
+    for version, text in horizons:
         late = late | (
             (F.col(reserved_columns.COMMIT_VERSION) > version)
             & (sequence < from_text(text, shape.order_type))
@@ -235,9 +244,9 @@ def refuse_invalid(context: StepContext, batch: b.Batch, shape: Shape) -> None:
     accepted = {LATE} if options.on_late == "discard" else set()
     if options.on_invalid == "quarantine":
         accepted |= set(INVALID)
-    conditions = {
-        reason: _is(reason) for reason in (NULL_SEQUENCE, UNKNOWN_COLUMN, LATE)
-    } | {b.DUPLICATE: F.col(b.IS_DUPLICATE)}
+    conditions = {reason: _is(reason) for reason in (NULL_SEQUENCE, UNKNOWN_COLUMN, LATE)} | {
+        b.DUPLICATE: F.col(b.IS_DUPLICATE)
+    }
     counts = {name: total for name, total in totals.items() if name not in accepted}
     b.refuse(counts, batch.rows, shape, context, conditions)
     if any(totals[reason] for reason in INVALID):

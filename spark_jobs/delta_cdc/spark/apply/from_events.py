@@ -44,7 +44,6 @@ from delta_cdc.spark.apply import (
 from delta_cdc.spark.apply.prepared_step import PreparedStep, StepContext
 from delta_cdc.spark.apply.sequences import as_text, from_text
 from delta_cdc.spark.apply.timeline import KeySelection
-from delta_cdc.spark.changes import rows as captured
 from delta_cdc.spark.changes import states
 from delta_cdc.spark.changes.equality import balanced, comparable
 from delta_cdc.spark.silence_loggers import quietly
@@ -52,7 +51,7 @@ from delta_cdc.spark.silence_loggers import quietly
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from delta_cdc.core.spec import ApplyOptions, ApplySpec, Step
+    from delta_cdc.core.spec import ApplyOptions, ApplySpec, ApplyStep, LoadStep
     from delta_cdc.spark.apply.events import Events
     from delta_cdc.spark.apply.rows import Shape
 
@@ -121,7 +120,7 @@ def _checked(context: StepContext, found: Events) -> tuple[b.Batch, DataFrame, D
 
 
 # -- a range ------------------------------------------------------------------------------------
-def apply(session: SparkSession, spec: ApplySpec, step: Step) -> PreparedStep:
+def apply(session: SparkSession, spec: ApplySpec, step: ApplyStep) -> PreparedStep:
     """Prepare the MERGE of a range of a change log, or of a table of snapshots."""
     context = StepContext.of(session, spec, step)
     found = context.events(batch_rows(context))
@@ -162,7 +161,7 @@ def refuse_other_order(context: StepContext, shape: Shape) -> None:
     was, now = before.get("sequence_by_type"), shape.order_type.simpleString()
     if was is not None and was != now:
         raise ConfigurationDrift(
-            f"{context.spec.target_uri} was built with a sequence of type {was}, and sequence_by gives {now}.",
+            f"{context.spec.target_uri} was built with a sequence of type {was}, but sequence_by is {now}.",
             remedy="keep the type of sequence_by, or build a new target under a new pipeline name.",
         )
 
@@ -324,9 +323,7 @@ def from_all_events(
     return ComputedRows(changed, compared=False, lazy=lazy)
 
 
-def _since_oldest(
-    context: StepContext, existing: DataFrame, shape: Shape
-) -> tuple[DataFrame, DataFrame]:
+def _since_oldest(context: StepContext, existing: DataFrame, shape: Shape) -> tuple[DataFrame, DataFrame]:
     """Keep history from before the oldest snapshot that still exists.
 
     :return: rows of the target: per key the row that is open at the oldest snapshot, and all rows that are
@@ -357,7 +354,7 @@ def desired_entries(
 
     :param earlier: rows of the target that come before the events
     """
-    options, step = context.options, context.step
+    options = context.options
     found = context.events(all_rows(context))
     valid = found.rows.where(F.col(events.REASON).isNull())
     is_truncate = F.col(events.KIND) == events.TRUNCATE
@@ -367,8 +364,8 @@ def desired_entries(
     of_keys = selection.of(of_keys, shape)
     of_keys = of_keys.repartition(*[F.col(quote(key)) for key in shape.keys]).localCheckpoint()
     # Replayed events are treated as new.
-    is_new = F.lit(step.replayed)
-    if step.replayed:
+    is_new = F.lit(context.replays)
+    if context.replays:
         # Events that still cannot be applied stay in the quarantine, under the new seal.
         invalid = selection.of(found.rows.where(F.col(events.REASON).isNotNull()), shape)
         context.set_aside(invalid, shape, F.col(events.REASON))
@@ -421,7 +418,7 @@ def prepared(
         )
     # An event changes at most three rows of history.
     changed = _UNKNOWN if context.size is None else 3 * context.size
-    size = sum(segment.size for segment in context.step.segments)
+    size = sum(segment.size for segment in context.segments)
     merge = layout.tuned(
         context.session, merge, options, changed=changed, rewritten=context.size or 0, size=size
     )
@@ -430,7 +427,7 @@ def prepared(
 
 
 # -- states whose events carry some of the columns ------------------------------------------------
-def apply_states(session: SparkSession, spec: ApplySpec, step: Step) -> PreparedStep:
+def apply_states(session: SparkSession, spec: ApplySpec, step: ApplyStep) -> PreparedStep:
     """Prepare the MERGE of a range of a change feed whose upserts do not set every column."""
     context = StepContext.of(session, spec, step)
     changes, shape = states_of(context)
@@ -448,9 +445,7 @@ def apply_states(session: SparkSession, spec: ApplySpec, step: Step) -> Prepared
         current = _known_before(current, valid, shape)
     entries = timeline.of_target(current, entries, shape).unionByName(entries)
     computed = ComputedRows(operations(context, entries, shape, growing=True, in_place=False), compared=True)
-    return prepared(
-        context, [computed], shape, pruning, evolve=evolve, highest=batch.totals["highest"]
-    )
+    return prepared(context, [computed], shape, pruning, evolve=evolve, highest=batch.totals["highest"])
 
 
 def _known_before(current: DataFrame, valid: DataFrame, shape: Shape) -> DataFrame:
@@ -536,7 +531,7 @@ def checked_states(context: StepContext, changes: DataFrame, shape: Shape) -> b.
 
 
 # -- load ---------------------------------------------------------------------------------------
-def first(session: SparkSession, spec: ApplySpec, step: Step) -> PreparedStep:
+def first(session: SparkSession, spec: ApplySpec, step: LoadStep) -> PreparedStep:
     """Prepare a load: apply all events of the source to a new target, or replace all rows of the target."""
     context = StepContext.of(session, spec, step)
     found = context.events(all_rows(context))

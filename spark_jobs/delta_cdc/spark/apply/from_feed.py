@@ -18,7 +18,7 @@ from delta_cdc.spark.changes import feed, states
 from delta_cdc.spark.changes import rows as captured
 
 if TYPE_CHECKING:
-    from delta_cdc.core.spec import ApplySpec, Step
+    from delta_cdc.core.spec import ApplySpec, ApplyStep
     from delta_cdc.spark.apply.rows import Shape
 
 log = logging.getLogger(__name__)
@@ -26,20 +26,20 @@ log = logging.getLogger(__name__)
 
 def change_rows(context: StepContext) -> DataFrame:
     """Return the change rows of a step as they are."""
-    step = context.step
-    if step.staging is not None:
-        return captured.staged_rows(context.session, step.staging, step.source_columns)
+    step, staging = context.step, context.staging
+    if staging is not None:
+        return captured.staged_rows(context.session, staging, step.source_columns)
     return captured.change_rows(
         context.session,
         context.source,
-        step.segments,
+        context.segments,
         step.source_columns,
         at=step.at,
         slices_uri=context.spec.slices_uri,
     )
 
 
-def merge(session: SparkSession, spec: ApplySpec, step: Step) -> PreparedStep:
+def merge(session: SparkSession, spec: ApplySpec, step: ApplyStep) -> PreparedStep:
     """Prepare the MERGE of a range of changes."""
     context = StepContext.of(session, spec, step)
     quarantines = spec.options.on_invalid == "quarantine"
@@ -57,7 +57,7 @@ def merge(session: SparkSession, spec: ApplySpec, step: Step) -> PreparedStep:
 
 
 def _merge(context: StepContext, by_version: DataFrame, shape: Shape, *, evolve: bool) -> PreparedStep:
-    options, step, target = context.options, context.step, context.spec.target_uri
+    options, target = context.options, context.spec.target_uri
     if context.has_history:
         batch = scd2.validated(context, scd2.segments(scd2.classified(by_version, shape), shape), shape)
         scd2.refuse_not_above_history(context, scd2.boundaries(batch), shape)
@@ -77,16 +77,16 @@ def _merge(context: StepContext, by_version: DataFrame, shape: Shape, *, evolve:
         changed=totals["changes"],
         rewritten=totals["rewritten"],
         # Another job read the staged batch.
-        size=sum(segment.size for segment in step.segments) if step.staging is None else None,
+        size=sum(segment.size for segment in context.segments) if context.staging is None else None,
     )
     context.counts = {**{name: totals[name] for name in counted}, **context.counts}
     return context.prepared(statement, shape, totals.get("highest"))
 
 
 def _without_invalid(context: StepContext, changes: DataFrame, shape: Shape) -> DataFrame:
-    """Quarantine states whose key can't be matched again, and events without a position in their key's history.
+    """Quarantine states whose key can't be matched again, and events that have no place in a key's history.
 
-    :return: the states per key and version that stay
+    :return: the other states, per key and version
     """
     null_key = b.null_key(shape)
     context.set_aside(changes.where(null_key & feed.is_after()), shape, F.lit(b.NULL_KEY))
@@ -97,13 +97,11 @@ def _without_invalid(context: StepContext, changes: DataFrame, shape: Shape) -> 
     events = scd2.classified(by_version, shape)
     raw = F.coalesce(*[F.col(state).getField(quarantine.RAW) for state in (states.AFTER, states.BEFORE)])
     lost = events.where(scd2.lacks_sequence())
-    context.set_aside(
-        lost, shape, F.lit(b.NULL_SEQUENCE), event=raw, version=reserved_columns.ORDER
-    )
+    context.set_aside(lost, shape, F.lit(b.NULL_SEQUENCE), event=raw, version=reserved_columns.ORDER)
     return scd2.in_order_only(events, shape)
 
 
-def append(session: SparkSession, spec: ApplySpec, step: Step) -> PreparedStep:
+def append(session: SparkSession, spec: ApplySpec, step: ApplyStep) -> PreparedStep:
     """Prepare the append of a range of inserts."""
     context = StepContext.of(session, spec, step)
     changes, shape = rows.read(change_rows(context), spec.options, spec.source_uri)

@@ -10,6 +10,7 @@ from pyspark.sql.types import DataType
 
 from delta_cdc.core import reserved_columns
 from delta_cdc.core.errors import NullKey, NullSequence
+from delta_cdc.core.spec import LoadStep
 from delta_cdc.core.sql import PLAN_PREFIX, quote
 from delta_cdc.spark.apply import batch as b
 from delta_cdc.spark.apply import layout, rows, schema
@@ -20,14 +21,14 @@ from delta_cdc.spark.changes import feed, states
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from delta_cdc.core.spec import ApplyOptions, ApplySpec, Step
+    from delta_cdc.core.spec import ApplyOptions, ApplySpec
     from delta_cdc.spark.apply.rows import Shape
 
 _ROWS, _HIGHEST = f"{PLAN_PREFIX}rows", f"{PLAN_PREFIX}highest"
 _LACKS_SEQUENCE = f"{PLAN_PREFIX}lacks_sequence"
 
 
-def load(session: SparkSession, spec: ApplySpec, step: Step) -> PreparedStep:
+def load(session: SparkSession, spec: ApplySpec, step: LoadStep) -> PreparedStep:
     """Prepare the load of a snapshot, or set a baseline."""
     context = StepContext.of(session, spec, step)
     options = spec.options
@@ -68,8 +69,9 @@ def read(context: StepContext, raw: Sequence[str] = ()) -> tuple[DataFrame, Shap
     step = context.step
     # A load before version 0 uses the schema of version 0.
     version = max(step.at, 0)
-    snapshot = feed.snapshot_rows(context.session, context.source, version, step.source_columns, step.staging)
-    if step.is_empty:
+    columns, staging = step.source_columns, context.staging
+    snapshot = feed.snapshot_rows(context.session, context.source, version, columns, staging)
+    if isinstance(step, LoadStep) and step.is_empty:
         snapshot = snapshot.limit(0)
     snapshot = snapshot.withColumn(reserved_columns.CHANGE_TYPE, F.lit("insert"))
     return rows.read(stamped(context, snapshot), context.options, context.source, raw=raw)
@@ -90,7 +92,7 @@ def stamped(context: StepContext, snapshot: DataFrame) -> DataFrame:
     )
 
 
-def write_step(spec: ApplySpec, step: Step, target_rows: DataFrame, shape: Shape) -> Callable[[], None]:
+def write_step(spec: ApplySpec, step: LoadStep, target_rows: DataFrame, shape: Shape) -> Callable[[], None]:
     """Return the write of a load's rows: create a target, fill an empty one, or replace all rows (reset)."""
     options = spec.options
     writer = layout.arranged(target_rows, shape, options).write.format("delta")

@@ -9,6 +9,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from delta_cdc.core import reserved_columns
+from delta_cdc.core.spec import ApplyStep, LoadStep, RepairStep, segments_of
 from delta_cdc.spark.apply import events, quarantine
 from delta_cdc.spark.apply.sequences import as_text, greater
 from delta_cdc.spark.changes import states
@@ -16,7 +17,7 @@ from delta_cdc.spark.changes import states
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from delta_cdc.core.spec import ApplyOptions, ApplySpec, Step
+    from delta_cdc.core.spec import ApplyOptions, ApplySpec, RowStep, Segment, Staging
     from delta_cdc.spark.apply.merge import Merge
     from delta_cdc.spark.apply.rows import Shape
 
@@ -57,7 +58,7 @@ class StepContext:
 
     session: SparkSession
     spec: ApplySpec
-    step: Step
+    step: RowStep
     options: ApplyOptions
     truncated: bool = False
     size: int | None = None
@@ -65,7 +66,7 @@ class StepContext:
     quarantined: DataFrame | None = None
 
     @classmethod
-    def of(cls, session: SparkSession, spec: ApplySpec, step: Step) -> StepContext:
+    def of(cls, session: SparkSession, spec: ApplySpec, step: RowStep) -> StepContext:
         """Return the context of a step."""
         return cls(session, spec, step, events.effective(spec.options), bool(step.truncate_sequences))
 
@@ -84,9 +85,24 @@ class StepContext:
         """Return whether the target keeps history (SCD type 2)."""
         return self.options.stored_as_scd_type == 2
 
+    @property
+    def replays(self) -> bool:
+        """Return whether the step is a repair of the keys in quarantine."""
+        return isinstance(self.step, RepairStep) and self.step.replayed
+
+    @property
+    def segments(self) -> list[Segment]:
+        """Return the ranges that the step reads."""
+        return segments_of((self.step,))
+
+    @property
+    def staging(self) -> Staging | None:
+        """Return the staged batch that the step reads instead of the source."""
+        return self.step.staging if isinstance(self.step, LoadStep | ApplyStep) else None
+
     def events(self, rows: DataFrame) -> events.Events:
         """Read rows of the source as events."""
-        return events.of_rows(rows, self.options, self.source, self.step)
+        return events.of_rows(rows, self.options, self.source, self.step.horizons, keep_raw=self.replays)
 
     def count(self, **more: int) -> None:
         """Add counts; omit zeros, except for events."""

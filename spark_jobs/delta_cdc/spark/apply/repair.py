@@ -15,6 +15,7 @@ from pyspark.sql import types as T
 
 from delta_cdc.core import reserved_columns
 from delta_cdc.core.errors import InvalidConfiguration, NullSequence, SequenceNotIncreasing
+from delta_cdc.core.spec import RepairStep
 from delta_cdc.core.sql import PLAN_PREFIX, quote
 from delta_cdc.spark.apply import batch as b
 from delta_cdc.spark.apply import (
@@ -38,14 +39,14 @@ from delta_cdc.spark.changes import states
 from delta_cdc.spark.changes.queries import raised
 
 if TYPE_CHECKING:
-    from delta_cdc.core.spec import ApplySpec, Step
+    from delta_cdc.core.spec import ApplySpec, ReloadStep
     from delta_cdc.spark.apply.prepared_step import PreparedStep
     from delta_cdc.spark.apply.rows import Shape
 
 _LAST, _OPEN = f"{PLAN_PREFIX}last", f"{PLAN_PREFIX}open"
 
 
-def reload(session: SparkSession, spec: ApplySpec, step: Step) -> PreparedStep:
+def reload(session: SparkSession, spec: ApplySpec, step: ReloadStep) -> PreparedStep:
     """Prepare the difference between the target and the source as of the step's version."""
     context = StepContext.of(session, spec, step)
     if context.options.takes_events:
@@ -53,7 +54,7 @@ def reload(session: SparkSession, spec: ApplySpec, step: Step) -> PreparedStep:
     return _from_snapshot(context, KeySelection())
 
 
-def repair(session: SparkSession, spec: ApplySpec, step: Step) -> PreparedStep:
+def repair(session: SparkSession, spec: ApplySpec, step: RepairStep) -> PreparedStep:
     """Prepare the difference for the keys that a range changed, that were chosen, or that are quarantined."""
     context = StepContext.of(session, spec, step)
     options = context.options
@@ -73,7 +74,7 @@ def repair(session: SparkSession, spec: ApplySpec, step: Step) -> PreparedStep:
 def _chosen(context: StepContext) -> KeySelection | None:
     """Return the keys that the step names; None if a range determines them."""
     step = context.step
-    if step.keys_where is None and not step.replayed:
+    if not isinstance(step, RepairStep) or (step.keys_where is None and not step.replayed):
         return None
     shape = event_shape(context) if context.options.takes_events else load.read(context)[1]
     if step.keys_where is not None:

@@ -215,8 +215,8 @@ def read(
 
     :param source_rows: with the feed's metadata columns
     :param raw: columns of the source whose values are kept as :data:`~delta_cdc.spark.apply.quarantine.RAW`
-    :return: values, the feed's metadata columns, :data:`SEQUENCE`, and :data:`partial_columns.CARRIED` if rows
-        list the columns that they carry
+    :return: values, the feed's metadata columns, :data:`SEQUENCE`, and, if rows list the columns that they
+        carry, :data:`~delta_cdc.spark.apply.partial_columns.CARRIED`
     """
     keep = [name for name in (*METADATA_COLUMNS, ORDER) if name in source_rows.columns]
     added = {SEQUENCE: _sequence(source_rows, options) if _has_order(options) else F.lit(None).cast("bigint")}

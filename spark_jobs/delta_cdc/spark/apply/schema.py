@@ -63,7 +63,8 @@ def check_target(context: StepContext, shape: Shape) -> bool:
     """
     spec, options = context.spec, context.spec.options
     wanted = target_schema(shape, options)
-    existing = {f.name.lower(): f for f in context.session.read.format("delta").load(spec.target_uri).schema.fields}
+    target = context.session.read.format("delta").load(spec.target_uri)
+    existing = {f.name.lower(): f for f in target.schema.fields}
     new = [f.name for f in wanted.fields if f.name.lower() not in existing]
     history = {name.lower() for name in rows.added_columns(options)}
     for field in wanted.fields:

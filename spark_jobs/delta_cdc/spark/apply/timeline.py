@@ -124,9 +124,7 @@ def with_truncates(timelines: DataFrame, truncates: DataFrame, shape: Shape) -> 
     sequences = truncates.select(F.col(states.SEQUENCE)).distinct()
     sequence = F.col(states.SEQUENCE)
     values = {RANK: F.lit(1), PLACE: sequence, states.SEQUENCE: sequence, KIND: F.lit(TRUNCATE)}
-    return timelines.unionByName(
-        entries(keys.crossJoin(F.broadcast(sequences)), timelines, shape, values)
-    )
+    return timelines.unionByName(entries(keys.crossJoin(F.broadcast(sequences)), timelines, shape, values))
 
 
 def with_absences(timelines: DataFrame, events: DataFrame, shape: Shape) -> DataFrame:

@@ -14,6 +14,18 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from delta_cdc.core.errors import CaptureUnavailable
+from delta_cdc.core.manifest_columns import (
+    AFTER_MARK,
+    BEFORE_MARK,
+    CHANGED_MARK,
+    DELETED_MARK,
+    INSERTED_MARK,
+    MARKS,
+    SIDE_TIME,
+    SIDE_VERSION,
+    SIDES,
+    location,
+)
 from delta_cdc.core.reserved_columns import (
     CHANGE_TYPE,
     COMMIT_TIMESTAMP,
@@ -29,18 +41,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from delta_cdc.core.spec import Segment
-from delta_cdc.core.manifest_columns import (
-    AFTER_MARK,
-    BEFORE_MARK,
-    CHANGED_MARK,
-    DELETED_MARK,
-    INSERTED_MARK,
-    MARKS,
-    SIDE_TIME,
-    SIDE_VERSION,
-    SIDES,
-    location,
-)
 
 #: Ends the text of the error that Spark raises for rows that share a row id.
 SHARED_REMEDY = "read them by another capture, and tell the table's writers that its row ids are not unique."

@@ -12,7 +12,6 @@ A crash between 2 and 4 leaves a batch that is recorded but not in the log; the 
 from __future__ import annotations
 
 import logging
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -26,7 +25,7 @@ from delta_cdc.core.spec import ApplyOptions, JobResult, step_fingerprint
 from delta_cdc.core.sql import quote, table
 from delta_cdc.core.watermark import PipelineState, Seal, SealStep
 from delta_cdc.spark.apply import layout
-from delta_cdc.spark.apply.commit import commit, looking, overtaken
+from delta_cdc.spark.apply.commit import commit, look, overtaken
 from delta_cdc.spark.apply.constraints import Into
 from delta_cdc.spark.apply.rows import Shape
 from delta_cdc.spark.changes import feed
@@ -92,14 +91,13 @@ def _ingested(session: SparkSession, spec: IngestSpec, kafka_options: Mapping[st
     log.info("ingesting %s", told(spec))
     planned_on = spec.step.planned_on
     seen: Seen | None = None
-    look = nullcontext() if planned_on is None else looking(session, spec.log_uri)
-    with look as now, ingested.expected(session, spec):
+    with ingested.expected(session, spec):
         found = _found(session, spec, kafka_options)
         if isinstance(found, JobResult):
             return found
         failpoints.reached("planned")
-        if planned_on is not None and now is not None:
-            seen = now()
+        if planned_on is not None:
+            seen = look(session, spec.log_uri)
             reason = overtaken(session, spec.log_uri, planned_on, seen)
             reason = reason or _sealed_since(session, spec, seen) or _other_horizon(spec, seen)
             if reason is not None:
