@@ -197,7 +197,6 @@ def read_changes(
             at=plan.at,
             slices_uri=folder,
             with_row_id=by_row_id,
-            schema=plan.schema,
         )
     else:
         found = rows.no_rows(spark, plan.schema, with_row_id=by_row_id)

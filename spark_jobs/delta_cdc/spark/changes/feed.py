@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
 from delta_cdc.core.errors import ForbiddenConf, SchemaChangeInRange, VersionsExpired, WrongReader
 from delta_cdc.core.reserved_columns import AFTER_TYPES, BEFORE_TYPES, CHANGE_TYPE, METADATA_COLUMNS
@@ -62,7 +61,6 @@ def change_rows(
     columns: Sequence[str],
     *,
     at: int,
-    schema: StructType | None = None,
 ) -> DataFrame:
     """Read the change feed of ``[starting_version, ending_version]``.
 
@@ -70,8 +68,6 @@ def change_rows(
     :param at: the version whose columns and types the rows have, not before ``ending_version``. By default
         Delta's reader uses the newest ones, and then cannot read changes from before a type was widened or
         the table was replaced
-    :param schema: of these columns, if known: if the newest schema is the same, it is used, which saves
-        Delta another snapshot
     :return: ``columns`` + ``_change_type`` (string), ``_commit_version`` (long), ``_commit_timestamp``
     :raises WrongReader: the reader ignored ``readChangeFeed`` and returned the table itself
     :raises SchemaChangeInRange: in a user's own session of Spark Connect, where the schema cannot be chosen,
@@ -84,7 +80,7 @@ def change_rows(
         .option("endingVersion", ending_version)
     )
     if not is_connect(session):
-        rows = _loaded(session, reader, source, at, schema)
+        rows = _loaded(session, reader, source, at)
         refuse_without_metadata(rows, source)
     elif session.conf.get(SCHEMA_AS_OF, "false") == "true":
         as_of = reader.option("versionAsOf", at)
@@ -112,24 +108,7 @@ def refuse_without_metadata(rows: DataFrame, source: str) -> None:
         )
 
 
-def _loaded(
-    session: SparkSession, reader: DataFrameReader, source: str, at: int, schema: StructType | None
-) -> DataFrame:
-    """Load with the newest schema if it equals the schema as of a version, else with the latter."""
-    if schema is not None:
-        try:
-            rows = reader.load(source)
-        except Exception as error:
-            if "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE" not in str(error):
-                raise
-        else:
-            now = [(field.name, field.dataType) for field in rows.drop(*METADATA_COLUMNS).schema]
-            if now == [(field.name, field.dataType) for field in schema]:
-                return rows
-    return _loaded_as_of(session, reader, source, at)
-
-
-def _loaded_as_of(session: SparkSession, reader: DataFrameReader, source: str, at: int) -> DataFrame:
+def _loaded(session: SparkSession, reader: DataFrameReader, source: str, at: int) -> DataFrame:
     """Load with the schema as of a version. Delta fixes it here, so the confs are not needed later."""
     confs: dict[str, str] = {}
     for more in _SCHEMA_AS_OF:

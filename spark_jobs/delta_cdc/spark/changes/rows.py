@@ -35,7 +35,6 @@ def change_rows(
     at: int,
     slices_uri: str = "",
     with_row_id: bool = False,
-    schema: str | None = None,
 ) -> DataFrame:
     """Read the changes of a range.
 
@@ -45,14 +44,11 @@ def change_rows(
     :param at: the version whose columns are wanted, the range's end
     :param slices_uri: folder of the file manifests; see :mod:`delta_cdc.delta_log.file_manifests`
     :param with_row_id: keep the row id beside the columns; every part must be read by row tracking
-    :param schema: the columns with their types, as Delta's log has them (JSON), if available
     :return: ``columns``, ``_change_type`` (string), ``_commit_version`` (long), ``_commit_timestamp``
         (timestamp), :data:`ORDER` (long), and :data:`ROW_ID` (long) if requested
     """
-    known = None if schema is None else _types(schema)
     parts = [
-        _segment_rows(session, source, segment, columns, at, slices_uri, with_row_id, known)
-        for segment in segments
+        _segment_rows(session, source, segment, columns, at, slices_uri, with_row_id) for segment in segments
     ]
     if not parts:
         nothing = feed.snapshot_rows(session, source, at, columns).limit(0)
@@ -73,11 +69,9 @@ def no_rows(session: SparkSession, schema: str, *, with_row_id: bool = False) ->
 
     :param schema: the table's columns as Delta's log has them (JSON); so an old version needs no time travel
     """
-    return _as_changes(session.createDataFrame([], _types(schema)), with_row_id=with_row_id)
-
-
-def _types(schema: str) -> StructType:
-    return StructType.fromJson(json.loads(schema))
+    return _as_changes(
+        session.createDataFrame([], StructType.fromJson(json.loads(schema))), with_row_id=with_row_id
+    )
 
 
 def _as_changes(nothing: DataFrame, *, with_row_id: bool) -> DataFrame:
@@ -99,7 +93,6 @@ def _segment_rows(
     at: int,
     slices_uri: str,
     with_row_id: bool,
-    schema: StructType | None,
 ) -> DataFrame:
     if segment.sliced:
         rows = manifests.change_rows(session, segment, slices_uri, columns, with_row_id=with_row_id)
@@ -108,9 +101,9 @@ def _segment_rows(
             f"the slice of versions {segment.starting_version}-{segment.ending_version} was not written"
         )
     else:
-        rows = feed.change_rows(
-            session, source, segment.starting_version, segment.ending_version, columns, at=at, schema=schema
-        ).withColumn(ORDER, F.col(METADATA_COLUMNS[1]))
+        starting, ending = segment.starting_version, segment.ending_version
+        rows = feed.change_rows(session, source, starting, ending, columns, at=at)
+        rows = rows.withColumn(ORDER, F.col(METADATA_COLUMNS[1]))
     if segment.compare:
         rows = drop_carry_over(rows, columns)
     return rows
