@@ -11,7 +11,7 @@ from delta_cdc.core import failpoints
 from delta_cdc.core.spec import JobResult, step_fingerprint
 from delta_cdc.core.watermark import PipelineState, Seal, SealStep
 from delta_cdc.spark.apply.commit import commit, look, nothing_added
-from delta_cdc.spark.apply.constraints import Into
+from delta_cdc.spark.apply.constraints import Destination
 from delta_cdc.spark.commit_safety import refuse_unsafe_log_store
 from delta_cdc.spark.sessions import private_session
 
@@ -33,7 +33,7 @@ def _sealed(session: SparkSession, spec: CommitSpec) -> JobResult:
     failpoints.reached("planned")
     seen = look(session, spec.staging_uri)
     if step.planned_on is not None and seen.table_id != step.planned_on.table_id:
-        return JobResult("stale", message=f"the staging table {spec.staging_uri} was made anew")
+        return JobResult("stale", message=f"the staging table {spec.staging_uri} was replaced")
     seal = Seal(
         pipeline=spec.pipeline,
         number=step.seal_number,
@@ -48,7 +48,7 @@ def _sealed(session: SparkSession, spec: CommitSpec) -> JobResult:
             planned_on=step.planned_on,
         ),
     )
-    outcome = commit(session, seal, nothing_added(session, spec.staging_uri), Into(spec.staging_uri))
+    outcome = commit(session, seal, nothing_added(session, spec.staging_uri), Destination(spec.staging_uri))
     if outcome.status == "committed":
         log.info("committed version %s in %s", step.ending_version, spec.staging_uri)
     return JobResult(status=outcome.status, message=outcome.message)

@@ -16,7 +16,7 @@ from delta_cdc.core.sql import quote
 from delta_cdc.core.watermark import PipelineState, Seal, SealStep, TableVersion
 from delta_cdc.spark.apply import layout
 from delta_cdc.spark.apply.commit import Outcome, commit, look, nothing_added, overtaken
-from delta_cdc.spark.apply.constraints import Into
+from delta_cdc.spark.apply.constraints import Destination
 from delta_cdc.spark.changes import feed, queries
 from delta_cdc.spark.changes import rows as change
 from delta_cdc.spark.commit_safety import refuse_unsafe_log_store
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from delta_cdc.core.spec import QueryOptions, ReadSpec, ReadStep
-    from delta_cdc.spark.apply.commit import Seen
+    from delta_cdc.spark.apply.commit import TableState
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +83,7 @@ def _following(session: SparkSession, spec: ReadSpec, step: ReadStep, version: i
     return _moved(spec, seen, version) or replace(step, planned_on=TableVersion(seen.table_id, version))
 
 
-def _moved(spec: ReadSpec, seen: Seen, version: int) -> str | None:
+def _moved(spec: ReadSpec, seen: TableState, version: int) -> str | None:
     """Return a text if others wrote to a table whose rows this step extends; a new plan finds out what."""
     if seen.version == version:
         return None
@@ -91,7 +91,7 @@ def _moved(spec: ReadSpec, seen: Seen, version: int) -> str | None:
 
 
 def _run_step(session: SparkSession, spec: ReadSpec, step: ReadStep, counts: dict[str, int]) -> Outcome:
-    what = _told(spec, step)
+    what = _described(spec, step)
     log.info("reading %s of %s", what, spec.source_uri)
     write = _prepared(session, spec, step)
     failpoints.reached("planned")
@@ -108,7 +108,9 @@ def _run_step(session: SparkSession, spec: ReadSpec, step: ReadStep, counts: dic
     is_last = step.seal_number == spec.steps[-1].seal_number
     if step.kind == "complete" and spec.output_uri:
         _export(session, spec, step)
-    outcome = commit(session, _seal(spec, step, counts, complete=is_last), write, Into(spec.staging_uri))
+    outcome = commit(
+        session, _seal(spec, step, counts, complete=is_last), write, Destination(spec.staging_uri)
+    )
     if outcome.status == "committed":
         log.info("staged %s in version %s of %s", what, outcome.version, spec.staging_uri)
     return outcome
@@ -125,7 +127,7 @@ def _reads_source(step: ReadStep) -> bool:
     return step.kind in ("load", "apply")
 
 
-def _told(spec: ReadSpec, step: ReadStep) -> str:
+def _described(spec: ReadSpec, step: ReadStep) -> str:
     if step.kind == "load":
         return f"the snapshot of version {step.ending_version}"
     versions = f"versions {step.starting_version}-{step.ending_version}"

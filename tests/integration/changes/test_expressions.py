@@ -33,7 +33,7 @@ LONG = f"coalesce({', '.join('v' for _ in range(30))}, current_user())"
 
 CHANCE = "does not count it as deterministic"
 CLOCK, SESSION = "the clock", "depends on the session"
-MANY, SUBQUERY, USERS = "several rows", "a subquery", "a function of somebody's own"
+MANY, SUBQUERY, USERS = "several rows", "a subquery", "a user's function"
 #: Expression -> what the error says of it.
 REFUSED: dict[str, str] = {
     "uuid()": CHANCE,

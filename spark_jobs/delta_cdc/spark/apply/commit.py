@@ -14,7 +14,7 @@ from delta_cdc.core.history import is_restore, replaces_all_rows
 from delta_cdc.core.reasons import reason
 from delta_cdc.core.sql import table
 from delta_cdc.core.watermark import MAX_SEAL_BYTES, Seal, TableVersion, app_id
-from delta_cdc.spark.apply.constraints import Into, refused
+from delta_cdc.spark.apply.constraints import Destination, refused
 from delta_cdc.spark.sessions import LAST_COMMIT
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def sealed(session: SparkSession, seal: Seal) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Seen:
+class TableState:
     """The target as a job observes it.
 
     :param is_laid_out: whether it has, or ever had, clustering columns or partitions
@@ -95,11 +95,11 @@ class Seen:
         return made_here and not self.is_laid_out
 
 
-def look(session: SparkSession, target: str) -> Seen:
+def look(session: SparkSession, target: str) -> TableState:
     """Return the target's current state."""
     detail = session.sql(f"DESCRIBE DETAIL {table(target)}").collect()[0]
     history = session.sql(f"DESCRIBE HISTORY {table(target)} LIMIT 1").select("version").collect()
-    return Seen(
+    return TableState(
         table_id=detail["id"],
         version=history[0]["version"],
         is_laid_out=bool(detail["partitionColumns"]) or "clustering" in detail["tableFeatures"],
@@ -107,7 +107,7 @@ def look(session: SparkSession, target: str) -> Seen:
     )
 
 
-def overtaken(session: SparkSession, target: str, planned_on: TableVersion, now: Seen) -> str | None:
+def overtaken(session: SparkSession, target: str, planned_on: TableVersion, now: TableState) -> str | None:
     """Return why a plan made on ``planned_on`` no longer fits the target; None if it still fits.
 
     The compare-and-swap detects other seals, but no RESTORE, REPLACE, overwrite or TRUNCATE: transaction
@@ -133,7 +133,7 @@ def overtaken(session: SparkSession, target: str, planned_on: TableVersion, now:
     return None
 
 
-def commit(session: SparkSession, seal: Seal, write: Callable[[], object], into: Into) -> Outcome:
+def commit(session: SparkSession, seal: Seal, write: Callable[[], object], into: Destination) -> Outcome:
     """Run the sealed statement of a step, between two failpoints for tests."""
     failpoints.reached("before_commit")
     outcome = attempt(session, seal, write, into)
@@ -142,7 +142,7 @@ def commit(session: SparkSession, seal: Seal, write: Callable[[], object], into:
     return outcome
 
 
-def attempt(session: SparkSession, seal: Seal, write: Callable[[], object], into: Into) -> Outcome:
+def attempt(session: SparkSession, seal: Seal, write: Callable[[], object], into: Destination) -> Outcome:
     """Run one sealed statement and find out its outcome.
 
     Delta silently skips a write with a known transaction. The version that the session committed last shows

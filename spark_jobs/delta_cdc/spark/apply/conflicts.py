@@ -69,7 +69,7 @@ def resolved(context: StepContext, events: DataFrame, shape: Shape) -> DataFrame
 
 def _refuse(context: StepContext, count: int, sample: str) -> NoReturn:
     options, source, versions = context.options, context.source, context.versions
-    why = "last_by does not tell them apart" if options.last_by else "on_conflict is 'fail'"
+    why = "last_by gives them no order" if options.last_by else "on_conflict is 'fail'"
     problem = (
         f"Different events of one key have the same sequence in {versions} of {source}, or before "
         f"({count} case(s), for instance {sample.replace(states.SEQUENCE, 'sequence')}), and {why}."
@@ -123,8 +123,8 @@ def _combined(counts: Column, parts: tuple[partial_columns.Leaf, ...], shape: Sh
     for at, leaf in enumerate(parts):
         carries = is_upsert & F.coalesce(F.get(flags, F.lit(at)), F.lit(True))
         value = leaf.of(F.col(states.AFTER))
-        told = F.when(carries, F.struct(comparable(value, leaf.data_type)))
-        conflicts.append(~F.min(told).eqNullSafe(F.max(told)))
+        compared = F.when(carries, F.struct(comparable(value, leaf.data_type)))
+        conflicts.append(~F.min(compared).eqNullSafe(F.max(compared)))
         uneven.append(F.count_if(carries) != n_upserts)
         carried.append(F.max(carries))
         # In a struct, because NULL is a valid value, too.

@@ -203,8 +203,8 @@ def against_base(runs: DataFrame, shape: Shape, *, growing: bool = False, in_pla
     runs = runs.withColumn(_REPLACED, replaced)
     nothing = F.lit(None).cast("string")
     unchanged = end.isNull() & same(BASE, states.AFTER, shape.schema, shape.values)
-    told = "a key's sequence does not lie above the start of its open row in the target."
-    narrow = raised(SequenceNotIncreasing, [told]) if growing else F.lit(DELETE)
+    problem = "a key's sequence does not lie above the start of its open row in the target."
+    narrow = raised(SequenceNotIncreasing, [problem]) if growing else F.lit(DELETE)
     operation = (
         F.when(base.isNull(), F.when(F.col(_REPLACED), UPDATE).otherwise(INSERT))
         .when(F.lit(in_place) & F.col(_REPLACED), nothing)

@@ -23,8 +23,8 @@ from delta_cdc.core.sql import table
 from delta_cdc.core.watermark import PipelineState, Seal, SealStep, TableVersion, newest
 from delta_cdc.spark.apply import batch as b
 from delta_cdc.spark.apply import from_events, from_feed, layout, load, quarantine, repair
-from delta_cdc.spark.apply.commit import Outcome, Seen, commit, look, nothing_added, overtaken
-from delta_cdc.spark.apply.constraints import Into
+from delta_cdc.spark.apply.commit import Outcome, TableState, commit, look, nothing_added, overtaken
+from delta_cdc.spark.apply.constraints import Destination
 from delta_cdc.spark.apply.prepared_step import PreparedStep
 from delta_cdc.spark.changes import feed
 from delta_cdc.spark.commit_safety import refuse_unsafe_log_store
@@ -161,7 +161,7 @@ def _run_step(session: SparkSession, spec: ApplySpec, step: TargetStep) -> tuple
     log.info("preparing %s", what)
     prepared = _prepare(session, spec, step)
     failpoints.reached("planned")
-    seen: Seen | None = None
+    seen: TableState | None = None
     reason = feed.changed_source(session, spec.source_uri, step)
     if reason is None and step.planned_on is not None:
         seen = look(session, spec.target_uri)
@@ -190,13 +190,13 @@ def _run_step(session: SparkSession, spec: ApplySpec, step: TargetStep) -> tuple
     return outcome, prepared
 
 
-def _into(session: SparkSession, spec: ApplySpec, prepared: PreparedStep) -> Into:
+def _into(session: SparkSession, spec: ApplySpec, prepared: PreparedStep) -> Destination:
     """Return what an error needs to describe a write that the target refuses."""
     merge, inserts = prepared.merge, prepared.inserts
     keys = prepared.shape.keys if prepared.shape is not None else ()
     if merge is not None:
-        return Into(spec.target_uri, lambda: merge.written(session), keys)
-    return Into(spec.target_uri, None if inserts is None else lambda: inserts, keys)
+        return Destination(spec.target_uri, lambda: merge.written(session), keys)
+    return Destination(spec.target_uri, None if inserts is None else lambda: inserts, keys)
 
 
 def with_horizons(step: AnyTargetStep) -> AnyTargetStep:
@@ -235,7 +235,7 @@ def _overtaken_since(session: SparkSession, spec: ApplySpec, step: TargetStep) -
 
 
 def _tidy(
-    session: SparkSession, spec: ApplySpec, step: TargetStep, shape: Shape | None, seen: Seen | None
+    session: SparkSession, spec: ApplySpec, step: TargetStep, shape: Shape | None, seen: TableState | None
 ) -> None:
     """Complete the target's layout and empty the staging table. The step is committed: failing only warns.
 

@@ -109,8 +109,8 @@ def _checked(context: StepContext, found: Events) -> tuple[b.Batch, DataFrame, D
     if discarded and not _tracks_rows(_as_of_step(context)):
         raise InvalidConfiguration(
             f"{discarded} event(s) of {context.source}, {context.versions}, came too late and are "
-            "to be discarded, but the log does not track its rows: a later cut of their keys could not tell "
-            "them from events that count.",
+            "to be discarded, but the log does not track its rows: recomputing their keys later could not "
+            "distinguish them from events that count.",
             remedy="set delta.enableRowTracking on the log, or take these events out of it.",
         )
     # A snapshot still counts if none of its rows remains.

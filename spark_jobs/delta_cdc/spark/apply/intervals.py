@@ -72,8 +72,8 @@ def inherited(entries: DataFrame, shape: Shape, options: ApplyOptions) -> DataFr
     values = []
     for at, leaf in enumerate(parts):
         carries = is_upsert & F.coalesce(F.get(F.col(AUTHORED), F.lit(at)), F.lit(True))
-        told = F.when(carries, F.struct(leaf.of(state).alias("v")))
-        values.append(F.last(told, ignorenulls=True).over(within).getField("v"))
+        value = F.when(carries, F.struct(leaf.of(state).alias("v")))
+        values.append(F.last(value, ignorenulls=True).over(within).getField("v"))
     whole = partial_columns.rebuilt(parts, shape, state, values)
     return lives.withColumn(states.AFTER, F.when(is_upsert, whole)).drop(_LIFE)
 

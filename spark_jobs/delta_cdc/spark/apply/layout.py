@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from delta_cdc.core.spec import ApplyOptions
-    from delta_cdc.spark.apply.commit import Seen
+    from delta_cdc.spark.apply.commit import TableState
     from delta_cdc.spark.apply.merge import Merge
     from delta_cdc.spark.apply.rows import Shape
 
@@ -177,7 +177,7 @@ def arranged(rows: DataFrame, shape: Shape, options: ApplyOptions) -> DataFrame:
 
 
 def complete(
-    session: SparkSession, target: str, shape: Shape, options: ApplyOptions, seen: Seen | None
+    session: SparkSession, target: str, shape: Shape, options: ApplyOptions, seen: TableState | None
 ) -> None:
     """Set what the load's own commit cannot: clustering, and the user's own properties.
 

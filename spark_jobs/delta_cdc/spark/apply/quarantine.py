@@ -16,7 +16,7 @@ from delta_cdc.core.sql import PLAN_PREFIX, quote, string, table
 from delta_cdc.spark import catalog
 from delta_cdc.spark.apply.batch import NULL_KEY
 from delta_cdc.spark.apply.commit import Outcome, attempt, is_conflict
-from delta_cdc.spark.apply.constraints import Into
+from delta_cdc.spark.apply.constraints import Destination
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -134,7 +134,9 @@ def write(
         if exists and _holds(session, spec, f"{_same_seal(step)} AND {_same_range(step)}"):
             return None
         writer = _writer(session, spec, step, rows, exists=exists)
-        outcome = attempt(session, seal, partial(writer.save, spec.quarantine_uri), Into(spec.quarantine_uri))
+        outcome = attempt(
+            session, seal, partial(writer.save, spec.quarantine_uri), Destination(spec.quarantine_uri)
+        )
         if outcome.status == "skipped" and _holds(session, spec, f"seal > {step.seal_number}"):
             return f"a run after this one has written to the quarantine {spec.quarantine_uri}"
         if outcome.status == "skipped":

@@ -106,10 +106,10 @@ def merge(target: str, shape: Shape, options: ApplyOptions, batch: b.Batch, *, e
         others[DELETED_COLUMN] = values[DELETED_COLUMN] = f"({operation} = 'delete')"
     # If the source inserts a key that the target already has, two rows of the source share it.
     first, existed = shape.keys[0], sql.column("s", _EXISTED)
-    told = f"concat('{b.DUPLICATE_MARK}', CAST({sql.column('s', first)} AS STRING))"
-    kept = f"CASE WHEN {existed} THEN {sql.column('s', first)} ELSE raise_error({told}) END"
+    problem = f"concat('{b.DUPLICATE_MARK}', CAST({sql.column('s', first)} AS STRING))"
+    kept = f"CASE WHEN {existed} THEN {sql.column('s', first)} ELSE raise_error({problem}) END"
     unexpected = f"NOT {existed} AND {is_alive()}" if soft else f"NOT {existed}"
-    clauses = [Clause(True, unexpected, "update", {first: kept}, raises=told)]
+    clauses = [Clause(True, unexpected, "update", {first: kept}, raises=problem)]
     if not soft:
         clauses.insert(0, Clause(True, f"{operation} = 'delete'", "delete"))
     if others:

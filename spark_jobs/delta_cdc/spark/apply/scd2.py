@@ -75,10 +75,10 @@ def in_order_only(events: DataFrame, shape: Shape) -> DataFrame:
     key = Window.partitionBy(*[F.col(quote(name)) for name in shape.keys])
     along = key.orderBy(reserved_columns.ORDER)
     broken, first = f"{PLAN_PREFIX}broken", f"{PLAN_PREFIX}first_before"
-    told = events.withColumns(
+    marked = events.withColumns(
         {broken: F.max(lacks_sequence()).over(key), first: F.first(st.BEFORE).over(along)}
     )
-    kept = told.where(~lacks_sequence())
+    kept = marked.where(~lacks_sequence())
     follows = F.when(F.row_number().over(along) == 1, F.col(first)).otherwise(F.lag(st.AFTER).over(along))
     before = F.when(F.col(broken), follows).otherwise(F.col(st.BEFORE))
     return kept.withColumn(st.BEFORE, before).drop(broken, first)

@@ -163,7 +163,7 @@ class _Judge:
                 return f"{token.text}{following.text} is another date or time with each day or moment"
             if following.text == "(" and self._is_users(token.text):
                 return (
-                    f"{token.text} is a function of somebody's own, of which Spark does not know whether "
+                    f"{token.text} is a user's function, of which Spark does not know whether "
                     "its value depends on the row alone"
                 )
         return None
@@ -233,7 +233,7 @@ def _in_plan(analysed: str) -> str | None:
     if any(":" in indent for indent in below):
         return "it has a subquery, and reads other rows"
     if len(below) != 1:
-        return f"{_MANY_ROWS}, or calls a function of somebody's own"
+        return f"{_MANY_ROWS}, or calls a user's function"
     for pattern, why in (
         (_CLOCK, "is the clock, and changes from one look to the next"),
         (_SESSION, "depends on the session that asks"),

@@ -41,7 +41,7 @@ def refuse_forbidden_confs(session: SparkSession) -> None:
         if str(session.conf.get(name, "false")).lower() == "true":
             raise ForbiddenConf(
                 f"The Spark conf {name} is true: missing or unreadable changes would be skipped in silence.",
-                remedy=f"unset {name} for this job; if files are missing, the range must be loaded anew.",
+                remedy=f"unset {name} for this job; if files are missing, the range must be loaded again.",
             )
 
 
@@ -196,7 +196,7 @@ def changed_source(session: SparkSession, source: str, step: TargetStep | ReadSt
         content = []
     if content and hashlib.sha256(content[0]["content"]).hexdigest() == step.watermark.commit_hash:
         return None
-    return f"version {step.at} of {source} is not the one planned for: the source was made anew"
+    return f"version {step.at} of {source} is not the one planned for: the source was replaced"
 
 
 def is_before() -> Column:

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from delta_cdc.core.spec import Segment
 
 #: Ends the text of the error that Spark raises for rows that share a row id.
-SHARED_REMEDY = "read them by another capture, and tell the table's writers that its row ids are not unique."
+SHARED_REMEDY = "read them by another capture, and inform the table's writers: its row ids are not unique."
 
 _SIDE, _ROW_VERSION = f"{PLAN_PREFIX}side", f"{PLAN_PREFIX}row_version"
 _BEFORE, _AFTER = f"{PLAN_PREFIX}before", f"{PLAN_PREFIX}after"
@@ -82,8 +82,8 @@ def change_rows(
     if segment.capture == "change_files":
         return _fed(slice_, columns, marks).select(*wanted)
     read = _read(slice_, segment, columns)
-    told = marks.strip(BEFORE_MARK + AFTER_MARK) != "" or not marks
-    parts = [_told(_part(read, "[id]", marks), segment, columns)] if told else []
+    has_added_or_removed = marks.strip(BEFORE_MARK + AFTER_MARK) != "" or not marks
+    parts = [_added_or_removed(_part(read, "[id]", marks), segment, columns)] if has_added_or_removed else []
     if BEFORE_MARK in marks:
         parts.append(_matched(_part(read, "[+-]", marks), segment, columns))
     rows = parts[0].select(*wanted)
@@ -154,7 +154,7 @@ def _part(read: DataFrame, marks: str, present: str) -> DataFrame:
     )
 
 
-def _told(read: DataFrame, segment: Segment, columns: Sequence[str]) -> DataFrame:
+def _added_or_removed(read: DataFrame, segment: Segment, columns: Sequence[str]) -> DataFrame:
     """Return the rows of files as inserted or deleted, according to the files."""
     inserted = F.col(_SIDE).startswith(INSERTED_MARK)
     version, time = _commit(segment, F.when(inserted, F.col(_ROW_VERSION)))
@@ -224,8 +224,8 @@ def _commit(segment: Segment, row_version: Column) -> tuple[Column, Column]:
         return F.col(ORDER), F.col(_TIME)
     # RESTORE brings back rows whose row commit version lies before the range.
     versions, times = zip(*segment.timestamps, strict=True)
-    told = F.map_from_arrays(F.lit(list(versions)), F.lit(list(times)))
-    time = F.try_element_at(told, row_version)
+    times_by_version = F.map_from_arrays(F.lit(list(versions)), F.lit(list(times)))
+    time = F.try_element_at(times_by_version, row_version)
     return F.when(time.isNotNull(), row_version).otherwise(F.col(ORDER)), F.coalesce(time, F.col(_TIME))
 
 

@@ -117,15 +117,15 @@ def answer(
     states.refuse_unusable(values, source)
     place = f"{source}, {versions}"
     if not options.is_net and options.where is None:
-        told = found if options.raw else _of_known_types(found, options.query == "append_only", place)
-        return told.select(*map(quote, values), *METADATA_COLUMNS)
+        changes = found if options.raw else _of_known_types(found, options.query == "append_only", place)
+        return changes.select(*map(quote, values), *METADATA_COLUMNS)
     keys = [ROW_ID] if by_row_id else list(states.match(values, options.keys, "keys", source))
     _refuse_without_equality(found, keys)
     placed = found.withColumn(_POSITION, _position(keys, place))
     if options.is_net:
         return _net(placed, keys, values, place, both=options.query == "min_delta")
-    told = _told_by_key(placed, keys, values, place)
-    return told.where(f"{CHANGE_TYPE} = 'insert'") if options.query == "append_only" else told
+    changes = _changes_by_key(placed, keys, values, place)
+    return changes.where(f"{CHANGE_TYPE} = 'insert'") if options.query == "append_only" else changes
 
 
 def named_in_plan(error: BaseException) -> DeltaCdcError | None:
@@ -227,7 +227,7 @@ def _net(rows: DataFrame, keys: Sequence[str], values: Sequence[str], place: str
     def row(kind: str, found: Sequence[Column]) -> Column:
         return F.struct(*found, F.lit(kind).alias(CHANGE_TYPE))
 
-    told = (
+    changes = (
         F.when(is_before() & existed, F.array(row("delete", first_values)))
         .when(is_after() & ~existed, F.array(row("insert", state)))
         .when(
@@ -235,10 +235,10 @@ def _net(rows: DataFrame, keys: Sequence[str], values: Sequence[str], place: str
             F.array(row("update_preimage", first_values), row("update_postimage", state)),
         )
     )
-    return last.select(F.inline(told), *METADATA_COLUMNS[1:])
+    return last.select(F.inline(changes), *METADATA_COLUMNS[1:])
 
 
-def _told_by_key(rows: DataFrame, keys: Sequence[str], values: Sequence[str], place: str) -> DataFrame:
+def _changes_by_key(rows: DataFrame, keys: Sequence[str], values: Sequence[str], place: str) -> DataFrame:
     """Return every change by key: a state without its counterpart in its version is an insert or a delete."""
     history = _history(keys)
     along = rows.withColumns(
@@ -256,7 +256,7 @@ def _told_by_key(rows: DataFrame, keys: Sequence[str], values: Sequence[str], pl
     replaced = ((kind == "delete") & (F.col(_NEXT_TYPE) == "insert")) | (
         (kind == "insert") & (F.col(_PREVIOUS_TYPE) == "delete")
     )
-    told = (
+    change_type = (
         F.when(is_before() & ~followed, "delete")
         .when(is_after() & ~preceded, "insert")
         .when(replaced, kind)
@@ -265,7 +265,7 @@ def _told_by_key(rows: DataFrame, keys: Sequence[str], values: Sequence[str], pl
     )
     refused = _not_unique(keys, F.col(ORDER), place).cast("boolean")
     return along.where(F.when(unique, True).otherwise(refused)).select(
-        *[F.col(quote(name)) for name in values], told.alias(CHANGE_TYPE), *METADATA_COLUMNS[1:]
+        *[F.col(quote(name)) for name in values], change_type.alias(CHANGE_TYPE), *METADATA_COLUMNS[1:]
     )
 
 

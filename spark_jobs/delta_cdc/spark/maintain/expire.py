@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
     from delta_cdc.core.spec import ExpireSpec, JobStatus, Reader
-    from delta_cdc.spark.apply.commit import Seen
+    from delta_cdc.spark.apply.commit import TableState
     from delta_cdc.spark.apply.events import Events
 
 log = logging.getLogger(__name__)
@@ -92,7 +92,7 @@ def run(session: SparkSession, spec: ExpireSpec) -> JobResult:
 
 
 # -- delete ---------------------------------------------------------------------------------------
-def _expired(session: SparkSession, spec: ExpireSpec, seen: Seen, types: Mapping[str, DataType]) -> int:
+def _expired(session: SparkSession, spec: ExpireSpec, seen: TableState, types: Mapping[str, DataType]) -> int:
     """Delete the rows that no consumer needs; return how many rows that is."""
     assert spec.below is not None
     gone = expired(session, spec, is_tracked=tracks_rows(seen.properties)).localCheckpoint()
