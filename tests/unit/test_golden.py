@@ -42,7 +42,7 @@ from delta_cdc.run.ingest import run_ingest
 from delta_cdc.run.read import run_read
 from delta_cdc.run.saved_plans import NoPins
 from delta_cdc.run.verify import rows_of, run_verify
-from delta_cdc.spark import sink, staging
+from delta_cdc.spark import staging
 from delta_cdc.spark.apply import engine as apply_engine
 from delta_cdc.spark.apply import layout, quarantine
 from delta_cdc.spark.apply.commit import Outcome
@@ -174,9 +174,9 @@ class Job:
             self.seals.append(seal)
             return Outcome("committed", version=self.tables.staging.write_seal(seal, rows=False))
 
-        self.patch.setattr(sink, "look", lambda *_: SimpleNamespace(table_id=self.tables.staging.table_id))
-        self.patch.setattr(sink, "commit", committed)
-        return sink._sealed(None, spec)  # type: ignore[arg-type]
+        self.patch.setattr(staging, "look", lambda *_: SimpleNamespace(table_id=self.tables.staging.table_id))
+        self.patch.setattr(staging, "commit", committed)
+        return staging._sealed_delivery(None, spec)  # type: ignore[arg-type]
 
 
 def shape_of(options: ApplyOptions) -> Shape:

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from delta_cdc.core import failpoints, reserved_columns
 from delta_cdc.core.reasons import reason
-from delta_cdc.core.spec import JobResult, segments_of, step_fingerprint
+from delta_cdc.core.spec import JobResult, StagingStep, segments_of, step_fingerprint
 from delta_cdc.core.sql import quote
 from delta_cdc.core.watermark import PipelineState, Seal, SealStep, TableVersion
 from delta_cdc.spark.apply import layout
@@ -25,7 +25,7 @@ from delta_cdc.spark.sessions import private_session
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from delta_cdc.core.spec import QueryOptions, ReadSpec, ReadStep
+    from delta_cdc.core.spec import CommitSpec, QueryOptions, ReadSpec, ReadStep
     from delta_cdc.spark.apply.commit import TableState
 
 log = logging.getLogger(__name__)
@@ -50,6 +50,40 @@ def run(spark: SparkSession, spec: ReadSpec) -> JobResult:
         # An automatic compaction between two of our commits would look like a foreign commit.
         session.conf.set(_AUTO_COMPACT, "false")
         return _run_steps(session, spec)
+
+
+def commit_delivered(spark: SparkSession, spec: CommitSpec) -> JobResult:
+    """Seal a batch that a custom sink delivered: an empty commit records how far the sink has come."""
+    refuse_unsafe_log_store(spark, spec.staging_uri, single_driver=spec.single_driver)
+    with private_session(spark) as session:
+        return _sealed_delivery(session, spec)
+
+
+def _sealed_delivery(session: SparkSession, spec: CommitSpec) -> JobResult:
+    step = spec.step
+    failpoints.reached("planned")
+    seen = look(session, spec.staging_uri)
+    if step.planned_on is not None and seen.table_id != step.planned_on.table_id:
+        return JobResult("stale", message=f"the staging table {spec.staging_uri} was replaced")
+    seal = Seal(
+        pipeline=spec.pipeline,
+        number=step.seal_number,
+        source_uri=spec.source_uri,
+        state=PipelineState(step.watermark, step.applied_from, configuration=step.configuration),
+        step=SealStep(
+            kind="commit",
+            starting_version=step.starting_version,
+            ending_version=step.ending_version,
+            fingerprint=step_fingerprint(spec, step.seal_number),
+            run_id=spec.run_id,
+            planned_on=step.planned_on,
+        ),
+    )
+    write = nothing_added(session, spec.staging_uri)
+    outcome = commit(session, seal, write, Destination(spec.staging_uri))
+    if outcome.status == "committed":
+        log.info("committed version %s in %s", step.ending_version, spec.staging_uri)
+    return JobResult(status=outcome.status, message=outcome.message)
 
 
 def _run_steps(session: SparkSession, spec: ReadSpec) -> JobResult:
@@ -95,7 +129,7 @@ def _run_step(session: SparkSession, spec: ReadSpec, step: ReadStep, counts: dic
     log.info("reading %s of %s", what, spec.source_uri)
     write = _prepared(session, spec, step)
     failpoints.reached("planned")
-    other = feed.changed_source(session, spec.source_uri, step) if _reads_source(step) else None
+    other = None if isinstance(step, StagingStep) else feed.changed_source(session, spec.source_uri, step)
     if other is not None:
         return Outcome("stale", message=other)
     if step.planned_on is not None:
@@ -108,9 +142,8 @@ def _run_step(session: SparkSession, spec: ReadSpec, step: ReadStep, counts: dic
     is_last = step.seal_number == spec.steps[-1].seal_number
     if step.kind == "complete" and spec.output_uri:
         _export(session, spec, step)
-    outcome = commit(
-        session, _seal(spec, step, counts, complete=is_last), write, Destination(spec.staging_uri)
-    )
+    seal = _seal(spec, step, counts, complete=is_last)
+    outcome = commit(session, seal, write, Destination(spec.staging_uri))
     if outcome.status == "committed":
         log.info("staged %s in version %s of %s", what, outcome.version, spec.staging_uri)
     return outcome
@@ -121,10 +154,6 @@ def _adds(spec: ReadSpec, step: ReadStep) -> bool:
     if step.kind == "apply":
         return spec.continues or step.starting_version > spec.starting_version
     return step.kind != "load"
-
-
-def _reads_source(step: ReadStep) -> bool:
-    return step.kind in ("load", "apply")
 
 
 def _described(spec: ReadSpec, step: ReadStep) -> str:

@@ -144,11 +144,7 @@ CASE v WHEN 'today' THEN 1 ELSE 2 END
 struct(id AS `user()`, v AS `current_date()`)
 struct(id AS `user()`)
 struct(id AS `now()`)
-struct(id AS `version()`, `now()` AS n)
-struct(`now()`, id)
-struct(s.`now()`, id)
-struct(s.*)
-to_json(struct(*))
+struct(id AS `version()`, `now()` as /* the same */ `current_user`)
 named_struct('now()', id)
 v /* now() isn't it */
 v -- now() isn't it

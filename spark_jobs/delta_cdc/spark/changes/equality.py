@@ -76,15 +76,16 @@ def comparable_sql(value: str, data_type: DataType, depth: int = 0) -> str:
     return f"array_sort(transform(map_entries({value}), {item} -> struct({key}, {entry})))"
 
 
-def same(left: str, right: str, schema: StructType, columns: Sequence[str]) -> Column:
+def same(left: str, right: str | None, schema: StructType, columns: Sequence[str]) -> Column:
     """Return whether two struct columns agree on ``columns``, null-safe.
 
-    :param left: name of a struct column of the type ``schema``; likewise ``right``
+    :param left: name of a struct column of the type ``schema``; likewise ``right``, where None is the row
     """
     compared = []
     for name in columns:
         field = schema[name]
-        sides = [comparable(F.col(f"{quote(side)}.{quote(name)}"), field.dataType) for side in (left, right)]
+        paths = [quote(name) if side is None else f"{quote(side)}.{quote(name)}" for side in (left, right)]
+        sides = [comparable(F.col(path), field.dataType) for path in paths]
         compared.append(sides[0].eqNullSafe(sides[1]))
     return balanced(and_, compared) if compared else F.lit(True)
 

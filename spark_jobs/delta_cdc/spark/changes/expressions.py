@@ -30,7 +30,7 @@ from delta_cdc.spark.sessions import confs_for_a_moment
 from delta_cdc.spark.silence_loggers import quietly
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 _GAP = r"(?: \s+ | --[^\n]* | /\*.*?\*/ )"
 _STRING = r"""(?: [rR]? (?: '((?:[^'\\]|\\.|'')*)' | "((?:[^"\\]|\\.|"")*)" ) )"""
@@ -138,7 +138,7 @@ class _Judge:
         found = next(filter(None, map(self._in_text, tokens)), None)
         if found is not None:
             return found
-        masked = ["".join(map(self._masked, one)) for one in tokens]
+        masked = ["".join(self._masked(one)) for one in tokens]
         plans = None
         refused = "a constant in it cannot be worked out"
         for asked in [masked] if masked == list(texts) else [masked, list(texts)]:
@@ -177,14 +177,19 @@ class _Judge:
             self._user_functions = _user_functions(self._session)
         return name in self._user_functions
 
-    def _masked(self, token: _Token) -> str:
-        """Return a token, or a substitute if a plan could confuse it with the clock or the session."""
-        if token.kind == "text" and _is_telling(token.text):
-            return "'text'"
-        name = _bare(token.text)
-        if token.kind == "name" and _is_telling(name) and name.lower() not in self._names:
-            return "`name`"
-        return token.text
+    def _masked(self, tokens: Sequence[_Token]) -> Iterator[str]:
+        """Yield tokens, each with a substitute if a plan could confuse it with the clock or the session."""
+        previous = ""
+        for token in tokens:
+            name = _bare(token.text)
+            # A plan shows a column with its id, but the alias of a struct's field as it is.
+            is_free = previous.lower() == "as" or name.lower() not in self._names
+            if token.kind == "text" and _is_telling(token.text):
+                yield "'text'"
+            else:
+                yield "`name`" if token.kind == "name" and _is_telling(name) and is_free else token.text
+            if token.kind != "gap":
+                previous = token.text
 
     def _in_words(self, tokens: Sequence[_Token]) -> str | None:
         """Return the finding if Spark evaluates a text as the clock during planning; else None."""

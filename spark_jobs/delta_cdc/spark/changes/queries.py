@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
 from delta_cdc.core import validation
 from delta_cdc.core.errors import (
@@ -46,7 +45,7 @@ from delta_cdc.core.reserved_columns import (
 )
 from delta_cdc.core.sql import PLAN_PREFIX, quote
 from delta_cdc.spark.changes import states
-from delta_cdc.spark.changes.equality import comparable, has_equality
+from delta_cdc.spark.changes.equality import comparable, has_equality, same
 from delta_cdc.spark.changes.feed import is_after, is_before
 from delta_cdc.spark.changes.manifests import SHARED_REMEDY
 
@@ -156,13 +155,13 @@ def drop_carry_over(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
     content = [F.col(quote(name)) for name in (*names, *compared)]
     # The hash decides almost every comparison of the sort; the columns after it make it exact.
     marked = marked.withColumn(_HASH, F.xxhash64(*content))
-    same = Window.partitionBy(_HASH, COMMIT_VERSION, *content)
+    alike = Window.partitionBy(_HASH, COMMIT_VERSION, *content)
     by_type = Window.partitionBy(_HASH, COMMIT_VERSION, *content).orderBy(CHANGE_TYPE)
     kind = F.col(CHANGE_TYPE)
     counted = marked.withColumns(
         {
-            _LEFT: F.count_if(kind == "delete").over(same),
-            _CAME: F.count_if(kind == "insert").over(same),
+            _LEFT: F.count_if(kind == "delete").over(alike),
+            _CAME: F.count_if(kind == "insert").over(alike),
             # Rows of one type are alike: "delete" sorts before "insert", and both before updates.
             _RANK: F.row_number().over(by_type),
         }
@@ -218,7 +217,7 @@ def _net(rows: DataFrame, keys: Sequence[str], values: Sequence[str], place: str
         .otherwise(_not_unique(keys, at, place).cast("boolean"))
     )
     existed, before = F.col(states.BEFORE).isNotNull(), F.col(states.BEFORE)
-    unchanged = existed & _same(before, rows.schema, values)
+    unchanged = existed & same(states.BEFORE, None, rows.schema, values)
     if not both:
         kind = F.when(existed, "update_postimage").otherwise("insert").alias(CHANGE_TYPE)
         return last.where(is_after() & ~unchanged).select(*state, kind, *METADATA_COLUMNS[1:])
@@ -267,16 +266,6 @@ def _changes_by_key(rows: DataFrame, keys: Sequence[str], values: Sequence[str],
     return along.where(F.when(unique, True).otherwise(refused)).select(
         *[F.col(quote(name)) for name in values], change_type.alias(CHANGE_TYPE), *METADATA_COLUMNS[1:]
     )
-
-
-def _same(before: Column, schema: StructType, values: Sequence[str]) -> Column:
-    """Return whether the row's own values equal those of ``before``, null-safe."""
-    result = F.lit(True)
-    for name in values:
-        data_type = schema[name].dataType
-        sides = [comparable(side, data_type) for side in (before.getField(name), F.col(quote(name)))]
-        result = result & sides[0].eqNullSafe(sides[1])
-    return result
 
 
 def _refuse_without_equality(rows: DataFrame, keys: Sequence[str]) -> None:
