@@ -40,7 +40,7 @@ def resolved(context: StepContext, events: DataFrame, shape: Shape) -> DataFrame
         distinguish them
     :raises KeyNotUnique: likewise, in a snapshot
     """
-    group = [*[F.col(quote(key)) for key in shape.keys], F.col(states.SEQUENCE)]
+    group = [*shape.key_columns, F.col(states.SEQUENCE)]
     names = [*shape.keys, states.SEQUENCE]
     of_keys = events.where(F.col(KIND) != TRUNCATE)
     crowded = of_keys.groupBy(*group).agg(F.count("*").alias(_N)).where(F.col(_N) > 1).drop(_N)

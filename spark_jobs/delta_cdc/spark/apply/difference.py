@@ -19,7 +19,7 @@ from delta_cdc.core.errors import SequenceNotIncreasing
 from delta_cdc.core.spec import DELETED_COLUMN
 from delta_cdc.core.sql import PLAN_PREFIX, quote
 from delta_cdc.spark.apply.intervals import BASE, DELETED, END, FOUND_DELETED, FROM_NOTHING, START
-from delta_cdc.spark.apply.merge import Clause, Merge
+from delta_cdc.spark.apply.merge import Clause, Merge, from_source, keys_match
 from delta_cdc.spark.apply.schema import lacking
 from delta_cdc.spark.changes import states
 from delta_cdc.spark.changes.equality import comparable_sql, same
@@ -139,8 +139,8 @@ def merge_states(
     """
     soft = options.delete_mode == "soft"
     operation = sql.column("s", OPERATION)
-    values = {name: sql.column("s", name) for name in shape.values}
-    others = {name: value for name, value in values.items() if name not in shape.keys}
+    values = from_source(shape.values)
+    others = from_source(shape.others)
     if soft:
         others[DELETED_COLUMN] = values[DELETED_COLUMN] = sql.column("s", DELETED)
     clauses = [Clause(True, f"{operation} = '{DELETE}'", "delete")]
@@ -160,7 +160,7 @@ def merge_states(
             changed += f" AND NOT ({_same(shape, known, soft=soft)})"
         clauses.append(Clause(True, changed, "update", others))
     clauses.append(Clause(False, f"{operation} = '{UPSERT}'", "insert", values))
-    on = [f"{sql.column('t', key)} = {sql.column('s', key)}" for key in shape.keys]
+    on = keys_match(shape.keys)
     return Merge(target, rows, (*on, *pruning), tuple(clauses), evolve, LAZY if lazy else {})
 
 
@@ -198,7 +198,7 @@ def against_base(runs: DataFrame, shape: Shape, *, growing: bool = False, in_pla
     """
     base, end = F.col(BASE), F.col(END)
     # An event at the start of the base replaces it: one row of the target, not two.
-    at_start = Window.partitionBy(*[F.col(quote(key)) for key in shape.keys], START)
+    at_start = Window.partitionBy(*shape.key_columns, START)
     replaced = F.count("*").over(at_start) > 1
     runs = runs.withColumn(_REPLACED, replaced)
     nothing = F.lit(None).cast("string")
@@ -221,7 +221,7 @@ def against_rows(runs: DataFrame, existing: DataFrame, shape: Shape) -> DataFram
 
     :param existing: :func:`target_rows` of these keys
     """
-    keys = [quote(key) for key in shape.keys]
+    keys = shape.key_columns
     there = F.lit(True).alias(_THERE)
     wanted = runs.select(*keys, START, END, states.AFTER, there)
     names = [*shape.keys, START]
@@ -240,9 +240,9 @@ _THERE = f"{PLAN_PREFIX}there"
 
 
 def _flat(found: DataFrame, shape: Shape, more: Sequence[str]) -> DataFrame:
-    others = [name for name in shape.values if name not in shape.keys]
+    others = shape.others
     return found.select(
-        *[F.col(quote(key)) for key in shape.keys],
+        *shape.key_columns,
         *[F.col(states.AFTER).getField(name).alias(name) for name in others],
         *more,
     )
@@ -256,11 +256,11 @@ def merge_history(
     :param rows: of :func:`against_base` and :func:`against_rows`
     """
     operation, start, end = (sql.column("s", name) for name in (OPERATION, START, END))
-    values = {name: sql.column("s", name) for name in shape.values}
-    others = {name: value for name, value in values.items() if name not in shape.keys}
+    values = from_source(shape.values)
+    others = from_source(shape.others)
     update = {**others, options.end_column: end}
     insert = {**values, options.start_column: start, options.end_column: end}
-    on = [f"{sql.column('t', key)} = {sql.column('s', key)}" for key in shape.keys]
+    on = keys_match(shape.keys)
     on += [f"{sql.column('t', options.start_column)} = {start}", *pruning]
     clauses = (
         Clause(True, f"{operation} = '{DELETE}'", "delete"),

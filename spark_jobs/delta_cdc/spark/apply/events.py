@@ -105,7 +105,7 @@ def of_rows(
         options = replace(options, where=None)
     projected = rows.projected(completed, options, keep)
     shape = rows.shape_of(projected, plain, options, source, keep)
-    state = F.struct(*[F.col(quote(name)) for name in shape.values])
+    state = shape.state
     parts, named = partial_columns.leaves(shape, options), F.col(CARRIED)
     names_unknown = partial_columns.names_unknown(shape, options, named, columns)
     if options.columns_to_update == COLUMNS and set(LOG_COLUMNS) <= set(columns):
@@ -187,7 +187,7 @@ def of_states(changes: DataFrame, shape: Shape, options: ApplyOptions, columns: 
         .when(partial_columns.names_unknown(shape, options, named, columns), UNKNOWN_COLUMN)
     )
     return changes.select(
-        *[F.col(quote(key)) for key in shape.keys],
+        *shape.key_columns,
         sequence.alias(states.SEQUENCE),
         reserved_columns.ORDER,
         F.when(after.isNull(), DELETE).otherwise(UPSERT).alias(KIND),

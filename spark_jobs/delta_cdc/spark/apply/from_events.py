@@ -196,7 +196,7 @@ def _by_lateness(
     assert applied is not None
     assert shape.order_type is not None
     late = F.col(states.SEQUENCE) <= from_text(applied, shape.order_type)
-    keys = valid.where(late).select(*[quote(key) for key in shape.keys]).distinct().localCheckpoint()
+    keys = valid.where(late).select(*shape.key_columns).distinct().localCheckpoint()
     selection = KeySelection(keys, small=_is_small(context))
     recomputed = from_all_events(context, selection, valid, shape, pruning)
     rest = valid.join(keys, on=list(shape.keys), how="left_anti")
@@ -275,7 +275,7 @@ def _in_order(
         if everything:
             pruning, selection = (), KeySelection(without=without)
         else:
-            keys = entries.select(*[quote(key) for key in shape.keys])
+            keys = entries.select(*shape.key_columns)
             selection = KeySelection(keys, small=_is_small(context))
         current = selection.of(current_rows(context, shape, pruning), shape)
         entries = timeline.of_target(current, entries, shape).unionByName(entries)
@@ -362,7 +362,7 @@ def desired_entries(
     for condition in pruning:
         of_keys = of_keys.where(F.expr(condition))
     of_keys = selection.of(of_keys, shape)
-    of_keys = of_keys.repartition(*[F.col(quote(key)) for key in shape.keys]).localCheckpoint()
+    of_keys = of_keys.repartition(*shape.key_columns).localCheckpoint()
     # Replayed events are treated as new.
     is_new = F.lit(context.replays)
     if context.replays:
@@ -439,7 +439,7 @@ def apply_states(session: SparkSession, spec: ApplySpec, step: ApplyStep) -> Pre
         _refuse_disorder(context, valid, shape)
     context.size = batch.totals["events"]
     entries = timeline.of_events(valid, shape, reserved_columns.ORDER)
-    selection = KeySelection(entries.select(*[quote(key) for key in shape.keys]), small=_is_small(context))
+    selection = KeySelection(entries.select(*shape.key_columns), small=_is_small(context))
     current = selection.of(current_rows(context, shape, pruning), shape)
     if not context.has_history:
         current = _known_before(current, valid, shape)
@@ -450,7 +450,7 @@ def apply_states(session: SparkSession, spec: ApplySpec, step: ApplyStep) -> Pre
 
 def _known_before(current: DataFrame, valid: DataFrame, shape: Shape) -> DataFrame:
     """Let Spark raise if the source inserts a key that has a row (not deleted) in the target: a duplicate."""
-    keys = [F.col(quote(key)) for key in shape.keys]
+    keys = shape.key_columns
     is_new = F.min_by(F.col(states.BEFORE).isNull(), reserved_columns.ORDER).alias(_NEW)
     joined = current.join(valid.groupBy(*keys).agg(is_new), on=list(shape.keys))
     lives = F.lit(True)
@@ -473,7 +473,7 @@ def _refuse_disorder(context: StepContext, valid: DataFrame, shape: Shape) -> No
         | F.col(states.AFTER).isNull()
         | _changes_tracked(shape, context.options)
     )
-    keys = [F.col(quote(key)) for key in shape.keys]
+    keys = shape.key_columns
     before = F.lag(states.SEQUENCE).over(Window.partitionBy(*keys).orderBy(reserved_columns.ORDER))
     wrong = moves.withColumn(_BEFORE, before).where(F.col(_BEFORE) >= F.col(states.SEQUENCE))
     b.refuse({b.DISORDER: wrong.count()}, wrong, shape, context, {b.DISORDER: F.lit(True)})
@@ -508,7 +508,7 @@ def checked_states(context: StepContext, changes: DataFrame, shape: Shape) -> b.
     highest = F.lit(None).cast("string")
     if order_type is not None:
         highest = as_text(F.max(F.when(valid, F.col(states.SEQUENCE))), order_type)
-    along = Window.partitionBy(*[F.col(quote(key)) for key in shape.keys]).orderBy(reserved_columns.ORDER)
+    along = shape.history.orderBy(reserved_columns.ORDER)
     lived = F.lag(F.col(states.AFTER).isNotNull()).over(along)
     # Two states in one version, a state before that no change wrote, or a second row beside an existing one.
     broken = lived.isNotNull() & (lived != F.col(states.BEFORE).isNotNull())

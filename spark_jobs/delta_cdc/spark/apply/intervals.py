@@ -23,7 +23,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.window import WindowSpec
 
-from delta_cdc.core.sql import PLAN_PREFIX, quote
+from delta_cdc.core.sql import PLAN_PREFIX
 from delta_cdc.spark.apply import partial_columns
 from delta_cdc.spark.apply.events import AUTHORED, KIND, UPSERT
 from delta_cdc.spark.changes import states
@@ -53,7 +53,7 @@ def _order() -> list[Column]:
 
 
 def _along(shape: Shape) -> WindowSpec:
-    return Window.partitionBy(*[F.col(quote(key)) for key in shape.keys]).orderBy(*_order())
+    return shape.history.orderBy(*_order())
 
 
 def inherited(entries: DataFrame, shape: Shape, options: ApplyOptions) -> DataFrame:
@@ -66,7 +66,7 @@ def inherited(entries: DataFrame, shape: Shape, options: ApplyOptions) -> DataFr
     along = _along(shape)
     is_upsert = F.col(KIND) == UPSERT
     lives = entries.withColumn(_LIFE, F.sum((~is_upsert).cast("int")).over(along))
-    keys = [F.col(quote(key)) for key in shape.keys]
+    keys = shape.key_columns
     within = Window.partitionBy(*keys, _LIFE).orderBy(*_order())
     parts, state = partial_columns.leaves(shape, options), F.col(states.AFTER)
     values = []
@@ -85,7 +85,7 @@ def runs(entries: DataFrame, shape: Shape) -> DataFrame:
     :return: keys, start, end (NULL: open), values (struct), base (of the run's first entry). Rows of zero
         width are included only with a base, so that they can be deleted
     """
-    keys = [F.col(quote(key)) for key in shape.keys]
+    keys = shape.key_columns
     along = _along(shape)
     is_upsert = F.col(KIND) == UPSERT
     before = entries.withColumn(_PREVIOUS, F.lag(states.AFTER).over(along))
@@ -114,7 +114,7 @@ def last_states(entries: DataFrame, shape: Shape) -> DataFrame:
     :return: keys, values (struct; for a deleted key those of its last upsert, NULL if it had none), deleted,
         base (as in :func:`runs`) and its soft-delete flag, and whether the key began as :data:`NO_ROW`
     """
-    keys = [F.col(quote(key)) for key in shape.keys]
+    keys = shape.key_columns
     order = F.struct(*_order())
     has_values = F.col(states.AFTER).isNotNull()
     return entries.groupBy(*keys).agg(

@@ -150,7 +150,7 @@ def checked(context: StepContext, snapshot: DataFrame, shape: Shape) -> dict[str
     """
     if context.options.insert_only:
         return {"highest": None}
-    per_key = snapshot.groupBy(*[F.col(quote(key)) for key in shape.keys]).agg(
+    per_key = snapshot.groupBy(*shape.key_columns).agg(
         F.count("*").alias(_ROWS),
         F.count_if(lacks_sequence(shape)).alias(_LACKS_SEQUENCE),
         F.max(states.SEQUENCE).alias(_HIGHEST),

@@ -11,10 +11,20 @@ from delta_cdc.core import sql
 from delta_cdc.core.sql import PLAN_PREFIX, quote
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 _VIEW = f"{PLAN_PREFIX}source"
 _WRITES = f"{PLAN_PREFIX}writes"
+
+
+def from_source(names: Iterable[str]) -> dict[str, str]:
+    """Return columns with the SQL of their values in the MERGE's source."""
+    return {name: sql.column("s", name) for name in names}
+
+
+def keys_match(keys: Sequence[str]) -> list[str]:
+    """Return conjuncts of ON: a row of the source and a row of the target have the same key."""
+    return [f"{sql.column('t', key)} = {sql.column('s', key)}" for key in keys]
 
 
 @dataclass(frozen=True)

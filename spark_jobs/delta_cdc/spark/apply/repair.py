@@ -16,7 +16,7 @@ from pyspark.sql import types as T
 from delta_cdc.core import reserved_columns
 from delta_cdc.core.errors import InvalidConfiguration, NullSequence, SequenceNotIncreasing
 from delta_cdc.core.spec import RepairStep
-from delta_cdc.core.sql import PLAN_PREFIX, quote
+from delta_cdc.core.sql import PLAN_PREFIX
 from delta_cdc.spark.apply import batch as b
 from delta_cdc.spark.apply import (
     boundary,
@@ -87,7 +87,7 @@ def _chosen(context: StepContext) -> KeySelection | None:
 
 
 def _keys(changed: DataFrame, shape: Shape) -> KeySelection:
-    keys = changed.select(*[quote(key) for key in shape.keys]).distinct().where(~b.null_key(shape))
+    keys = changed.select(*shape.key_columns).distinct().where(~b.null_key(shape))
     return KeySelection(keys=keys.localCheckpoint())
 
 
@@ -147,7 +147,7 @@ def _compared(
     :param snapshot: of :func:`delta_cdc.spark.apply.load.read`
     """
     options, history = context.options, context.has_history
-    keys = [F.col(quote(key)) for key in shape.keys]
+    keys = shape.key_columns
     upserts = selection.of(as_upserts(context, snapshot, shape), shape).repartition(*keys).localCheckpoint()
     valid = upserts
     if options.on_invalid == "quarantine":
@@ -177,10 +177,10 @@ def as_upserts(context: StepContext, snapshot: DataFrame, shape: Shape) -> DataF
     carried = F.lit(None).cast("array<string>")
     if partial_columns.CARRIED in snapshot.columns:
         carried = F.col(partial_columns.CARRIED)
-    state = F.struct(*[F.col(quote(name)) for name in shape.values])
+    state = shape.state
     parts = partial_columns.leaves(shape, context.options)
     return snapshot.select(
-        *[F.col(quote(key)) for key in shape.keys],
+        *shape.key_columns,
         states.SEQUENCE,
         F.lit(events.UPSERT).alias(events.KIND),
         state.alias(states.AFTER),
@@ -225,7 +225,7 @@ def _above_history(
     if set(options.sequences) <= {reserved_columns.COMMIT_VERSION}:
         return upserts
     existing = difference.target_rows(context.session, context.spec.target_uri, shape, options)
-    keys = [F.col(quote(key)) for key in shape.keys]
+    keys = shape.key_columns
     history = (
         selection.of(existing, shape)
         .groupBy(*keys)
@@ -256,7 +256,7 @@ def _from_states(context: StepContext) -> PreparedStep:
     chosen = _chosen(context) or _of_states(context)
     batch = from_events.checked_states(context, chosen.of(changes, shape), shape)
     valid = batch.rows.where(F.col(events.REASON).isNull())
-    keys = [F.col(quote(key)) for key in shape.keys]
+    keys = shape.key_columns
     firsts = valid.groupBy(*keys).agg(
         F.min_by(states.SEQUENCE, reserved_columns.ORDER).alias(boundary.FIRST),
         F.min_by(states.BEFORE, reserved_columns.ORDER).alias(states.AFTER),

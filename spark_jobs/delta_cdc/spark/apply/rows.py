@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.types import DataType, StructType
@@ -49,6 +49,26 @@ class Shape:
     schema: StructType
     sequence_type: DataType | None
     order_type: DataType | None = None
+
+    @property
+    def key_columns(self) -> list[Column]:
+        """Return the key columns."""
+        return [F.col(quote(key)) for key in self.keys]
+
+    @property
+    def others(self) -> list[str]:
+        """Return the columns beside the keys."""
+        return [name for name in self.values if name not in self.keys]
+
+    @property
+    def state(self) -> Column:
+        """Return a row's state: a struct of its values."""
+        return F.struct(*[F.col(quote(name)) for name in self.values])
+
+    @property
+    def history(self) -> WindowSpec:
+        """Return the window over all rows of a key."""
+        return Window.partitionBy(*self.key_columns)
 
 
 def added_columns(options: ApplyOptions) -> tuple[str, ...]:

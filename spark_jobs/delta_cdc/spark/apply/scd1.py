@@ -18,7 +18,7 @@ from delta_cdc.core import reserved_columns, sql
 from delta_cdc.core.spec import DELETED_COLUMN
 from delta_cdc.core.sql import PLAN_PREFIX, quote
 from delta_cdc.spark.apply import batch as b
-from delta_cdc.spark.apply.merge import Clause, Merge
+from delta_cdc.spark.apply.merge import Clause, Merge, from_source, keys_match
 from delta_cdc.spark.apply.rows import marks_deletes
 from delta_cdc.spark.changes import states as st
 from delta_cdc.spark.changes.equality import same
@@ -47,7 +47,7 @@ def net_changes(states: DataFrame, shape: Shape, *, soft: bool = False) -> DataF
     # A soft delete keeps the values from before it.
     last = F.coalesce(st.AFTER, st.BEFORE) if soft else F.col(st.AFTER)
     exists = {name: F.col(name).isNotNull().cast("int") for name in (st.BEFORE, st.AFTER)}
-    net = states.groupBy(*[F.col(quote(key)) for key in shape.keys]).agg(
+    net = states.groupBy(*shape.key_columns).agg(
         F.min_by(st.BEFORE, reserved_columns.ORDER).alias(st.BEFORE),
         F.max_by(st.AFTER, reserved_columns.ORDER).alias(st.AFTER),
         F.max_by(last, reserved_columns.ORDER).alias(_LAST),
@@ -70,11 +70,10 @@ def net_changes(states: DataFrame, shape: Shape, *, soft: bool = False) -> DataF
 def validated(context: StepContext, net: DataFrame, shape: Shape) -> b.Batch:
     """Materialise the net changes; refuse null keys, duplicate keys and unknown change types."""
     flat = net.select(
-        *[F.col(quote(key)) for key in shape.keys],
+        *shape.key_columns,
         *[
             F.col(f"{_LAST}.{quote(name)}").alias(name)
-            for name in shape.values
-            if name not in shape.keys
+            for name in shape.others
         ],
         F.col(st.BEFORE).isNotNull().alias(_EXISTED),
         OPERATION, _SEEN, b.IS_DUPLICATE, st.UNKNOWN, st.EVENTS,
@@ -100,8 +99,8 @@ def validated(context: StepContext, net: DataFrame, shape: Shape) -> b.Batch:
 def merge(target: str, shape: Shape, options: ApplyOptions, batch: b.Batch, *, evolve: bool) -> Merge:
     """Return the MERGE: delete, update or insert by the plan column; one source row per key."""
     operation, soft = sql.column("s", OPERATION), marks_deletes(options)
-    values = {name: sql.column("s", name) for name in shape.values}
-    others = {name: value for name, value in values.items() if name not in shape.keys}
+    values = from_source(shape.values)
+    others = from_source(shape.others)
     if soft:
         others[DELETED_COLUMN] = values[DELETED_COLUMN] = f"({operation} = 'delete')"
     # If the source inserts a key that the target already has, two rows of the source share it.
@@ -117,7 +116,7 @@ def merge(target: str, shape: Shape, options: ApplyOptions, batch: b.Batch, *, e
     # The values of a row that is deleted without having existed are unknown.
     known = sql.column("s", _SEEN) if soft else f"{operation} = 'upsert'"
     clauses.append(Clause(False, known, "insert", values))
-    on = [f"{sql.column('t', key)} = {sql.column('s', key)}" for key in shape.keys]
+    on = keys_match(shape.keys)
     return Merge(target, changed(batch), (*on, *b.pruning(batch)), tuple(clauses), evolve)
 
 

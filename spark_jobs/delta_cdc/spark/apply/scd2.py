@@ -27,7 +27,7 @@ from pyspark.sql import functions as F
 from delta_cdc.core import reserved_columns, sql
 from delta_cdc.core.sql import PLAN_PREFIX, quote
 from delta_cdc.spark.apply import batch as b
-from delta_cdc.spark.apply.merge import Clause, Merge
+from delta_cdc.spark.apply.merge import Clause, Merge, from_source, keys_match
 from delta_cdc.spark.apply.sequences import as_text, from_text
 from delta_cdc.spark.changes import states as st
 from delta_cdc.spark.changes.equality import same
@@ -72,7 +72,7 @@ def in_order_only(events: DataFrame, shape: Shape) -> DataFrame:
     The next event's state before becomes the state before the removed event. Otherwise a change that began
     with a removed event would be lost.
     """
-    key = Window.partitionBy(*[F.col(quote(name)) for name in shape.keys])
+    key = shape.history
     along = key.orderBy(reserved_columns.ORDER)
     broken, first = f"{PLAN_PREFIX}broken", f"{PLAN_PREFIX}first_before"
     marked = events.withColumns(
@@ -91,7 +91,7 @@ def segments(events: DataFrame, shape: Shape) -> DataFrame:
         (whether it is the key's first), values of its last event (struct ``after``), duplicate and disorder
         (a start that is not above the one before)
     """
-    keys = [F.col(quote(key)) for key in shape.keys]
+    keys = shape.key_columns
     order = Window.partitionBy(*keys).orderBy(reserved_columns.ORDER)
     previous_after = F.lag(F.col(st.AFTER).isNotNull()).over(order)
     two = F.greatest(st.N_BEFORE, st.N_AFTER) > 1
@@ -164,7 +164,7 @@ def refuse_not_above_history(context: StepContext, boundaries: DataFrame, shape:
     if highest is None or orders_by_commit(options):
         return
     assert shape.sequence_type is not None
-    keys = [F.col(quote(key)) for key in shape.keys]
+    keys = shape.key_columns
     suspects = boundaries.groupBy(*keys).agg(F.min(START).alias(START))
     suspects = suspects.where(F.col(START) <= from_text(highest, shape.sequence_type))
     if suspects.isEmpty():
@@ -203,13 +203,12 @@ def plan_rows(batch: b.Batch, shape: Shape) -> DataFrame:
         .when(kind == "open", F.array(adding))
     )
     return batch.rows.select(
-        *[F.col(quote(key)) for key in shape.keys], F.col(st.AFTER), F.inline(what)
+        *shape.key_columns, F.col(st.AFTER), F.inline(what)
     ).select(
-        *[F.col(quote(key)) for key in shape.keys],
+        *shape.key_columns,
         *[
             F.col(f"{st.AFTER}.{quote(name)}").alias(name)
-            for name in shape.values
-            if name not in shape.keys
+            for name in shape.others
         ],
         ROW, START, END,
     )  # fmt: skip
@@ -218,16 +217,15 @@ def plan_rows(batch: b.Batch, shape: Shape) -> DataFrame:
 def merge(target: str, shape: Shape, options: ApplyOptions, batch: b.Batch, *, evolve: bool) -> Merge:
     """Return the MERGE: it matches open rows by key and ``end IS NULL``; additions match no row."""
     row, start, end = (sql.column("s", name) for name in (ROW, START, END))
-    others = [name for name in shape.values if name not in shape.keys]
-    values = {name: sql.column("s", name) for name in others}
+    values = from_source(shape.others)
     close = {options.end_column: end}
     go_on = {**values, options.end_column: end}
     add = {
-        **{name: sql.column("s", name) for name in shape.values},
+        **from_source(shape.values),
         options.start_column: start,
         options.end_column: end,
     }
-    on = [f"{sql.column('t', key)} = {sql.column('s', key)}" for key in shape.keys]
+    on = keys_match(shape.keys)
     on += [f"{sql.column('t', options.end_column)} IS NULL", f"{row} <> '{INSERT}'", *b.pruning(batch)]
     # A touch whose key has no open row (the target started without a snapshot) opens one.
     missing = f"{row} = '{CURRENT}' AND ({end} IS NULL OR {start} < {end})"

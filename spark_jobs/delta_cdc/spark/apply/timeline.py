@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from delta_cdc.core.sql import PLAN_PREFIX, quote
+from delta_cdc.core.sql import PLAN_PREFIX
 from delta_cdc.spark.apply.difference import FOUND
 from delta_cdc.spark.apply.events import AUTHORED, DELETE, KIND, TRUNCATE, UPSERT
 from delta_cdc.spark.apply.intervals import BASE, FOUND_DELETED, NO_ROW, PLACE, RANK, START
@@ -46,17 +46,13 @@ class KeySelection:
         return rows if self.predicate is None else rows.where(F.expr(self.predicate))
 
 
-def _keys(shape: Shape) -> list[Column]:
-    return [F.col(quote(key)) for key in shape.keys]
-
-
 def of_events(events: DataFrame, shape: Shape, place: str = states.SEQUENCE) -> DataFrame:
     """Return the timeline entries of events.
 
     :param place: the column that orders them
     """
     return events.select(
-        *_keys(shape),
+        *shape.key_columns,
         F.lit(1).alias(RANK),
         F.col(place).alias(PLACE),
         states.SEQUENCE,
@@ -74,7 +70,7 @@ def entries(rows: DataFrame, like: DataFrame, shape: Shape, values: Mapping[str,
     :param like: entries, for columns and types
     """
     return rows.select(
-        *_keys(shape),
+        *shape.key_columns,
         *[
             values.get(field.name, F.lit(None)).cast(field.dataType).alias(field.name)
             for field in like.schema.fields
@@ -111,7 +107,7 @@ def with_beginnings(timelines: DataFrame, events: DataFrame, shape: Shape) -> Da
 
     :param events: all events of these keys, including those that conflicts take out
     """
-    keys = events.where(F.col(KIND) == UPSERT).select(*_keys(shape)).distinct()
+    keys = events.where(F.col(KIND) == UPSERT).select(*shape.key_columns).distinct()
     return timelines.unionByName(entries(keys, timelines, shape, {RANK: F.lit(0), KIND: F.lit(NO_ROW)}))
 
 
@@ -120,7 +116,7 @@ def with_truncates(timelines: DataFrame, truncates: DataFrame, shape: Shape) -> 
 
     :param truncates: a column of sequences
     """
-    keys = timelines.select(*_keys(shape)).distinct()
+    keys = timelines.select(*shape.key_columns).distinct()
     sequences = truncates.select(F.col(states.SEQUENCE)).distinct()
     sequence = F.col(states.SEQUENCE)
     values = {RANK: F.lit(1), PLACE: sequence, states.SEQUENCE: sequence, KIND: F.lit(TRUNCATE)}
@@ -137,7 +133,7 @@ def with_absences(timelines: DataFrame, events: DataFrame, shape: Shape) -> Data
         F.when(F.col(RANK) == 0, 0).otherwise(F.array_position(_VERSIONS, F.col(states.SEQUENCE))).cast("int")
     )
     placed = timelines.crossJoin(F.broadcast(every)).withColumn(_AT, at)
-    following = F.lead(_AT).over(Window.partitionBy(*_keys(shape)).orderBy(_AT))
+    following = F.lead(_AT).over(shape.history.orderBy(_AT))
     absent = placed.withColumn(_NEXT, following).where(
         (F.col(KIND) == UPSERT)
         & (F.col(_AT) < F.size(_VERSIONS))
