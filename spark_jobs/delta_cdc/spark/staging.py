@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from delta_cdc.core import failpoints, reserved_columns
 from delta_cdc.core.reasons import reason
-from delta_cdc.core.spec import JobResult, StagingStep, segments_of, step_fingerprint
+from delta_cdc.core.spec import JobResult, LoadStep, StagingStep, step_fingerprint
 from delta_cdc.core.sql import quote
 from delta_cdc.core.watermark import PipelineState, Seal, SealStep, TableVersion
 from delta_cdc.spark.apply import layout
@@ -25,7 +25,7 @@ from delta_cdc.spark.sessions import private_session
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from delta_cdc.core.spec import CommitSpec, QueryOptions, ReadSpec, ReadStep
+    from delta_cdc.core.spec import CommitSpec, ReadSpec, ReadStep
     from delta_cdc.spark.apply.commit import TableState
 
 log = logging.getLogger(__name__)
@@ -212,48 +212,29 @@ def staged(session: SparkSession, staging: str, version: int) -> DataFrame:
 
 
 def _rows(session: SparkSession, spec: ReadSpec, step: ReadStep) -> DataFrame:
-    if step.kind == "load":
-        return _answered(_snapshot(session, spec, step), spec, step, _for_snapshot(spec.options))
-    if step.kind == "answer":
+    options, by_row_id = spec.options, False
+    if isinstance(step, LoadStep):
+        rows = _snapshot(session, spec, step)
+        if options.is_net and not options.keys:
+            # A snapshot has inserts only; without keys they cannot be netted.
+            options = replace(options, query="full_delta")
+    elif isinstance(step, StagingStep):
         assert step.planned_on is not None
-        held = staged(session, spec.staging_uri, step.planned_on.version)
-        return _answered(held, spec, step, spec.options)
-    # Without keys, use row ids instead.
-    by_row_id = spec.options.is_net and not spec.options.keys
-    found = change.change_rows(
-        session,
-        spec.source_uri,
-        segments_of((step,)),
-        step.source_columns,
-        at=step.ending_version,
-        slices_uri=spec.slices_uri,
-        with_row_id=by_row_id,
-    )
-    return found if spec.plain else _answered(found, spec, step, spec.options, by_row_id=by_row_id)
-
-
-def _for_snapshot(options: QueryOptions) -> QueryOptions:
-    """Return options for a snapshot: always inserts; without keys they cannot be netted."""
-    return options if options.keys or not options.is_net else replace(options, query="full_delta")
-
-
-def _snapshot(session: SparkSession, spec: ReadSpec, step: ReadStep) -> DataFrame:
-    version = F.lit(step.ending_version).cast("bigint")
-    return (
-        feed.snapshot_rows(session, spec.source_uri, step.ending_version, step.source_columns)
-        .withColumn(reserved_columns.CHANGE_TYPE, F.lit("insert"))
-        .withColumn(reserved_columns.COMMIT_VERSION, version)
-        .withColumn(
-            reserved_columns.COMMIT_TIMESTAMP,
-            feed.commit_timestamp(session, spec.source_uri, step.ending_version),
+        rows = staged(session, spec.staging_uri, step.planned_on.version)
+    else:
+        # Without keys, use row ids instead.
+        by_row_id = options.is_net and not options.keys
+        rows = change.change_rows(
+            session,
+            spec.source_uri,
+            step.segments,
+            step.source_columns,
+            at=step.at,
+            slices_uri=spec.slices_uri,
+            with_row_id=by_row_id,
         )
-        .withColumn(reserved_columns.ORDER, version)
-    )
-
-
-def _answered(
-    rows: DataFrame, spec: ReadSpec, step: ReadStep, options: QueryOptions, *, by_row_id: bool = False
-) -> DataFrame:
+        if spec.plain:
+            return rows
     return queries.answer(
         rows,
         options,
@@ -261,6 +242,19 @@ def _answered(
         versions=f"versions {step.starting_version}-{step.ending_version}",
         columns=step.source_columns,
         by_row_id=by_row_id,
+    )
+
+
+def _snapshot(session: SparkSession, spec: ReadSpec, step: LoadStep) -> DataFrame:
+    version = F.lit(step.at).cast("bigint")
+    moment = feed.commit_timestamp(session, spec.source_uri, step.at)
+    return feed.snapshot_rows(session, spec.source_uri, step.at, step.source_columns).withColumns(
+        {
+            reserved_columns.CHANGE_TYPE: F.lit("insert"),
+            reserved_columns.COMMIT_VERSION: version,
+            reserved_columns.COMMIT_TIMESTAMP: moment,
+            reserved_columns.ORDER: version,
+        }
     )
 
 

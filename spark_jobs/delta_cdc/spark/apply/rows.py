@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import and_
 from typing import TYPE_CHECKING
 
 from pyspark.errors import AnalysisException
@@ -17,6 +18,7 @@ from delta_cdc.core.spec import DELETED_COLUMN
 from delta_cdc.core.sql import PLAN_PREFIX, quote
 from delta_cdc.spark.apply import partial_columns, quarantine
 from delta_cdc.spark.changes import states
+from delta_cdc.spark.changes.equality import balanced
 from delta_cdc.spark.changes.feed import is_before
 from delta_cdc.spark.changes.states import SEQUENCE
 from delta_cdc.spark.sessions import analysed
@@ -95,17 +97,18 @@ def _refuse_reserved(columns: Sequence[str], options: ApplyOptions, source: str)
 
 
 def combined(expressions: Sequence[str]) -> Column:
-    """Return a sequence: a single expression as it is, several as a struct, which compares field by field.
+    """Return a sequence: a single expression as it is, several as a struct, which compares field by field."""
+    parts = [F.expr(text) for text in expressions]
+    return parts[0] if len(parts) == 1 else _struct(parts)
+
+
+def _struct(parts: Sequence[Column]) -> Column:
+    """Return a struct of the parts of a sequence.
 
     A NULL part makes the whole NULL: Spark would order it below all others, which no option requests.
     """
-    if len(expressions) == 1:
-        return F.expr(expressions[0])
-    parts = [F.expr(text).alias(f"_{at}") for at, text in enumerate(expressions, 1)]
-    known = F.lit(True)
-    for text in expressions:
-        known = known & F.expr(text).isNotNull()
-    return F.when(known, F.struct(*parts))
+    complete = balanced(and_, [F.lit(True), *[part.isNotNull() for part in parts]])
+    return F.when(complete, F.struct(*[part.alias(f"_{at}") for at, part in enumerate(parts, 1)]))
 
 
 def _sequence(rows: DataFrame, options: ApplyOptions) -> Column:
@@ -125,7 +128,9 @@ def _sequence(rows: DataFrame, options: ApplyOptions) -> Column:
             remedy="give both the same type, for instance with CAST; a list of expressions is matched by "
             "struct(…).",
         )
-    return F.when(is_before(), _like_combined(delete, types[1])).otherwise(upsert)
+    if isinstance(types[1], T.StructType):
+        delete = _struct([delete.getField(field.name) for field in types[1].fields])
+    return F.when(is_before(), delete).otherwise(upsert)
 
 
 def _part_types(data_type: DataType) -> list[str]:
@@ -133,17 +138,6 @@ def _part_types(data_type: DataType) -> list[str]:
     if not isinstance(data_type, T.StructType):
         return [data_type.simpleString()]
     return ["struct", *[field.dataType.simpleString() for field in data_type.fields]]
-
-
-def _like_combined(value: Column, data_type: DataType) -> Column:
-    """Return a struct as :func:`combined` makes it; anything else as it is."""
-    if not isinstance(data_type, T.StructType):
-        return value
-    parts = [value.getField(field.name) for field in data_type.fields]
-    known = F.lit(True)
-    for part in parts:
-        known = known & part.isNotNull()
-    return F.when(known, F.struct(*[part.alias(f"_{at}") for at, part in enumerate(parts, 1)]))
 
 
 def _check_orderable(data_type: DataType, options: ApplyOptions) -> None:

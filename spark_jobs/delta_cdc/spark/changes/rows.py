@@ -47,9 +47,18 @@ def change_rows(
     :return: ``columns``, ``_change_type`` (string), ``_commit_version`` (long), ``_commit_timestamp``
         (timestamp), :data:`ORDER` (long), and :data:`ROW_ID` (long) if requested
     """
-    parts = [
-        _segment_rows(session, source, segment, columns, at, slices_uri, with_row_id) for segment in segments
-    ]
+    parts = []
+    for segment in segments:
+        if segment.sliced:
+            rows = manifests.change_rows(session, segment, slices_uri, columns, with_row_id=with_row_id)
+        elif segment.needs_slice:
+            versions = f"{segment.starting_version}-{segment.ending_version}"
+            raise ValueError(f"the slice of versions {versions} was not written")
+        else:
+            starting, ending = segment.starting_version, segment.ending_version
+            rows = feed.change_rows(session, source, starting, ending, columns, at=at)
+            rows = rows.withColumn(ORDER, F.col(METADATA_COLUMNS[1]))
+        parts.append(drop_carry_over(rows, columns) if segment.compare else rows)
     if not parts:
         nothing = feed.snapshot_rows(session, source, at, columns).limit(0)
         return _as_changes(nothing, with_row_id=with_row_id)
@@ -83,30 +92,6 @@ def _as_changes(nothing: DataFrame, *, with_row_id: bool) -> DataFrame:
         F.lit(None).cast("bigint").alias(ORDER),
         *([F.lit(None).cast("bigint").alias(ROW_ID)] if with_row_id else []),
     )
-
-
-def _segment_rows(
-    session: SparkSession,
-    source: str,
-    segment: Segment,
-    columns: Sequence[str],
-    at: int,
-    slices_uri: str,
-    with_row_id: bool,
-) -> DataFrame:
-    if segment.sliced:
-        rows = manifests.change_rows(session, segment, slices_uri, columns, with_row_id=with_row_id)
-    elif segment.needs_slice:
-        raise ValueError(
-            f"the slice of versions {segment.starting_version}-{segment.ending_version} was not written"
-        )
-    else:
-        starting, ending = segment.starting_version, segment.ending_version
-        rows = feed.change_rows(session, source, starting, ending, columns, at=at)
-        rows = rows.withColumn(ORDER, F.col(METADATA_COLUMNS[1]))
-    if segment.compare:
-        rows = drop_carry_over(rows, columns)
-    return rows
 
 
 def staged_rows(session: SparkSession, staging: Staging, columns: Sequence[str]) -> DataFrame:
