@@ -189,37 +189,40 @@ UNKNOWN_COLUMN, LATE = "unknown_column", "late_beyond_horizon"
 _REFUSALS: dict[str, tuple[type[DeltaCdcError], str, str]] = {
     UNKNOWN_TYPE: (
         WrongReader,
-        "change row(s) of {place} have a _change_type that Delta's change feed does not know.",
+        "change row(s) of {place}, have a _change_type that Delta's change feed does not know.",
         "check which connector reads the change feed; nothing was applied.",
     ),
     LATE: (
         LateBeyondHorizon,
-        "event(s) of {place} arrived below the lateness horizon of the log (for instance {sample}).",
+        "event(s) of {place}, arrived below the lateness horizon of the log (for instance {sample}).",
         "take them out of the log, or leave such events out with on_late='discard'.",
     ),
     NULL_KEY: (
         NullKey,
-        "row(s) of {place} have NULL (or, in a partition column, an empty text) in a key column ({keys}).",
+        "row(s) of {place}, have NULL (or, in a partition column, an empty text) in a key column ({keys}).",
         "choose keys that are never NULL, or leave such rows out with where.",
     ),
     DUPLICATE: (
         KeyNotUnique,
-        "key(s) of {place} belong to more than one row (for instance {sample}).",
+        "key(s) of {place}, belong to more than one row (for instance {sample}).",
         "add columns to keys until a row is unique, or remove the duplicates from the source.",
     ),
     NULL_SEQUENCE: (
         NullSequence,
-        "change(s) of {place} have no sequence: {sequence} gives NULL (for instance {sample}).",
+        "change(s) of {place}, have no sequence: {sequence} gives NULL (for instance {sample}).",
         "use an expression that is never NULL, for instance with coalesce.",
     ),
     UNKNOWN_COLUMN: (
         InvalidEvent,
-        "event(s) of {place} name columns in {columns} that do not exist (for instance {sample}).",
+        "event(s) of {place}, name columns in {columns} that do not exist (for instance {sample}).",
         "correct them at their source, or set such events aside with on_invalid='quarantine'.",
     ),
     DISORDER: (
         SequenceNotIncreasing,
-        "change(s) of {place} have a sequence ({sequence}) not above that before it (for instance {sample}).",
+        (
+            "change(s) of {place}, have a sequence ({sequence}) that does not lie above the one before of "
+            "their key (for instance {sample})."
+        ),
         "use sequence_by='_commit_version', or an expression that grows with every change.",
     ),
 }
