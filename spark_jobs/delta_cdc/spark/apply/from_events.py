@@ -508,7 +508,7 @@ def checked_states(context: StepContext, changes: DataFrame, shape: Shape) -> b.
     highest = F.lit(None).cast("string")
     if order_type is not None:
         highest = as_text(F.max(F.when(valid, F.col(states.SEQUENCE))), order_type)
-    along = shape.history.orderBy(reserved_columns.ORDER)
+    along = shape.per_key.orderBy(reserved_columns.ORDER)
     lived = F.lag(F.col(states.AFTER).isNotNull()).over(along)
     # Two states in one version, a state before that no change wrote, or a second row beside an existing one.
     broken = lived.isNotNull() & (lived != F.col(states.BEFORE).isNotNull())

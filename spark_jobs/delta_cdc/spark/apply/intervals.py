@@ -53,7 +53,7 @@ def _order() -> list[Column]:
 
 
 def _along(shape: Shape) -> WindowSpec:
-    return shape.history.orderBy(*_order())
+    return shape.per_key.orderBy(*_order())
 
 
 def inherited(entries: DataFrame, shape: Shape, options: ApplyOptions) -> DataFrame:

@@ -68,7 +68,7 @@ class Shape:
         return F.struct(*[F.col(quote(name)) for name in self.values])
 
     @property
-    def history(self) -> WindowSpec:
+    def per_key(self) -> WindowSpec:
         """Return the window over all rows of a key."""
         return Window.partitionBy(*self.key_columns)
 

@@ -72,7 +72,7 @@ def in_order_only(events: DataFrame, shape: Shape) -> DataFrame:
     The next event's state before becomes the state before the removed event. Otherwise a change that began
     with a removed event would be lost.
     """
-    key = shape.history
+    key = shape.per_key
     along = key.orderBy(reserved_columns.ORDER)
     broken, first = f"{PLAN_PREFIX}broken", f"{PLAN_PREFIX}first_before"
     marked = events.withColumns(

@@ -133,7 +133,7 @@ def with_absences(timelines: DataFrame, events: DataFrame, shape: Shape) -> Data
         F.when(F.col(RANK) == 0, 0).otherwise(F.array_position(_VERSIONS, F.col(states.SEQUENCE))).cast("int")
     )
     placed = timelines.crossJoin(F.broadcast(every)).withColumn(_AT, at)
-    following = F.lead(_AT).over(shape.history.orderBy(_AT))
+    following = F.lead(_AT).over(shape.per_key.orderBy(_AT))
     absent = placed.withColumn(_NEXT, following).where(
         (F.col(KIND) == UPSERT)
         & (F.col(_AT) < F.size(_VERSIONS))
