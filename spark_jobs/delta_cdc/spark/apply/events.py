@@ -29,7 +29,7 @@ from delta_cdc.spark.apply import batch as b
 from delta_cdc.spark.apply import partial_columns, rows
 from delta_cdc.spark.apply.batch import LATE, NULL_KEY, NULL_SEQUENCE, UNKNOWN_COLUMN
 from delta_cdc.spark.apply.partial_columns import CARRIED
-from delta_cdc.spark.apply.quarantine import RAW
+from delta_cdc.spark.apply.rows import RAW
 from delta_cdc.spark.apply.sequences import as_text, from_text
 from delta_cdc.spark.changes import states
 

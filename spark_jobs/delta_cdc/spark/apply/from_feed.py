@@ -12,7 +12,7 @@ from delta_cdc.core import reserved_columns
 from delta_cdc.core.errors import NotInsertOnly, NullKey, NullSequence
 from delta_cdc.core.sql import quote
 from delta_cdc.spark.apply import batch as b
-from delta_cdc.spark.apply import layout, quarantine, rows, scd1, scd2, schema
+from delta_cdc.spark.apply import layout, rows, scd1, scd2, schema
 from delta_cdc.spark.apply.prepared_step import PreparedStep, StepContext
 from delta_cdc.spark.changes import feed, states
 from delta_cdc.spark.changes import rows as captured
@@ -90,12 +90,12 @@ def _without_invalid(context: StepContext, changes: DataFrame, shape: Shape) -> 
     """
     null_key = b.null_key(shape)
     context.set_aside(changes.where(null_key & feed.is_after()), shape, F.lit(b.NULL_KEY))
-    values = (*shape.values, quarantine.RAW)
+    values = (*shape.values, rows.RAW)
     by_version = states.version_states(changes.where(~null_key), shape.keys, values)
     if shape.sequence_type is None:
         return by_version
     events = scd2.classified(by_version, shape)
-    raw = F.coalesce(*[F.col(state).getField(quarantine.RAW) for state in (states.AFTER, states.BEFORE)])
+    raw = F.coalesce(*[F.col(state).getField(rows.RAW) for state in (states.AFTER, states.BEFORE)])
     lost = events.where(scd2.lacks_sequence())
     context.set_aside(lost, shape, F.lit(b.NULL_SEQUENCE), event=raw, version=reserved_columns.ORDER)
     return scd2.in_order_only(events, shape)

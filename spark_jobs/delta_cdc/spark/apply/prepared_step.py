@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from delta_cdc.core import reserved_columns
 from delta_cdc.core.spec import ApplyStep, LoadStep, RepairStep, segments_of
 from delta_cdc.spark.apply import events, quarantine
+from delta_cdc.spark.apply.rows import RAW
 from delta_cdc.spark.apply.sequences import as_text, greater
 from delta_cdc.spark.changes import states
 
@@ -135,7 +136,7 @@ class StepContext:
             reason=reason,
             keys=shape.keys,
             sequence=sequence,
-            event=F.col(quarantine.RAW) if event is None else event,
+            event=F.col(RAW) if event is None else event,
             commit_version=F.col(version),
         ).localCheckpoint()
         number = quarantined.count()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from delta_cdc.core.errors import TableNotFound, TargetSchemaClash
 from delta_cdc.core.reasons import reason as said
-from delta_cdc.core.sql import PLAN_PREFIX, quote, string, table
+from delta_cdc.core.sql import quote, string, table
 from delta_cdc.spark import catalog
 from delta_cdc.spark.apply.batch import NULL_KEY
 from delta_cdc.spark.apply.commit import Outcome, attempt, is_conflict
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from delta_cdc.core.watermark import Seal
     from delta_cdc.spark.apply.rows import Shape
 
-#: The source's row, kept beside the event made from it.
-RAW = f"{PLAN_PREFIX}raw"
 #: Name -> type. ``keys`` and ``event`` are JSON: the key columns as text, the row of the source as it was.
 COLUMNS = {
     "reason": "string",

@@ -16,7 +16,7 @@ from delta_cdc.core.errors import InvalidConfiguration, InvalidExpression, Reser
 from delta_cdc.core.reserved_columns import COMMIT_TIMESTAMP, COMMIT_VERSION, METADATA_COLUMNS, ORDER
 from delta_cdc.core.spec import DELETED_COLUMN
 from delta_cdc.core.sql import PLAN_PREFIX, quote
-from delta_cdc.spark.apply import partial_columns, quarantine
+from delta_cdc.spark.apply import partial_columns
 from delta_cdc.spark.changes import states
 from delta_cdc.spark.changes.equality import balanced
 from delta_cdc.spark.changes.feed import is_before
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
     from delta_cdc.core.spec import ApplyOptions
 
+#: The source's row, kept beside the row or event made from it, for the quarantine.
+RAW = f"{PLAN_PREFIX}raw"
 _METADATA_SEQUENCES = (COMMIT_VERSION, COMMIT_TIMESTAMP)
 
 
@@ -228,14 +230,14 @@ def read(
     """Filter and project rows of a feed or a snapshot; return them and their shape.
 
     :param source_rows: with the feed's metadata columns
-    :param raw: columns of the source whose values are kept as :data:`~delta_cdc.spark.apply.quarantine.RAW`
+    :param raw: columns of the source whose values are kept as :data:`RAW`
     :return: values, the feed's metadata columns, :data:`SEQUENCE`, and, if rows list the columns that they
         carry, :data:`~delta_cdc.spark.apply.partial_columns.CARRIED`
     """
     keep = [name for name in (*METADATA_COLUMNS, ORDER) if name in source_rows.columns]
     added = {SEQUENCE: _sequence(source_rows, options) if _has_order(options) else F.lit(None).cast("bigint")}
     if raw:
-        added[quarantine.RAW] = F.struct(*[F.col(quote(name)) for name in raw])
+        added[RAW] = F.struct(*[F.col(quote(name)) for name in raw])
     if options.columns_to_update is not None:
         plain = source_rows.drop(*keep)
         added[partial_columns.CARRIED] = partial_columns.carried(plain, options)

@@ -29,7 +29,7 @@ from delta_cdc.spark.apply import events
 from delta_cdc.spark.apply.batch import LATE
 from delta_cdc.spark.apply.commit import look
 from delta_cdc.spark.apply.events import AUTHORED, KIND, REASON
-from delta_cdc.spark.apply.quarantine import RAW
+from delta_cdc.spark.apply.rows import RAW
 from delta_cdc.spark.apply.sequences import as_text, from_text
 from delta_cdc.spark.changes import states
 from delta_cdc.spark.changes.equality import balanced
