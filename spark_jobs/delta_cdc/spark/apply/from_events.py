@@ -547,17 +547,7 @@ def first(session: SparkSession, spec: ApplySpec, step: LoadStep) -> PreparedSte
     rows = desired_rows(intervals.inherited(entries, shape, context.options), shape, context.options)
     if step.is_empty:
         rows = rows.limit(0)
-    if step.planned_on is not None and step.kind != "reset":
-        schema.check_target(context, shape)
-    return PreparedStep(
-        load.write_step(spec, step, rows, shape),
-        context.counts,
-        highest,
-        shape,
-        newest(tuple(truncates), _KEPT_TRUNCATES),
-        inserts=rows,
-        quarantined=context.quarantined,
-    )
+    return load.prepared(context, step, rows, shape, highest, newest(tuple(truncates), _KEPT_TRUNCATES))
 
 
 def desired_rows(whole: DataFrame, shape: Shape, options: ApplyOptions) -> DataFrame:

@@ -46,16 +46,29 @@ def load(session: SparkSession, spec: ApplySpec, step: LoadStep) -> PreparedStep
     if not options.insert_only:
         context.counts = {"rows": totals["rows"], **context.counts}
     highest = totals["highest"]
+    builds_on_target = step.planned_on is not None and step.kind != "reset" and step.is_empty
+    if builds_on_target and shape.sequence_type is not None:
+        highest = _highest_in_target(session, spec, shape.sequence_type)
+    return prepared(context, step, as_target(snapshot, shape, options), shape, highest)
+
+
+def prepared(
+    context: StepContext,
+    step: LoadStep,
+    target_rows: DataFrame,
+    shape: Shape,
+    highest: str | None,
+    truncates: tuple[str, ...] = (),
+) -> PreparedStep:
+    """Return a load of rows; see :class:`PreparedStep`."""
     if step.planned_on is not None and step.kind != "reset":
         schema.check_target(context, shape)
-        if step.is_empty and shape.sequence_type is not None:
-            highest = _highest_in_target(session, spec, shape.sequence_type)
-    target_rows = as_target(snapshot, shape, options)
     return PreparedStep(
-        write_step(spec, step, target_rows, shape),
+        write_step(context.spec, step, target_rows, shape),
         context.counts,
         highest,
         shape,
+        truncates,
         inserts=target_rows,
         quarantined=context.quarantined,
     )
