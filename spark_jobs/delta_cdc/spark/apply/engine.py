@@ -180,7 +180,8 @@ def _run_step(session: SparkSession, spec: ApplySpec, step: TargetStep) -> tuple
         outcome = commit(session, seal, prepared.write, _into(session, spec, prepared))
     except Exception as error:
         # Either the key unexpectedly exists, or the target has changed since the last observation.
-        reason = _overtaken_since(session, spec, step) if b.DUPLICATE_MARK in str(error) else None
+        if b.DUPLICATE_MARK in str(error) and step.planned_on is not None:
+            reason = overtaken(session, spec.target_uri, step.planned_on, look(session, spec.target_uri))
         if reason is None:
             raise
         return Outcome("stale", message=reason), prepared
@@ -226,12 +227,6 @@ def _described(spec: ApplySpec, step: TargetStep) -> str:
 
 def _range(step: TargetStep) -> str:
     return f"versions {step.starting_version}-{step.ending_version}"
-
-
-def _overtaken_since(session: SparkSession, spec: ApplySpec, step: TargetStep) -> str | None:
-    if step.planned_on is None:
-        return None
-    return overtaken(session, spec.target_uri, step.planned_on, look(session, spec.target_uri))
 
 
 def _tidy(

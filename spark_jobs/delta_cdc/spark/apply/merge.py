@@ -49,11 +49,6 @@ class Clause:
             return "DELETE"
         return sql.insert(self.sets) if self.action == "insert" else sql.update_set(self.sets)
 
-    @property
-    def counted_as(self) -> str:
-        """Return the SQL of the action's name in counts."""
-        return f"'{self.action}'" if self.raises is None else f"raise_error({self.raises})"
-
     def __str__(self) -> str:
         when = "WHEN MATCHED" if self.matched else "WHEN NOT MATCHED"
         condition = f" AND {self.condition}" if self.condition is not None else ""
@@ -109,7 +104,9 @@ class Merge:
         It fails if the statement would fail.
         """
         self.source.createOrReplaceTempView(_VIEW)
-        action = self._chosen([clause.counted_as for clause in self.clauses])
+        action = self._chosen(
+            [f"raise_error({one.raises})" if one.raises else f"'{one.action}'" for one in self.clauses]
+        )
         text = f"SELECT action, count(*) AS n FROM ({self._joined({'action': action})}) GROUP BY action"
         found = {row["action"]: row["n"] for row in session.sql(text).collect()}
         return {done: found.get(name, 0) for name, done in _DONE.items()}

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.types import DataType, StructType
 
-from delta_cdc.core.errors import InvalidConfiguration, InvalidExpression, ReservedColumnName
+from delta_cdc.core.errors import InvalidConfiguration, InvalidExpression
 from delta_cdc.core.reserved_columns import COMMIT_TIMESTAMP, COMMIT_VERSION, METADATA_COLUMNS, ORDER
 from delta_cdc.core.spec import DELETED_COLUMN
 from delta_cdc.core.sql import PLAN_PREFIX, quote
@@ -85,17 +85,6 @@ def added_columns(options: ApplyOptions) -> tuple[str, ...]:
 def marks_deletes(options: ApplyOptions) -> bool:
     """Return whether a deleted row stays in the target, flagged in the column of soft deletes."""
     return options.delete_mode == "soft" and options.stored_as_scd_type == 1
-
-
-def _refuse_reserved(columns: Sequence[str], options: ApplyOptions, source: str) -> None:
-    reserved = {name.lower() for name in (*METADATA_COLUMNS, *added_columns(options))}
-    bad = [c for c in columns if c.lower() in reserved or c.lower().startswith(PLAN_PREFIX)]
-    if bad:
-        raise ReservedColumnName(
-            f"{source} has the column {', '.join(map(repr, bad))}, a name that the change feed or the target "
-            "needs for itself.",
-            remedy="rename it with select, or choose other start_column and end_column.",
-        )
 
 
 def combined(expressions: Sequence[str]) -> Column:
@@ -258,7 +247,7 @@ def shape_of(
     :raises ReservedColumnName: for a column whose name the feed or the target needs
     """
     values = [name for name in rows.columns if name not in keep]
-    _refuse_reserved(values, options, source)
+    states.refuse_reserved(values, source, added_columns(options))
     states.refuse_doubled(values, "select or partition_by")
     keys = states.match(values, options.keys, "keys", source)
     partitions = states.match(values, list(options.partition_by), "partition_by", source)

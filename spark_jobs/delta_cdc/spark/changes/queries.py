@@ -113,7 +113,8 @@ def answer(
     known = rows.select(*[quote(name) for name in (*columns, *keep)])
     found = states.projected(known, options.where, options.select, keep)
     values = [name for name in found.columns if name not in keep]
-    states.refuse_unusable(values, source)
+    states.refuse_reserved(values, source)
+    states.refuse_doubled(values, "select")
     place = f"{source}, {versions}"
     if not options.is_net and options.where is None:
         changes = found if options.raw else _of_known_types(found, options.query == "append_only", place)

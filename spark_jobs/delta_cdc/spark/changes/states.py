@@ -64,16 +64,20 @@ def match(names: Iterable[str], wanted: Sequence[str], argument: str, where: str
     return tuple(by_lower[name.lower()] for name in wanted)
 
 
-def refuse_metadata_names(columns: Iterable[str], where: str) -> None:
-    """Refuse columns that the feed's own would hide.
+def refuse_reserved(columns: Iterable[str], where: str, more: Sequence[str] = ()) -> None:
+    """Refuse columns with the name of a column of ours.
 
-    :raises ReservedColumnName: names them
+    :param more: reserved names, beside those of the change feed and of our plans
+    :raises ReservedColumnName: names the columns
     """
-    bad = [name for name in columns if name.lower() in METADATA_COLUMNS]
+    reserved = {name.lower() for name in (*METADATA_COLUMNS, *more)}
+    bad = [name for name in columns if name.lower() in reserved or name.lower().startswith(PLAN_PREFIX)]
     if bad:
         raise ReservedColumnName(
-            f"{where} has the column {', '.join(map(repr, bad))}, a name that the feed needs for itself.",
-            remedy="rename the column.",
+            f"{where} has the column {', '.join(map(repr, bad))}, a name that the change feed, our plans or the "
+            "target reserve.",
+            remedy="rename it with select"
+            + (", or choose other start_column and end_column." if more else "."),
         )
 
 
@@ -102,14 +106,10 @@ def check_predicate(rows: DataFrame, argument: str, text: str) -> None:
     :param argument: the argument that contains the predicate
     :raises InvalidExpression: it does not resolve, is not a predicate, or is not a function of the row alone
     """
-    _refuse_no_predicate(resolve(rows, argument, [text]), argument, text)
-
-
-def _refuse_no_predicate(resolved: DataFrame, argument: str, text: str) -> None:
-    found = resolved.schema[0].dataType
-    if not isinstance(found, BooleanType | NullType):
+    data_type = resolve(rows, argument, [text]).schema[0].dataType
+    if not isinstance(data_type, BooleanType | NullType):
         raise InvalidExpression(
-            f"{argument} = {text!r} is of type {found.simpleString()}, not true or false.",
+            f"{argument} = {text!r} is of type {data_type.simpleString()}, not true or false.",
             remedy=f"correct {argument}; it is a Spark SQL predicate over the source's columns.",
         )
 
@@ -120,29 +120,8 @@ def beside(rows: DataFrame, argument: str, expressions: Sequence[str], keep: Seq
     They act on states: a value made of the commit's version or time would depend on how the range is split.
     """
     names = resolve(rows.drop(*keep), argument, expressions).columns
-    refuse_metadata_names(names, argument)
-    _refuse_our_names(names, argument)
+    refuse_reserved(names, argument)
     return rows.selectExpr(*expressions, *[quote(name) for name in keep])
-
-
-def refuse_unusable(values: Sequence[str], source: str) -> None:
-    """Refuse ambiguous names of projected columns, and names reserved for our own columns.
-
-    :raises InvalidExpression: for a name that two columns share
-    :raises ReservedColumnName: for a name with the prefix of our plans, or a name of the feed's columns
-    """
-    refuse_metadata_names(values, source)
-    _refuse_our_names(values, source)
-    refuse_doubled(values, "select")
-
-
-def _refuse_our_names(names: Iterable[str], source: str) -> None:
-    reserved = [name for name in names if name.lower().startswith(PLAN_PREFIX)]
-    if reserved:
-        raise ReservedColumnName(
-            f"{source} has the column {', '.join(map(repr, reserved))}, a name that our plans need.",
-            remedy="rename it with select.",
-        )
 
 
 def refuse_doubled(values: Sequence[str], arguments: str) -> None:
