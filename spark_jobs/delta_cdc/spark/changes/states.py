@@ -74,10 +74,9 @@ def refuse_reserved(columns: Iterable[str], where: str, more: Sequence[str] = ()
     bad = [name for name in columns if name.lower() in reserved or name.lower().startswith(PLAN_PREFIX)]
     if bad:
         raise ReservedColumnName(
-            f"{where} has the column {', '.join(map(repr, bad))}, a name that the change feed, our plans or the "
-            "target reserve.",
-            remedy="rename it with select"
-            + (", or choose other start_column and end_column." if more else "."),
+            f"{where} has the column {', '.join(map(repr, bad))}, a name that the change feed, our plans or "
+            "the target need.",
+            remedy=f"rename it with select{', or choose other start_column and end_column' if more else ''}.",
         )
 
 
