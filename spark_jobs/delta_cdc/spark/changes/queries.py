@@ -58,8 +58,7 @@ if TYPE_CHECKING:
 _POSITION = f"{PLAN_PREFIX}position"
 _PREVIOUS, _NEXT = f"{PLAN_PREFIX}previous", f"{PLAN_PREFIX}next"
 _PREVIOUS_TYPE, _NEXT_TYPE = f"{PLAN_PREFIX}previous_type", f"{PLAN_PREFIX}next_type"
-_HASH, _LEFT, _CAME, _RANK = (f"{PLAN_PREFIX}{name}" for name in ("hash", "left", "came", "rank"))
-_COMPARED = f"{PLAN_PREFIX}compared_"
+_LEFT, _CAME, _RANK = (f"{PLAN_PREFIX}{name}" for name in ("left", "came", "rank"))
 
 #: Most characters of a key that an error shows.
 _SHOWN = 200
@@ -145,21 +144,11 @@ def drop_carry_over(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
     :param rows: change rows of a version, or of several
     :param columns: the table's columns
     """
-    schema = rows.schema
-    compared = {
-        f"{_COMPARED}{number}": comparable(F.col(quote(name)), schema[name].dataType)
-        for number, name in enumerate(columns)
-        if not has_equality(schema[name].dataType)
-    }
-    names = [name for name in columns if has_equality(schema[name].dataType)]
-    marked = rows.withColumns(compared) if compared else rows
-    content = [F.col(quote(name)) for name in (*names, *compared)]
-    # The hash decides almost every comparison of the sort; the columns after it make it exact.
-    marked = marked.withColumn(_HASH, F.xxhash64(*content))
-    alike = Window.partitionBy(_HASH, COMMIT_VERSION, *content)
-    by_type = Window.partitionBy(_HASH, COMMIT_VERSION, *content).orderBy(CHANGE_TYPE)
+    content = [comparable(F.col(quote(name)), rows.schema[name].dataType) for name in columns]
+    alike = Window.partitionBy(COMMIT_VERSION, *content)
+    by_type = alike.orderBy(CHANGE_TYPE)
     kind = F.col(CHANGE_TYPE)
-    counted = marked.withColumns(
+    counted = rows.withColumns(
         {
             _LEFT: F.count_if(kind == "delete").over(alike),
             _CAME: F.count_if(kind == "insert").over(alike),
