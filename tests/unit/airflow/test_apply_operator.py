@@ -15,7 +15,6 @@ from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_delta_cdc.assets import delta_asset, pipeline_alias
 from airflow_delta_cdc.operators import DeltaApplyChangesOperator, DeltaReadChangesOperator
-from airflow_delta_cdc.operators.pins import TaskPins
 from delta_cdc.api.changes import apply_changes
 from delta_cdc.core.errors import InvalidConfiguration
 from tests.unit.airflow.test_base_operator import Store
@@ -327,8 +326,8 @@ def test_a_dry_run_is_shown_and_leaves_no_trace(monkeypatch: pytest.MonkeyPatch,
     assert context["asset_state_store"].kept == {}
     assert context["outlet_events"][pipeline_alias("orders")].asset_alias_events == []
     # Nor may it leave, or take away, what a later try of the real work goes by.
-    how["pins"].set("pin:orders:s", {"ending_version": 99})
-    assert TaskPins(context).get("pin:orders:s") is None  # type: ignore[arg-type]
+    assert "pins" not in how
+    assert context["task_state_store"].kept == {}
 
 
 def test_a_dry_run_with_nothing_to_do_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
