@@ -15,6 +15,7 @@ from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_delta_cdc.assets import delta_asset, pipeline_alias
 from airflow_delta_cdc.operators import DeltaApplyChangesOperator, DeltaReadChangesOperator
+from airflow_delta_cdc.operators.pins import TaskPins
 from delta_cdc.api.changes import apply_changes
 from delta_cdc.core.errors import InvalidConfiguration
 from tests.unit.airflow.test_base_operator import Store
