@@ -63,7 +63,13 @@ if TYPE_CHECKING:
     from delta_cdc.planning.table_properties import already_enabled, described as described_tables, is_path
     from delta_cdc.planning.vacuum import VacuumRequest, deleted as deleted_files, plan_vacuum
     from delta_cdc.planning.verify_request import VerifyRequest
-    from delta_cdc.planning.waiting import Condition, Position, Watch, position_now
+    from delta_cdc.planning.waiting import (
+        Condition,
+        Watch,
+        position_from_json,
+        position_now,
+        position_to_json,
+    )
     from delta_cdc.run.apply import run_apply
     from delta_cdc.run.batch import Piece, PieceResult, run_bundle, since_key
     from delta_cdc.run.commit import committed_by_run, committed_so_far, run_commit

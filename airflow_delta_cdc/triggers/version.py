@@ -210,8 +210,8 @@ class _Cursor:
         if isinstance(kept, dict):
             # The table is there for people who read the store.
             kept = {name: value for name, value in kept.items() if name != "table"}
-        self.position = self._saved = engine.Position.from_dict(kept)
-        return self.position or engine.Position()
+        self.position = self._saved = engine.position_from_json(kept)
+        return -1 if self.position is None else self.position
 
     async def save(self) -> None:
         """Keep the position, if it isn't kept yet. After a failure, the next look tries again."""
@@ -219,7 +219,7 @@ class _Cursor:
         if moved is None or moved == self._saved:
             return
         try:
-            await self._store().aset(self._key, {"table": self._table, **moved.to_dict()})
+            await self._store().aset(self._key, {"table": self._table, **engine.position_to_json(moved)})
         except Exception as error:  # noqa: BLE001
             if not self._warned:
                 _log.warning(
@@ -228,7 +228,7 @@ class _Cursor:
                     "name, and does an active DAG use it?",
                     self._asset_name,
                     self._table,
-                    moved.version,
+                    moved,
                     error,
                 )
             self._warned = True
