@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_delta_cdc import engine, tables
@@ -10,7 +9,6 @@ from airflow_delta_cdc.arguments import pipeline_name, take
 from airflow_delta_cdc.assets import declare_assets
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from airflow_delta_cdc.operators.pins import TaskPins
-from delta_cdc.core.errors import DeltaCdcError
 from delta_cdc.core.option_schema import APPLY, templated
 
 if TYPE_CHECKING:
@@ -134,18 +132,10 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
             # What is kept of the watermark stays, and so does the range of the work that comes after it.
             return tables.would_do(self, context, piece)
         pins = TaskPins(context)
-        try:
+        with self.application(context) as execute:
             result = engine.run_apply(
-                piece.apply,
-                execute=partial(self.run_job, context),
-                pins=pins,
-                mirror=piece.mirror,
-                say=self.log.info,
+                piece.apply, execute=execute, pins=pins, mirror=piece.mirror, say=self.log.info
             )
-        except DeltaCdcError:
-            self.forget_job(context)
-            raise
-        self.forget_job(context)
         answer = tables.shown(context, result.to_dict())
         tables.announce_apply(context, self.inlets, given, answer, result.mirror)
         # Last: a try that dies before this publishes again, one that is cleared after it has nothing to do.

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_delta_cdc import engine
 from airflow_delta_cdc.arguments import expand
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from delta_cdc.core import arguments
-from delta_cdc.core.errors import DeltaCdcError
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -70,13 +68,7 @@ class DeltaCommitWatermarkOperator(DeltaCdcOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Plan, run at most one Spark application per attempt, confirm from the staging table's log."""
-        try:
-            result = self._committed(context)
-        except DeltaCdcError:
-            self.forget_job(context)
-            raise
-        self.forget_job(context)
-        answer = result.to_dict()
+        answer = self._committed(context).to_dict()
         context["ti"].xcom_push(key="watermark", value=answer)
         return answer
 
@@ -86,7 +78,8 @@ class DeltaCommitWatermarkOperator(DeltaCdcOperator):
             # Not the open batch: another run may have read that since, and it has arrived nowhere.
             self.log.info("Nothing to commit: ending_version came out empty, so the read had no batch.")
             return engine.committed_so_far(request)
-        return engine.run_commit(request, execute=partial(self.run_job, context), say=self.log.info)
+        with self.application(context) as execute:
+            return engine.run_commit(request, execute=execute, say=self.log.info)
 
     def _request(self, context: Context) -> CommitRequest:
         return engine.CommitRequest(

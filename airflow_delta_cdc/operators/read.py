@@ -81,17 +81,14 @@ class StagingOperator(DeltaCdcOperator):
         :raises DeltaCdcError: a named error, with its remedy
         """
 
-        try:
-            result = engine.run_read(
+        with self.application(context):
+            return engine.run_read(
                 self._located(context, self._request(context)),
                 execute=execute,
                 pins=pins,
                 mirror=partial(kept, context, self.inlets, self.table, self.pipeline),
                 say=self.log.info,
             )
-        finally:
-            self.forget_job(context)
-        return result
 
     def _located(self, context: Context, request: ReadRequest) -> ReadRequest:
         """Return a request with locations for catalog names."""

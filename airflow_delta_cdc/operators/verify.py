@@ -122,21 +122,20 @@ class DeltaVerifyOperator(DeltaCdcOperator):
         fails = self._fails()
         targets = self._targets(context)
         requests = [one.request for one in targets if not isinstance(one.request, DeltaCdcError)]
-        results = iter(
-            engine.run_verify(
+        with self.application(context) as execute:
+            results = engine.run_verify(
                 engine.paired_requests(requests),
-                execute=partial(self.run_job, context),
+                execute=execute,
                 mirrors=[one.mirror for one in targets if not isinstance(one.request, DeltaCdcError)],
                 run_id=context["run_id"],
                 parallel=arguments.whole_number("parallel", self.parallel, minimum=1) or 1,
                 say=self.log.info,
             )
-        )
+        verified = iter(results)
         found = [
-            one.unknown(one.request) if isinstance(one.request, DeltaCdcError) else next(results)
+            one.unknown(one.request) if isinstance(one.request, DeltaCdcError) else next(verified)
             for one in targets
         ]
-        self.forget_job(context)
         self.log.info("Verified %d table(s):\n%s", len(found), engine.verification_text(found))
         rows = published(found)
         # Before it may fail: a failed task returns nothing.
