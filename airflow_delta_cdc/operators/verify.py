@@ -119,7 +119,7 @@ class DeltaVerifyOperator(DeltaCdcOperator):
     def execute(self, context: Context) -> list[dict[str, Any]]:
         """Look at the logs, run at most one Spark application, show what was found, and fail if asked to."""
 
-        fails = self._fails()
+        fails = arguments.one_of(("fail", "report"), "on_finding", self.on_finding) != "report"
         targets = self._targets(context)
         requests = [one.request for one in targets if not isinstance(one.request, DeltaCdcError)]
         with self.application(context) as execute:
@@ -142,9 +142,6 @@ class DeltaVerifyOperator(DeltaCdcOperator):
         context["ti"].xcom_push(key="return_value", value=rows)
         engine.raise_if_wrong(found, findings=fails)
         return rows
-
-    def _fails(self) -> bool:
-        return bool(arguments.one_of(("fail", "report"), "on_finding", self.on_finding) != "report")
 
     def _targets(self, context: Context) -> list[_Target]:
         wanted = arguments.names("checks", self.checks)
