@@ -167,7 +167,7 @@ _HISTORY_COLUMNS = ("start_column", "end_column")
 _LANDING = ("column_list", "except_column_list")
 _NULL_LISTS = ("ignore_null_updates_column_list", "ignore_null_updates_except_column_list")
 _TRACKED = ("track_history_column_list", "track_history_except_column_list")
-_NULLS_OPTIONS = ("ignore_null_updates", *_NULL_LISTS)
+_NULLS_OPTIONS = (*_NULL_LISTS, "ignore_null_updates")
 #: Options that a seal records under their own name.
 _RECORDED = (
     "keys",
