@@ -287,13 +287,13 @@ def drifts(
         count, and without them the written lists
     :return: for the name of each option in the seal, a sentence with both values
     """
-    was = options_of(seal)
+    recorded, was = seal.state.configuration, options_of(seal)
     before, now = _compared(was), _compared(options)
     texts = {
         name: f"The target {target} was built with {name} = {_shown(before[name])}, and now {name} = "
         f"{_shown(value)} is given (pipeline {seal.pipeline}, seal {seal.number})."
         for name, value in now.items()
-        if name in before and comparable(name, before[name]) != comparable(name, value)
+        if name in recorded and comparable(name, before[name]) != comparable(name, value)
     }
     same = _same_sets(seal, was, options, source) if texts else set()
     return {name: text for name, text in texts.items() if name not in same}
