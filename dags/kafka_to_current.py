@@ -35,7 +35,7 @@ with DAG(
         task_id="ingest",
         adapter="debezium",
         max_offsets=1_000_000,
-        # Each names its own; what is said above is for all of them.
+        # Each names its own; the arguments above are for all of them.
         tables=[
             {
                 "pipeline": f"inventory_{name}",

@@ -47,7 +47,7 @@ def check_format_options(file_format: str, options: Mapping[str, str]) -> None:
     encoding = option(options, "encoding", "charset") or UTF8[0]
     if not encoding.lower().startswith(_LINE_WISE):
         raise InvalidConfiguration(
-            f"format_options: files in {encoding} cannot be cut into lines.",
+            f"format_options: files in {encoding} cannot be split into lines.",
             remedy="deliver them in UTF-8, or in an encoding of one byte.",
             argument="format_options",
         )
