@@ -23,7 +23,7 @@ Path = tuple[str, ...]
 
 _NAME = r"(?:[A-Za-z_]\w*|`(?:[^`]|``)+`)"
 _COLUMN = re.compile(rf"\s*({_NAME})\s*")
-_NAMED = re.compile(rf"\s*(.*\S)\s+AS\s+({_NAME})\s*", re.IGNORECASE | re.DOTALL)
+_ALIASED = re.compile(rf"\s*(.*\S)\s+AS\s+({_NAME})\s*", re.IGNORECASE | re.DOTALL)
 _METADATA = ("_commit_version", "_commit_timestamp")
 
 
@@ -129,11 +129,11 @@ def _projected(text: str, columns: Collection[str]) -> dict[str, str] | None:
     bare = _bare(text)
     if bare in columns:
         return {bare: bare}
-    named = _NAMED.fullmatch(text)
-    if named is None:
+    aliased = _ALIASED.fullmatch(text)
+    if aliased is None:
         return None
-    value = " ".join(named[1].split())
-    return {_unquoted(named[2]): _bare(value) if _bare(value) in columns else value}
+    value = " ".join(aliased[1].split())
+    return {_unquoted(aliased[2]): _bare(value) if _bare(value) in columns else value}
 
 
 def _bare(text: str) -> str:
