@@ -31,7 +31,7 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
     """Bring a target table up to its source: every change exactly once, as SCD type 1 or type 2.
 
     Without a target, the source is loaded as of its newest version. After that every run applies the
-    changes between the watermark, which stands in the target's own log, and the source's newest version.
+    changes between the watermark, which is in the target's own log, and the source's newest version.
     With nothing to apply no process is started and nothing is written. Expressions and predicates are Spark
     SQL.
 

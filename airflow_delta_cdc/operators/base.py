@@ -46,7 +46,7 @@ class DeltaCdcOperator(ResumableJobMixin, BaseOperator):
     :param deploy_mode: ``client`` or ``cluster``; None takes the connection's. (templated)
     :param jars: JARs for Spark, Delta's (and Kafka's) among them; None hands over the provider's own.
         (templated)
-    :param packages: Maven coordinates, Delta's among them, in the place of the provider's JARs. (templated)
+    :param packages: Maven coordinates, Delta's among them, instead of the provider's JARs. (templated)
     :param conf: Spark confs, winning over those the provider sets; a class path, options for the driver's
         JVM, and lists of JARs and files come behind the provider's. (templated)
     :param files: files for the executors' working folders, behind the provider's own (templated)
@@ -68,7 +68,7 @@ class DeltaCdcOperator(ResumableJobMixin, BaseOperator):
     :param env_vars: environment variables of the driver (templated)
     :param verbose: let ``spark-submit`` say more in its log
     :param spark_binary: the command; it wins over the connection's
-    :param properties_file: file with properties, in the place of ``spark-defaults.conf`` (templated)
+    :param properties_file: file with properties, instead of ``spark-defaults.conf`` (templated)
     :param yarn_queue: queue of YARN; it wins over the connection's
     :param use_krb5ccache: use the ticket cache for Kerberos, not a keytab
     :param post_submit_commands: shell commands that run after the application has ended (templated)

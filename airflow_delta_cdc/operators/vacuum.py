@@ -25,7 +25,7 @@ class DeltaVacuumOperator(DeltaConsumedTableOperator):
     default; Delta takes no other word for it. Before anything starts, the watermarks that the consumers have
     sealed in their targets are read: where one would lose a version that it has not read, the table is left
     alone and the task fails, naming that consumer; or, with ``extend_retention``, the property is raised
-    first. A consumer that has no target yet needs nothing, and is told.
+    first. A consumer that has no target yet needs nothing, and is reported.
 
     Where no file can have become free since the last VACUUM, no process is started.
 
