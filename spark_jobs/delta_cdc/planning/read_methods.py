@@ -338,7 +338,7 @@ def _nothing_serves(source: Source, version: _Version, options: QueryOptions) ->
         f"({ROW_TRACKING}) nothing else can tell {options.query}.",
         remedy="turn the feed on with DeltaEnableChangeDataFeedOperator, or ALTER TABLE … SET TBLPROPERTIES "
         f"('{CHANGE_FEED}' = 'true'); what lies before can only be read as its net effect (min_delta or "
-        "upsert by key, SCD type 1), or a target of type 2 loaded anew.",
+        "upsert by key, SCD type 1), or a target of type 2 loaded again.",
     )
 
 
