@@ -136,7 +136,7 @@ class DeltaIngestChangesOperator(DeltaApplyChangesOperator):
             starting_timestamp=starting_timestamp,
             max_bytes=max_bytes,
             on_invalid=on_invalid,
-            source_kind=source_kind,  # type: ignore[arg-type]
+            source_kind=source_kind,
             **kwargs,
         )
         take(self, _OWN, given)

@@ -21,7 +21,7 @@ from pyspark.sql import types as T
 
 from delta_cdc.core import maintenance_tags, properties, reserved_columns, retention, validation
 from delta_cdc.core import spec as specs
-from delta_cdc.core.change_log import LOG_COLUMNS
+from delta_cdc.core.change_log import DESCRIPTION, LOG_COLUMNS
 from delta_cdc.core.checks import finding, ok
 from delta_cdc.core.spec import ApplyOptions, ApplyRequest, IngestOptions, JobResult, QueryOptions, Spec, Step
 from delta_cdc.core.watermark import Seal, TableVersion
@@ -631,6 +631,7 @@ def test_table_properties(tmp_path: Path) -> None:
             [
                 layout.FILE_SIZE,
                 ingest_engine.CHANGE_LOG,
+                *DESCRIPTION,
                 properties.CHANGE_FEED,
                 properties.LATENESS_HORIZON,
                 properties.EXPIRED_BELOW,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from delta_cdc.core import validation
+from delta_cdc.core import change_log, validation
 from delta_cdc.core.errors import (
     ChangeFeedDisabled,
     InvalidConfiguration,
@@ -15,6 +15,7 @@ from delta_cdc.core.errors import (
     SourceTableReplaced,
     VersionsExpired,
 )
+from delta_cdc.core.options import check_order
 from delta_cdc.core.properties import CHANGE_FEED, feed_on
 from delta_cdc.core.spec import ApplyRequest, ApplySpec, QueryOptions, Staging, Step
 from delta_cdc.core.uris import canonical_uri, spark_uri
@@ -55,6 +56,11 @@ async def plan_apply_async(request: ApplyRequest, memory: Memory | None = None) 
     """
     check_apply(request)
     sight = await look(request, memory or Memory())
+    # What is staged are changes of a table, also if that table is a change log.
+    described = sight.source.configuration if request.staging is None else {}
+    request = replace(request, options=change_log.completed(request.options, described))
+    check_order(request.options)
+    sight = replace(sight, request=request)
     if request.mode == "interval":
         found = await date_intervals.resolved(request, sight)
         if isinstance(found, Plan):

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from delta_cdc.core import change_log
-from delta_cdc.core.adapters import named
 from delta_cdc.core.spec import IngestOptions, SourceFile
 from delta_cdc.spark.ingest import events, records
+from delta_cdc.spark.ingest.adapters import named
 from tests.support.engine import session_like
 from tests.support.ingest_specs import ingest_spec
 from tests.support.mutated import COLUMNS, IGNORED, KINDS, QUARANTINED, Kind, Verdict

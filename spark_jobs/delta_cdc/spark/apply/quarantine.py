@@ -10,6 +10,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from pyspark.sql import Column, DataFrame, DataFrameWriter, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
 from delta_cdc.core.errors import TableNotFound, TargetSchemaClash
 from delta_cdc.core.reasons import reason as said
 from delta_cdc.core.sql import PLAN_PREFIX, quote, string, table
@@ -19,9 +23,6 @@ from delta_cdc.spark.apply.constraints import Into
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from pyspark.sql import Column, DataFrame, DataFrameWriter, SparkSession
-    from pyspark.sql.types import DataType
 
     from delta_cdc.core.spec import ApplySpec, Step
     from delta_cdc.core.watermark import Seal
@@ -74,8 +75,6 @@ def rows(
     :param sequence: as text, see :mod:`delta_cdc.spark.apply.sequences`
     :param event: the row of the source, a struct
     """
-    from pyspark.sql import functions as F
-
     named = [_key_text(F.col(quote(key)), found.schema[key].dataType).alias(key) for key in keys]
     values = {
         "reason": reason,
@@ -94,16 +93,11 @@ def rows(
 
 def with_raw(source_rows: DataFrame, columns: Sequence[str]) -> DataFrame:
     """Add :data:`RAW` to rows of the source: it bypasses the projection, to keep invalid rows as they are."""
-    from pyspark.sql import functions as F
-
     return source_rows.withColumn(RAW, F.struct(*[F.col(quote(name)) for name in columns]))
 
 
-def _key_text(value: Column, data_type: DataType) -> Column:
+def _key_text(value: Column, data_type: T.DataType) -> Column:
     """Return a key as text that :func:`_key_value` can read back exactly."""
-    from pyspark.sql import functions as F
-    from pyspark.sql import types as T
-
     if isinstance(data_type, T.BinaryType):
         return F.hex(value)
     if isinstance(data_type, T.StructType | T.ArrayType):
@@ -111,10 +105,7 @@ def _key_text(value: Column, data_type: DataType) -> Column:
     return value.cast("string")
 
 
-def _key_value(text: Column, data_type: DataType) -> Column:
-    from pyspark.sql import functions as F
-    from pyspark.sql import types as T
-
+def _key_value(text: Column, data_type: T.DataType) -> Column:
     if isinstance(data_type, T.BinaryType):
         return F.unhex(text)
     if isinstance(data_type, T.StructType | T.ArrayType):
@@ -195,8 +186,6 @@ def _same_range(step: Step) -> str:
 
 def _holds(session: SparkSession, spec: ApplySpec, condition: str) -> bool:
     """Return whether the table holds such rows of this pipeline."""
-    from pyspark.sql import functions as F
-
     found = session.read.format("delta").load(spec.quarantine_uri)
     return not found.where(F.col("pipeline") == spec.pipeline).where(condition).isEmpty()
 
@@ -218,9 +207,6 @@ def keys_of(session: SparkSession, uri: str, pipeline: str, shape: Shape) -> Dat
 
     :raises TableNotFound: the table does not exist
     """
-    from pyspark.sql import functions as F
-    from pyspark.sql import types as T
-
     catalog.delta_detail(session, uri, remedy="nothing was quarantined: there is nothing to replay.")
     texts = T.StructType([T.StructField(key, T.StringType()) for key in shape.keys])
     known = session.read.format("delta").load(uri).where(F.col("pipeline") == pipeline)

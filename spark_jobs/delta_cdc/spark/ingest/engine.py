@@ -17,8 +17,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from delta_cdc.core import adapters, failpoints
-from delta_cdc.core.change_log import SEQUENCE
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as T
+
+from delta_cdc.core import failpoints
+from delta_cdc.core.change_log import SEQUENCE, description
 from delta_cdc.core.errors import SourceUnreadable
 from delta_cdc.core.properties import LATENESS_HORIZON
 from delta_cdc.core.reasons import causes, reason
@@ -31,14 +34,12 @@ from delta_cdc.spark.apply.constraints import Into
 from delta_cdc.spark.apply.rows import Shape
 from delta_cdc.spark.changes import feed
 from delta_cdc.spark.commit_safety import refuse_unsafe_log_store
-from delta_cdc.spark.ingest import columnar, events, ingested, kafka, lines, records, redelivery
+from delta_cdc.spark.ingest import adapters, columnar, events, ingested, kafka, lines, records, redelivery
 from delta_cdc.spark.ingest import quarantine as rejects
 from delta_cdc.spark.sessions import hide_statements, private_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
-    from pyspark.sql import DataFrame, SparkSession
 
     from delta_cdc.core.spec import IngestSpec, SourceFile
     from delta_cdc.spark.apply.commit import Seen
@@ -346,8 +347,6 @@ def _append(found: _Found, shape: Shape, options: ApplyOptions) -> Callable[[], 
 
 def _layout(found: _Found) -> tuple[Shape, ApplyOptions]:
     """Return a log's layout as for targets: clustered by its keys, with statistics of its sequence."""
-    from pyspark.sql import types as T
-
     options = found.spec.options
     columns = {field.name.lower(): field for field in found.batch.payload.fields}
     if found.have is not None:
@@ -365,7 +364,8 @@ def _layout(found: _Found) -> tuple[Shape, ApplyOptions]:
     asked = ApplyOptions(keys=keys, cluster_by=options.cluster_by)
     bounded = dict.fromkeys((*layout.clustering_columns(shape, asked), *keys, SEQUENCE))
     statistics = ",".join(quote(name) for name in bounded if layout.has_statistics(shape, name))
-    ours = {CHANGE_LOG: "true", **({_STATISTICS: statistics} if statistics else {})}
+    described = description(insert_only=options.insert_only)
+    ours = {CHANGE_LOG: "true", **described, **({_STATISTICS: statistics} if statistics else {})}
     return shape, replace(asked, target_properties={**ours, **options.log_properties})
 
 

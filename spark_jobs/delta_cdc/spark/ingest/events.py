@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
 from delta_cdc.core.change_log import (
     COLUMNS,
     DELETE,
@@ -36,9 +40,6 @@ from delta_cdc.spark.ingest.widening import wider
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import DataType, StructField, StructType
-
     from delta_cdc.core.spec import IngestOptions, IngestSpec
 
 LATE = "late_beyond_horizon"
@@ -59,8 +60,8 @@ class Known:
     :param sequence: the type of its sequence
     """
 
-    payload: StructType
-    sequence: DataType
+    payload: T.StructType
+    sequence: T.DataType
 
 
 @dataclass(frozen=True)
@@ -73,8 +74,8 @@ class Batch:
     """
 
     events: DataFrame
-    payload: StructType
-    sequence: DataType
+    payload: T.StructType
+    sequence: T.DataType
     counts: dict[str, int] = field(default_factory=dict)
     rejects: DataFrame | None = None
     settled: DataFrame | None = None
@@ -85,8 +86,6 @@ def known(session: SparkSession, uri: str) -> Known:
 
     :raises TargetSchemaClash: the table is not a change log
     """
-    from pyspark.sql import types as T
-
     schema = session.read.format("delta").load(uri).schema
     missing = [name for name in LOG_COLUMNS if name not in schema.names]
     if missing:
@@ -99,7 +98,7 @@ def known(session: SparkSession, uri: str) -> Known:
 
 
 def context(
-    session: SparkSession, options: IngestOptions, declared: StructType | None, have: Known | None
+    session: SparkSession, options: IngestOptions, declared: T.StructType | None, have: Known | None
 ) -> Context:
     """Return the context that an adapter gets.
 
@@ -125,8 +124,6 @@ def prepared(spec: IngestSpec, adapted: DataFrame, have: Known | None, held: Dat
     :raises ColumnNotFound: a key column is neither in a record nor in the log
     :raises TargetSchemaClash: a column's type differs from the log's
     """
-    from pyspark.sql import functions as F
-
     rows, payload, sequence = _checked(spec, adapted, have)
     # One job parses and counts; later steps read its checkpoint.
     rows = rows.localCheckpoint(eager=False)
@@ -156,11 +153,8 @@ def nothing(session: SparkSession, spec: IngestSpec, have: Known) -> Batch:
 # -- what the adapter returned --------------------------------------------------------------------
 def _checked(
     spec: IngestSpec, adapted: DataFrame, have: Known | None
-) -> tuple[DataFrame, StructType, DataType]:
+) -> tuple[DataFrame, T.StructType, T.DataType]:
     """Return the columns of payload and log, why a row is invalid, and RAW where a later step needs it."""
-    from pyspark.sql import functions as F
-    from pyspark.sql import types as T
-
     found = _completed(spec, adapted)
     values = _payload(spec, found.schema[PAYLOAD].dataType, have)
     sequence = _sequence_type(spec, found.schema[SEQUENCE].dataType, have)
@@ -187,9 +181,6 @@ def _completed(spec: IngestSpec, adapted: DataFrame) -> DataFrame:
 
     :raises InvalidConfiguration: a required column is missing
     """
-    from pyspark.sql import functions as F
-    from pyspark.sql import types as T
-
     optional = {SEQUENCE, COLUMNS, SOURCE_TIMESTAMP, ERROR}
     missing = [name for name in (OP, PAYLOAD, RAW, POSITION) if name not in adapted.columns]
     if missing or not isinstance(adapted.schema[PAYLOAD].dataType, T.StructType):
@@ -203,11 +194,8 @@ def _completed(spec: IngestSpec, adapted: DataFrame) -> DataFrame:
     return adapted
 
 
-def _payload(spec: IngestSpec, given: DataType, have: Known | None) -> list[tuple[StructField, Column]]:
+def _payload(spec: IngestSpec, given: T.DataType, have: Known | None) -> list[tuple[T.StructField, Column]]:
     """Return the payload's columns, with the log's names and types, and their expressions."""
-    from pyspark.sql import functions as F
-    from pyspark.sql import types as T
-
     assert isinstance(given, T.StructType)
     _refuse_reserved(spec, given)
     there = {f.name.lower(): f for f in given.fields}
@@ -228,13 +216,11 @@ def _payload(spec: IngestSpec, given: DataType, have: Known | None) -> list[tupl
     return found
 
 
-def _like(spec: IngestSpec, known_field: StructField, given: DataType) -> DataType | None:
+def _like(spec: IngestSpec, known_field: T.StructField, given: T.DataType) -> T.DataType | None:
     """Return the log's type, to cast a column to it; None if the column needs no cast.
 
     Nested columns with new fields evolve in the log's commit.
     """
-    from pyspark.sql import types as T
-
     if given == known_field.dataType:
         return None
     whole = wider(known_field.dataType, given)
@@ -250,7 +236,7 @@ def _like(spec: IngestSpec, known_field: StructField, given: DataType) -> DataTy
     return None
 
 
-def _refuse_reserved(spec: IngestSpec, payload: StructType) -> None:
+def _refuse_reserved(spec: IngestSpec, payload: T.StructType) -> None:
     reserved = {name.lower() for name in LOG_COLUMNS}
     bad = [n for n in payload.names if n.lower() in reserved or n.lower().startswith(PLAN_PREFIX)]
     if bad:
@@ -271,9 +257,7 @@ def _refuse_without_key(spec: IngestSpec, names: list[str], have: Known | None) 
         )
 
 
-def _sequence_type(spec: IngestSpec, given: DataType, have: Known | None) -> DataType:
-    from pyspark.sql import types as T
-
+def _sequence_type(spec: IngestSpec, given: T.DataType, have: Known | None) -> T.DataType:
     if isinstance(given, T.NullType):
         return have.sequence if have is not None else T.StringType()
     unordered = (T.StructType, T.ArrayType, T.MapType, T.VariantType, T.BooleanType, T.BinaryType)
@@ -295,11 +279,9 @@ def _sequence_type(spec: IngestSpec, given: DataType, have: Known | None) -> Dat
 
 # -- which rows are events ------------------------------------------------------------------------
 def _reasons(
-    spec: IngestSpec, values: Mapping[str, Column], order: Column, sequence: DataType
+    spec: IngestSpec, values: Mapping[str, Column], order: Column, sequence: T.DataType
 ) -> list[Column]:
     """Return the reasons why a row is invalid, most important first; each is NULL if it does not apply."""
-    from pyspark.sql import functions as F
-
     operation = F.col(OP)
     meant = operation.isin(UPSERT, DELETE, TRUNCATE, IGNORE)
     said = F.concat(F.lit("unknown operation '"), F.coalesce(operation.cast("string"), F.lit("")), F.lit("'"))
@@ -319,8 +301,6 @@ def _reasons(
 
 
 def _counted(rows: DataFrame) -> dict[str, int]:
-    from pyspark.sql import functions as F
-
     good, operation = F.col(_REASON).isNull(), F.col(OP)
     totals = rows.agg(
         F.count_if(good & (operation != IGNORE)).alias("events"),
@@ -335,8 +315,6 @@ def _counted(rows: DataFrame) -> dict[str, int]:
 
 def _refuse(spec: IngestSpec, rows: DataFrame, counts: Mapping[str, int]) -> None:
     """Refuse invalid records if the options do not allow quarantine; late records are not an error."""
-    from pyspark.sql import functions as F
-
     bad = counts["quarantined"] - counts["late"]
     if not bad or spec.options.on_invalid == "quarantine":
         return
@@ -359,8 +337,6 @@ def _may_repeat(spec: IngestSpec) -> bool:
 
 def _new(spec: IngestSpec, events: DataFrame, held: DataFrame) -> DataFrame:
     """Remove events that the log holds already."""
-    from pyspark.sql import functions as F
-
     replayed = spec.step.kind == "replay"
     asked = F.lit(True) if replayed else F.col(_AGAIN)
     maybe, fresh = events.where(asked), events.where(~asked)

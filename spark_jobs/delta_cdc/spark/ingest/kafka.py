@@ -11,6 +11,9 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
 from delta_cdc.core import change_log
 from delta_cdc.core.errors import (
     DeltaCdcError,
@@ -27,8 +30,6 @@ from delta_cdc.core.topics import servers_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-
-    from pyspark.sql import DataFrame, SparkSession
 
     from delta_cdc.core.spec import IngestSpec, OffsetRange
 
@@ -92,8 +93,6 @@ def read(session: SparkSession, spec: IngestSpec, options: Mapping[str, str] | N
     :param options: see :mod:`delta_cdc.core.kafka_options`; None takes those that this driver got
     :raises InvalidConfiguration: the options are invalid
     """
-    from pyspark.sql import functions as F
-
     given = handed_over(session) if options is None else options
     reading = {
         **{f"kafka.{name}": value for name, value in for_java(given).items()},
@@ -195,6 +194,4 @@ def _offsets(ranges: list[OffsetRange]) -> dict[str, str]:
 
 
 def _base64(column: str):  # type: ignore[no-untyped-def]
-    from pyspark.sql import functions as F
-
     return F.concat(F.lit(BASE64), F.base64(F.col(column)))

@@ -9,6 +9,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
 from delta_cdc.core.change_log import POSITION, POSITION_DDL, PUBLISHED, RAW
 from delta_cdc.core.errors import ConcurrentModification, TableNotFound, TargetSchemaClash
 from delta_cdc.core.reasons import reason as said
@@ -22,8 +25,6 @@ from delta_cdc.spark.ingest.events import REASON
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    from pyspark.sql import DataFrame, SparkSession
 
     from delta_cdc.core.spec import IngestSpec, SourceFile
     from delta_cdc.core.watermark import Seal
@@ -49,8 +50,6 @@ def of_files(session: SparkSession, files: Sequence[tuple[SourceFile, str]]) -> 
 
     :param files: each with the reason
     """
-    from pyspark.sql import functions as F
-
     told = json.dumps([{"position": {"file": file.uri}, REASON: reason} for file, reason in files])
     ddl = f"array<struct<position: {POSITION_DDL}, {REASON}: string>>"
     rows = session.range(0, 1, 1, 1).select(F.inline(F.from_json(F.lit(told), ddl)))
@@ -68,8 +67,6 @@ def exists(session: SparkSession, uri: str) -> bool:
 
 def new(session: SparkSession, spec: IngestSpec, rejects: DataFrame) -> DataFrame:
     """Remove redelivered rejects that are in quarantine already."""
-    from pyspark.sql import functions as F
-
     flag = redelivery.flagged(spec)
     if flag is None or not exists(session, spec.quarantine_uri):
         return rejects
@@ -124,16 +121,12 @@ def _added(spec: IngestSpec, rejects: DataFrame) -> Outcome:
 
 
 def _missing(session: SparkSession, spec: IngestSpec, rejects: DataFrame) -> DataFrame:
-    from pyspark.sql import functions as F
-
     held = _held(session, spec).where(F.col("seal") == spec.step.seal_number)
     key = F.struct(redelivery.place(exact=True).alias("place"), F.col(RAW).alias("raw"))
     return redelivery.beyond(rejects, held, key, key).localCheckpoint()
 
 
 def _rows(spec: IngestSpec, rejects: DataFrame) -> DataFrame:
-    from pyspark.sql import functions as F
-
     values = {
         "pipeline": F.lit(spec.pipeline),
         "seal": F.lit(spec.step.seal_number),
@@ -151,8 +144,6 @@ def _held(session: SparkSession, spec: IngestSpec) -> DataFrame:
 
     Excludes rows of batches that a RESTORE of the log undid, because their files are ingested again.
     """
-    from pyspark.sql import functions as F
-
     found = session.read.format("delta").load(spec.quarantine_uri).where(F.col("pipeline") == spec.pipeline)
     missing = [name for name in COLUMNS if name not in found.columns]
     if missing:
@@ -179,8 +170,6 @@ def replayable(session: SparkSession, spec: IngestSpec) -> DataFrame:
 
     :raises TableNotFound: the quarantine does not exist
     """
-    from pyspark.sql import functions as F
-
     catalog.delta_detail(session, spec.quarantine_uri, remedy="nothing was quarantined: nothing to replay.")
     found = _held(session, spec).where((F.col("seal") < spec.step.seal_number) & F.col(RAW).isNotNull())
     return found.where(F.col(REASON) != UNCLOSED).select(RAW, PUBLISHED, POSITION)

@@ -9,29 +9,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
 from delta_cdc.core import change_log
-from delta_cdc.core.adapter_settings import Setting, checked
+from delta_cdc.core.adapters import KEY_CHANGE
 from delta_cdc.core.sql import quote
-from delta_cdc.core.validation import invalid
 from delta_cdc.spark.ingest.adapters import parsing, plain, values
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pyspark.sql import Column, DataFrame
-
     from delta_cdc.core.change_log import Context
     from delta_cdc.spark.ingest.adapters.values import Value
 
-NAME = "goldengate"
-SETTINGS = {
-    "model": Setting("text", "operation", choices=("operation", "row")),
-    "operations": Setting("mapping", choices=(*plain.KINDS, "key_change")),
-    "table": Setting("text"),
-    "sequence_column": Setting("text", "pos"),
-    "except_column_list": Setting("texts", ()),
-}
-KEY_CHANGE = "key_change"
 OPERATIONS = {
     "i": change_log.UPSERT,
     "u": change_log.UPSERT,
@@ -47,38 +39,9 @@ _BEFORE, _AFTER = f"{parsing.ROW}_before", f"{parsing.ROW}_after"
 _META = f"{parsing.ROW}_meta"
 
 
-def check(
-    options: dict[str, Any],
-    *,
-    keys: Sequence[str],
-    format: str,  # noqa: A002
-    insert_only: bool = False,
-) -> dict[str, Any]:
-    """Return the options with their defaults.
-
-    :raises InvalidConfiguration: names the option, and the nearest valid one
-    """
-    found = checked(NAME, options, SETTINGS)
-    if format != "json" and found["model"] == "operation":
-        if options.get("model") is not None:
-            raise invalid(
-                f"model is 'operation' and format is {format!r}",
-                "records with an image before and after are JSON: set model to 'row', or format to 'json'.",
-            )
-        found["model"] = "row"
-    return found
-
-
-def needs_rows(options: dict[str, Any]) -> bool:
-    """Return False: the position in the trail is the order, not the row in a file."""
-    return False
-
-
 def events(records: DataFrame, context: Context) -> DataFrame:
     """Return the events of a batch of records."""
-    from pyspark.sql import functions as F
-
-    options = check(context.options, keys=context.keys, format=context.format)
+    options = context.options
     frame = parsing.started(records)
     by_row = options["model"] == "row"
     if not by_row:
@@ -117,14 +80,10 @@ def events(records: DataFrame, context: Context) -> DataFrame:
 
 
 def _boolean() -> Any:
-    from pyspark.sql import types as T
-
     return T.BooleanType()
 
 
 def _timestamp() -> Any:
-    from pyspark.sql import types as T
-
     return T.TimestampType()
 
 
@@ -154,8 +113,6 @@ def _told(
     frame: DataFrame, options: dict[str, Any], op: Column, error: Column, by_row: bool
 ) -> tuple[Column, Column]:
     """Return operation and error of the events; one record may yield two events."""
-    from pyspark.sql import functions as F
-
     is_key_change = op == KEY_CHANGE
     unknown_old = "a key change without the image before it: its old key is unknown"
     error = F.when(is_key_change & (F.lit(by_row) | ~_has_images(by_row)), unknown_old).otherwise(error)
@@ -171,15 +128,11 @@ def _told(
 
 
 def _has_images(by_row: bool) -> Column:
-    from pyspark.sql import functions as F
-
     return F.lit(False) if by_row else F.col(_BEFORE).isNotNull()
 
 
 def _of_operations(frame: DataFrame, context: Context, options: dict[str, Any]) -> DataFrame:
     """Take the row images from the envelope; a key update yields first a delete of the old key."""
-    from pyspark.sql import functions as F
-
     names = [*_own(options), "before", "after"]
     envelope = f"{parsing.ROW}_envelope"
     frame = frame.withColumn(envelope, parsing.json_object(F.col(parsing.ROW), names))
@@ -198,8 +151,6 @@ def with_key_changes(frame: DataFrame, keys: Sequence[str], before: str, after: 
 
     :param before: column with JSON text of the row before; ``after``: of the row after; either may be NULL
     """
-    from pyspark.sql import functions as F
-
     both = F.col(before).isNotNull() & F.col(after).isNotNull()
     pairs = [(_member(before, key), _member(after, key)) for key in keys]
     differs = parsing.any_of([a.isNotNull() & b.isNotNull() & (a != b) for a, b in pairs])
@@ -213,8 +164,6 @@ def with_key_changes(frame: DataFrame, keys: Sequence[str], before: str, after: 
 
 def _member(image: str, key: str) -> Column:
     """Return a key's value in an image; key names match without regard to case."""
-    from pyspark.sql import functions as F
-
     members = F.from_json(parsing.exact(F.col(image)), "map<string,string>", values.JSON_OPTIONS)
     own = F.map_filter(members, lambda name, _: F.lower(name) == key.lower())
     return F.get(F.map_values(own), F.lit(0))
