@@ -42,15 +42,14 @@ from delta_cdc.run.ingest import run_ingest
 from delta_cdc.run.read import run_read
 from delta_cdc.run.saved_plans import NoPins
 from delta_cdc.run.verify import rows_of, run_verify
-from delta_cdc.spark import sink, staging
+from delta_cdc.spark import quarantine, sink, staging
 from delta_cdc.spark.apply import engine as apply_engine
-from delta_cdc.spark.apply import layout, quarantine
+from delta_cdc.spark.apply import layout
 from delta_cdc.spark.apply.commit import Outcome
 from delta_cdc.spark.apply.prepared_step import Work
 from delta_cdc.spark.apply.rows import Shape
 from delta_cdc.spark.ingest import engine as ingest_engine
 from delta_cdc.spark.ingest import ingested
-from delta_cdc.spark.ingest import quarantine as ingest_quarantine
 from delta_cdc.spark.maintain import optimize
 from tests.support import golden
 from tests.support.ingest_model import Boom, Broker, Topics, World
@@ -604,8 +603,7 @@ def test_marks_of_maintenance(tmp_path: Path) -> None:
 # -- tables -----------------------------------------------------------------------------------------
 def test_columns_of_the_tables_beside(tmp_path: Path) -> None:
     found: dict[str, dict[str, Any]] = {
-        "quarantine of a target": quarantine.COLUMNS,
-        "quarantine of a change log": ingest_quarantine.COLUMNS,
+        "__quarantine": quarantine.COLUMNS,
         "__ingested": ingested.COLUMNS,
         "change log": LOG_COLUMNS,
     }
@@ -624,8 +622,7 @@ def test_table_properties(tmp_path: Path) -> None:
     found = {
         "target, type 1": layout.properties(shape_of(KEYED), KEYED),
         "target, type 2": layout.properties(shape, options),
-        "quarantine of a target": quarantine._PROPERTIES,
-        "quarantine of a change log": ingest_quarantine._PROPERTIES,
+        "__quarantine": quarantine._PROPERTIES,
         "__ingested": ingested._PROPERTIES,
         "names": sorted(
             [

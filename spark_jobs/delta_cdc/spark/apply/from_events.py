@@ -24,6 +24,7 @@ from delta_cdc.core.errors import (
 from delta_cdc.core.spec import DELETED_COLUMN, ApplyStep, LoadStep, RepairStep, segments_of
 from delta_cdc.core.sql import PLAN_PREFIX, quote
 from delta_cdc.core.watermark import newest
+from delta_cdc.spark import quarantine
 from delta_cdc.spark.apply import batch as b
 from delta_cdc.spark.apply import boundary as clip
 from delta_cdc.spark.apply import (
@@ -35,7 +36,6 @@ from delta_cdc.spark.apply import (
     layout,
     load,
     partial_columns,
-    quarantine,
     rows,
     scd2,
     schema,

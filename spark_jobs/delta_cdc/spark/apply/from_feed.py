@@ -10,8 +10,9 @@ from delta_cdc.core import reserved_columns
 from delta_cdc.core.errors import NotInsertOnly, NullKey, NullSequence
 from delta_cdc.core.spec import ApplyStep
 from delta_cdc.core.sql import quote
+from delta_cdc.spark import quarantine
 from delta_cdc.spark.apply import batch as b
-from delta_cdc.spark.apply import layout, quarantine, rows, scd1, scd2, schema
+from delta_cdc.spark.apply import layout, rows, scd1, scd2, schema
 from delta_cdc.spark.apply.prepared_step import Work
 from delta_cdc.spark.apply.sequences import greater
 from delta_cdc.spark.changes import feed, states
@@ -32,10 +33,10 @@ def change_rows(session: SparkSession, spec: ApplySpec, step: ApplyStep) -> tupl
     sequenced = rows.with_sequence(source_rows, spec.options)
     kept = [*reserved_columns.METADATA_COLUMNS, reserved_columns.ORDER, states.SEQUENCE]
     if spec.options.on_invalid == "quarantine":
-        sequenced = quarantine.with_raw(sequenced, step.source_columns)
-        kept.append(quarantine.RAW)
+        sequenced = quarantine.with_event(sequenced, step.source_columns)
+        kept.append(quarantine.EVENT)
     found = rows.projected(sequenced, spec.options, kept)
-    shape = rows.shape_of(found.drop(quarantine.RAW), source_rows, spec.options, spec.source_uri)
+    shape = rows.shape_of(found.drop(quarantine.EVENT), source_rows, spec.options, spec.source_uri)
     return found, shape
 
 
@@ -128,11 +129,11 @@ def _without_invalid(
         )
 
     null_key = b.null_key(shape)
-    out = aside(found.where(null_key & feed.is_after()), quarantine.NULL_KEY, quarantine.RAW)
-    events = states.version_states(found.where(~null_key), shape.keys, (*shape.values, quarantine.RAW))
+    out = aside(found.where(null_key & feed.is_after()), quarantine.NULL_KEY, quarantine.EVENT)
+    events = states.version_states(found.where(~null_key), shape.keys, (*shape.values, quarantine.EVENT))
     if shape.sequence_type is not None:
         events = scd2.classified(events, shape)
-        raw = [F.col(state).getField(quarantine.RAW) for state in (states.AFTER, states.BEFORE)]
+        raw = [F.col(state).getField(quarantine.EVENT) for state in (states.AFTER, states.BEFORE)]
         lost = events.where(scd2.lacks_sequence())
         out = out.union(aside(lost, quarantine.NULL_SEQUENCE, F.coalesce(*raw), reserved_columns.ORDER))
         events = scd2.in_order_only(events, shape)

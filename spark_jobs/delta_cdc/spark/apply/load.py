@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from delta_cdc.core import reserved_columns
 from delta_cdc.core.errors import NullKey, NullSequence
 from delta_cdc.core.sql import PLAN_PREFIX, quote
+from delta_cdc.spark import quarantine
 from delta_cdc.spark.apply import batch as b
-from delta_cdc.spark.apply import layout, quarantine, rows, schema
+from delta_cdc.spark.apply import layout, rows, schema
 from delta_cdc.spark.apply.prepared_step import Work
 from delta_cdc.spark.apply.sequences import as_text
 from delta_cdc.spark.changes import feed, states
@@ -53,9 +54,9 @@ def load(session: SparkSession, spec: ApplySpec, step: LoadStep) -> Work:
     except (NullKey, NullSequence):
         if options.on_invalid != "quarantine":
             raise
-        told = quarantine.with_raw(sequenced, step.source_columns)
+        told = quarantine.with_event(sequenced, step.source_columns)
         found, aside = _without_invalid(
-            rows.projected(told, options, (*kept, quarantine.RAW)), shape, spec, step
+            rows.projected(told, options, (*kept, quarantine.EVENT)), shape, spec, step
         )
         counts, highest = _checked_snapshot(found, shape, spec, version)
         counts["quarantined"] = aside.count()
@@ -84,7 +85,7 @@ def _without_invalid(
         reason=reason,
         keys=shape.keys,
         sequence=F.lit(None),
-        event=F.col(quarantine.RAW),
+        event=F.col(quarantine.EVENT),
         commit_version=F.col(reserved_columns.COMMIT_VERSION),
     )
     return found.where(reason.isNull()), aside.localCheckpoint()

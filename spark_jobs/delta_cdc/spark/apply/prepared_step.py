@@ -25,7 +25,7 @@ class Work:
     :param truncate_sequences: for the seal
     :param merge: the statement, if it is a MERGE; a dry run shows it and counts its effect
     :param inserts: the rows to write, if the step only inserts; a dry run counts them
-    :param quarantined: rows for the quarantine table (:data:`delta_cdc.spark.apply.quarantine.COLUMNS`),
+    :param quarantined: rows for the quarantine table (:data:`delta_cdc.spark.quarantine.COLUMNS`),
         written before the target; None if there are none
     """
 

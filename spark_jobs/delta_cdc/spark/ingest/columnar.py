@@ -20,6 +20,7 @@ from delta_cdc.core.reasons import reason
 from delta_cdc.core.sql import PLAN_PREFIX, quote
 from delta_cdc.spark.ingest import lines as text
 from delta_cdc.spark.ingest.widening import wider
+from delta_cdc.spark.quarantine import AS_JSON
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,12 +31,6 @@ if TYPE_CHECKING:
     Group = tuple[T.StructType, list[SourceFile]]
 
 _REMEDY = "write the files with types of one family, or deliver those with other types to a log of their own."
-#: Options for the JSON text of records, for the quarantine. Spark's default patterns drop microseconds.
-_JSON = {
-    "ignoreNullFields": "false",
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-}
 _NAMES, _PARSED = f"{PLAN_PREFIX}names", f"{PLAN_PREFIX}parsed"
 _THREADS = 8
 #: Spark's error class for a Parquet type that it does not support; the error does not name the file.
@@ -71,7 +66,7 @@ def again(records: DataFrame, types: Sequence[T.StructType | None]) -> DataFrame
         for row in found
     ]
     schema = T.StructType(fields)
-    parsed = named.withColumn(_PARSED, F.from_json(RAW, schema, _JSON))
+    parsed = named.withColumn(_PARSED, F.from_json(RAW, schema, AS_JSON))
     return text.completed(parsed, record=F.col(_PARSED)).withColumn(PRESENT, F.json_object_keys(RAW))
 
 
@@ -157,6 +152,6 @@ def _part(
         present += [field.name] if mine is not None else []
     values = F.struct(*[found[quote(field.name)].alias(field.name) for field in schema.fields])
     row = found.metadataColumn("_metadata").getField("row_index") if needs_rows else None
-    wanted = [F.to_json(values, _JSON).alias(RAW), F.struct(*record).alias(RECORD)]
+    wanted = [F.to_json(values, AS_JSON).alias(RAW), F.struct(*record).alias(RECORD)]
     located = text.located(found, wanted, row)
     return text.completed(located, record=F.col(RECORD), present=present)

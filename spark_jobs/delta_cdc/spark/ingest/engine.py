@@ -28,6 +28,7 @@ from delta_cdc.core.reasons import causes, reason
 from delta_cdc.core.spec import ApplyOptions, JobResult, step_fingerprint
 from delta_cdc.core.sql import quote, table
 from delta_cdc.core.watermark import PipelineState, Seal, SealStep
+from delta_cdc.spark import quarantine
 from delta_cdc.spark.apply import layout
 from delta_cdc.spark.apply.commit import commit, looking, overtaken
 from delta_cdc.spark.apply.constraints import Into
@@ -35,7 +36,6 @@ from delta_cdc.spark.apply.rows import Shape
 from delta_cdc.spark.changes import feed
 from delta_cdc.spark.commit_safety import refuse_unsafe_log_store
 from delta_cdc.spark.ingest import adapters, columnar, events, ingested, kafka, lines, records, redelivery
-from delta_cdc.spark.ingest import quarantine as rejects
 from delta_cdc.spark.sessions import hide_statements, private_session
 
 if TYPE_CHECKING:
@@ -258,7 +258,7 @@ def _adapted(
     declared = records.declared(options)
     payload = have.payload if have is not None else None
     if spec.step.kind == "replay":
-        found = records.again(rejects.replayable(session, spec), options, payload)
+        found = records.again(quarantine.replayable(session, spec), options, payload)
     elif options.source_kind == "kafka":
         found = kafka.read(session, spec, secrets)
     elif records.readable(spec):
@@ -302,12 +302,12 @@ def _rejected(
         # Records that are still invalid are in quarantine already.
         return None, 0
     if aside:
-        files = rejects.of_files(session, aside)
+        files = quarantine.of_files(session, aside)
         found = files if found is None else found.unionByName(files)
         count += len(aside)
     if found is None or redelivery.flagged(spec) is None:
         return found, count
-    found = rejects.new(session, spec, found).localCheckpoint()
+    found = quarantine.new(session, spec, found).localCheckpoint()
     count = found.count()
     return (found if count else None), count
 
@@ -322,7 +322,7 @@ def _written(session: SparkSession, planned: IngestSpec, found: _Found, seen: Se
             return JobResult(outcome.status, message=outcome.message)
     failpoints.reached("recorded")
     if found.rejects is not None:
-        rejects.write(session, spec, seal, found.rejects)
+        quarantine.write_records(session, spec, seal, found.rejects)
     failpoints.reached("quarantined")
     listed = ", ".join(f"{count} {name}" for name, count in found.counts.items())
     log.info("committing %s to %s (%s)", told(spec), spec.log_uri, listed)
@@ -377,9 +377,9 @@ def _tidy(
     try:
         layout.complete(session, spec.log_uri, shape, options, seen)
         if found.batch.settled is not None:
-            rejects.forget(session, spec, found.batch.settled)
+            quarantine.forget_records(session, spec, found.batch.settled)
         delivered = [file.uri for file in records.readable(spec) if file.again]
-        rejects.forget_files(session, spec, delivered)
+        quarantine.forget_files(session, spec, delivered)
     except Exception as error:  # noqa: BLE001 - optional work after a commit must not fail the commit
         log.warning("after the commit to %s: %s", spec.log_uri, reason(error))
 

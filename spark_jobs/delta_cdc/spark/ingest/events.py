@@ -45,8 +45,6 @@ if TYPE_CHECKING:
 LATE = "late_beyond_horizon"
 #: Why a row is an invalid event, and whether an earlier batch may have taken it.
 _REASON, _AGAIN = f"{PLAN_PREFIX}reason", f"{PLAN_PREFIX}again"
-#: Name of the column in :attr:`Batch.rejects`.
-REASON = "reason"
 _SAMPLES = 3
 #: The scan of a log filters by file name for at most so many files.
 _LISTED_FILES = 500
@@ -139,7 +137,7 @@ def prepared(spec: IngestSpec, adapted: DataFrame, have: Known | None, held: Dat
         counts |= {name: left[name] for name in ("events", "deletes", "truncates")}
     rejects = None
     if counts["quarantined"]:
-        rejects = rows.where(F.col(_REASON).isNotNull()).select(RAW, POSITION, F.col(_REASON).alias(REASON))
+        rejects = rows.where(F.col(_REASON).isNotNull()).select(RAW, POSITION, F.col(_REASON).alias("reason"))
     settled = good.select(RAW, POSITION) if spec.step.kind == "replay" else None
     return Batch(events.drop(_AGAIN), payload, sequence, counts, rejects, settled)
 
