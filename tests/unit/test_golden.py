@@ -423,7 +423,7 @@ def ingest(folder: Path, patch: pytest.MonkeyPatch, case: Case, clock: Callable[
     broker = Broker()
     broker.has(0, 3, 6)
     broker.has(1, 0, 9)
-    patch.setattr("delta_cdc.planning.topic_partitions.offsets", broker)
+    patch.setattr("delta_cdc.planning.topics.Looks.offsets", broker)
     world = (Topics if case.asked["options"] is TOPIC else World)(folder)
     case.prepare(world)
     if case.asked.get("replay"):

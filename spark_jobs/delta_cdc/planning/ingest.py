@@ -28,7 +28,6 @@ from delta_cdc.planning.taken_files import INGESTED, QUARANTINE, beside, same
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from delta_cdc.planning.file_listing import Listed
     from delta_cdc.planning.reconcile import Proof
     from delta_cdc.planning.taken_files import Identity
 
@@ -134,11 +133,11 @@ async def plan_ingest_async(request: IngestRequest, memory: Memory | None = None
     return await (_records(look, known) if request.is_kafka else _files(look))
 
 
-async def _listed(request: IngestRequest, after: str | None = None) -> list[Listed]:
+async def _listed(request: IngestRequest, after: str | None = None) -> list[SourceFile]:
     return await list_files(request.source, request.storage_options, request.glob, after)
 
 
-async def _nothing_listed() -> list[Listed]:
+async def _nothing_listed() -> list[SourceFile]:
     return []
 
 
@@ -149,7 +148,7 @@ class _Look:
     request: IngestRequest
     standing: Standing
     now_ms: int
-    listed: list[Listed]
+    listed: list[SourceFile]
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -176,15 +175,33 @@ class _Look:
         """Return an empty plan, or the plan of a new seal if it is due."""
         due = _seal_due(self.standing.proof, self.now_ms)
         if due is not None:
-            notes = (*notes, due)
-            return self.plan("reseal", *notes, left=left, looked=looked)
+            return self.plan("reseal", *notes, due, left=left, looked=looked)
+        return self._plan(None, notes, left, looked)
+
+    def of_topics(self, chosen: topic_partitions.Chosen, *notes: str, recorded: bool = False) -> IngestPlan:
+        """Return the plan of a batch of records of topics."""
+        return self.plan(
+            "ingest",
+            *notes,
+            *chosen.notes,
+            offsets=chosen.ranges,
+            topics=chosen.topics,
+            ends=chosen.ends,
+            recorded=recorded,
+            left=chosen.left,
+            looked=chosen.looked,
+        )
+
+    def _plan(
+        self, spec: IngestSpec | None, notes: tuple[str, ...], left: dict[str, int] | None, looked: int
+    ) -> IngestPlan:
         request = self.request
         return IngestPlan(
             request.source_uri,
             canonical_uri(request.log),
             self.standing.proof,
             _pin_key(request),
-            None,
+            spec,
             (*self.notes, *notes),
             left or {},
             looked,
@@ -239,16 +256,7 @@ class _Look:
             horizon=proof.target.configuration.get(LATENESS_HORIZON) if proof is not None else None,
             single_driver=request.single_driver,
         )
-        return IngestPlan(
-            request.source_uri,
-            canonical_uri(request.log),
-            proof,
-            _pin_key(request),
-            spec,
-            (*self.notes, *notes),
-            left or {},
-            looked,
-        )
+        return self._plan(spec, notes, left, looked)
 
 
 # -- files --------------------------------------------------------------------------------------
@@ -273,7 +281,7 @@ async def _files(look: _Look) -> IngestPlan:
         notes.append(
             f"{_many(changed, 'file')} changed since they were taken: only what is new in them is added."
         )
-    files = await _described(request, [_source_file(look, file) for file in chosen])
+    files = await _described(request, [replace(file, again=look.again(file.uri)) for file in chosen])
     return look.plan("ingest", *notes, files=files, left=left, looked=len(listed))
 
 
@@ -294,7 +302,7 @@ def _last(request: IngestRequest, standing: Standing) -> str | None:
     )
 
 
-def _new(look: _Look, listed: Iterable[Listed]) -> tuple[list[Listed], int]:
+def _new(look: _Look, listed: Iterable[SourceFile]) -> tuple[list[SourceFile], int]:
     """Return the files that were not ingested yet, and how many are too old to be ingested."""
     starting = look.request.starting_ms
     known, standing = look.standing.counted.files, look.standing
@@ -314,7 +322,7 @@ def _new(look: _Look, listed: Iterable[Listed]) -> tuple[list[Listed], int]:
     return new, older
 
 
-def _bounded(request: IngestRequest, new: list[Listed]) -> tuple[list[Listed], dict[str, int]]:
+def _bounded(request: IngestRequest, new: list[SourceFile]) -> tuple[list[SourceFile], dict[str, int]]:
     """Return the files that the limits allow, in order, and what they leave for another run.
 
     The order is by time of modification, the oldest first; with ``lexical_order``, by name.
@@ -334,27 +342,10 @@ def _bounded(request: IngestRequest, new: list[Listed]) -> tuple[list[Listed], d
     return ordered[:count], {"files": len(rest), "bytes": sum(file.size for file in rest)} if rest else {}
 
 
-def _source_file(look: _Look, file: Listed) -> SourceFile:
-    return SourceFile(file.uri, file.size, file.modified, file.etag, again=look.again(file.uri))
-
-
 async def _described(request: IngestRequest, files: list[SourceFile]) -> tuple[SourceFile, ...]:
     """Return the files with the information from their Parquet footers; other formats stay unchanged."""
-    if request.options.format != "parquet":
-        return tuple(files)
-    there = [file.uri for file in files if not file.missing]
-    found = dict(zip(there, await footers(there, request.storage_options), strict=True))
-    return tuple(
-        replace(
-            file,
-            columns=found[file.uri].columns,
-            unreadable=found[file.uri].unreadable,
-            missing=found[file.uri].missing,
-        )
-        if file.uri in found
-        else file
-        for file in files
-    )
+    parquet = request.options.format == "parquet"
+    return await footers(files, request.storage_options) if parquet else tuple(files)
 
 
 # -- a batch that was recorded but not appended -------------------------------------------------
@@ -369,17 +360,7 @@ async def _pending(look: _Look, memory: Memory) -> IngestPlan:
         return look.plan(batch.kind, note, recorded=True)
     if batch.ranges:
         chosen = await topic_partitions.recorded(look.request, look.standing, batch.ranges, memory.looks)
-        return look.plan(
-            "ingest",
-            note,
-            *chosen.notes,
-            offsets=chosen.ranges,
-            topics=chosen.topics,
-            ends=chosen.ends,
-            recorded=True,
-            left=chosen.left,
-            looked=chosen.looked,
-        )
+        return look.of_topics(chosen, note, recorded=True)
     files, gone = await _recorded(look, batch.files)
     vanished = (f"{_many(gone, 'recorded file')} gone since: nothing of it is ingested.",) if gone else ()
     listed = {file.uri for file in look.listed}
@@ -416,15 +397,7 @@ async def _records(look: _Look, memory: Memory) -> IngestPlan:
     chosen = await topic_partitions.choose(look.request, look.standing, memory.looks)
     if not chosen.ranges:
         return look.nothing(*chosen.notes, looked=chosen.looked)
-    return look.plan(
-        "ingest",
-        *chosen.notes,
-        offsets=chosen.ranges,
-        topics=chosen.topics,
-        ends=chosen.ends,
-        left=chosen.left,
-        looked=chosen.looked,
-    )
+    return look.of_topics(chosen)
 
 
 # -- quarantine ---------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from delta_cdc.core.errors import NotADeltaTable, TableNotFound
 from delta_cdc.core.reasons import reason
+from delta_cdc.core.spec import OffsetRange
 from delta_cdc.core.uris import canonical_uri, local_path, spark_uri
 from delta_cdc.core.watermark import app_id
 from delta_cdc.delta_log.requests import Storage
@@ -56,16 +57,6 @@ def same(one: Identity, other: Identity) -> bool:
 
 
 @dataclass(frozen=True)
-class TakenRange:
-    """Records of a partition that a batch took; ``ending_offset`` is the one after the last."""
-
-    topic: str
-    partition: int
-    starting_offset: int
-    ending_offset: int
-
-
-@dataclass(frozen=True)
 class Counted:
     """What the batches took that are in the log.
 
@@ -85,7 +76,7 @@ class Batch:
 
     kind: Literal["ingest", "replay", "reseal"] | None = None
     files: tuple[tuple[str, Identity], ...] = ()
-    ranges: tuple[TakenRange, ...] = ()
+    ranges: tuple[OffsetRange, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -173,7 +164,7 @@ class Taken:
         return frozenset(uri for uri in self._others["file"].to_pylist() if uri is not None)
 
     @cached_property
-    def others_ranges(self) -> tuple[TakenRange, ...]:
+    def others_ranges(self) -> tuple[OffsetRange, ...]:
         """Return the records that other pipelines took into the same log."""
         import pyarrow.compute as pc
 
@@ -292,5 +283,5 @@ def _identity(row: dict[str, Any]) -> Identity:
     return row["size"] or 0, row["modified"] or 0, row["etag"] or ""
 
 
-def _range(row: dict[str, Any]) -> TakenRange:
-    return TakenRange(row["topic"], row["partition"], row["starting_offset"], row["ending_offset"])
+def _range(row: dict[str, Any]) -> OffsetRange:
+    return OffsetRange(row["topic"], row["partition"], row["starting_offset"], row["ending_offset"])

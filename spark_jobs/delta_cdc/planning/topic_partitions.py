@@ -12,15 +12,14 @@ from delta_cdc.delta_log.table import DeltaLog
 from delta_cdc.planning.ingest_batches import partition_name
 from delta_cdc.planning.quarantine import newest_seal
 from delta_cdc.planning.taken_files import INGESTED, beside
-from delta_cdc.planning.topics import offsets
+from delta_cdc.planning.topics import Looks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from delta_cdc.planning.ingest_batches import Standing
     from delta_cdc.planning.ingest_request import IngestRequest
-    from delta_cdc.planning.taken_files import TakenRange
-    from delta_cdc.planning.topics import Bounds, Looks
+    from delta_cdc.planning.topics import Bounds
 
     Key = tuple[str, int]
 
@@ -92,7 +91,7 @@ def chosen(request: IngestRequest, standing: Standing, bounds: Mapping[Key, Boun
 
 
 async def recorded(
-    request: IngestRequest, standing: Standing, ranges: Iterable[TakenRange], looks: Looks | None = None
+    request: IngestRequest, standing: Standing, ranges: Iterable[OffsetRange], looks: Looks | None = None
 ) -> Chosen:
     """Return the records of a batch that a try before recorded, as far as the brokers still have them.
 
@@ -117,9 +116,8 @@ async def recorded(
 
 
 async def _bounds(request: IngestRequest, looks: Looks | None) -> Mapping[Key, Bounds]:
-    return await asyncio.to_thread(
-        offsets, request.source_uri, request.kafka_options or {}, request.starting_ms, looks=looks
-    )
+    given = (request.source_uri, request.kafka_options or {}, request.starting_ms)
+    return await asyncio.to_thread((looks or Looks()).offsets, *given)
 
 
 async def _recorded_topics(request: IngestRequest) -> dict[str, str]:

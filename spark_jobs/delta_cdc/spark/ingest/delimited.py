@@ -127,9 +127,8 @@ def read(
     for (header, spans), group in groups.items():
         columns = headless or _columns(header, options, known)
         part = _Lines(session, group, options, quoting, columns)
-        parts.append(
-            _part((part.assembled(needs_rows) if spans else part.alone(needs_rows), columns), options)
-        )
+        found_lines = part.assembled(needs_rows) if spans else part.alone(needs_rows)
+        parts.append(_part(found_lines, columns, options))
     return _united(parts) if parts else _none(session, types)
 
 
@@ -145,7 +144,7 @@ def again(records: DataFrame, options: Mapping[str, str], types: Sequence[T.Stru
     """
     known = _known(types)
     if not reader_options.is_true(options, "header"):
-        return _part((records, _Columns("", _declared(types), known, _patterns(options))), options).rows
+        return _part(records, _Columns("", _declared(types), known, _patterns(options)), options).rows
     split = F.split(RAW, "\n", 2)
     cut = records.select(
         F.get(split, F.lit(0)).alias(_HEADER),
@@ -156,7 +155,7 @@ def again(records: DataFrame, options: Mapping[str, str], types: Sequence[T.Stru
     parts = []
     for row in cut.select(_HEADER).distinct().collect():
         columns = _columns(row[_HEADER], options, known)
-        parts.append(_part((cut.where(F.col(_HEADER) == row[_HEADER]), columns), options))
+        parts.append(_part(cut.where(F.col(_HEADER) == row[_HEADER]), columns, options))
     return _united(parts) if parts else _none(records.sparkSession, types)
 
 
@@ -194,7 +193,7 @@ def _none(session: SparkSession, types: Sequence[T.StructType | None]) -> DataFr
         text.no_place().alias(POSITION),
     )
     known = next((schema.names for schema in types if schema is not None), [])
-    return _part((empty, _Columns("", tuple(known), _known(types))), {}).rows
+    return _part(empty, _Columns("", tuple(known), _known(types)), {}).rows
 
 
 def _columns(header: str, options: Mapping[str, str], known: Mapping[str, T.DataType]) -> _Columns:
@@ -364,8 +363,7 @@ class _Part:
     columns: _Columns
 
 
-def _part(found: tuple[DataFrame, _Columns], options: Mapping[str, str]) -> _Part:
-    lines, columns = found
+def _part(lines: DataFrame, columns: _Columns, options: Mapping[str, str]) -> _Part:
     raw = F.concat(F.lit(columns.header + "\n"), F.col(RAW)) if columns.header else F.col(RAW)
     if columns.flaw:
         rows = lines.withColumn(RAW, raw)

@@ -6,6 +6,8 @@ new. Equal rows are counted: if a file had two equal rows and now has three, one
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame, Window
@@ -18,8 +20,6 @@ from delta_cdc.spark.changes.equality import comparable
 from delta_cdc.spark.ingest.widening import wider
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from delta_cdc.core.spec import IngestSpec
 
 _KEY, _NUMBER, _HELD = f"{PLAN_PREFIX}key", f"{PLAN_PREFIX}number", f"{PLAN_PREFIX}held"
@@ -42,14 +42,7 @@ def flagged(spec: IngestSpec) -> Column | None:
     ]
     if not parts:
         return None
-    return F.lit(True) if len(parts) == len(spec.offsets) else _any(parts)
-
-
-def _any(parts: Sequence[Column]) -> Column:
-    whole = parts[0]
-    for part in parts[1:]:
-        whole = whole | part
-    return whole
+    return F.lit(True) if len(parts) == len(spec.offsets) else reduce(or_, parts)
 
 
 def place(*, exact: bool) -> Column:

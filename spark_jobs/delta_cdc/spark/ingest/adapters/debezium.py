@@ -57,13 +57,14 @@ def events(records: DataFrame, context: Context) -> DataFrame:
     read = {name: value for name, value in columns.items() if name in payload}
     frame = _without_placeholders(parsing.opened(frame, list(read)), read, options)
     frame = parsing.valued(frame, read, context.keys, ways)
-    op, error = _operation(frame, options)
+    op, error = _operation(options)
     return parsing.events(
         frame,
         payload,
         op=op,
         sequence=F.col(_PLACE),
-        error=F.coalesce(error, F.when(F.col(_PLACE).isNull(), F.col(_LACKING))),
+        lacking=F.col(_LACKING),
+        error=error,
         source_timestamp=_timestamp(),
         left_out=F.col(_UNAVAILABLE),
         no_payload=None if context.declared is not None else left_out,
@@ -185,7 +186,7 @@ def _without_placeholders(
 
 
 # -- operation and order ------------------------------------------------------------------------
-def _operation(frame: DataFrame, options: dict[str, Any]) -> tuple[Column, Column]:
+def _operation(options: dict[str, Any]) -> tuple[Column, Column]:
     told = F.col(order.member("op"))
     op, error = plain.operation(told, OPERATIONS, {})
     absent = told.isNull()
@@ -208,8 +209,7 @@ def _operation(frame: DataFrame, options: dict[str, Any]) -> tuple[Column, Colum
     if options["table"] is not None:
         op = F.when(~order.is_table(options["table"]), change_log.IGNORE).otherwise(op)
     # A tombstone lets the broker remove a key at compaction.
-    is_tombstone = parsing.is_blank(frame) | F.col(_PAYLOAD).isNull()
-    return F.when(is_tombstone, change_log.IGNORE).otherwise(op), error
+    return F.when(F.col(_PAYLOAD).isNull(), change_log.IGNORE).otherwise(op), error
 
 
 def _with_sequence(frame: DataFrame, options: dict[str, Any], context: Context) -> DataFrame:

@@ -42,7 +42,7 @@ def events(records: DataFrame, context: Context) -> DataFrame:
     columns = parsing.layout(frame, context, own)
     stamp = options["timestamp_column"]
     if stamp is not None and not any(name.lower() == stamp.lower() for name in columns):
-        columns[stamp] = values.plain_value(_timestamp_type())
+        columns[stamp] = values.plain_value(T.TimestampType())
     left_out = [*own, *options["except_column_list"]]
     payload = parsing.payload_columns(columns, context, left_out)
     frame = parsing.valued(parsing.opened(frame, list(columns)), columns, context.keys)
@@ -56,7 +56,6 @@ def events(records: DataFrame, context: Context) -> DataFrame:
     op = F.when(absent & is_load, change_log.UPSERT).otherwise(op)
     no_op = F.concat(F.lit("no value for "), F.lit(own[0]), F.lit(", and no file of a full load"))
     error = F.when(absent, F.when(~is_load, no_op)).otherwise(error)
-    op = F.when(parsing.is_blank(frame), change_log.IGNORE).otherwise(op)
     sequence, lacking = _sequence(options, is_load)
     timestamp = F.col(quote(stamp)).try_cast("timestamp") if stamp is not None else None
     return parsing.events(
@@ -64,14 +63,11 @@ def events(records: DataFrame, context: Context) -> DataFrame:
         payload,
         op=op,
         sequence=sequence,
-        error=F.coalesce(error, F.when(sequence.isNull(), lacking)),
+        lacking=lacking,
+        error=error,
         source_timestamp=timestamp,
         no_payload=None if context.declared is not None else left_out,
     )
-
-
-def _timestamp_type() -> Any:
-    return T.TimestampType()
 
 
 def _file_name() -> Column:

@@ -51,12 +51,12 @@ def events(records: DataFrame, context: Context) -> DataFrame:
     flags = _flags(columns)
     left_out = [*own, *flags.values(), *options["except_column_list"]]
     payload = parsing.payload_columns(columns, context, left_out)
-    columns = {**columns, **{flag: values.plain_value(_boolean()) for flag in flags.values()}}
+    columns = {**columns, **{flag: values.plain_value(T.BooleanType()) for flag in flags.values()}}
     frame = parsing.valued(parsing.opened(frame, list(columns)), columns, context.keys)
     if by_row:
         frame = frame.withColumns({_meta(name): F.col(quote(name)).cast("string") for name in own})
     op, error = plain.operation(F.col(_meta("op_type")), OPERATIONS, options["operations"] or {})
-    op, error = _told(frame, options, op, error, by_row)
+    op, error = _told(options, op, error, by_row)
     sequence = parsing.joined(
         [
             values.digits(F.col(_meta(options["sequence_column"])), _POS_DIGITS),
@@ -72,19 +72,12 @@ def events(records: DataFrame, context: Context) -> DataFrame:
         payload,
         op=op,
         sequence=sequence,
-        error=F.coalesce(error, F.when(sequence.isNull(), lacking)),
-        source_timestamp=values.scalar(F.col(_meta("op_ts")), _timestamp()),
+        lacking=lacking,
+        error=error,
+        source_timestamp=values.scalar(F.col(_meta("op_ts")), T.TimestampType()),
         left_out=missing if flags else None,
         no_payload=None if context.declared is not None else left_out,
     )
-
-
-def _boolean() -> Any:
-    return T.BooleanType()
-
-
-def _timestamp() -> Any:
-    return T.TimestampType()
 
 
 def _meta(name: str) -> str:
@@ -109,13 +102,12 @@ def _flags(columns: Mapping[str, Value]) -> dict[str, str]:
     return {**usual, **shown}
 
 
-def _told(
-    frame: DataFrame, options: dict[str, Any], op: Column, error: Column, by_row: bool
-) -> tuple[Column, Column]:
+def _told(options: dict[str, Any], op: Column, error: Column, by_row: bool) -> tuple[Column, Column]:
     """Return operation and error of the events; one record may yield two events."""
     is_key_change = op == KEY_CHANGE
+    no_image = F.lit(True) if by_row else F.col(_BEFORE).isNull()
     unknown_old = "a key change without the image before it: its old key is unknown"
-    error = F.when(is_key_change & (F.lit(by_row) | ~_has_images(by_row)), unknown_old).otherwise(error)
+    error = F.when(is_key_change & no_image, unknown_old).otherwise(error)
     op = F.when(is_key_change, change_log.UPSERT).otherwise(op)
     if not by_row:
         op = F.when(F.col(parsing.INDEX) == 0, change_log.DELETE).otherwise(op)
@@ -124,11 +116,7 @@ def _told(
     if options["table"] is not None:
         other = ~F.lower(F.col(_meta("table"))).eqNullSafe(options["table"].lower())
         op = F.when(other, change_log.IGNORE).otherwise(op)
-    return F.when(parsing.is_blank(frame), change_log.IGNORE).otherwise(op), error
-
-
-def _has_images(by_row: bool) -> Column:
-    return F.lit(False) if by_row else F.col(_BEFORE).isNotNull()
+    return op, error
 
 
 def _of_operations(frame: DataFrame, context: Context, options: dict[str, Any]) -> DataFrame:
@@ -155,9 +143,7 @@ def with_key_changes(frame: DataFrame, keys: Sequence[str], before: str, after: 
     pairs = [(_member(before, key), _member(after, key)) for key in keys]
     differs = parsing.any_of([a.isNotNull() & b.isNotNull() & (a != b) for a, b in pairs])
     changed = F.coalesce(F.when(both, differs), F.lit(False))
-    frame = frame.withColumn(
-        parsing.INDEX, F.explode(F.when(changed, F.array(F.lit(0), F.lit(1))).otherwise(F.array(F.lit(1))))
-    )
+    frame = parsing.split_in_two(frame, changed)
     row = F.when(F.col(parsing.INDEX) == 0, F.col(before)).otherwise(F.coalesce(F.col(after), F.col(before)))
     return frame.withColumn(parsing.ROW, row)
 

@@ -150,7 +150,7 @@ def layout(frame: DataFrame, context: Context, own: Iterable[str] = ()) -> dict[
                 misspelt[known] = tuple(values.spelt_otherwise(found[known], kind))
                 kind = values.merged(found[known], kind)
             found[known] = kind
-    found |= {name: _text_type() for name in own if not _has(found, name)}
+    found |= {name: T.StringType() for name in own if not _has(found, name)}
     return {
         name: replace(values.plain_value(data_type), misspelt=misspelt.get(name, ()) if given is None else ())
         for name, data_type in found.items()
@@ -165,10 +165,6 @@ def _is_nested(kind: T.DataType) -> bool:
 
 def _has(names: Iterable[str], name: str) -> bool:
     return name.lower() in {one.lower() for one in names}
-
-
-def _text_type() -> T.DataType:
-    return T.StringType()
 
 
 def record_types(frame: DataFrame) -> dict[str, T.DataType] | None:
@@ -386,7 +382,7 @@ def payload_columns(
         )
     refuse_reserved(found)
     # A batch without readable records has no columns.
-    return found | {key: _text_type() for key in missing}
+    return found | {key: T.StringType() for key in missing}
 
 
 def events(
@@ -395,6 +391,7 @@ def events(
     *,
     op: Column,
     sequence: Column,
+    lacking: Column | str,
     error: Column | None = None,
     source_timestamp: Column | None = None,
     left_out: Column | None = None,
@@ -409,7 +406,8 @@ def events(
     :param frame: from :func:`valued`
     :param no_payload: if no payload is declared: columns of the record that do not belong to the payload;
         None: events carry only columns of the payload
-    :param op: one of the four operations; NULL if ``error`` contains the reason
+    :param op: one of the four operations; NULL if ``error`` contains the reason. A blank record is ignored
+    :param lacking: the error for an event whose ``sequence`` is NULL
     :param error: an error of the record, in addition to those in the frame
     :param left_out: names that the event does not carry, even if its record has them
     :param carried: exactly the names that it carries; NULL: the columns that its record has
@@ -429,7 +427,8 @@ def events(
     if left_out is not None:
         names = F.array_except(names, left_out)
     nothing = F.lit(None).cast("string")
-    told = F.coalesce(error if error is not None else nothing, nothing)
+    op = F.when(is_blank(frame), change_log.IGNORE).otherwise(op)
+    told = F.coalesce(nothing if error is None else error, F.when(sequence.isNull(), lacking))
     misfit = F.when(op == change_log.UPSERT, F.col(MISFIT)).when(op == change_log.DELETE, F.col(KEY_MISFIT))
     reason = (
         F.when(F.col(UNREAD).isNotNull(), F.col(UNREAD))
@@ -461,10 +460,16 @@ def events(
     return found.withColumn(change_log.OP, F.when(is_event, F.col(change_log.OP)))
 
 
-def first_of(texts: DataFrame, names: Iterable[str]) -> str | None:
-    """Return the frame's column for the first matching name, ignoring case; None if no name matches."""
-    by_lower = {name.lower(): name for name in texts.columns}
-    return next((by_lower[name.lower()] for name in names if name.lower() in by_lower), None)
+def type_of(frame: DataFrame, name: str) -> T.DataType:
+    """Return the type of a frame's column, whose name is compared without case."""
+    found = next((field for field in frame.schema.fields if field.name.lower() == name.lower()), None)
+    return frame.schema[name].dataType if found is None else found.dataType
+
+
+def split_in_two(frame: DataFrame, is_split: Column) -> DataFrame:
+    """Return two rows for a record whose key changed, :data:`INDEX` 0 (the old key) and 1; else one row."""
+    both = F.when(is_split, F.array(F.lit(0), F.lit(1))).otherwise(F.array(F.lit(1)))
+    return frame.withColumn(INDEX, F.explode(both))
 
 
 def joined(parts: Sequence[Column]) -> Column:

@@ -52,7 +52,7 @@ def events(records: DataFrame, context: Context) -> DataFrame:
     own = _own(options)
     columns = parsing.layout(frame, context, own)
     named = _named_columns(options, columns)
-    columns |= {name: values.plain_value(_text_type()) for name in named}
+    columns |= {name: values.plain_value(T.StringType()) for name in named}
     left_out = [*own, *named, *options["except_column_list"]]
     payload = parsing.payload_columns(columns, context, left_out)
     frame = parsing.valued(parsing.opened(frame, list(columns)), columns, context.keys)
@@ -66,10 +66,8 @@ def events(records: DataFrame, context: Context) -> DataFrame:
     listed = _listed(frame, options)
     if listed is not None:
         error = F.coalesce(error, _unknown_name(listed, list(columns)))
-    op = F.when(parsing.is_blank(frame), change_log.IGNORE).otherwise(op)
     frame, op, sequence = _with_old_keys(frame, options, op, sequence_of(frame, options, context))
-    if options["sequence_by"] is not None:
-        error = F.coalesce(error, F.when(sequence.isNull(), lacking(options)))
+    none = F.lit(None).cast("string")
     timestamp = None
     if options["source_timestamp"] is not None:
         (timestamp,) = resolved(frame, "source_timestamp", (options["source_timestamp"],))
@@ -79,6 +77,7 @@ def events(records: DataFrame, context: Context) -> DataFrame:
         payload,
         op=op,
         sequence=sequence,
+        lacking=none if options["sequence_by"] is None else lacking(options),
         error=error,
         source_timestamp=timestamp,
         carried=listed,
@@ -97,10 +96,6 @@ def _named_columns(options: dict[str, Any], columns: Mapping[str, Value]) -> lis
     texts = [*(options["sequence_by"] or ()), options["source_timestamp"] or ""]
     known = {name.lower() for name in (*columns, ROW, OFFSET)}
     return [text for text in dict.fromkeys(texts) if _NAME.match(text) and text.lower() not in known]
-
-
-def _text_type() -> T.DataType:
-    return T.StringType()
 
 
 # -- operation ----------------------------------------------------------------------------------
@@ -209,15 +204,13 @@ def _with_old_keys(
     frame = frame.withColumns({f"{parsing.INDEX}op": op, f"{parsing.INDEX}sequence": sequence})
     pairs = []
     for key, column in old.items():
-        data_type = frame.schema[parsing.first_of(frame, [key]) or key].dataType
-        given = frame.schema[parsing.first_of(frame, [column]) or column].dataType
+        data_type = parsing.type_of(frame, key)
+        given = parsing.type_of(frame, column)
         pairs.append((key, values.converted(F.col(quote(column)), given, data_type)))
     # A NULL old key, as in an insert, does not mean a changed key.
     changed = parsing.any_of([value.isNotNull() & (value != F.col(quote(key))) for key, value in pairs])
     is_change = (F.col(f"{parsing.INDEX}op") == change_log.UPSERT) & F.coalesce(changed, F.lit(False))
-    frame = frame.withColumn(
-        parsing.INDEX, F.explode(F.when(is_change, F.array(F.lit(0), F.lit(1))).otherwise(F.array(F.lit(1))))
-    )
+    frame = parsing.split_in_two(frame, is_change)
     is_old = F.col(parsing.INDEX) == 0
     frame = frame.withColumns(
         {
@@ -236,7 +229,7 @@ def _listed(frame: DataFrame, options: dict[str, Any]) -> Column | None:
     if name is None:
         return None
     column = F.col(quote(name))
-    if isinstance(frame.schema[parsing.first_of(frame, [name]) or name].dataType, T.ArrayType):
+    if isinstance(parsing.type_of(frame, name), T.ArrayType):
         return column.cast("array<string>")
     # A JSON array is still text here; a damaged one becomes a single name, which is unknown.
     listed = F.coalesce(values.texts(column), F.array(column))

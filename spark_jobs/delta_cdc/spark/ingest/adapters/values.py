@@ -48,26 +48,13 @@ def scalar(text: Column, data_type: T.DataType) -> Column:
         return text
     if isinstance(data_type, T.VariantType):
         return F.when(is_json_value(text), F.try_parse_json(text))
-    for kind, make in _MAKERS().items():
+    for kind, make in _MAKERS.items():
         if isinstance(data_type, kind):
             return make(text, data_type)
     raise invalid(
         f"a column is declared as {data_type.simpleString()}, which no text is made into",
         "declare it as string, and convert it where you read it.",
     )
-
-
-def _MAKERS() -> dict[type[T.DataType], Callable[[Column, T.DataType], Column]]:  # noqa: N802
-    return {
-        T.DecimalType: _decimal,
-        T.FractionalType: _floating,
-        T.IntegralType: lambda text, data_type: text.try_cast(data_type),
-        T.BooleanType: lambda text, data_type: text.try_cast(data_type),
-        T.DateType: _date,
-        T.TimestampNTZType: _matching(_LOCAL_TIMESTAMP),
-        T.TimestampType: _matching(_TIMESTAMP),
-        T.BinaryType: lambda text, _: _bytes(text, "base64"),
-    }
 
 
 def _matching(pattern: str) -> Callable[[Column, T.DataType], Column]:
@@ -113,6 +100,18 @@ def _bytes(text: Column, how: str) -> Column:
         even = F.length(text) % 2 == 0
         return F.when(even & text.rlike(r"^[0-9A-Fa-f]*\z"), F.unhex(text))
     return F.try_to_binary(text, F.lit("base64"))
+
+
+_MAKERS: dict[type[T.DataType], Callable[[Column, T.DataType], Column]] = {
+    T.DecimalType: _decimal,
+    T.FractionalType: _floating,
+    T.IntegralType: lambda text, data_type: text.try_cast(data_type),
+    T.BooleanType: lambda text, data_type: text.try_cast(data_type),
+    T.DateType: _date,
+    T.TimestampNTZType: _matching(_LOCAL_TIMESTAMP),
+    T.TimestampType: _matching(_TIMESTAMP),
+    T.BinaryType: lambda text, _: _bytes(text, "base64"),
+}
 
 
 def converted(value: Column, given: T.DataType, wanted: T.DataType) -> Column:
