@@ -121,9 +121,10 @@ async def plan_ingest_async(request: IngestRequest, memory: Memory | None = None
     request = replace(request, options=await asyncio.to_thread(request.checked))
     known = memory or Memory()
     now = time.time_ns() // 1_000_000 if known.now_ms is None else known.now_ms
-    source = None if request.is_kafka or request.lexical_order or request.replay else _listed(request)
+    no_list = request.is_kafka or request.lexical_order or request.replay
     standing, listed = await asyncio.gather(
-        look_at(request, known, known.number(_pin_key(request)), now), source or _nothing_listed()
+        look_at(request, known, known.number(_pin_key(request)), now),
+        asyncio.sleep(0, []) if no_list else _listed(request),
     )
     look = _Look(request, standing, now, listed)
     if standing.pending is not None:
@@ -135,10 +136,6 @@ async def plan_ingest_async(request: IngestRequest, memory: Memory | None = None
 
 async def _listed(request: IngestRequest, after: str | None = None) -> list[SourceFile]:
     return await list_files(request.source, request.storage_options, request.glob, after)
-
-
-async def _nothing_listed() -> list[SourceFile]:
-    return []
 
 
 @dataclass(frozen=True)
@@ -168,7 +165,7 @@ class _Look:
             standing.doubtful
             or uri in standing.counted.files
             or standing.is_vanished(uri)
-            or standing.in_others(uri)
+            or uri in standing.taken.others_files
         )
 
     def nothing(self, *notes: str, left: dict[str, int] | None = None, looked: int = 0) -> IngestPlan:

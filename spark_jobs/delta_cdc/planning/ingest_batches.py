@@ -210,10 +210,6 @@ class Standing:
         """Return whether a file was missing the last time a run recorded and read it."""
         return bool(self.vanished) and mark(uri) in self.vanished
 
-    def in_others(self, uri: str) -> bool:
-        """Return whether another pipeline ingested a file into the same log."""
-        return uri in self.taken.others_files
-
     def configuration(
         self,
         options: IngestOptions,

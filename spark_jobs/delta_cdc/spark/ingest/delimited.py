@@ -111,7 +111,10 @@ def read(
     :raises InvalidConfiguration: the files have no header, and no schema is declared
     """
     known, quoting = _known(types), Quoting.of(options)
-    has_header, may_span = reader_options.is_true(options, "header"), _may_span(options)
+    has_header, may_span = (
+        reader_options.is_true(options, "header"),
+        (reader_options.option(options, "multiLine") or "true").lower() != "false",
+    )
     headless = None if has_header else _Columns("", _declared(types), known, _patterns(options))
     if has_header or may_span:
         found = _looked_at(session, files, options, quoting) if files else {}
@@ -130,11 +133,6 @@ def read(
         found_lines = part.assembled(needs_rows) if spans else part.alone(needs_rows)
         parts.append(_part(found_lines, columns, options))
     return _united(parts) if parts else _none(session, types)
-
-
-def _may_span(options: Mapping[str, str]) -> bool:
-    """Return whether quoted values may have line breaks; ``multiLine`` is true by default."""
-    return (reader_options.option(options, "multiLine") or "true").lower() != "false"
 
 
 def again(records: DataFrame, options: Mapping[str, str], types: Sequence[T.StructType | None]) -> DataFrame:
@@ -190,7 +188,7 @@ def _none(session: SparkSession, types: Sequence[T.StructType | None]) -> DataFr
     empty = session.range(0).select(
         none.cast("string").alias(RAW),
         none.cast("timestamp").alias(PUBLISHED),
-        text.no_place().alias(POSITION),
+        text.place(none, none).alias(POSITION),
     )
     known = next((schema.names for schema in types if schema is not None), [])
     return _part(empty, _Columns("", tuple(known), _known(types)), {}).rows

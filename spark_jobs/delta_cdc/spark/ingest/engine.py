@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from delta_cdc.core import failpoints
-from delta_cdc.core.change_log import SEQUENCE, description
+from delta_cdc.core.change_log import SEQUENCE, Context, description
 from delta_cdc.core.errors import SourceUnreadable
 from delta_cdc.core.properties import LATENESS_HORIZON
 from delta_cdc.core.reasons import causes, reason
@@ -90,7 +90,7 @@ def run(spark: SparkSession, spec: IngestSpec, kafka_options: Mapping[str, str] 
 
 
 def _ingested(session: SparkSession, spec: IngestSpec, kafka_options: Mapping[str, str] | None) -> JobResult:
-    log.info("ingesting %s", told(spec))
+    log.info("ingesting %s", described(spec))
     planned_on = spec.step.planned_on
     seen: Seen | None = None
     look = nullcontext() if planned_on is None else looking(session, spec.log_uri)
@@ -108,7 +108,7 @@ def _ingested(session: SparkSession, spec: IngestSpec, kafka_options: Mapping[st
     return _written(session, spec, found, seen)
 
 
-def told(spec: IngestSpec) -> str:
+def described(spec: IngestSpec) -> str:
     """Describe a batch for log messages."""
     step = spec.step
     if step.kind == "reseal":
@@ -120,21 +120,6 @@ def told(spec: IngestSpec) -> str:
         [f"{sum(p.ending_offset - p.starting_offset for p in spec.offsets)} offsets"] if spec.offsets else []
     )
     return f"batch {step.seal_number} of {spec.source_uri} ({', '.join(parts) or 'nothing'})"
-
-
-@dataclass(frozen=True)
-class _Found:
-    """A batch that was read and checked, but not written.
-
-    :param spec: the spec, with unreadable files marked
-    :param rejects: RAW, POSITION and reason of all records that go to quarantine
-    """
-
-    spec: IngestSpec
-    batch: Batch
-    have: Known | None
-    counts: dict[str, int]
-    rejects: DataFrame | None
 
 
 def _sealed_since(session: SparkSession, spec: IngestSpec, now: Seen) -> str | None:
@@ -164,7 +149,7 @@ def _other_horizon(spec: IngestSpec, now: Seen) -> str | None:
 
 
 # -- read and check -------------------------------------------------------------------------------
-def _found(session: SparkSession, spec: IngestSpec, secrets: Mapping[str, str] | None) -> _Found | JobResult:
+def _found(session: SparkSession, spec: IngestSpec, secrets: Mapping[str, str] | None) -> Batch | JobResult:
     """Read a batch; set a damaged file aside, and read the others again.
 
     A file has to fail twice, because a truncated response of the store looks like a truncated file.
@@ -184,7 +169,9 @@ def _found(session: SparkSession, spec: IngestSpec, secrets: Mapping[str, str] |
                 blamed.add(damaged)
                 continue
             log.warning("%s cannot be read: %s", damaged, _cause(error))
-            spec = _set_aside(spec, damaged, f"it is damaged: {_cause(error)}")
+            why = f"it is damaged: {_cause(error)}"
+            files = [replace(file, unreadable=why) if file.uri == damaged else file for file in spec.files]
+            spec = replace(spec, files=tuple(files))
 
 
 def _names_gone(spec: IngestSpec, text: str) -> bool:
@@ -212,12 +199,7 @@ def _cause(error: Exception) -> str:
     return unquote(causes(error)[-1].line)
 
 
-def _set_aside(spec: IngestSpec, uri: str, reason: str) -> IngestSpec:
-    files = tuple(replace(f, unreadable=reason) if f.uri == uri else f for f in spec.files)
-    return replace(spec, files=files)
-
-
-def _read(session: SparkSession, spec: IngestSpec, secrets: Mapping[str, str] | None) -> _Found:
+def _read(session: SparkSession, spec: IngestSpec, secrets: Mapping[str, str] | None) -> Batch:
     have = events.known(session, spec.log_uri) if spec.step.planned_on is not None else None
     adapted = _adapted(session, spec, have, secrets)
     if adapted is None:
@@ -241,7 +223,7 @@ def _read(session: SparkSession, spec: IngestSpec, secrets: Mapping[str, str] | 
         "missing": missing,
     }
     counts = {name: count for name, count in {"events": 0, **counts}.items() if count or name == "events"}
-    return _Found(spec, batch, have, counts, rejected)
+    return replace(batch, counts=counts, rejects=rejected)
 
 
 def _adapted(
@@ -255,7 +237,6 @@ def _adapted(
     given = adapter.check(
         options.adapter_options, keys=options.keys, format=options.format, insert_only=options.insert_only
     )
-    declared = records.declared(options)
     payload = have.payload if have is not None else None
     if spec.step.kind == "replay":
         found = records.again(quarantine.replayable(session, spec), options, payload)
@@ -265,7 +246,15 @@ def _adapted(
         found = records.read(session, spec, adapter.needs_rows(given), payload)
     else:
         return None
-    context = events.context(session, replace(options, adapter_options=given), declared, have)
+    context = Context(
+        spark=session,
+        options=given,
+        keys=options.keys,
+        format=options.format,
+        declared=records.declared(options),
+        known=payload,
+        sequence_type=have.sequence.simpleString() if have is not None else None,
+    )
     return adapter.events(found, context)
 
 
@@ -313,31 +302,31 @@ def _rejected(
 
 
 # -- write ----------------------------------------------------------------------------------------
-def _written(session: SparkSession, planned: IngestSpec, found: _Found, seen: Seen | None) -> JobResult:
-    spec = found.spec
-    seal = _seal(planned, found.counts)
+def _written(session: SparkSession, planned: IngestSpec, batch: Batch, seen: Seen | None) -> JobResult:
+    spec = batch.spec
+    seal = _seal(planned, batch.counts)
     if not spec.recorded:
         outcome = ingested.write(session, spec, seal)
         if outcome.status != "committed":
             return JobResult(outcome.status, message=outcome.message)
     failpoints.reached("recorded")
-    if found.rejects is not None:
-        quarantine.write_records(session, spec, seal, found.rejects)
+    if batch.rejects is not None:
+        quarantine.write_records(session, spec, seal, batch.rejects)
     failpoints.reached("quarantined")
-    listed = ", ".join(f"{count} {name}" for name, count in found.counts.items())
-    log.info("committing %s to %s (%s)", told(spec), spec.log_uri, listed)
-    shape, options = _layout(found)
-    into = Into(spec.log_uri, lambda: found.batch.events, shape.keys)
-    outcome = commit(session, seal, _append(found, shape, options), into)
+    listed = ", ".join(f"{count} {name}" for name, count in batch.counts.items())
+    log.info("committing %s to %s (%s)", described(spec), spec.log_uri, listed)
+    shape, options = _layout(batch)
+    into = Into(spec.log_uri, lambda: batch.events, shape.keys)
+    outcome = commit(session, seal, _append(batch, shape, options), into)
     if outcome.status == "committed":
         log.info("committed version %s of %s, seal %s", outcome.version, spec.log_uri, seal.number)
-        _tidy(session, found, shape, options, seen)
-    return JobResult(outcome.status, counts=found.counts, message=outcome.message)
+        _tidy(session, batch, shape, options, seen)
+    return JobResult(outcome.status, counts=batch.counts, message=outcome.message)
 
 
-def _append(found: _Found, shape: Shape, options: ApplyOptions) -> Callable[[], object]:
-    writer, uri = found.batch.events.write.format("delta"), found.spec.log_uri
-    if found.have is None:
+def _append(batch: Batch, shape: Shape, options: ApplyOptions) -> Callable[[], object]:
+    writer, uri = batch.events.write.format("delta"), batch.spec.log_uri
+    if batch.have is None:
         # One commit with events, properties and seal; it ignores files that a crash left behind.
         writer = writer.mode("error").options(**layout.properties(shape, options))
     else:
@@ -345,13 +334,13 @@ def _append(found: _Found, shape: Shape, options: ApplyOptions) -> Callable[[], 
     return lambda: writer.save(uri)
 
 
-def _layout(found: _Found) -> tuple[Shape, ApplyOptions]:
+def _layout(batch: Batch) -> tuple[Shape, ApplyOptions]:
     """Return a log's layout as for targets: clustered by its keys, with statistics of its sequence."""
-    options = found.spec.options
-    columns = {field.name.lower(): field for field in found.batch.payload.fields}
-    if found.have is not None:
-        columns = {field.name.lower(): field for field in found.have.payload.fields} | columns
-    columns[SEQUENCE] = T.StructField(SEQUENCE, found.batch.sequence)
+    options = batch.spec.options
+    columns = {field.name.lower(): field for field in batch.payload.fields}
+    if batch.have is not None:
+        columns = {field.name.lower(): field for field in batch.have.payload.fields} | columns
+    columns[SEQUENCE] = T.StructField(SEQUENCE, batch.sequence)
     keys = tuple(columns[key.lower()].name for key in options.keys if key.lower() in columns)
     shape = Shape(
         keys=keys,
@@ -370,14 +359,14 @@ def _layout(found: _Found) -> tuple[Shape, ApplyOptions]:
 
 
 def _tidy(
-    session: SparkSession, found: _Found, shape: Shape, options: ApplyOptions, seen: Seen | None
+    session: SparkSession, batch: Batch, shape: Shape, options: ApplyOptions, seen: Seen | None
 ) -> None:
     """Run the steps after a commit; a failure is a warning, because the next run repeats them."""
-    spec = found.spec
+    spec = batch.spec
     try:
         layout.complete(session, spec.log_uri, shape, options, seen)
-        if found.batch.settled is not None:
-            quarantine.forget_records(session, spec, found.batch.settled)
+        if batch.settled is not None:
+            quarantine.forget_records(session, spec, batch.settled)
         delivered = [file.uri for file in records.readable(spec) if file.again]
         quarantine.forget_files(session, spec, delivered)
     except Exception as error:  # noqa: BLE001 - optional work after a commit must not fail the commit

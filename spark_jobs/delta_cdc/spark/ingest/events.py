@@ -23,7 +23,6 @@ from delta_cdc.core.change_log import (
     SOURCE_TIMESTAMP,
     TRUNCATE,
     UPSERT,
-    Context,
 )
 from delta_cdc.core.errors import (
     ColumnNotFound,
@@ -40,7 +39,7 @@ from delta_cdc.spark.ingest.widening import wider
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from delta_cdc.core.spec import IngestOptions, IngestSpec
+    from delta_cdc.core.spec import IngestSpec
 
 LATE = "late_beyond_horizon"
 #: Why a row is an invalid event, and whether an earlier batch may have taken it.
@@ -64,13 +63,17 @@ class Known:
 
 @dataclass(frozen=True)
 class Batch:
-    """The events of a batch in the log's schema, and the records that go to quarantine.
+    """A batch that was read and checked, but not written: the events in the log's schema, and the rejects.
 
+    :param spec: the spec, with unreadable files marked
+    :param have: the log's schema; None if the log does not exist
     :param events: columns of the payload, then :data:`~delta_cdc.core.change_log.LOG_COLUMNS`
-    :param rejects: RAW, POSITION and ``reason``; None if all records are valid
+    :param rejects: RAW, POSITION and ``reason`` of what goes to quarantine; None if all records are valid
     :param settled: of a replay: RAW and POSITION of the records that are events or ignored
     """
 
+    spec: IngestSpec
+    have: Known | None
     events: DataFrame
     payload: T.StructType
     sequence: T.DataType
@@ -95,24 +98,6 @@ def known(session: SparkSession, uri: str) -> Known:
     return Known(payload, schema[SEQUENCE].dataType)
 
 
-def context(
-    session: SparkSession, options: IngestOptions, declared: T.StructType | None, have: Known | None
-) -> Context:
-    """Return the context that an adapter gets.
-
-    :param options: the options, with ``adapter_options`` as the adapter's check returned them
-    """
-    return Context(
-        spark=session,
-        options=options.adapter_options,
-        keys=options.keys,
-        format=options.format,
-        declared=declared,
-        known=have.payload if have is not None else None,
-        sequence_type=have.sequence.simpleString() if have is not None else None,
-    )
-
-
 def prepared(spec: IngestSpec, adapted: DataFrame, have: Known | None, held: DataFrame | None) -> Batch:
     """Check and count what an adapter returned.
 
@@ -130,7 +115,7 @@ def prepared(spec: IngestSpec, adapted: DataFrame, have: Known | None, held: Dat
     good = rows.where(F.col(_REASON).isNull())
     columns = [quote(name) for name in (*payload.names, *LOG_COLUMNS)]
     events = good.where(F.col(OP) != IGNORE).select(*columns, _AGAIN)
-    if held is not None and _may_repeat(spec):
+    if held is not None and (spec.step.kind == "replay" or redelivery.flagged(spec) is not None):
         events = _new(spec, events, held)
         left = _counted(events.withColumn(_REASON, F.lit(None).cast("string")))
         counts["repeated"] = counts["events"] - left["events"]
@@ -139,13 +124,13 @@ def prepared(spec: IngestSpec, adapted: DataFrame, have: Known | None, held: Dat
     if counts["quarantined"]:
         rejects = rows.where(F.col(_REASON).isNotNull()).select(RAW, POSITION, F.col(_REASON).alias("reason"))
     settled = good.select(RAW, POSITION) if spec.step.kind == "replay" else None
-    return Batch(events.drop(_AGAIN), payload, sequence, counts, rejects, settled)
+    return Batch(spec, have, events.drop(_AGAIN), payload, sequence, counts, rejects, settled)
 
 
 def nothing(session: SparkSession, spec: IngestSpec, have: Known) -> Batch:
     """Return an empty batch, for a batch without readable records."""
     empty = session.read.format("delta").load(spec.log_uri).limit(0)
-    return Batch(empty, have.payload, have.sequence)
+    return Batch(spec, have, empty, have.payload, have.sequence)
 
 
 # -- what the adapter returned --------------------------------------------------------------------
@@ -329,10 +314,6 @@ def _refuse(spec: IngestSpec, rows: DataFrame, counts: Mapping[str, int]) -> Non
 
 
 # -- redelivered events ---------------------------------------------------------------------------
-def _may_repeat(spec: IngestSpec) -> bool:
-    return redelivery.flagged(spec) is not None or spec.step.kind == "replay"
-
-
 def _new(spec: IngestSpec, events: DataFrame, held: DataFrame) -> DataFrame:
     """Remove events that the log holds already."""
     replayed = spec.step.kind == "replay"

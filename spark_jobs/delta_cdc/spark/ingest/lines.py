@@ -137,11 +137,6 @@ def in_files(records: DataFrame, columns: Sequence[Column]) -> tuple[DataFrame, 
     return found, Window.partitionBy(FILE).orderBy(_START, _ID)
 
 
-def no_place() -> Column:
-    """Return an empty POSITION."""
-    return place(F.lit(None), F.lit(None))
-
-
 def place(file: Column, row: Column) -> Column:
     """Return the POSITION of a record in a file."""
     none = F.lit(None)

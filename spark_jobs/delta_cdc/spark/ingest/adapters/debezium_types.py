@@ -114,14 +114,10 @@ def columns_of(
     for name in names:
         first = next((way[name] for way in ways.values() if name in way), None)
         kind = wanted.get(name) or types[name]
-        other = bare.get(name) or first or plain_value(_known_type(kind))
+        # A column without a value in the batch is one of the log, or declared: its type is known.
+        other = bare.get(name) or first or plain_value(wanted[name])
         columns[name] = aimed(other, kind) if kind is not None and name in bare else other
     return columns, parsing.Alternatives(F.col(schema_id), ways)
-
-
-def _known_type(kind: T.DataType | None) -> T.DataType:
-    assert kind is not None
-    return kind
 
 
 def _wanted(context: Context) -> dict[str, T.DataType]:
