@@ -56,10 +56,7 @@ async def plan_apply_async(request: ApplyRequest, memory: Memory | None = None) 
     """
     check_apply(request)
     sight = await look(request, memory or Memory())
-    # What is staged are changes of a table, also if that table is a change log.
-    described = sight.source.configuration if request.staging is None else {}
-    request = replace(request, options=change_log.completed(request.options, described))
-    check_order(request.options)
+    request = replace(request, options=_completed(request, sight.source))
     sight = replace(sight, request=request)
     if request.mode == "interval":
         found = await date_intervals.resolved(request, sight)
@@ -90,6 +87,33 @@ async def plan_apply_async(request: ApplyRequest, memory: Memory | None = None) 
     if request.mode == "reload" or (drifted and request.on_drift == "repair"):
         return await _reload(request, sight, seal)
     return await _onwards(request, sight, seal)
+
+
+def _completed(request: ApplyRequest, source: TableState) -> ApplyOptions:
+    """Return the options, completed with those that a change log describes itself.
+
+    :raises InvalidConfiguration: the order of events, or whether the source is a change log, is unknown
+    """
+    if request.staging is not None:
+        # What is staged are changes of a table, also if that table is a change log.
+        return change_log.completed(request.options, {})
+    options = change_log.completed(request.options, source.configuration)
+    check_order(options)
+    is_log = all(name in source.schema_columns for name in change_log.LOG_COLUMNS)
+    if (
+        is_log
+        and request.options.source_kind is None
+        and options.source_kind != "change_log"
+        and options.keys
+    ):
+        raise validation.invalid(
+            f"source_kind is missing, and {source.uri} has the columns of a change log, but no properties "
+            "that describe it",
+            "set source_kind to 'change_log', with sequence_by='_sequence'; or run the log's ingest again, "
+            "which sets the properties; or set it to 'change_feed', where the log's rows are to be copied.",
+            "source_kind",
+        )
+    return options
 
 
 async def _first(request: ApplyRequest, sight: Observation) -> Plan:

@@ -12,7 +12,7 @@ import pytest
 
 from delta_cdc import __main__ as driver
 from delta_cdc import apply_changes, job
-from delta_cdc.core.change_log import LOG_COLUMNS
+from delta_cdc.core.change_log import DESCRIPTION, LOG_COLUMNS
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.spec import ApplyOptions, ApplyRequest, BundleSpec, JobResult, sha256, to_json
 from delta_cdc.job import apply_after
@@ -242,6 +242,20 @@ def test_a_log_is_applied_by_hand_with_keys_alone(spark: SparkSession, tmp_path:
     assert not {"_op", "_sequence", "_columns", "_position"} & set(columns)
     same = [sorted(map(repr, flow.rows(name))) for name in ("target", "by_hand")]
     assert same[0] == same[1]
+
+
+def test_a_log_without_its_properties_is_not_taken_for_a_table(spark: SparkSession, tmp_path: Path) -> None:
+    """A process can die between the first commit of a log and the commit with its properties."""
+    flow = Deliveries(spark, tmp_path)
+    flow.deliver("a.json", [event("I", 1, 1, name="a", amount=1)])
+    flow.ingest()
+    names = ", ".join(f"'{name}'" for name in DESCRIPTION)
+    spark.sql(f"ALTER TABLE delta.`{flow.log}` UNSET TBLPROPERTIES ({names})")
+    with pytest.raises(InvalidConfiguration, match="source_kind is missing"):
+        flow.apply()
+    flow.deliver("b.json", [event("U", 2, 1, amount=2)])
+    flow.ingest()
+    assert flow.apply().counts["inserted"] == 1
 
 
 def test_a_plain_table_of_events_needs_its_order(spark: SparkSession, tmp_path: Path) -> None:
