@@ -80,7 +80,7 @@ class Batch:
 
 
 def _no_rows() -> Any:
-    import pyarrow as pa
+    import pyarrow as pa  # type: ignore[import-untyped]
 
     return pa.schema(list(_COLUMNS.items())).empty_table()
 
