@@ -21,8 +21,9 @@ from delta_cdc.core.errors import ConcurrentModification, TableNotFound, TargetS
 from delta_cdc.core.reasons import reason as reason_of
 from delta_cdc.core.sql import PLAN_PREFIX, quote, string, table
 from delta_cdc.spark import catalog
+from delta_cdc.spark.apply.batch import NULL_KEY
 from delta_cdc.spark.apply.commit import Outcome, attempt, is_conflict
-from delta_cdc.spark.apply.constraints import Into
+from delta_cdc.spark.apply.constraints import Destination
 from delta_cdc.spark.ingest import redelivery
 from delta_cdc.spark.ingest.delimited import UNCLOSED
 
@@ -33,10 +34,6 @@ if TYPE_CHECKING:
     from delta_cdc.core.watermark import Seal
     from delta_cdc.spark.apply.rows import Shape
 
-#: The source's row, kept beside the event made from it.
-EVENT = f"{PLAN_PREFIX}raw"
-#: Reasons that any source of an apply may have.
-NULL_KEY, NULL_SEQUENCE = "null_key", "null_sequence"
 #: Name -> type. ``raw`` is the record's text, or the source's row as JSON; NULL for a file that was
 #: unreadable as a whole. Only an apply fills ``keys`` (JSON: the key columns as text), ``sequence`` and the
 #: versions, only an ingest ``position`` and ``adapter``.
@@ -119,7 +116,7 @@ def _written(
         save = prepared()
         if save is None:
             return Outcome("committed")
-        outcome = attempt(session, seal, save, Into(uri))
+        outcome = attempt(session, seal, save, Destination(uri))
         if outcome.status == "skipped":
             outcome = again(save)
         if outcome.status != "conflict":
@@ -170,11 +167,6 @@ def rows(
         starting_version=F.lit(step.starting_version),
         ending_version=F.lit(step.ending_version),
     )
-
-
-def with_event(source_rows: DataFrame, columns: Sequence[str]) -> DataFrame:
-    """Add :data:`EVENT` to rows of the source; no projection changes it, so invalid rows stay as they are."""
-    return source_rows.withColumn(EVENT, F.struct(*[F.col(quote(name)) for name in columns]))
 
 
 def _key_text(value: Column, data_type: T.DataType) -> Column:
