@@ -63,7 +63,7 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
         pipeline: str | None = None,
         source: str,
         target: str,
-        source_kind: str = "change_feed",
+        source_kind: str | None = None,
         keys: Sequence[str] | str | None = None,
         insert_only: bool = False,
         stored_as_scd_type: int | str = 1,
