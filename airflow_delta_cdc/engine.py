@@ -48,8 +48,8 @@ if TYPE_CHECKING:
         embedded_session,
         engine_zip,
     )
-    from delta_cdc.launch.spark_defaults import said as spark_default, text_of as properties_file_text
-    from delta_cdc.launch.storage_secrets import telling as storage_confs, write_private
+    from delta_cdc.launch.spark_defaults import spark_default, text_of as properties_file_text
+    from delta_cdc.launch.storage_secrets import storage_confs, write_private
     from delta_cdc.planning.consumers import consumers_of
     from delta_cdc.planning.expiry import ExpireRequest, plan_expiry
     from delta_cdc.planning.ingest import plan_ingest
@@ -117,8 +117,8 @@ _USED = {
     "delta_cdc.launch.jars": "cache_home installed_delta needed=needed_jars s3_jars",
     "delta_cdc.launch.session": "CLASS_PATH DEFAULT_JAVA_OPTIONS JAVA_OPTIONS delta_confs "
     "embedded_confs embedded_session engine_zip",
-    "delta_cdc.launch.spark_defaults": "said=spark_default text_of=properties_file_text",
-    "delta_cdc.launch.storage_secrets": "telling=storage_confs write_private",
+    "delta_cdc.launch.spark_defaults": "spark_default text_of=properties_file_text",
+    "delta_cdc.launch.storage_secrets": "storage_confs write_private",
     "delta_cdc.planning.consumers": "consumers_of",
     "delta_cdc.planning.expiry": "ExpireRequest plan_expiry",
     "delta_cdc.planning.ingest": "plan_ingest",

@@ -20,7 +20,7 @@ from delta_cdc.launch.environment import child_environment, submit_binary
 from delta_cdc.launch.jars import class_path
 from delta_cdc.launch.processes import stop
 from delta_cdc.launch.session import CLASS_PATH, DEFAULT_JAVA_OPTIONS, embedded_confs
-from delta_cdc.launch.spark_defaults import said
+from delta_cdc.launch.spark_defaults import spark_default
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,7 +57,7 @@ def make_archive(*, kafka: bool = False, s3: bool = False, again: bool = False) 
                 kafka=kafka,
                 locations=locations,
                 java_options=training.java_options,
-                default_java_options=said(DEFAULT_JAVA_OPTIONS, {}),
+                default_java_options=spark_default(DEFAULT_JAVA_OPTIONS, {}),
                 archive=False,
             )
             _run(confs)
@@ -73,8 +73,8 @@ def _run(confs: Mapping[str, str]) -> None:
         folder = Path(made)
         program = folder / "train.py"
         program.write_text(_PROGRAM, encoding="utf-8")
-        told = {**confs, "spark.sql.warehouse.dir": str(folder / "warehouse")}
-        jars = told.pop(CLASS_PATH)
+        driver_confs = {**confs, "spark.sql.warehouse.dir": str(folder / "warehouse")}
+        jars = driver_confs.pop(CLASS_PATH)
         package = str(Path(__file__).resolve().parent.parent)
         paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
         log = folder / "spark.log"
@@ -82,7 +82,7 @@ def _run(confs: Mapping[str, str]) -> None:
             process = subprocess.Popen(
                 [
                     str(submit_binary()),
-                    *(part for name, value in told.items() for part in ("--conf", f"{name}={value}")),
+                    *(part for name, value in driver_confs.items() for part in ("--conf", f"{name}={value}")),
                     *("--driver-class-path", jars, str(program), str(folder)),
                 ],
                 env={**os.environ, **child_environment(), "PYTHONPATH": os.pathsep.join(paths)},
@@ -97,14 +97,14 @@ def _run(confs: Mapping[str, str]) -> None:
             except subprocess.TimeoutExpired:
                 ended = f"did not end within {_LIMIT_SECONDS:g} s"
             finally:
-                # The JVM has a Python process beside it.
+                # The JVM has started a Python process.
                 stop(process)
         last = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-5:]
     if process.returncode != 0:
         raise JobFailed(
             f"{sys.executable}: the workload for the class-data archive {ended}: {' / '.join(last)}",
-            remedy="see whether delta-cdc changes works on a table of yours; without the archive all works "
-            "as before, and starts take longer.",
+            remedy="see whether delta-cdc changes works on a table of yours; without the archive everything "
+            "works, and starts take longer.",
         )
 
 

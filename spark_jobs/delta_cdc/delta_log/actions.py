@@ -459,7 +459,7 @@ def corrupt_commit(version: int, uri: str | None, why: str) -> CorruptLog:
     return CorruptLog(
         f"The commit file of version {version}{where} is damaged: {why}.",
         remedy=f"bring _delta_log/{version:020d}.json back from a backup (never edit it), or load the target "
-        "anew from a table that is whole.",
+        "again from an undamaged table.",
     )
 
 

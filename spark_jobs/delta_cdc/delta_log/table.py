@@ -151,6 +151,7 @@ class DeltaLog:
         self.uri = canonical_uri(table)
         self._storage = Storage(self.uri, storage_options)
         self._opened: Replay | None = None
+        self._history: History | None = None
 
     # -- versions ---------------------------------------------------------------------------------
     async def newest_version(self, after: int | None = None) -> int:
@@ -307,9 +308,12 @@ class DeltaLog:
     def history(self) -> History:
         """Return the commits for a walk backwards.
 
-        It holds what the last :meth:`snapshot` without a version has read, which is not read again.
+        Each call returns the same history, until a :meth:`snapshot` without a version begins another one,
+        which holds what that has read. So a second walk over the same commits reads nothing.
         """
-        return History(self.find) if self._opened is None else self._opened.history
+        if self._history is None:
+            self._history = History(self.find)
+        return self._history
 
     # -- states -----------------------------------------------------------------------------------
     async def snapshot(self, version: int | None = None) -> TableState:
@@ -324,7 +328,7 @@ class DeltaLog:
         replay, protocol, metadata = await self._opened_at(version)
         columns = self._columns(metadata.schema_string, replay.version)
         if version is None:
-            self._opened = replay
+            self._opened, self._history = replay, replay.history
         return TableState(
             uri=self.uri,
             table_id=metadata.id,
@@ -572,7 +576,7 @@ class DeltaLog:
             if feature in protocol.reader_features or feature in protocol.writer_features:
                 raise UnsupportedTable(
                     f"The table {self.uri} is managed by its catalog (feature {feature}): its log does not "
-                    "tell which commits count.",
+                    "show which commits count.",
                     remedy="use a table that is not catalog-managed.",
                 )
         unknown = sorted(set(protocol.reader_features) - _READABLE)

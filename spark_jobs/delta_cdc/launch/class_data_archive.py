@@ -108,10 +108,10 @@ class ClassDataArchive:
         if written is None and not self.path.exists():
             return Standing(
                 "missing",
-                "There is none yet; the next task that applies changes or reads topics makes it at its end.",
+                "It does not exist yet; the next task that applies changes or reads topics makes it.",
             )
         if written is None or _signature(self.path) != written.get("file"):
-            return Standing("damaged", f"{self.path} is not what was written there; it is made anew.")
+            return Standing("damaged", f"{self.path} differs from what was written there; it is made again.")
         return Standing("ready", f"{self.path} is used.")
 
     def options(self) -> list[str]:

@@ -424,7 +424,7 @@ def _failure(wanted: JarSet, what: str) -> EnvironmentNotReady:
 
 def _last_complaint(output: str) -> str:
     lines = [line.strip() for line in output.splitlines() if line.strip()]
-    telling = [
+    complaints = [
         line for line in lines if "Exception" in line or "not found" in line or "error" in line.lower()
     ]
-    return (telling or lines or ["no output"])[-1].rstrip(".")
+    return (complaints or lines or ["no output"])[-1].rstrip(".")

@@ -89,6 +89,7 @@ class Run(ABC, Generic[_Request, _Plan, _Spec, _Result]):
         self.say = say
         self.max_attempts = max_attempts
         self.sleep = sleep
+        self._log: DeltaLog | None = None
 
     # Each kind says for itself:
     @abstractmethod
@@ -219,11 +220,13 @@ class Run(ABC, Generic[_Request, _Plan, _Spec, _Result]):
         return named(result, self.request.pipeline)
 
     def _own(self, plan: _Plan, spec: _Spec) -> Own:
+        # What is published next walks over the same commits, and reads none of them again.
+        self._log = DeltaLog(self.written_table(), self.request.storage_options)
         found = self._commits(fingerprint(spec), after=self.planned_version(spec))
         return Own(found, step_fingerprint(spec, plan.steps[-1].seal_number))
 
     def _commits(self, *plans: str, after: int, run_id: str = "") -> tuple[tuple[Seal, Commit], ...]:
-        log = DeltaLog(self.written_table(), self.request.storage_options)
+        log = self._log or DeltaLog(self.written_table(), self.request.storage_options)
         return run_sync(_find_own(log, self.request.pipeline, plans, after, run_id))
 
     def pinned(self, key: str) -> Pin:
