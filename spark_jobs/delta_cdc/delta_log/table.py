@@ -465,20 +465,21 @@ class DeltaLog:
     async def _parsed(
         self, version: int, chunks: AsyncIterator[bytes], lines: Lines
     ) -> AsyncIterator[Action]:
-        any_action = False
+        is_empty = True
         try:
             async for chunk in chunks:
-                given, found = parse_lines(lines.feed(chunk))
-                any_action = any_action or given
-                for action in found:
-                    yield action
-            given, found = parse_lines(lines.close())
+                for action in parse_lines(lines.feed(chunk)):
+                    is_empty = False
+                    if action is not None:
+                        yield action
+            last = parse_lines(lines.close())
         except BadActionError as error:
             raise corrupt_commit(version, self.uri, str(error)) from error
-        if not (any_action or given):
+        if is_empty and not last:
             raise corrupt_commit(version, self.uri, NO_ACTION)
-        for action in found:
-            yield action
+        for action in last:
+            if action is not None:
+                yield action
 
     async def _in_commit_timestamp(self, version: int) -> int:
         async for action in self.actions(version):
