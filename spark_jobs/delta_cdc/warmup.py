@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from delta_cdc.api.changes import apply_changes
 from delta_cdc.core.errors import JobFailed
 from delta_cdc.core.sql import table
-from delta_cdc.launch.class_data_archive import ClassDataArchive, Standing
+from delta_cdc.launch.class_data_archive import ArchiveStatus, ClassDataArchive
 from delta_cdc.launch.environment import child_environment, submit_binary
 from delta_cdc.launch.jars import class_path
 from delta_cdc.launch.processes import stop
@@ -34,7 +34,7 @@ _ON_S3 = "s3://bucket/table"
 _PROGRAM = "import sys\n\nfrom delta_cdc.warmup import main\n\nmain(sys.argv[1])\n"
 
 
-def make_archive(*, kafka: bool = False, s3: bool = False, again: bool = False) -> Standing:
+def make_archive(*, kafka: bool = False, s3: bool = False, again: bool = False) -> ArchiveStatus:
     """Make the class-data archive of embedded drivers, unless it exists.
 
     This takes half a minute, and some 200 MB in the cache folder.
@@ -62,9 +62,9 @@ def make_archive(*, kafka: bool = False, s3: bool = False, again: bool = False) 
             )
             _run(confs)
             training.succeeded()
-    standing = archive.standing()
+    status = archive.status()
     refused = archive.refusal
-    return standing if standing.state != "missing" or not refused else Standing("missing", refused)
+    return status if status.state != "missing" or not refused else ArchiveStatus("missing", refused)
 
 
 def _run(confs: Mapping[str, str]) -> None:
