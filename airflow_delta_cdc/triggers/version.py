@@ -132,7 +132,7 @@ class DeltaVersionTrigger(WatchingTrigger, BaseEventTrigger):
 
 
 class _Versions(SharedStreamProducer):
-    """Looks at one table for ever, and moves the cursor when told that an event is stored. Never raises."""
+    """Looks at one table for ever, and moves the cursor once an event is stored. Never raises."""
 
     def __init__(self, trigger: DeltaVersionTrigger) -> None:
         self._trigger = trigger
@@ -171,11 +171,11 @@ class _Versions(SharedStreamProducer):
             watch = await self._open()
             news = await watch.look()
         except Exception as error:  # noqa: BLE001
-            # A stream that ends is built anew about once a second, so it must outlive whatever a store
+            # A stream that ends is built again about once a second, so it must outlive whatever a store
             # raises.
             self._patience.failed(error)
             if is_final(error):
-                # Somebody may put it right in the state store, which is read again then.
+                # A person may correct the state store, which is read again then.
                 self._watch = None
             return None
         self._patience.fine()

@@ -201,7 +201,6 @@ def read_changes(
             at=plan.table.version,
             slices_uri=folder,
             with_row_id=by_row_id,
-            schema=plan.table.schema_string,
         )
     else:
         found = rows.no_rows(spark, plan.table.schema_string, with_row_id=by_row_id)
