@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from delta_cdc.core.drafts import replacing
 from delta_cdc.core.errors import EnvironmentNotReady
 from delta_cdc.launch.class_data_archive import ClassDataArchive, quoted
-from delta_cdc.launch.environment import child_environment, require_java, spark_home, submit_binary
+from delta_cdc.launch.environment import child_environment, require_java
 from delta_cdc.launch.jars import HOME_VARIABLE, cache_home, class_path
 from delta_cdc.launch.spark_defaults import spark_default
 
@@ -26,16 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pyspark.sql import SparkSession
-
-__all__ = [
-    "child_environment",
-    "delta_confs",
-    "embedded_confs",
-    "embedded_session",
-    "engine_zip",
-    "spark_home",
-    "submit_binary",
-]
 
 CLASS_PATH = "spark.driver.extraClassPath"
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
