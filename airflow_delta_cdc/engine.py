@@ -50,8 +50,8 @@ if TYPE_CHECKING:
         embedded_session,
         engine_zip,
     )
-    from delta_cdc.launch.spark_defaults import said as spark_default, text_of as properties_file_text
-    from delta_cdc.launch.storage_secrets import telling as storage_confs, write_private
+    from delta_cdc.launch.spark_defaults import spark_default, text_of as properties_file_text
+    from delta_cdc.launch.storage_secrets import storage_confs, write_private
     from delta_cdc.planning.consumers import consumers_of
     from delta_cdc.planning.expiry import ExpireRequest, plan_expiry
     from delta_cdc.planning.ingest import plan_ingest
