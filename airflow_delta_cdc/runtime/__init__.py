@@ -11,7 +11,7 @@ from airflow_delta_cdc.runtime.submit import SubmitRuntime
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_delta_cdc.operators.base import DeltaCdcOperator
+    from airflow_delta_cdc.runtime.task import SparkTask
     from delta_cdc.core.spec import JobResult, Spec
 
 
@@ -38,7 +38,7 @@ class SparkRuntime(Protocol):
         """Stop what runs, within a bounded time; called from a signal handler, so nothing is looked up."""
 
 
-def runtime_for(task: DeltaCdcOperator) -> SparkRuntime:
+def runtime_for(task: SparkTask) -> SparkRuntime:
     """Return the way to run the specs of a task: the type of its Spark connection decides.
 
     :param task: whose connection counts

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from airflow.sdk.types import Logger
     from pyspark.sql import SparkSession
 
-    from airflow_delta_cdc.operators.base import DeltaCdcOperator
+    from airflow_delta_cdc.runtime.task import SparkTask
     from delta_cdc.core.spec import JobResult, Spec
 
 #: Arguments that ask nothing of a server; all others are about an application of its own, which there is not.
@@ -33,7 +33,7 @@ _HARMLESS = (
 )
 
 
-def refuse_arguments(operator: DeltaCdcOperator) -> None:
+def refuse_arguments(operator: SparkTask) -> None:
     """Refuse arguments that a server which runs already cannot honour.
 
     :raises InvalidConfiguration: names those that are set
@@ -47,7 +47,7 @@ def refuse_arguments(operator: DeltaCdcOperator) -> None:
         )
 
 
-def session_confs(operator: DeltaCdcOperator) -> dict[str, Any]:
+def session_confs(operator: SparkTask) -> dict[str, Any]:
     """Return the confs of an operator's session."""
     return {**UTC, **(operator.conf or {})}
 
@@ -71,7 +71,7 @@ class ConnectRuntime:
     :param operator: whose connection and confs count
     """
 
-    def __init__(self, operator: DeltaCdcOperator) -> None:
+    def __init__(self, operator: SparkTask) -> None:
         self._operator = operator
         self._hook = DeltaCdcConnectHook(str(operator.spark_conn_id))
         self._spark: SparkSession | None = None

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from airflow_delta_cdc.operators.base import DeltaCdcOperator
     from airflow_delta_cdc.runtime.submit_hook import DeltaCdcSubmitHook
+    from airflow_delta_cdc.runtime.task import SparkTask
     from delta_cdc.core.spec import Spec
     from delta_cdc.launch.class_data_archive import ClassDataArchive, Training
 
@@ -34,7 +34,7 @@ class EmbeddedStart:
 
     def __init__(
         self,
-        operator: DeltaCdcOperator,
+        operator: SparkTask,
         spec: Spec,
         *,
         places: Sequence[str] = (),

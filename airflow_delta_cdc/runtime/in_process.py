@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from airflow_delta_cdc.operators.base import DeltaCdcOperator
     from airflow_delta_cdc.runtime.submit_hook import DeltaCdcSubmitHook
+    from airflow_delta_cdc.runtime.task import SparkTask
 
 _JARS = "spark.jars"
 #: Arguments of ``spark-submit``, and the confs by which a session takes them.
@@ -84,7 +84,7 @@ class WorkerSession:
     :param directory: a folder that only this user can read, for as long as the session lives
     """
 
-    def __init__(self, operator: DeltaCdcOperator, directory: Path, name: str) -> None:
+    def __init__(self, operator: SparkTask, directory: Path, name: str) -> None:
         self._operator = operator
         self._name = name
         self._directory = directory

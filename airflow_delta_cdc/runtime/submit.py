@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
-    from airflow_delta_cdc.operators.base import DeltaCdcOperator
     from airflow_delta_cdc.runtime.exchange import RunDirectory
+    from airflow_delta_cdc.runtime.task import SparkTask
     from delta_cdc.core.spec import Spec
     from delta_cdc.launch.class_data_archive import Training
 
@@ -68,7 +68,7 @@ class SubmitRuntime:
         application of an earlier try (``durable``)
     """
 
-    def __init__(self, operator: DeltaCdcOperator) -> None:
+    def __init__(self, operator: SparkTask) -> None:
         self._operator = operator
         self._hook: DeltaCdcSubmitHook | None = None
         self._exchange: Exchange | None = None
@@ -342,7 +342,7 @@ class SubmitRuntime:
         return confs
 
 
-def submit_hook(task: DeltaCdcOperator, log_file: Path | None = None) -> DeltaCdcSubmitHook:
+def submit_hook(task: SparkTask, log_file: Path | None = None) -> DeltaCdcSubmitHook:
     """Return the hook of a task; the files of a run are filled in once it is known where the driver will be.
 
     :param log_file: see :class:`DeltaCdcSubmitHook`

@@ -218,7 +218,7 @@ def test_a_missing_connection_has_a_name_in_the_loop_too(nowhere: str) -> None:
 # -- secrets --------------------------------------------------------------------------------------
 @pytest.mark.parametrize("how", ["sync", "async"])
 def test_every_secret_is_masked(delta: Callable[..., str], how: str) -> None:
-    hidden = ["token-of-a-session", "key-of-an-account", "secret-of-a-client"]
+    hidden = ["token-of-a-session", "key-of-an-account", "phrase-of-a-client"]
     conn_id = delta(
         login="AKIA1",
         password=SECRET,
