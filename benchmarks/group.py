@@ -35,7 +35,8 @@ from report import circumstances, conclude, shared_arguments
 from summary import compared, markdown_table
 
 from delta_cdc.core.spec import JobResult, sha256, to_json
-from delta_cdc.launch.session import child_environment, embedded_confs, engine_zip, submit_binary
+from delta_cdc.launch.environment import child_environment, submit_binary
+from delta_cdc.launch.session import embedded_confs, engine_zip
 from delta_cdc.run import batch
 from delta_cdc.run.batch import run_bundle
 

@@ -42,8 +42,9 @@ from report import circumstances, conclude, shared_arguments
 from summary import Ratio, compared, crossings, markdown_table, median, ratio, spread
 
 from delta_cdc.delta_log.table import run_sync
+from delta_cdc.launch.environment import child_environment
 from delta_cdc.launch.jars import class_path, delta_jars
-from delta_cdc.launch.session import child_environment, delta_confs
+from delta_cdc.launch.session import delta_confs
 from delta_cdc.planning.apply import plan_apply
 from delta_cdc.planning.size import SMALL, work_size
 from delta_cdc.run import table_arguments

@@ -155,8 +155,8 @@ APPLY = _by_name(
         choice(*get_args(SourceKind)),
         "``change_feed``: a table whose changes count; ``change_log``: an append-only table of events, "
         "which may come late and twice; ``snapshot``: full copies, one per version or per value of "
-        "``snapshot_version_column``",
-        default="change_feed",
+        "``snapshot_version_column``. None: a change log that an ingest made is a ``change_log``, any other "
+        "table a ``change_feed``",
     ),
     Option(
         "keys",
@@ -180,8 +180,8 @@ APPLY = _by_name(
         "sequence_by",
         SEQUENCE,
         "A change log: the order of events, an expression or a list of them, compared one after the other; "
-        "required. Else type 2 only: what start and end hold: ``_commit_version`` (default), "
-        "``_commit_timestamp``, or an expression over the columns",
+        "required unless an ingest made the log. Else type 2 only: what start and end hold: "
+        "``_commit_version`` (default), ``_commit_timestamp``, or an expression over the columns",
     ),
     Option(
         "delete_sequence",

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core import validation as configuration
+from delta_cdc.core.change_log import completed
 from delta_cdc.core.checks import (
     CHECKS,
     CONFIGURATION,
@@ -244,6 +245,7 @@ class _Look:
                 skipped(CONFIGURATION, "no options were given that the seal's could be compared with."),
                 replace(told, on_conflict=self.request.on_conflict),
             )
+        given = completed(given, source.configuration if source is not None else {})
         paths = leaf_paths(source.schema_string) if source is not None else None
         drifts = configuration.drifts(seal, given, self.target.uri, paths)
         if not drifts:
