@@ -51,26 +51,22 @@ if TYPE_CHECKING:
     from delta_cdc.launch.spark_defaults import said as spark_default, text_of as properties_file_text
     from delta_cdc.launch.storage_secrets import telling as storage_confs, write_private
     from delta_cdc.planning.consumers import consumers_of
-    from delta_cdc.planning.expiry import ExpireRequest, plan_expiry
+    from delta_cdc.planning.expiry import plan_expiry
     from delta_cdc.planning.ingest import plan_ingest
-    from delta_cdc.planning.optimize import OptimizeRequest, plan_optimize
+    from delta_cdc.planning.optimize import plan_optimize
     from delta_cdc.planning.reconcile import reconcile
     from delta_cdc.planning.renewal import seal_due_at
     from delta_cdc.planning.request import CommitRequest, ReadRequest
     from delta_cdc.planning.size import is_small
     from delta_cdc.planning.table_properties import already_enabled, described as described_tables, is_path
-    from delta_cdc.planning.vacuum import VacuumRequest, deleted as deleted_files, plan_vacuum
-    from delta_cdc.planning.verify_request import VerifyRequest
+    from delta_cdc.planning.vacuum import plan_vacuum
+    from delta_cdc.planning.verify import VerifyRequest
     from delta_cdc.planning.waiting import Condition, Position, Watch, position_now
     from delta_cdc.run.apply import run_apply
     from delta_cdc.run.batch import Piece, PieceResult, run_bundle, since_key
     from delta_cdc.run.commit import committed_by_run, committed_so_far, run_commit
     from delta_cdc.run.detect_changes import Looked, detect_changes, written as written_table
-    from delta_cdc.run.maintain import (
-        Work as MaintenanceWork,
-        raise_failed as raise_failed_maintenance,
-        run as run_maintenance,
-    )
+    from delta_cdc.run.maintain import raise_failed as raise_failed_maintenance, run as run_maintenance
     from delta_cdc.run.read import run_read
     from delta_cdc.run.saved_plans import NoPins
     from delta_cdc.run.table_arguments import (
@@ -79,8 +75,7 @@ if TYPE_CHECKING:
         requests as table_requests,
     )
     from delta_cdc.run.times import iso as iso_time, moment, start as start_time
-    from delta_cdc.run.verify import Verification, raise_if_wrong, rows_of as verification_rows, run_verify
-    from delta_cdc.run.verify_text import text_of as verification_text
+    from delta_cdc.run.verify import raise_if_wrong, run_verify, text_of as verification_text
     from delta_cdc.run.watermarks import published as forget_saved_plans, versions_of
     from delta_cdc.spark.sessions import (
         close as close_session,
@@ -114,29 +109,27 @@ _USED = {
     "delta_cdc.launch.spark_defaults": "said=spark_default text_of=properties_file_text",
     "delta_cdc.launch.storage_secrets": "telling=storage_confs write_private",
     "delta_cdc.planning.consumers": "consumers_of",
-    "delta_cdc.planning.expiry": "ExpireRequest plan_expiry",
+    "delta_cdc.planning.expiry": "plan_expiry",
     "delta_cdc.planning.ingest": "plan_ingest",
-    "delta_cdc.planning.optimize": "OptimizeRequest plan_optimize",
+    "delta_cdc.planning.optimize": "plan_optimize",
     "delta_cdc.planning.reconcile": "reconcile",
     "delta_cdc.planning.renewal": "seal_due_at",
     "delta_cdc.planning.request": "CommitRequest ReadRequest",
     "delta_cdc.planning.size": "is_small",
     "delta_cdc.planning.table_properties": "already_enabled described=described_tables is_path",
-    "delta_cdc.planning.vacuum": "VacuumRequest deleted=deleted_files plan_vacuum",
-    "delta_cdc.planning.verify_request": "VerifyRequest",
+    "delta_cdc.planning.vacuum": "plan_vacuum",
+    "delta_cdc.planning.verify": "VerifyRequest",
     "delta_cdc.planning.waiting": "Condition Position Watch position_now",
     "delta_cdc.run.apply": "run_apply",
     "delta_cdc.run.batch": "Piece PieceResult run_bundle since_key",
     "delta_cdc.run.commit": "committed_by_run committed_so_far run_commit",
     "delta_cdc.run.detect_changes": "Looked detect_changes written=written_table",
-    "delta_cdc.run.maintain": "Work=MaintenanceWork raise_failed=raise_failed_maintenance "
-    "run=run_maintenance",
+    "delta_cdc.run.maintain": "raise_failed=raise_failed_maintenance run=run_maintenance",
     "delta_cdc.run.read": "run_read",
     "delta_cdc.run.saved_plans": "NoPins",
     "delta_cdc.run.table_arguments": "is_ingested pipeline_of requests=table_requests",
     "delta_cdc.run.times": "iso=iso_time moment start=start_time",
-    "delta_cdc.run.verify": "Verification raise_if_wrong rows_of=verification_rows run_verify",
-    "delta_cdc.run.verify_text": "text_of=verification_text",
+    "delta_cdc.run.verify": "raise_if_wrong run_verify text_of=verification_text",
     "delta_cdc.run.watermarks": "published=forget_saved_plans versions_of",
     "delta_cdc.spark.sessions": "close=close_session delta_version end=end_session "
     "is_connect=is_connect_session is_lost=is_session_lost",

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from airflow_delta_cdc import engine
 from airflow_delta_cdc.arguments import expand, is_literal
@@ -16,7 +16,7 @@ from airflow_delta_cdc.names import all_located
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from airflow_delta_cdc.tables import source_of
 from delta_cdc.core import arguments
-from delta_cdc.core.checks import CHECKS, SEAL, finding, ok
+from delta_cdc.core.checks import CHECKS, SEAL, Verification, finding, ok
 from delta_cdc.core.errors import DeltaCdcError, InvalidConfiguration, TableNotFound
 
 if TYPE_CHECKING:
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
-    from delta_cdc.planning.verify_request import VerifyRequest
-    from delta_cdc.run.verify import Verification
+    from delta_cdc.planning.verify import VerifyRequest
 
 #: What an XCom takes.
 _MOST_BYTES = 48 * 1024
@@ -120,38 +119,30 @@ class DeltaVerifyOperator(DeltaCdcOperator):
             self.add_inlets([delta_asset(self.source)])
 
     def execute(self, context: Context) -> list[dict[str, Any]]:
-        """Look at the logs, run at most one Spark application, show what was found, and fail if asked to."""
-
-        fails = self._fails()
-        asked = self._asked(context)
-        known = [one for one in asked if isinstance(one.request, engine.VerifyRequest)]
+        """Check the logs, run at most one Spark application, show the results, and fail for findings."""
+        fails = arguments.one_of(("fail", "report"), "on_finding", self.on_finding) != "report"
+        targets = self._targets(context)
+        requests = [one for one in targets if isinstance(one, engine.VerifyRequest)]
         made = iter(
             engine.run_verify(
-                engine.paired_requests(
-                    [one.request for one in known if isinstance(one.request, engine.VerifyRequest)]
-                ),
+                engine.paired_requests(requests),
                 execute=partial(self.run_job, context),
-                mirrors=[one.mirror for one in known],
                 run_id=context["run_id"],
                 parallel=arguments.whole_number("parallel", self.parallel, minimum=1) or 1,
                 say=self.log.info,
             )
         )
-        found = [
-            next(made) if isinstance(one.request, engine.VerifyRequest) else one.unknown() for one in asked
-        ]
+        results = [one if isinstance(one, Verification) else next(made) for one in targets]
         self.forget_job(context)
-        self.log.info("Verified %d table(s):\n%s", len(found), engine.verification_text(found))
-        rows = published(found)
+        self.log.info("Verified %d table(s):\n%s", len(results), engine.verification_text(results))
+        rows = published(results)
         # Before it may fail: a failed task returns nothing.
         context["ti"].xcom_push(key="return_value", value=rows)
-        engine.raise_if_wrong(found, findings=fails)
+        engine.raise_if_wrong(results, findings=fails)
         return rows
 
-    def _fails(self) -> bool:
-        return bool(arguments.one_of(("fail", "report"), "on_finding", self.on_finding) != "report")
-
-    def _asked(self, context: Context) -> list[_Asked]:
+    def _targets(self, context: Context) -> list[VerifyRequest | Verification]:
+        """Return the request of each target, or the result if its request or location is invalid."""
         wanted = arguments.names("checks", self.checks)
         given: dict[str, Any] = {
             "wanted": CHECKS if wanted is None else wanted,
@@ -160,19 +151,19 @@ class DeltaVerifyOperator(DeltaCdcOperator):
         }
         if not arguments.is_given(self.config):
             return [self._one(context, given)]
-        names = ("pipeline", "target", "source", "current")
-        named = [name for name in names if arguments.is_given(getattr(self, name))]
-        if named:
-            raise InvalidConfiguration(
-                f"config and {', '.join(named)} are given.", remedy="leave one of them out."
-            )
+        others = self._given("pipeline", "target", "source", "current")
+        if others:
+            raise InvalidConfiguration(f"config and {others} are given.", remedy="leave one of them out.")
         return self._configured(context, given)
 
-    def _one(self, context: Context, given: dict[str, Any]) -> _Asked:
-        named = [name for name in ("group", "tables") if arguments.is_given(getattr(self, name))]
-        if named:
+    def _given(self, *names: str) -> str:
+        return ", ".join(name for name in names if arguments.is_given(getattr(self, name)))
+
+    def _one(self, context: Context, given: dict[str, Any]) -> VerifyRequest:
+        others = self._given("group", "tables")
+        if others:
             raise InvalidConfiguration(
-                f"{', '.join(named)} given without config.", remedy="name the configuration, or leave it out."
+                f"{others} given without config.", remedy="name the configuration, or leave it out."
             )
         pipeline = arguments.required("pipeline", self.pipeline)
         request = engine.VerifyRequest(
@@ -181,31 +172,32 @@ class DeltaVerifyOperator(DeltaCdcOperator):
             source=_table(self.source),
             current=_table(self.current),
             on_conflict=arguments.conflict("on_conflict", self.on_conflict) or "fail",
+            mirror=self._mirror(context, self.source, pipeline),
             **given,
         )
-        (located,) = self._located(context, [request])
-        return _Asked(pipeline, request.target, located, self._mirror(context, self.source, pipeline))
+        return self._located(context, [request])[0]
 
-    def _configured(self, context: Context, given: dict[str, Any]) -> list[_Asked]:
+    def _configured(self, context: Context, given: dict[str, Any]) -> list[VerifyRequest | Verification]:
         tables = engine.chosen_tables(
             configuration(self, context, arguments.required("config", self.config)),
             arguments.text(self.group),
             arguments.names("tables", self.tables),
         )
-        asked = []
+        targets: list[VerifyRequest | Verification] = []
         for one in tables:
-            mirror = self._mirror(context, source_of(one), one["pipeline"])
-            place = str(one.get("target") or one.get("log"))
             try:
-                asked.append(_Asked(one["pipeline"], place, engine.verify_request_of(one, **given), mirror))
+                request = engine.verify_request_of(one, **given)
             except DeltaCdcError as error:
-                # A table that is wrong stops no other.
-                asked.append(_Asked(one["pipeline"], place, error, None))
-        known = [at for at, one in enumerate(asked) if not isinstance(one.request, DeltaCdcError)]
-        wanted = [cast("VerifyRequest", asked[at].request) for at in known]
-        for at, request in zip(known, self._each_located(context, wanted), strict=True):
-            asked[at] = replace(asked[at], request=request)
-        return asked
+                # An invalid table does not affect the others.
+                target = str(one.get("target") or one.get("log"))
+                targets.append(Verification(one["pipeline"], target, error=error))
+            else:
+                mirror = self._mirror(context, source_of(one), one["pipeline"])
+                targets.append(replace(request, mirror=mirror))
+        located = iter(
+            self._each_located(context, [one for one in targets if not isinstance(one, Verification)])
+        )
+        return [one if isinstance(one, Verification) else next(located) for one in targets]
 
     def _mirror(self, context: Context, source: Any, pipeline: str) -> Callable[[], Any] | None:
         """Return what returns the copy of a seal; None where this task has none to look at."""
@@ -215,19 +207,22 @@ class DeltaVerifyOperator(DeltaCdcOperator):
 
     def _each_located(
         self, context: Context, requests: list[VerifyRequest]
-    ) -> list[VerifyRequest | DeltaCdcError]:
-        """Locate all requests together; where that fails, each for itself. No name is asked for twice."""
+    ) -> list[VerifyRequest | Verification]:
+        """Locate all requests together; if that fails, each on its own. Each name is looked up once."""
         unknown: dict[str, DeltaCdcError] = {}
         try:
             return [*self._located(context, requests, unknown)]
         except DeltaCdcError:
-            found: list[VerifyRequest | DeltaCdcError] = []
+            located: list[VerifyRequest | Verification] = []
             for request in requests:
                 try:
-                    found += self._located(context, [request], unknown)
+                    located += self._located(context, [request], unknown)
+                except TableNotFound as error:
+                    wrong = finding(SEAL, error.message, error.remedy)
+                    located.append(Verification(request.pipeline, request.target, checks=(wrong,)))
                 except DeltaCdcError as error:
-                    found.append(error)
-            return found
+                    located.append(Verification(request.pipeline, request.target, error=error))
+            return located
 
     def _located(
         self,
@@ -235,47 +230,19 @@ class DeltaVerifyOperator(DeltaCdcOperator):
         requests: list[VerifyRequest],
         unknown: dict[str, DeltaCdcError] | None = None,
     ) -> list[VerifyRequest]:
-        """Return requests with locations in the place of catalog names.
+        """Return requests with locations instead of catalog names.
 
         :param unknown: see :func:`airflow_delta_cdc.names.all_located`
         """
-
         names = [
             name for one in requests for name in (one.target, one.source, one.current) if name is not None
         ]
-        found = dict(zip(names, all_located(self, context, names, unknown=unknown), strict=True))
+        at: dict[str | None, str | None] = {None: None}
+        at.update(zip(names, all_located(self, context, names, unknown=unknown), strict=True))
         return [
-            replace(
-                one,
-                target=found[one.target],
-                source=found[one.source] if one.source is not None else None,
-                current=found[one.current] if one.current is not None else None,
-            )
+            replace(one, target=str(at[one.target]), source=at[one.source], current=at[one.current])
             for one in requests
         ]
-
-
-@dataclass(frozen=True)
-class _Asked:
-    """One target.
-
-    :param request: what is to be verified, or why that cannot be told
-    :param mirror: returns the copy of the seal that is kept outside
-    """
-
-    pipeline: str
-    target: str
-    request: VerifyRequest | DeltaCdcError
-    mirror: Callable[[], Any] | None
-
-    def unknown(self) -> Verification:
-        """Return the result of a target that there is no request for."""
-
-        assert isinstance(self.request, DeltaCdcError)
-        if isinstance(self.request, TableNotFound):
-            told = finding(SEAL, self.request.message, self.request.remedy)
-            return engine.Verification(self.pipeline, self.target, checks=(told,))
-        return engine.Verification(self.pipeline, self.target, error=self.request)
 
 
 def _table(value: Any) -> str | None:
@@ -283,16 +250,13 @@ def _table(value: Any) -> str | None:
     return expand(given) if given is not None else None
 
 
-def published(found: Sequence[Verification]) -> list[dict[str, Any]]:
-    """Return what an XCom is given: every check; where that is too long, those that found something, and one
-    entry for each of the other tables."""
-
-    rows = engine.verification_rows(found)
-    if len(json.dumps(rows)) <= _MOST_BYTES:
-        return rows
+def published(results: Sequence[Verification]) -> list[dict[str, Any]]:
+    """Return the value of the XCom: every check; if that is too long, the findings, and one entry for each of
+    the other tables."""
+    rows = [row for one in results for row in one.to_rows()]
     wrong = [row for row in rows if row["status"] == "finding"]
-    sound = [_summary(one) for one in found if not one.findings and one.error is None]
-    for some in ([*wrong, *sound], wrong):
+    sound = [_summary(one) for one in results if not one.findings and one.error is None]
+    for some in (rows, [*wrong, *sound], wrong):
         if len(json.dumps(some)) <= _MOST_BYTES:
             return some
     while len(json.dumps(wrong)) > _MOST_BYTES:
@@ -302,5 +266,5 @@ def published(found: Sequence[Verification]) -> list[dict[str, Any]]:
 
 def _summary(one: Verification) -> dict[str, Any]:
     done = sum(check.status == "ok" for check in one.checks)
-    told = ok("all", f"{done} ok, {len(one.checks) - done} skipped.").to_dict()
-    return {"pipeline": one.pipeline, "table": one.table, "version": one.version, **told}
+    check = ok("all", f"{done} ok, {len(one.checks) - done} skipped.").to_dict()
+    return {"pipeline": one.pipeline, "table": one.table, "version": one.version, **check}

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from delta_cdc.core.errors import DeltaCdcError
 
 Status = Literal["ok", "finding", "skipped"]
 
@@ -58,6 +61,37 @@ class Check:
     def from_dict(cls, data: dict[str, Any]) -> Check:
         """Read the JSON form."""
         return cls(**{**data, "samples": tuple(data.get("samples", ()))})
+
+
+@dataclass(frozen=True)
+class Verification:
+    """The result of the verification of one target.
+
+    :param table: its location
+    :param version: the version that all checks read; None if there is no table
+    :param checks: one per requested check, in the order of :data:`CHECKS`
+    :param error: why some checks or all of them could not be made
+    """
+
+    pipeline: str
+    table: str
+    version: int | None = None
+    checks: tuple[Check, ...] = ()
+    error: DeltaCdcError | None = None
+
+    def __post_init__(self) -> None:
+        ordered = sorted(self.checks, key=lambda one: CHECKS.index(one.check))
+        object.__setattr__(self, "checks", tuple(ordered))
+
+    @property
+    def findings(self) -> tuple[Check, ...]:
+        """Return the checks that found a problem."""
+        return tuple(one for one in self.checks if one.status == "finding")
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """Return the plain JSON form that is published: one entry per check."""
+        place = {"pipeline": self.pipeline, "table": self.table, "version": self.version}
+        return [{**place, **one.to_dict()} for one in self.checks]
 
 
 def ok(check: str, detail: str = "") -> Check:

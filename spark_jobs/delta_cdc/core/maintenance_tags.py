@@ -17,13 +17,13 @@ CONF = "spark.databricks.delta.commitInfo.userMetadata"
 _MARK, _FORMAT = "delta_cdc_maintenance", 1
 
 
-def written(kind: str, **said: Any) -> str:
+def written(kind: str, **content: Any) -> str:
     """Return the text of a maintenance tag.
 
     :param kind: ``expire`` (events below the allowed lateness were deleted) or ``optimize``
-    :param said: JSON values
+    :param content: JSON values
     """
-    return json.dumps({_MARK: _FORMAT, "kind": kind, **said}, sort_keys=True, separators=(",", ":"))
+    return json.dumps({_MARK: _FORMAT, "kind": kind, **content}, sort_keys=True, separators=(",", ":"))
 
 
 def read(text: str | None, kind: str) -> dict[str, Any] | None:
@@ -39,11 +39,6 @@ def read(text: str | None, kind: str) -> dict[str, Any] | None:
     return data
 
 
-def asked(spec: OptimizeSpec) -> dict[str, Any]:
-    """Return the requested options of an OPTIMIZE, as JSON values."""
-    return {
-        "where": spec.where,
-        "zorder_by": list(spec.zorder_by),
-        "full": spec.full,
-        "purge": spec.purge,
-    }
+def layout(spec: OptimizeSpec) -> dict[str, Any]:
+    """Return the content of the tag of an OPTIMIZE: its options."""
+    return {"where": spec.where, "zorder_by": list(spec.zorder_by), "full": spec.full, "purge": spec.purge}

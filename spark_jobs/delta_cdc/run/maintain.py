@@ -1,91 +1,87 @@
-"""Care of several tables in one application; what becomes of one is no matter to the others."""
+"""Runs the maintenance of several tables in one application; a failure of one does not affect the others."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core.errors import DeltaCdcError, JobFailed, TablesFailed, TablesRefused
-from delta_cdc.core.spec import BundleSpec
+from delta_cdc.core.spec import BundleSpec, VacuumSpec
+from delta_cdc.delta_log.table import run_sync
+from delta_cdc.planning.vacuum import deleted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping
 
     from delta_cdc.core.spec import CareSpec, JobResult, Spec
+    from delta_cdc.planning.plan import JobPlan
+
+    Plans = Mapping[str, JobPlan[CareSpec, dict[str, Any]] | DeltaCdcError]
 
 
-@dataclass(frozen=True)
-class Work:
-    """One table.
+def run(
+    plans: Plans,
+    *,
+    execute: Callable[[Spec], JobResult],
+    run_id: str,
+    storage_options: dict[str, str] | None = None,
+) -> tuple[list[dict[str, Any]], dict[str, DeltaCdcError]]:
+    """Run the jobs of plans. If none of them has a job, ``execute`` is not called.
 
-    :param table: as the user named it
-    :param spec: what is to be done; None where nothing is
-    :param found: for people; ``table`` is among it
-    :param error: why it was not done
-    """
-
-    table: str
-    spec: CareSpec | None = None
-    found: dict[str, Any] = field(default_factory=dict)
-    error: DeltaCdcError | None = None
-
-    @property
-    def row(self) -> dict[str, Any]:
-        """Return what became of it, for logs and XCom."""
-        status = "done" if self.spec is not None else "nothing"
-        if self.error is not None:
-            return {"table": self.table, "status": "failed", "note": type(self.error).__name__}
-        return {
-            "table": self.table,
-            "status": status,
-            **{k: v for k, v in self.found.items() if k != "table"},
-        }
-
-
-def run(works: Sequence[Work], *, execute: Callable[[Spec], JobResult], run_id: str) -> list[Work]:
-    """Do what there is to do.
-
+    :param plans: by the table's name, as the user wrote it: its plan, or why there is no plan
     :param execute: runs a spec in a Spark application
-    :return: the same tables, with what became of them
+    :return: for logs and XCom: ``table``, ``status`` (``done``, ``nothing`` or ``failed``) and the outcome of
+        each table; and the errors of the tables that failed
     """
-    todo = [work for work in works if work.spec is not None and work.error is None]
-    if not todo:
-        return list(works)
-    specs = tuple(work.spec for work in todo if work.spec is not None)
-    result = execute(specs[0] if len(specs) == 1 else BundleSpec(run_id=run_id, parts=specs))
-    # An application that fails before its parts says so once, for all of them.
-    parts = result.parts or (result,) * len(specs)
-    done = {work.table: _ended(work, part) for work, part in zip(todo, parts, strict=True)}
-    return [done.get(work.table, work) for work in works]
+    errors = {table: plan for table, plan in plans.items() if isinstance(plan, DeltaCdcError)}
+    outcomes: dict[str, dict[str, Any]] = {}
+    jobs: dict[str, CareSpec] = {}
+    for table, plan in plans.items():
+        if isinstance(plan, DeltaCdcError):
+            continue
+        status = "nothing" if plan.spec is None else "done"
+        outcomes[table] = {"status": status, **plan.outcome, "note": "; ".join(plan.notes)}
+        if plan.spec is not None:
+            jobs[table] = plan.spec
+    if jobs:
+        specs = tuple(jobs.values())
+        result = execute(specs[0] if len(specs) == 1 else BundleSpec(run_id=run_id, parts=specs))
+        # An application that fails before its parts has one result for all of them.
+        parts = result.parts or (result,) * len(specs)
+        for (table, spec), part in zip(jobs.items(), parts, strict=True):
+            if part.status not in ("committed", "planned"):
+                errors[table] = _error_of(table, part)
+                continue
+            outcomes[table] |= {k: v for row in part.tables for k, v in row.items() if k != "table"}
+            if isinstance(spec, VacuumSpec) and not spec.dry_run:
+                outcomes[table] |= run_sync(deleted(spec, storage_options))
+    return [
+        {"table": table, "status": "failed", "note": type(errors[table]).__name__}
+        if table in errors
+        else {"table": table, **outcomes[table]}
+        for table in plans
+    ], errors
 
 
-def _ended(work: Work, result: JobResult) -> Work:
-    if result.status not in ("committed", "planned"):
-        error = DeltaCdcError.from_dict(result.error) if result.error is not None else _unnamed(work, result)
-        return replace(work, error=error)
-    said = {name: value for entry in result.tables for name, value in entry.items() if name != "table"}
-    return replace(work, found={**work.found, **said})
-
-
-def _unnamed(work: Work, result: JobResult) -> JobFailed:
+def _error_of(table: str, result: JobResult) -> DeltaCdcError:
+    if result.error is not None:
+        return DeltaCdcError.from_dict(result.error)
     return JobFailed(
-        f"{work.table}: the job ended as {result.status}: {result.message}", remedy="run again: it finds out."
+        f"{table}: the job ended as {result.status}: {result.message}",
+        remedy="run again: the next plan shows what remains.",
     )
 
 
-def raise_failed(works: Sequence[Work]) -> None:
-    """Raise what went wrong; of several tables with one name, where it is one.
+def raise_failed(errors: Mapping[str, DeltaCdcError]) -> None:
+    """Raise the errors of tables, as one.
 
-    :raises DeltaCdcError: the named error of a table; of several different ones :class:`TablesFailed`
+    :raises DeltaCdcError: if all tables have the same error class, this one; else :class:`TablesFailed`
     """
-    errors = {work.table: work.error for work in works if work.error is not None}
     if not errors:
         return
     first = next(iter(errors.values()))
     if len(errors) == 1:
         raise first
-    kinds = {type(error) for error in errors.values()}
-    if len(kinds) == 1:
+    if len({type(error) for error in errors.values()}) == 1:
         raise type(first)(
             " ".join(error.message for error in errors.values()), remedy=first.remedy, argument=first.argument
         )

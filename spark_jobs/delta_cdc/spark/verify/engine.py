@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from pyspark.sql import SparkSession
+
 from delta_cdc.core.checks import CURRENT_EQUALS_HISTORY, EQUALS_SOURCE, OF_ROWS, finding, skipped
 from delta_cdc.core.errors import (
     ConflictingEvents,
@@ -24,8 +26,6 @@ from delta_cdc.spark.verify import current, rows, source
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from pyspark.sql import SparkSession
 
     from delta_cdc.core.checks import Check
     from delta_cdc.core.spec import VerifySpec
@@ -51,7 +51,7 @@ def run(spark: SparkSession, spec: VerifySpec) -> JobResult:
 
 
 def _checked(session: SparkSession, spec: VerifySpec) -> JobResult:
-    log.info("looking at version %s of %s", spec.target_version, spec.target_uri)
+    log.info("checking version %s of %s", spec.target_version, spec.target_uri)
     of_rows = [name for name in spec.checks if name in OF_ROWS]
     made: list[Check] = []
     try:
@@ -81,10 +81,12 @@ def _if_possible(spec: VerifySpec, check: Callable[[], Check]) -> Check:
         failure = _named(error, spec)
         if isinstance(failure, JobFailed | JobRefused):
             raise failure from error
-        told = f"{type(failure).__name__}: {failure.message}"
-        if isinstance(failure, _GONE) or (isinstance(failure, ConflictingEvents) and not spec.conflicts_told):
-            return skipped(EQUALS_SOURCE, f"{told} {failure.remedy}")
-        return finding(EQUALS_SOURCE, told, failure.remedy)
+        text = f"{type(failure).__name__}: {failure.message}"
+        if isinstance(failure, _GONE) or (
+            isinstance(failure, ConflictingEvents) and not spec.knows_on_conflict
+        ):
+            return skipped(EQUALS_SOURCE, f"{text} {failure.remedy}")
+        return finding(EQUALS_SOURCE, text, failure.remedy)
 
 
 def _named(error: Exception, spec: VerifySpec) -> DeltaCdcError:
