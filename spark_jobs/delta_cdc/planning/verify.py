@@ -60,7 +60,7 @@ from delta_cdc.planning.reconcile import Mirror, reconcile_async
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from delta_cdc.core.spec import ApplyOptions
+    from delta_cdc.core.spec import ApplyOptions, TargetStep
     from delta_cdc.delta_log.table import TableState
     from delta_cdc.planning.reconcile import Proof
 
@@ -318,9 +318,9 @@ async def _comparison(
     )
     try:
         if options.insert_only:
-            step, _ = await ranges.load_step(sight, seal.watermark.version)
+            steps: tuple[TargetStep, ...] = ((await ranges.load_step(sight, seal.watermark.version))[0],)
         else:
-            step = (await modes.reload(reload, sight, None)).steps[0]
+            steps = (await modes.reload(reload, sight, None)).steps
     except _LOST as error:
         return skipped(EQUALS_SOURCE, error.message)
     return ApplySpec(
@@ -329,7 +329,7 @@ async def _comparison(
         source_uri=spark_uri(reload.source),
         target_uri=spark_uri(request.target),
         options=options,
-        steps=(step,),
+        steps=steps,
         dry_run=True,
     )
 

@@ -27,9 +27,8 @@ from pyspark.sql.types import DataType, StructType
 from delta_cdc.core import failpoints, maintenance_tags, reserved_columns, validation
 from delta_cdc.core.errors import ConcurrentModification, InvalidConfiguration
 from delta_cdc.core.properties import EXPIRED_BELOW, LATENESS_HORIZON, tracks_rows
-from delta_cdc.core.spec import JobResult, Step
+from delta_cdc.core.spec import JobResult
 from delta_cdc.core.sql import PLAN_PREFIX, merge, quote, set_properties, string, table
-from delta_cdc.core.watermark import TableVersion
 from delta_cdc.spark.apply import events
 from delta_cdc.spark.apply.commit import look
 from delta_cdc.spark.apply.events import AUTHORED, KIND, LATE, REASON
@@ -188,15 +187,8 @@ def _lots(rows: DataFrame, spec: ExpireSpec, below: str, seal: Seal) -> DataFram
 
 def _read(rows: DataFrame, seal: Seal, options: ApplyOptions, spec: ExpireSpec) -> Events:
     """Read rows as the consumer's events, each together with its whole row."""
-    step = Step(
-        kind="repair",
-        starting_version=0,
-        watermark=TableVersion(str(spec.table_id), -1 if spec.since is None else spec.since),
-        seal_number=0,
-        replayed=True,
-        horizons=seal.state.horizons,
-    )
-    return events.of_rows(rows, events.effective(options), spec.table_uri, step)
+    options = events.effective(options)
+    return events.of_rows(rows, options, spec.table_uri, seal.state.horizons, keep_raw=True)
 
 
 def _row() -> Column:
