@@ -110,7 +110,7 @@ class VerifyRequest:
     mirror: Callable[[], Any] | None = field(default=None, repr=False, compare=False)
     storage_options: dict[str, str] | None = field(default=None, repr=False)
 
-    def log(self, table: str) -> DeltaLog:
+    def log_of(self, table: str) -> DeltaLog:
         """Return the log of a table."""
         return DeltaLog(table, self.storage_options)
 
@@ -143,7 +143,7 @@ async def plan_verify_async(
     """
     validation.check_pipeline(request.pipeline)
     check_names(request.wanted)
-    log, spec, version = request.log(request.target), None, None
+    log, spec, version = request.log_of(request.target), None, None
     try:
         proof = await reconcile_async(log, request.pipeline, mirror=request.mirror)
     except _NO_PROOF as error:
@@ -262,7 +262,7 @@ def _options(
 # -- the source -----------------------------------------------------------------------------------
 async def _source(request: VerifyRequest, seal: Seal) -> tuple[Check, TableState | None]:
     """Check that the source is the one that was applied, and at least as new as the watermark."""
-    log, version = request.log(request.source or seal.source_uri), seal.watermark.version
+    log, version = request.log_of(request.source or seal.source_uri), seal.watermark.version
     try:
         state = await log.snapshot()
         identity = await preconditions.check_identity(log, state, seal)
@@ -307,7 +307,7 @@ async def _comparison(
     )
     sight = Sight(
         request=reload,
-        log=request.log(reload.source),
+        log=request.log_of(reload.source),
         source=source,
         proof=proof,
         now_ms=now_ms,
@@ -341,7 +341,7 @@ async def _current(
     """Return the target of the other type, if both have the same version of the source."""
     if request.current is None:
         return skipped(CURRENT_EQUALS_HISTORY, "no other target was named (current).")
-    log = request.log(request.current)
+    log = request.log_of(request.current)
     other_proof, other = await _only_seal(log, request.current_pipeline)
     theirs = validation.options_of(other)
     if {options.stored_as_scd_type, theirs.stored_as_scd_type} != {1, 2}:
@@ -374,7 +374,7 @@ async def _differ(request: VerifyRequest, seal: Seal, other: Seal, source: Table
     if source is None or high > source.version:
         return why
     try:
-        commits = await request.log(request.source or seal.source_uri).commits(range(low + 1, high + 1))
+        commits = await request.log_of(request.source or seal.source_uri).commits(range(low + 1, high + 1))
     except _LOST:
         return why
     return why if any(commit.changes_data for commit in commits) else None
@@ -386,7 +386,7 @@ async def _only_seal(log: DeltaLog, pipeline: str | None) -> tuple[Proof, Seal]:
     :raises InvalidConfiguration: the table names no pipeline, or several
     :raises DeltaCdcError: the watermark cannot be determined
     """
-    prefix, names = app_id(""), [pipeline]
+    prefix, names = app_id(""), [pipeline] if pipeline is not None else []
     if pipeline is None:
         names = sorted(app[len(prefix) :] for app in await log.transactions() if app.startswith(prefix))
     if len(names) != 1:
@@ -431,7 +431,7 @@ async def was_declared(request: VerifyRequest, version: int) -> bool:
 
     :param version: the version of the target from which to search back
     """
-    async for commit in backwards(request.log(request.target), version):
+    async for commit in backwards(request.log_of(request.target), version):
         seal = Seal.from_json(commit.info.user_metadata)
         if seal is not None and seal.step.kind in ("load", "reload", "reset", "declare"):
             return seal.step.kind == "declare"

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 from delta_cdc.core.errors import DeltaCdcError, JobFailed, TablesFailed, TablesRefused
 from delta_cdc.core.spec import BundleSpec, VacuumSpec
 from delta_cdc.delta_log.table import run_sync
+from delta_cdc.planning.plan import JobPlan
 from delta_cdc.planning.vacuum import deleted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from delta_cdc.core.spec import CareSpec, JobResult, Spec
-    from delta_cdc.planning.plan import JobPlan
 
     Plans = Mapping[str, JobPlan[CareSpec, dict[str, Any]] | DeltaCdcError]
 
@@ -32,40 +32,46 @@ def run(
     :return: for logs and XCom: ``table``, ``status`` (``done``, ``nothing`` or ``failed``) and the outcome of
         each table; and the errors of the tables that failed
     """
-    errors = {table: plan for table, plan in plans.items() if isinstance(plan, DeltaCdcError)}
-    outcomes: dict[str, dict[str, Any]] = {}
-    jobs: dict[str, CareSpec] = {}
+    jobs = [plan.spec for plan in plans.values() if isinstance(plan, JobPlan) and plan.spec is not None]
+    results = iter(_executed(jobs, execute, run_id))
+    rows: list[dict[str, Any]] = []
+    errors: dict[str, DeltaCdcError] = {}
     for table, plan in plans.items():
-        if isinstance(plan, DeltaCdcError):
-            continue
-        status = "nothing" if plan.spec is None else "done"
-        outcomes[table] = {"status": status, **plan.outcome, "note": "; ".join(plan.notes)}
-        if plan.spec is not None:
-            jobs[table] = plan.spec
-    if jobs:
-        specs = tuple(jobs.values())
-        result = execute(specs[0] if len(specs) == 1 else BundleSpec(run_id=run_id, parts=specs))
-        # An application that fails before its parts has one result for all of them.
-        parts = result.parts or (result,) * len(specs)
-        for (table, spec), part in zip(jobs.items(), parts, strict=True):
-            if part.status not in ("committed", "planned"):
-                errors[table] = _error_of(table, part)
-                continue
-            outcomes[table] |= {k: v for row in part.tables for k, v in row.items() if k != "table"}
-            if isinstance(spec, VacuumSpec) and not spec.dry_run:
-                outcomes[table] |= run_sync(deleted(spec, storage_options))
-    return [
-        {"table": table, "status": "failed", "note": type(errors[table]).__name__}
-        if table in errors
-        else {"table": table, **outcomes[table]}
-        for table in plans
-    ], errors
+        try:
+            if isinstance(plan, DeltaCdcError):
+                raise plan
+            row = {"table": table, "status": "nothing", **plan.outcome, "note": "; ".join(plan.notes)}
+            if plan.spec is not None:
+                row |= {"status": "done", **_outcome(table, next(results))}
+                if isinstance(plan.spec, VacuumSpec) and not plan.spec.dry_run:
+                    row |= run_sync(deleted(plan.spec, storage_options))
+            rows.append(row)
+        except DeltaCdcError as error:
+            errors[table] = error
+            rows.append({"table": table, "status": "failed", "note": type(error).__name__})
+    return rows, errors
 
 
-def _error_of(table: str, result: JobResult) -> DeltaCdcError:
+def _executed(
+    jobs: Sequence[CareSpec], execute: Callable[[Spec], JobResult], run_id: str
+) -> Sequence[JobResult]:
+    if not jobs:
+        return ()
+    result = execute(jobs[0] if len(jobs) == 1 else BundleSpec(run_id=run_id, parts=tuple(jobs)))
+    # An application that fails before its parts has one result for all of them.
+    return result.parts or (result,) * len(jobs)
+
+
+def _outcome(table: str, result: JobResult) -> dict[str, Any]:
+    """Return what a job reports.
+
+    :raises DeltaCdcError: the job failed
+    """
+    if result.status in ("committed", "planned"):
+        return {name: value for row in result.tables for name, value in row.items() if name != "table"}
     if result.error is not None:
-        return DeltaCdcError.from_dict(result.error)
-    return JobFailed(
+        raise DeltaCdcError.from_dict(result.error)
+    raise JobFailed(
         f"{table}: the job ended as {result.status}: {result.message}",
         remedy="run again: the next plan shows what remains.",
     )

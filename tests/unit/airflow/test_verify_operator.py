@@ -11,12 +11,11 @@ import pytest
 from airflow_delta_cdc.assets import delta_asset
 from airflow_delta_cdc.operators import DeltaVerifyOperator
 from airflow_delta_cdc.operators.verify import published
-from delta_cdc.core.checks import CHECKS, finding, ok
+from delta_cdc.core.checks import CHECKS, Verification, finding, ok
 from delta_cdc.core.errors import InvalidConfiguration, JobFailed, TableNotFound, VerificationFailed
 from delta_cdc.core.spec import JobResult
 from delta_cdc.core.watermark import TableVersion
 from delta_cdc.planning.reconcile import Mirror
-from delta_cdc.run.verify import Verification
 from tests.support.logs import seal
 from tests.support.tables import Tables
 from tests.unit.airflow.test_apply_operator import AssetStores, Ti

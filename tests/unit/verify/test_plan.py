@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from delta_cdc.core import spec as specs
-from delta_cdc.core.checks import CHECKS, OF_LOGS, Check, finding
+from delta_cdc.core.checks import CHECKS, OF_LOGS, Check, Verification, finding
 from delta_cdc.core.errors import (
     ConflictingEvents,
     CorruptLog,
@@ -22,13 +22,13 @@ from delta_cdc.core.errors import (
     VerificationFailed,
     VersionsExpired,
 )
-from delta_cdc.core.spec import ApplyOptions, BundleSpec, JobResult
+from delta_cdc.core.spec import ApplyOptions, BundleSpec, JobResult, VerifySpec
 from delta_cdc.core.watermark import TableVersion
 from delta_cdc.delta_log.table import run_sync
+from delta_cdc.planning.plan import JobPlan
 from delta_cdc.planning.reconcile import Mirror
-from delta_cdc.planning.verify import VerifyPlan, plan_verify_async
-from delta_cdc.planning.verify_request import VerifyRequest
-from delta_cdc.run.verify import Verification, raise_if_wrong, rows_of, run_verify
+from delta_cdc.planning.verify import VerifyRequest, plan_verify_async
+from delta_cdc.run.verify import raise_if_wrong, run_verify
 from delta_cdc.spark.verify import engine
 from tests.support.logs import FEED, LogTable, changed, seal
 from tests.support.tables import KEYED, NOW, Tables
@@ -48,22 +48,25 @@ def tables(tmp_path: Path) -> Tables:
     return made
 
 
-def planned(tables: Tables, mirror: Any = None, now: int = NOW, **changes: Any) -> VerifyPlan:
+Planned = JobPlan[VerifySpec, Verification]
+
+
+def planned(tables: Tables, now: int = NOW, **changes: Any) -> Planned:
     request = VerifyRequest(**{"pipeline": "p", "target": tables.target.uri, **changes})
-    return run_sync(plan_verify_async(request, mirror=mirror, now_ms=now))
+    return run_sync(plan_verify_async(request, now_ms=now))
 
 
-def told(plan: VerifyPlan) -> dict[str, str]:
-    return {check.check: check.status for check in plan.checks}
+def told(plan: Planned) -> dict[str, str]:
+    return {check.check: check.status for check in plan.outcome.checks}
 
 
-def check_of(plan: VerifyPlan, name: str) -> Check:
-    return next(check for check in plan.checks if check.check == name)
+def check_of(plan: Planned, name: str) -> Check:
+    return next(check for check in plan.outcome.checks if check.check == name)
 
 
 def test_a_sound_target(tables: Tables) -> None:
     plan = planned(tables)
-    assert (plan.version, plan.uri) == (1, tables.target.uri)
+    assert (plan.outcome.version, plan.outcome.table) == (1, tables.target.uri)
     assert told(plan) == {
         "seal": "ok",
         "watermark": "ok",
@@ -189,7 +192,7 @@ def test_a_version_that_nobody_can_read_any_more(tables: Tables) -> None:
 # -- the seal -----------------------------------------------------------------------------------
 def test_no_table_is_a_finding_and_an_empty_one_is_none(tables: Tables, tmp_path: Path) -> None:
     plan = planned(tables, target=str(tmp_path / "nowhere"))
-    assert (plan.version, plan.spec) == (None, None)
+    assert (plan.outcome.version, plan.spec) == (None, None)
     assert check_of(plan, "seal").status == "finding"
     assert {status for name, status in told(plan).items() if name != "seal"} == {"skipped"}
     empty = LogTable(tmp_path / "empty").create()
@@ -377,7 +380,7 @@ def test_many_targets_take_one_application_and_one_that_fails_stops_no_other(
     # A target that could not be looked at is no finding, and no success either.
     with pytest.raises(CorruptLog, match="broken"):
         raise_if_wrong(found, findings=False)
-    (row,) = [row for row in rows_of(found) if row["check"] == "unique_keys"]
+    (row,) = [row for one in found for row in one.to_rows() if row["check"] == "unique_keys"]
     assert row == {
         "pipeline": "p",
         "table": tables.target.uri,
@@ -427,7 +430,7 @@ def test_rows_that_were_declared_prove_nothing(tmp_path: Path, first: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("error", "conflicts_told", "expected"),
+    ("error", "knows_on_conflict", "expected"),
     [
         (VersionsExpired("gone.", remedy="do."), True, "skipped"),
         (TableNotFound("gone.", remedy="do."), True, "skipped"),
@@ -439,12 +442,12 @@ def test_rows_that_were_declared_prove_nothing(tmp_path: Path, first: str) -> No
     ],
 )
 def test_what_stops_a_comparison(
-    tables: Tables, error: Exception, conflicts_told: bool, expected: str | None
+    tables: Tables, error: Exception, knows_on_conflict: bool, expected: str | None
 ) -> None:
     spec = planned(tables).spec
     assert spec is not None
-    assert not spec.conflicts_told
-    assert getattr(planned(tables, on_conflict="quarantine").spec, "conflicts_told", None)
+    assert not spec.knows_on_conflict
+    assert getattr(planned(tables, on_conflict="quarantine").spec, "knows_on_conflict", None)
 
     def fails() -> Check:
         raise error
@@ -453,7 +456,7 @@ def test_what_stops_a_comparison(
         with pytest.raises(JobRefused, match="broken"):
             engine._if_possible(spec, fails)
         return
-    found = engine._if_possible(replace(spec, conflicts_told=conflicts_told), fails)
+    found = engine._if_possible(replace(spec, knows_on_conflict=knows_on_conflict), fails)
     assert (found.status, type(error).__name__ in found.detail) == (expected, True)
 
 

@@ -10,10 +10,9 @@ import pytest
 from delta_cdc.cli import main
 from delta_cdc.config import load
 from delta_cdc.config.verification import chosen, paired, request_of
-from delta_cdc.core.checks import finding, ok, skipped
+from delta_cdc.core.checks import Verification, finding, ok, skipped
 from delta_cdc.core.errors import CorruptLog, InvalidConfiguration
-from delta_cdc.run.verify import Verification
-from delta_cdc.run.verify_text import text_of
+from delta_cdc.run.verify import text_of
 from tests.support.tables import Tables
 
 if TYPE_CHECKING:

@@ -153,9 +153,10 @@ def _came_before(session: SparkSession, spec: ExpireSpec, *, is_tracked: bool) -
     A row that arrived later and lies below it is too late for every consumer, so it must not make an
     earlier event superfluous.
     """
+    assert spec.since is not None
     reader, version = session.read.format("delta"), F.lit(None).cast("bigint")
     if not is_tracked:
-        rows = reader.option("versionAsOf", str(spec.since)).load(spec.table_uri)
+        rows = reader.option("versionAsOf", spec.since).load(spec.table_uri)
         return rows.withColumn(reserved_columns.COMMIT_VERSION, version)
     rows = reader.load(spec.table_uri)
     columns = [quote(name) for name in rows.columns]
