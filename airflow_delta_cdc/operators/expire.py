@@ -52,9 +52,9 @@ class DeltaExpireEventsOperator(DeltaConsumedTableOperator):
     :param storage_options: options of the object store, winning over those of ``delta_conn_id``; no secrets:
         they stand in the DAG (templated)
     :param kwargs: ``spark_conn_id``, ``delta_conn_id``, ``deploy_mode``, all of :class:`SparkSubmitOperator`
-    :raises InvalidConfiguration: there is no consumer, one reads rows and not events, or the horizon is none
-        of their sequences, or above all that they have applied
-    :raises ConsumerUnreadable: how far a consumer is cannot be told
+    :raises InvalidConfiguration: there is no consumer, one reads rows and not events, or the horizon
+        is no sequence of theirs, or above all that they have applied
+    :raises ConsumerUnreadable: the progress of a consumer cannot be read
     :raises ConcurrentModification: another writer won the race; nothing is lost
     :raises TableNotFound: for a table that does not exist
     """

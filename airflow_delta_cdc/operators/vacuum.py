@@ -44,9 +44,9 @@ class DeltaVacuumOperator(DeltaConsumedTableOperator):
         pipelines. A relative path counts from the DAG's file (templated)
     :param extend_retention: where a consumer would lose something, raise the table's retention to twice the
         age of what it has not read, and a day, and go on (templated)
-    :param full: list the table's folder; False deletes only what the log says was removed, which is faster,
-        and leaves what a crash left behind (templated)
-    :param dry_run: say which files would be deleted, and delete nothing (templated)
+    :param full: list the table's folder; False deletes only files that the log records as removed, which is
+        faster, and leaves the files of a crash (templated)
+    :param dry_run: log which files would be deleted, and delete nothing (templated)
     :param single_driver: only one Spark driver at a time writes to the tables; needed on S3 without a log
         store for several writers (templated)
     :param storage_options: options of the object store, winning over those of ``delta_conn_id``; no secrets:

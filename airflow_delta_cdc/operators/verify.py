@@ -1,4 +1,4 @@
-"""Look whether targets are what their pipelines say they are."""
+"""Verify that targets match their pipelines."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _MOST_BYTES = 48 * 1024
 
 
 class DeltaVerifyOperator(DeltaCdcOperator):
-    """Look whether a target, or all targets of a configuration, are what their pipelines say they are.
+    """Verify that a target, or all targets of a configuration, match their pipelines.
 
-    Nothing is written. Everything is looked at as of one version of each target, and of its source as of the
-    watermark, so pipelines may run meanwhile. What the logs tell needs no Spark; the rows of all targets take
-    one application.
+    Nothing is written. All checks read one version of each target, and of its source as of the watermark, so
+    pipelines may run meanwhile. The checks of the logs need no Spark; the rows of all targets take one
+    application.
 
     The log shows a table of all checks. The XCom ``return_value`` is a list with one dict per check:
     ``pipeline``, ``table``, ``version``, ``check``, ``status`` (``ok``, ``finding`` or ``skipped``),
@@ -47,7 +47,7 @@ class DeltaVerifyOperator(DeltaCdcOperator):
     :param pipeline: the pipeline that fills the target (templated)
     :param target: path, URI or catalog name, ``${ENV}`` allowed (templated)
     :param source: its source; None takes the location that the seal names. Where it is given literally, its
-        asset is an inlet, and the copy of the seal that is kept there is looked at (templated)
+        asset is an inlet, and the copy of the seal that is kept there is checked (templated)
     :param current: a target of the other SCD type with the same keys: current rows are compared with the open
         rows of the history (templated)
     :param on_conflict: a change log: as the pipeline has it, which no seal tells (templated)
@@ -59,13 +59,13 @@ class DeltaVerifyOperator(DeltaCdcOperator):
     :param checks: names of checks; None makes all of them (templated)
     :param on_finding: ``fail``, or ``report``: findings stand in log and XCom, and the task succeeds
         (templated)
-    :param parallel: how many targets Spark looks at in the same moment (templated)
+    :param parallel: how many targets Spark checks at once (templated)
     :param storage_options: options of the object store, winning over those of ``delta_conn_id``; no secrets:
         they stand in the DAG (templated)
     :param kwargs: ``spark_conn_id``, ``delta_conn_id``, ``deploy_mode``, all of :class:`SparkSubmitOperator`
-    :raises VerificationFailed: something was found; names the first of it, and what to do
-    :raises InvalidConfiguration: what is asked for cannot be meant
-    :raises DeltaCdcError: a target could not be looked at
+    :raises VerificationFailed: a check found something; names the first findings, and what to do
+    :raises InvalidConfiguration: an argument is invalid
+    :raises DeltaCdcError: a target could not be checked
     """
 
     template_fields = (
@@ -200,7 +200,7 @@ class DeltaVerifyOperator(DeltaCdcOperator):
         return [one if isinstance(one, Verification) else next(located) for one in targets]
 
     def _mirror(self, context: Context, source: Any, pipeline: str) -> Callable[[], Any] | None:
-        """Return what returns the copy of a seal; None where this task has none to look at."""
+        """Return a function that reads the copy of a seal; None if this task has no copy."""
         if source is None or not is_literal(source) or delta_asset(source) not in self.inlets:
             return None
         return partial(kept, context, self.inlets, source, pipeline)

@@ -8,10 +8,9 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-from delta_cdc.core import validation
+from delta_cdc.core import arguments, validation
 from delta_cdc.core.checks import (
     CHECKS,
     CONFIGURATION,
@@ -121,12 +120,7 @@ def check_names(wanted: Sequence[str]) -> None:
     :raises InvalidConfiguration: names the nearest one
     """
     for name in wanted:
-        if name not in CHECKS:
-            nearest = get_close_matches(name, CHECKS, n=1)
-            hint = f" (did you mean {nearest[0]}?)" if nearest else ""
-            raise InvalidConfiguration(
-                f"There is no check {name!r}.", remedy=f"use some of {', '.join(CHECKS)}{hint}."
-            )
+        arguments.one_of(CHECKS, "checks", name)
     if not wanted:
         raise InvalidConfiguration("checks is empty.", remedy="name at least one, or leave it out for all.")
 

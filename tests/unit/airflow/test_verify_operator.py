@@ -142,7 +142,7 @@ def test_the_copy_of_the_seal_is_looked_at_where_the_source_is_named(tables: Tab
         ({"pipeline": "p", "target": "/t", "config": "c.yaml"}, "config and pipeline, target"),
         ({"pipeline": "p", "target": "/t", "group": "g"}, "group given without config"),
         ({"pipeline": "p", "target": "/t", "on_finding": "warn"}, "on_finding is 'warn'"),
-        ({"pipeline": "p", "target": "/t", "checks": ["all"]}, "no check 'all'"),
+        ({"pipeline": "p", "target": "/t", "checks": ["all"]}, "checks is 'all'"),
     ],
 )
 def test_what_cannot_be_meant(given: dict[str, Any], told: str) -> None:

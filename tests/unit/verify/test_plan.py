@@ -99,7 +99,7 @@ def test_only_what_is_asked_for(tables: Tables) -> None:
     assert told(plan) == {"overlaps": "skipped"}
     assert plan.spec is not None
     assert plan.spec.checks == ("unique_keys",)
-    with pytest.raises(InvalidConfiguration, match="did you mean overlaps"):
+    with pytest.raises(InvalidConfiguration, match="did you mean 'overlaps'"):
         planned(tables, wanted=("overlap",))
     with pytest.raises(InvalidConfiguration, match="empty"):
         planned(tables, wanted=())

@@ -141,7 +141,7 @@ def test_of_the_logs_no_spark_is_needed(tables: Tables, capsys: Said) -> None:
 @pytest.mark.parametrize(
     ("asked", "told"),
     [
-        (["p=/t", "--checks", "seals"], "did you mean seal"),
+        (["p=/t", "--checks", "seals"], "did you mean 'seal'"),
         (["p=/t", "flows.yaml"], "names no pipeline and target"),
         (["p=/t", "--group", "sales"], "--group given without a configuration"),
         (["p=/t", "q=/u", "--current", "/c"], "--current given with several targets"),

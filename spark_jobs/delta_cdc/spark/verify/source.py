@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 KIND = f"{PLAN_PREFIX}kind"
 MISSING, SURPLUS, CHANGED, TWICE = "missing", "surplus", "changed", "twice in the source"
 _COPIES, _UNUSABLE = f"{PLAN_PREFIX}copies", f"{PLAN_PREFIX}unusable"
-_HASH, _N, _TEXT = f"{PLAN_PREFIX}hash", f"{PLAN_PREFIX}n", f"{PLAN_PREFIX}text"
+_HASH, _N = f"{PLAN_PREFIX}hash", f"{PLAN_PREFIX}n"
 
 _KINDS = {difference.INSERT: MISSING, difference.DELETE: SURPLUS, difference.UPDATE: CHANGED}
 _REMEDY = (
@@ -182,8 +182,9 @@ def _wrong(made: DataFrame, existing: DataFrame, shape: Shape) -> DataFrame:
 
 
 def _check(job: Job, wrong: DataFrame, keys: Sequence[str], detail: str) -> Check:
-    wrong = wrong.select(*[quote(key) for key in keys], KIND).localCheckpoint()
-    counts = {row[KIND]: row["count"] for row in wrong.groupBy(KIND).count().collect()}
+    rows = F.abs(_N) if _N in wrong.columns else F.lit(1)
+    wrong = wrong.select(*[quote(key) for key in keys], KIND, rows.alias(_N)).localCheckpoint()
+    counts = dict(map(tuple, wrong.groupBy(KIND).agg(F.sum(_N)).collect()))
     if not counts:
         return ok(EQUALS_SOURCE, f"{detail}.")
     # The samples that a check shows contain every kind.
@@ -195,10 +196,11 @@ def _check(job: Job, wrong: DataFrame, keys: Sequence[str], detail: str) -> Chec
         first += texts[:share]
         rest += texts[share:]
     amounts = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
+    remedy = _NO_KEYS if job.options.insert_only else _TWICE if set(counts) == {TWICE} else _REMEDY
     return finding(
         EQUALS_SOURCE,
         f"{amounts} ({detail}).",
-        _REMEDY if set(counts) != {TWICE} else _TWICE,
+        remedy,
         count=sum(counts.values()),
         samples=tuple(text.replace(intervals.START, job.options.start_column) for text in (*first, *rest)),
     )
@@ -214,31 +216,14 @@ def _without_keys(job: Job, *, keeps_all: bool) -> Check:
     snapshot, shape = repair.snapshot(job)
     state = F.struct(*[F.col(quote(name)) for name in shape.values])
     of_target = _target(job, shape).select(F.col(difference.FOUND).alias(states.AFTER), F.lit(-1).alias(_N))
+    both = snapshot.select(state.alias(states.AFTER), F.lit(1).alias(_N)).unionByName(of_target)
+    shown = shape.values[:3]
     value = comparable(F.col(states.AFTER), shape.schema)
-    shown = ", ".join(f"{quote(states.AFTER)}.{quote(name)}" for name in shape.values[:3])
-    counted = (
-        snapshot.select(state.alias(states.AFTER), F.lit(1).alias(_N))
-        .unionByName(of_target)
-        .select(F.xxhash64(value).alias(_HASH), _N, F.expr(f"cast(struct({shown}) AS string)").alias(_TEXT))
-        .groupBy(_HASH)
-        .agg(F.sum(_N).alias(_N), F.first(_TEXT).alias(_TEXT))
+    counted = both.groupBy(F.xxhash64(value).alias(_HASH)).agg(
+        F.sum(_N).alias(_N),
+        *[F.first(F.col(states.AFTER).getField(name)).alias(name) for name in shown],
     )
-    wrong = counted.where(F.col(_N) > 0 if not keeps_all else F.col(_N) != 0).localCheckpoint()
-    totals = wrong.agg(
-        F.coalesce(F.sum(F.greatest(F.col(_N), F.lit(0))), F.lit(0)).alias(MISSING),
-        F.coalesce(F.sum(F.greatest(-F.col(_N), F.lit(0))), F.lit(0)).alias(SURPLUS),
-    ).collect()[0]
+    kind = F.when(F.col(_N) > 0, MISSING).when(F.lit(keeps_all) & (F.col(_N) < 0), SURPLUS)
+    wrong = counted.withColumn(KIND, kind).where(F.col(KIND).isNotNull())
     but = [] if keeps_all else ["rows that the source has expired stay in the target"]
-    detail = _detail(job, "rows, by count and hash,", but)
-    if not totals[MISSING] and not totals[SURPLUS]:
-        return ok(EQUALS_SOURCE, f"{detail}.")
-    kind = F.when(F.col(_N) > 0, MISSING).otherwise(SURPLUS)
-    rows = wrong.select(F.concat(kind, F.lit(": "), F.col(_TEXT)).alias(_TEXT)).limit(MOST_SAMPLES).collect()
-    amounts = ", ".join(f"{totals[name]} {name}" for name in (MISSING, SURPLUS) if totals[name])
-    return finding(
-        EQUALS_SOURCE,
-        f"{amounts} ({detail}).",
-        _NO_KEYS,
-        count=totals[MISSING] + totals[SURPLUS],
-        samples=tuple(row[_TEXT] for row in rows),
-    )
+    return _check(job, wrong, shown, _detail(job, "rows, by count and hash,", but))
