@@ -683,8 +683,8 @@ class VerifySpec:
     :param target_version: the version to read
     :param options: the options that it was built with
     :param checks: names of :data:`delta_cdc.core.checks.CHECKS`
-    :param source: the reload that would bring it to the source as of the watermark; None if the two are not
-        compared
+    :param source_uri: its source; None if the two are not compared
+    :param step: the reload (without keys, the load) that would bring it to the source as of the watermark
     :param current: a target of the other SCD type; None: no comparison
     :param source_keeps_all: the source has every row that was ever appended to it
     :param knows_on_conflict: ``on_conflict`` is the pipeline's value, not a substituted default
@@ -696,7 +696,8 @@ class VerifySpec:
     target_version: int
     options: ApplyOptions
     checks: tuple[str, ...]
-    source: ApplySpec | None = None
+    source_uri: str | None = None
+    step: LoadStep | ReloadStep | None = None
     current: OtherTable | None = None
     source_keeps_all: bool = True
     knows_on_conflict: bool = True

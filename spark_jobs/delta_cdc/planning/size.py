@@ -72,8 +72,8 @@ async def work_size(spec: Spec, storage_options: dict[str, str] | None = None) -
         tables = [table_size(spec.target_uri, spec.target_version, storage_options)]
         if spec.current is not None:
             tables.append(table_size(spec.current.uri, spec.current.version, storage_options))
-        if spec.source is not None:
-            tables.append(_of_steps(spec.source, storage_options))
+        if spec.source_uri is not None and spec.step is not None:
+            tables.append(table_size(spec.source_uri, spec.step.at, storage_options))
         return await _sum(tables)
     if isinstance(spec, CareSpec):
         return await table_size(spec.table_uri, None, storage_options)

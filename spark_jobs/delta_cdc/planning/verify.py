@@ -45,7 +45,7 @@ from delta_cdc.core.errors import (
     VersionsExpired,
 )
 from delta_cdc.core.properties import LATENESS_HORIZON
-from delta_cdc.core.spec import ApplyRequest, ApplySpec, OtherTable, VerifySpec
+from delta_cdc.core.spec import ApplyRequest, OtherTable, ReloadStep, VerifySpec
 from delta_cdc.core.uris import spark_uri
 from delta_cdc.core.watermark import Seal, app_id
 from delta_cdc.delta_log.schema_changes import leaf_paths
@@ -59,7 +59,7 @@ from delta_cdc.planning.reconcile import Mirror, reconcile_async
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from delta_cdc.core.spec import ApplyOptions, TargetStep
+    from delta_cdc.core.spec import ApplyOptions, LoadStep
     from delta_cdc.delta_log.table import TableState
     from delta_cdc.planning.reconcile import Proof
 
@@ -201,7 +201,8 @@ async def _sealed(
         request,
         proof.target.version,
         options,
-        source=compared if isinstance(compared, ApplySpec) else None,
+        source_uri=None if isinstance(compared, Check) else spark_uri(request.source or seal.source_uri),
+        step=None if isinstance(compared, Check) else compared,
         current=current if isinstance(current, OtherTable) else None,
         source_keeps_all=source is None or LATENESS_HORIZON not in source.configuration,
     )
@@ -281,7 +282,7 @@ async def _comparison(
     source: TableState | None,
     watermark: str,
     now_ms: int,
-) -> ApplySpec | Check:
+) -> LoadStep | ReloadStep | Check:
     """Return the reload that would bring the target to the source as of the watermark."""
     if source is None:
         return skipped(EQUALS_SOURCE, f"the watermark belongs to another source: {watermark}")
@@ -295,9 +296,7 @@ async def _comparison(
         target=request.target,
         options=options,
         mode="reload",
-        run_id=request.run_id,
         storage_options=request.storage_options,
-        dry_run=True,
     )
     sight = Sight(
         request=reload,
@@ -312,20 +311,12 @@ async def _comparison(
     )
     try:
         if options.insert_only:
-            steps: tuple[TargetStep, ...] = ((await ranges.load_step(sight, seal.watermark.version))[0],)
-        else:
-            steps = (await modes.reload(reload, sight, None)).steps
+            return (await ranges.load_step(sight, seal.watermark.version))[0]
+        (step,) = (await modes.reload(reload, sight, None)).steps
     except _LOST as error:
         return skipped(EQUALS_SOURCE, error.message)
-    return ApplySpec(
-        pipeline=seal.pipeline,
-        run_id=request.run_id,
-        source_uri=spark_uri(reload.source),
-        target_uri=spark_uri(request.target),
-        options=options,
-        steps=steps,
-        dry_run=True,
-    )
+    assert isinstance(step, ReloadStep)
+    return step
 
 
 # -- the other target -----------------------------------------------------------------------------

@@ -80,15 +80,15 @@ def test_a_sound_target(tables: Tables) -> None:
     assert "watermark 4" in check_of(plan, "seal").detail
     made = plan.spec
     assert made is not None
-    assert made.source is not None
+    assert made.step is not None
     assert (made.target_version, made.checks, made.options.keys) == (1, OF_TYPE_1, ("id",))
-    step = made.source.steps[0]
+    step = made.step
     assert (step.kind, step.ending_version, step.planned_on) == (
         "reload",
         4,
         TableVersion(tables.target.table_id, 1),
     )
-    assert made.source.dry_run
+    assert made.source_uri == tables.source.uri
     bundle = BundleSpec("r", (made,), parallel=2)
     assert specs.from_json(specs.to_json(bundle)) == bundle
 
@@ -120,7 +120,7 @@ def test_without_keys_there_is_nothing_to_count_by(tables: Tables) -> None:
     plan = planned(tables)
     assert told(plan)["unique_keys"] == told(plan)["null_keys"] == "skipped"
     assert plan.spec is not None
-    assert plan.spec.source is not None
+    assert plan.spec.step is not None
     assert plan.spec.checks == ("equals_source",)
     assert plan.spec.options.insert_only
     assert plan.spec.source_keeps_all
@@ -213,7 +213,7 @@ def test_what_is_wrong_with_a_seal_is_told_by_its_name(tables: Tables) -> None:
     # With the keys at hand, the rows tell something all the same.
     rows = planned(tables, options=KEYED).spec
     assert rows is not None
-    assert (rows.checks, rows.target_version, rows.source) == (("null_keys", "unique_keys"), 2, None)
+    assert (rows.checks, rows.target_version, rows.step) == (("null_keys", "unique_keys"), 2, None)
 
 
 def test_a_restored_target_is_sound_at_the_watermark_that_is_true_there(tables: Tables) -> None:
@@ -224,8 +224,8 @@ def test_a_restored_target_is_sound_at_the_watermark_that_is_true_there(tables: 
     # The log still knows the number of the seal that the RESTORE took back.
     assert told(plan)["mirror"] == "ok"
     assert plan.spec is not None
-    assert plan.spec.source is not None
-    assert plan.spec.source.steps[0].ending_version == 2
+    assert plan.spec.step is not None
+    assert plan.spec.step.ending_version == 2
 
 
 def test_a_copy_outside_that_knows_more_than_the_target(tables: Tables) -> None:
@@ -260,8 +260,7 @@ def test_other_options_than_the_target_was_built_with(tables: Tables) -> None:
     assert told(planned(tables, options=other, takes_drift=True))["configuration"] == "skipped"
     # What is compared are rows that were made with the others.
     assert plan.spec is not None
-    assert plan.spec.source is not None
-    assert (plan.spec.source.options.apply_as_deletes, plan.spec.source.options.on_conflict) == (
+    assert (plan.spec.options.apply_as_deletes, plan.spec.options.on_conflict) == (
         None,
         "quarantine",
     )

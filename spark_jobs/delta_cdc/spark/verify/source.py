@@ -12,7 +12,6 @@ sequence that a repaired row would get.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -20,7 +19,7 @@ from pyspark.sql import functions as F
 
 from delta_cdc.core import reserved_columns
 from delta_cdc.core.checks import EQUALS_SOURCE, MOST_SAMPLES, Check, finding, ok
-from delta_cdc.core.spec import StateStep
+from delta_cdc.core.spec import ApplySpec
 from delta_cdc.core.sql import PLAN_PREFIX, quote
 from delta_cdc.spark.apply import batch as b
 from delta_cdc.spark.apply import (
@@ -65,11 +64,18 @@ def compared(session: SparkSession, spec: VerifySpec) -> Check:
 
     :raises DeltaCdcError: the source is unreadable, or its rows do not convert to the target's
     """
-    assert spec.source is not None
-    (step,) = spec.source.steps
-    assert not isinstance(step, StateStep)
-    step = engine.with_horizons(step)
-    pinned = replace(spec.source, target_uri=address(spec.target_uri, spec.target_version))
+    assert spec.source_uri is not None
+    assert spec.step is not None
+    step = engine.with_horizons(spec.step)
+    pinned = ApplySpec(
+        pipeline=spec.pipeline,
+        run_id=spec.run_id,
+        source_uri=spec.source_uri,
+        target_uri=address(spec.target_uri, spec.target_version),
+        options=spec.options,
+        steps=(step,),
+        dry_run=True,
+    )
     job = from_events.job_of(session, pinned, step)
     options = job.options
     if options.insert_only:
