@@ -52,7 +52,7 @@ from delta_cdc.delta_log.schema_changes import leaf_paths
 from delta_cdc.delta_log.table import DeltaLog
 from delta_cdc.planning import modes, preconditions, ranges
 from delta_cdc.planning.maintenance_commits import backwards
-from delta_cdc.planning.observe import Sight
+from delta_cdc.planning.observe import Observation
 from delta_cdc.planning.plan import JobPlan
 from delta_cdc.planning.reconcile import Mirror, reconcile_async
 
@@ -298,7 +298,7 @@ async def _comparison(
         mode="reload",
         storage_options=request.storage_options,
     )
-    sight = Sight(
+    observed = Observation(
         request=reload,
         log=request.log_of(reload.source),
         source=source,
@@ -311,8 +311,8 @@ async def _comparison(
     )
     try:
         if options.insert_only:
-            return (await ranges.load_step(sight, seal.watermark.version))[0]
-        (step,) = (await modes.reload(reload, sight, None)).steps
+            return (await ranges.load_step(observed, seal.watermark.version))[0]
+        (step,) = (await modes.reload(reload, observed, None)).steps
     except _LOST as error:
         return skipped(EQUALS_SOURCE, error.message)
     assert isinstance(step, ReloadStep)
