@@ -7,18 +7,19 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from delta_cdc.core.checks import CURRENT_EQUALS_HISTORY, Check, finding, ok
+from delta_cdc.core.checks import CURRENT_EQUALS_HISTORY, Check
 from delta_cdc.core.spec import DELETED_COLUMN
 from delta_cdc.core.sql import PLAN_PREFIX, quote
 from delta_cdc.spark.apply import rows as target_rows
 from delta_cdc.spark.changes import states
 from delta_cdc.spark.changes.equality import same
-from delta_cdc.spark.verify.rows import at_version, keys_of
+from delta_cdc.spark.verify.rows import KIND, at_version, differences
 
 if TYPE_CHECKING:
     from delta_cdc.core.spec import ApplyOptions, VerifySpec
 
 _CURRENT, _HISTORY = f"{PLAN_PREFIX}current", f"{PLAN_PREFIX}history"
+_REMEDY = "compare each of the two with its source (equals_source), and repair the one that differs."
 
 
 def compared(session: SparkSession, spec: VerifySpec) -> Check:
@@ -36,23 +37,16 @@ def compared(session: SparkSession, spec: VerifySpec) -> Check:
         _by_key(history, columns, keys, _HISTORY), on=list(keys), how="full"
     )
     values = [name for name in columns if name not in keys]
-    wrong = both.where(
-        F.col(_CURRENT).isNull() | F.col(_HISTORY).isNull() | ~same(_CURRENT, _HISTORY, schema, values)
+    kind = (
+        F.when(F.col(_CURRENT).isNull(), "without a current row")
+        .when(F.col(_HISTORY).isNull(), "without an open row")
+        .when(~same(_CURRENT, _HISTORY, schema, values), "changed")
     )
-    wrong = wrong.select(*[quote(key) for key in keys]).localCheckpoint()
-    count = wrong.count()
+    wrong = both.withColumn(KIND, kind).where(F.col(KIND).isNotNull())
     detail = (
         f"current rows against open rows, {len(columns)} columns, {other.uri} as of version {other.version}"
     )
-    if not count:
-        return ok(CURRENT_EQUALS_HISTORY, f"{detail}.")
-    return finding(
-        CURRENT_EQUALS_HISTORY,
-        f"{count} key(s) differ ({detail}).",
-        "compare each of the two with its source (equals_source), and repair the one that differs.",
-        count=count,
-        samples=keys_of(wrong, keys),
-    )
+    return differences(CURRENT_EQUALS_HISTORY, wrong, keys, detail, lambda _: _REMEDY)
 
 
 def _living(rows: DataFrame, options: ApplyOptions) -> DataFrame:

@@ -24,10 +24,12 @@ from delta_cdc.spark.changes import states
 from delta_cdc.spark.changes.equality import balanced
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from delta_cdc.core.spec import ApplyOptions, VerifySpec
 
+#: The kind of difference in a key or a row; and of how many rows.
+KIND, COPIES = f"{PLAN_PREFIX}kind", f"{PLAN_PREFIX}n"
 _START, _END, _NEXT = f"{PLAN_PREFIX}start", f"{PLAN_PREFIX}end", f"{PLAN_PREFIX}next"
 _NEXT_END, _ROWS = f"{PLAN_PREFIX}next_end", f"{PLAN_PREFIX}rows"
 
@@ -132,6 +134,38 @@ def _check(name: str, count: int, wrong: DataFrame, keys: Sequence[str]) -> Chec
     samples = keys_of(wrong.where(F.col(name) > 0), keys)
     remedy = _REMEDIES.get(name, _OF_HISTORY)
     return finding(name, failed.format(count=count), remedy, count=count, samples=samples)
+
+
+def differences(
+    check: str, wrong: DataFrame, keys: Sequence[str], detail: str, remedy: Callable[[set[str]], str]
+) -> Check:
+    """Return the result of a comparison.
+
+    :param wrong: the keys that differ, with :data:`KIND`; and :data:`COPIES`, if that is not always 1
+    :param detail: what was compared
+    :param remedy: returns what to do about some kinds of differences
+    """
+    copies = F.abs(F.col(COPIES)) if COPIES in wrong.columns else F.lit(1)
+    wrong = wrong.select(*[quote(key) for key in keys], KIND, copies.alias(COPIES)).localCheckpoint()
+    counts = dict(map(tuple, wrong.groupBy(KIND).agg(F.sum(COPIES)).orderBy(KIND).collect()))
+    if not counts:
+        return ok(check, f"{detail}.")
+    # The samples that a check shows contain every kind.
+    share = max(1, MOST_SAMPLES // len(counts))
+    first: list[str] = []
+    rest: list[str] = []
+    for kind in counts:
+        texts = [f"{kind}: {text}" for text in keys_of(wrong.where(F.col(KIND) == kind), keys)]
+        first += texts[:share]
+        rest += texts[share:]
+    amounts = ", ".join(f"{count} {kind}" for kind, count in counts.items())
+    return finding(
+        check,
+        f"{amounts} ({detail}).",
+        remedy(set(counts)),
+        count=sum(counts.values()),
+        samples=(*first, *rest),
+    )
 
 
 def keys_of(rows: DataFrame, keys: Sequence[str]) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from delta_cdc.core import reserved_columns
-from delta_cdc.core.checks import EQUALS_SOURCE, MOST_SAMPLES, Check, finding, ok
+from delta_cdc.core.checks import EQUALS_SOURCE, Check
 from delta_cdc.core.spec import ApplySpec
 from delta_cdc.core.sql import PLAN_PREFIX, quote
 from delta_cdc.spark.apply import batch as b
@@ -35,7 +35,7 @@ from delta_cdc.spark.apply import (
 from delta_cdc.spark.apply.timeline import Selection
 from delta_cdc.spark.changes import states
 from delta_cdc.spark.changes.equality import comparable, same
-from delta_cdc.spark.verify.rows import address, keys_of
+from delta_cdc.spark.verify.rows import COPIES, KIND, address, differences
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,11 +44,9 @@ if TYPE_CHECKING:
     from delta_cdc.spark.apply.from_events import Job
     from delta_cdc.spark.apply.rows import Shape
 
-#: The kind of difference in a key or a row.
-KIND = f"{PLAN_PREFIX}kind"
 MISSING, SURPLUS, CHANGED, TWICE = "missing", "surplus", "changed", "twice in the source"
 _COPIES, _UNUSABLE = f"{PLAN_PREFIX}copies", f"{PLAN_PREFIX}unusable"
-_HASH, _N = f"{PLAN_PREFIX}hash", f"{PLAN_PREFIX}n"
+_HASH = f"{PLAN_PREFIX}hash"
 
 _KINDS = {difference.INSERT: MISSING, difference.DELETE: SURPLUS, difference.UPDATE: CHANGED}
 _REMEDY = (
@@ -88,7 +86,7 @@ def compared(session: SparkSession, spec: VerifySpec) -> Check:
         what, but = "open rows", ["the source does not contain closed rows"]
     but += ["values that the source leaves out stay"] if options.is_partial else []
     wrong = _wrong(expected, _target(job, shape), shape)
-    return _check(job, wrong, shape.keys, _detail(job, what, but))
+    return _check(wrong, shape.keys, _detail(job, what, but))
 
 
 def _target(job: Job, shape: Shape) -> DataFrame:
@@ -142,16 +140,17 @@ def _events(job: Job) -> Check:
         made = from_events.cut_again(job, Selection(), None, shape, ()).rows
         kind = F.create_map(*[F.lit(text) for pair in _KINDS.items() for text in pair])
         wrong = made.where(~b.null_key(shape)).withColumn(KIND, kind[F.col(difference.OPERATION)])
+        wrong = wrong.withColumnRenamed(intervals.START, options.start_column)
         horizons = job.step.horizons[-1:]
         but = [f"rows closed before the lateness horizon, {horizon}, stay" for _, horizon in horizons]
-        return _check(job, wrong, (*shape.keys, intervals.START), _detail(job, "rows", but))
+        return _check(wrong, (*shape.keys, options.start_column), _detail(job, "rows", but))
     whole = from_events.desired_entries(job, Selection(), None, shape, (), None)
     last = intervals.last_states(intervals.inherited(whole, shape, options), shape)
     made = last.select(
         *[quote(key) for key in shape.keys], states.AFTER, intervals.DELETED, intervals.FROM_NOTHING
     )
     made = made.withColumn(_COPIES, F.lit(1)).withColumn(_UNUSABLE, F.lit(False))
-    return _check(job, _wrong(made, _target(job, shape), shape), shape.keys, _detail(job, "rows", []))
+    return _check(_wrong(made, _target(job, shape), shape), shape.keys, _detail(job, "rows", []))
 
 
 # -- by key -------------------------------------------------------------------------------------
@@ -187,29 +186,11 @@ def _wrong(made: DataFrame, existing: DataFrame, shape: Shape) -> DataFrame:
     return both.withColumn(KIND, kind).where(F.col(KIND).isNotNull())
 
 
-def _check(job: Job, wrong: DataFrame, keys: Sequence[str], detail: str) -> Check:
-    rows = F.abs(_N) if _N in wrong.columns else F.lit(1)
-    wrong = wrong.select(*[quote(key) for key in keys], KIND, rows.alias(_N)).localCheckpoint()
-    counts = dict(map(tuple, wrong.groupBy(KIND).agg(F.sum(_N)).collect()))
-    if not counts:
-        return ok(EQUALS_SOURCE, f"{detail}.")
-    # The samples that a check shows contain every kind.
-    share = max(1, MOST_SAMPLES // len(counts))
-    first: list[str] = []
-    rest: list[str] = []
-    for kind in sorted(counts):
-        texts = [f"{kind}: {text}" for text in keys_of(wrong.where(F.col(KIND) == kind), keys)]
-        first += texts[:share]
-        rest += texts[share:]
-    amounts = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
-    remedy = _NO_KEYS if job.options.insert_only else _TWICE if set(counts) == {TWICE} else _REMEDY
-    return finding(
-        EQUALS_SOURCE,
-        f"{amounts} ({detail}).",
-        remedy,
-        count=sum(counts.values()),
-        samples=tuple(text.replace(intervals.START, job.options.start_column) for text in (*first, *rest)),
-    )
+def _check(wrong: DataFrame, keys: Sequence[str], detail: str) -> Check:
+    def remedy(kinds: set[str]) -> str:
+        return _TWICE if kinds == {TWICE} else _REMEDY
+
+    return differences(EQUALS_SOURCE, wrong, keys, detail, remedy)
 
 
 def _detail(job: Job, what: str, but: Sequence[str]) -> str:
@@ -221,15 +202,18 @@ def _without_keys(job: Job, *, keeps_all: bool) -> Check:
     """Compare how often each row occurs on both sides, by its hash."""
     snapshot, shape = repair.snapshot(job)
     state = F.struct(*[F.col(quote(name)) for name in shape.values])
-    of_target = _target(job, shape).select(F.col(difference.FOUND).alias(states.AFTER), F.lit(-1).alias(_N))
-    both = snapshot.select(state.alias(states.AFTER), F.lit(1).alias(_N)).unionByName(of_target)
+    of_target = _target(job, shape).select(
+        F.col(difference.FOUND).alias(states.AFTER), F.lit(-1).alias(COPIES)
+    )
+    both = snapshot.select(state.alias(states.AFTER), F.lit(1).alias(COPIES)).unionByName(of_target)
     shown = shape.values[:3]
     value = comparable(F.col(states.AFTER), shape.schema)
     counted = both.groupBy(F.xxhash64(value).alias(_HASH)).agg(
-        F.sum(_N).alias(_N),
+        F.sum(COPIES).alias(COPIES),
         *[F.first(F.col(states.AFTER).getField(name)).alias(name) for name in shown],
     )
-    kind = F.when(F.col(_N) > 0, MISSING).when(F.lit(keeps_all) & (F.col(_N) < 0), SURPLUS)
+    kind = F.when(F.col(COPIES) > 0, MISSING).when(F.lit(keeps_all) & (F.col(COPIES) < 0), SURPLUS)
     wrong = counted.withColumn(KIND, kind).where(F.col(KIND).isNotNull())
     but = [] if keeps_all else ["rows that the source has expired stay in the target"]
-    return _check(job, wrong, shown, _detail(job, "rows, by count and hash,", but))
+    detail = _detail(job, "rows, by count and hash,", but)
+    return differences(EQUALS_SOURCE, wrong, shown, detail, lambda _: _NO_KEYS)
