@@ -122,9 +122,11 @@ class DeltaTableCareOperator(DeltaCdcOperator):
         self, context: Context, table: str, consumers: Sequence[Consumer]
     ) -> JobPlan[CareSpec, dict[str, Any]] | DeltaCdcError:
         try:
-            return self.plan(context, table, consumers)
+            plan = self.plan(context, table, consumers)
         except DeltaCdcError as error:
             return error
+        self.log.info("%s\n%s", table, plan)
+        return plan
 
     @abstractmethod
     def plan(

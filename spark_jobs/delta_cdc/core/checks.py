@@ -19,10 +19,8 @@ EQUALS_SOURCE, CURRENT_EQUALS_HISTORY = "equals_source", "current_equals_history
 OF_LOGS = (SEAL, WATERMARK, MIRROR, CONFIGURATION)
 #: Checks made by one scan of the target.
 OF_ROWS = (NULL_KEYS, UNIQUE_KEYS, ONE_OPEN_ROW, OVERLAPS, START_BEFORE_END)
-#: Checks that compare with another table.
-OF_TABLES = (EQUALS_SOURCE, CURRENT_EQUALS_HISTORY)
-#: All checks, in the order of the report.
-CHECKS = (*OF_LOGS, *OF_ROWS, *OF_TABLES)
+#: All checks, in the order of the report; the last two compare with another table.
+CHECKS = (*OF_LOGS, *OF_ROWS, EQUALS_SOURCE, CURRENT_EQUALS_HISTORY)
 
 #: The most keys that a check lists as samples.
 MOST_SAMPLES = 5

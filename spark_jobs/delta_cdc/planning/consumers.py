@@ -68,28 +68,27 @@ def consumers_of(given: object) -> tuple[Consumer, ...]:
     """
     if given is None or given == "":
         return ()
-    if not isinstance(given, list | tuple):
-        raise _unreadable(given)
-    return tuple(entry if isinstance(entry, Consumer) else _consumer(entry) for entry in given)
+    consumers = []
+    entry: Any
+    for entry in given if isinstance(given, list | tuple) else [str(given)]:
+        if isinstance(entry, Consumer):
+            consumers.append(entry)
+            continue
+        if not _is_consumer(entry):
+            raise InvalidConfiguration(
+                f"consumers holds {entry!r}.",
+                remedy='give a list of {"pipeline": …, "target": …}, with "source" where it is known.',
+            )
+        check_pipeline(entry["pipeline"])
+        consumers.append(Consumer(**{"source": None, **entry}, expected=True))
+    return tuple(consumers)
 
 
-def _consumer(entry: Any) -> Consumer:
-    if not isinstance(entry, dict) or not {"pipeline", "target"} <= set(entry) <= {
-        "pipeline",
-        "target",
-        "source",
-    }:
-        raise _unreadable(entry)
-    if not all(isinstance(value, str) and value.strip() for value in entry.values() if value is not None):
-        raise _unreadable(entry)
-    check_pipeline(entry["pipeline"])
-    return Consumer(entry["pipeline"], entry.get("source"), entry["target"], expected=True)
-
-
-def _unreadable(given: object) -> InvalidConfiguration:
-    return InvalidConfiguration(
-        f"consumers holds {given!r}.",
-        remedy='give a list of {"pipeline": …, "target": …}, with "source" where it is known.',
+def _is_consumer(entry: Any) -> bool:
+    return (
+        isinstance(entry, dict)
+        and {"pipeline", "target"} <= set(entry) <= {"pipeline", "target", "source"}
+        and all(isinstance(value, str) and value.strip() for value in entry.values() if value is not None)
     )
 
 
