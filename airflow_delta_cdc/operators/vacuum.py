@@ -49,9 +49,7 @@ class DeltaVacuumOperator(DeltaConsumedTableOperator):
     :param dry_run: log which files would be deleted, and delete nothing (templated)
     :param single_driver: only one Spark driver at a time writes to the tables; needed on S3 without a log
         store for several writers (templated)
-    :param storage_options: options of the object store, winning over those of ``delta_conn_id``; no secrets:
-        they stand in the DAG (templated)
-    :param kwargs: ``spark_conn_id``, ``delta_conn_id``, ``deploy_mode``, all of :class:`SparkSubmitOperator`
+    :param kwargs: those of :class:`DeltaCdcOperator`: connections, ``storage_options``, all about Spark
     :raises VacuumWouldLose: names each consumer, what it has not read, and until when that is kept
     :raises InvalidConfiguration: for arguments that do not go together
     :raises TableNotFound: for a table that does not exist
@@ -70,7 +68,6 @@ class DeltaVacuumOperator(DeltaConsumedTableOperator):
         full: bool | str = True,
         dry_run: bool | str = False,
         single_driver: bool | str = False,
-        storage_options: Mapping[str, str] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(
@@ -80,7 +77,6 @@ class DeltaVacuumOperator(DeltaConsumedTableOperator):
             config=config,
             dry_run=dry_run,
             single_driver=single_driver,
-            storage_options=storage_options,
             **kwargs,
         )
         self.extend_retention = extend_retention

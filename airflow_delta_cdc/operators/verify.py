@@ -12,7 +12,7 @@ from airflow_delta_cdc.arguments import expand, is_literal
 from airflow_delta_cdc.assets import delta_asset
 from airflow_delta_cdc.files import configuration
 from airflow_delta_cdc.mirror import kept
-from airflow_delta_cdc.names import all_located
+from airflow_delta_cdc.names import chosen, each_located
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from airflow_delta_cdc.tables import source_of
 from delta_cdc.core import arguments
@@ -57,12 +57,10 @@ class DeltaVerifyOperator(DeltaCdcOperator):
     :param group: of the configuration: only this group (templated)
     :param tables: of the configuration: only these pipelines (templated)
     :param checks: names of checks; None makes all of them (templated)
-    :param on_finding: ``fail``, or ``report``: findings stand in log and XCom, and the task succeeds
+    :param on_finding: ``fail``, or ``report``: findings are in log and XCom, and the task succeeds
         (templated)
     :param parallel: how many targets Spark checks at once (templated)
-    :param storage_options: options of the object store, winning over those of ``delta_conn_id``; no secrets:
-        they stand in the DAG (templated)
-    :param kwargs: ``spark_conn_id``, ``delta_conn_id``, ``deploy_mode``, all of :class:`SparkSubmitOperator`
+    :param kwargs: those of :class:`DeltaCdcOperator`: connections, ``storage_options``, all about Spark
     :raises VerificationFailed: a check found something; names the first findings, and what to do
     :raises InvalidConfiguration: an argument is invalid
     :raises DeltaCdcError: a target could not be checked
@@ -80,7 +78,6 @@ class DeltaVerifyOperator(DeltaCdcOperator):
         "checks",
         "on_finding",
         "parallel",
-        "storage_options",
         *DeltaCdcOperator.template_fields,
     )
     ui_color = "#d9ead3"
@@ -99,7 +96,6 @@ class DeltaVerifyOperator(DeltaCdcOperator):
         checks: Sequence[str] | str | None = None,
         on_finding: str = "fail",
         parallel: int | str = 4,
-        storage_options: Mapping[str, str] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -114,7 +110,6 @@ class DeltaVerifyOperator(DeltaCdcOperator):
         self.checks = checks
         self.on_finding = on_finding
         self.parallel = parallel
-        self.storage_options = storage_options
         if self.source is not None and is_literal(self.source):
             self.add_inlets([delta_asset(self.source)])
 
@@ -175,7 +170,7 @@ class DeltaVerifyOperator(DeltaCdcOperator):
             mirror=self._mirror(context, self.source, pipeline),
             **given,
         )
-        return self._located(context, [request])[0]
+        return _placed(request, each_located(self, context, _tables(request)))
 
     def _configured(self, context: Context, given: dict[str, Any]) -> list[VerifyRequest | Verification]:
         tables = engine.chosen_tables(
@@ -194,10 +189,8 @@ class DeltaVerifyOperator(DeltaCdcOperator):
             else:
                 mirror = self._mirror(context, source_of(one), one["pipeline"])
                 targets.append(replace(request, mirror=mirror))
-        located = iter(
-            self._each_located(context, [one for one in targets if not isinstance(one, Verification)])
-        )
-        return [one if isinstance(one, Verification) else next(located) for one in targets]
+        at = each_located(self, context, [name for one in targets for name in _tables(one)])
+        return [one if isinstance(one, Verification) else _located(one, at) for one in targets]
 
     def _mirror(self, context: Context, source: Any, pipeline: str) -> Callable[[], Any] | None:
         """Return a function that reads the copy of a seal; None if this task has no copy."""
@@ -205,44 +198,34 @@ class DeltaVerifyOperator(DeltaCdcOperator):
             return None
         return partial(kept, context, self.inlets, source, pipeline)
 
-    def _each_located(
-        self, context: Context, requests: list[VerifyRequest]
-    ) -> list[VerifyRequest | Verification]:
-        """Locate all requests together; if that fails, each on its own. Each name is looked up once."""
-        unknown: dict[str, DeltaCdcError] = {}
-        try:
-            return [*self._located(context, requests, unknown)]
-        except DeltaCdcError:
-            located: list[VerifyRequest | Verification] = []
-            for request in requests:
-                try:
-                    located += self._located(context, [request], unknown)
-                except TableNotFound as error:
-                    wrong = finding(SEAL, error.message, error.remedy)
-                    located.append(Verification(request.pipeline, request.target, checks=(wrong,)))
-                except DeltaCdcError as error:
-                    located.append(Verification(request.pipeline, request.target, error=error))
-            return located
 
-    def _located(
-        self,
-        context: Context,
-        requests: list[VerifyRequest],
-        unknown: dict[str, DeltaCdcError] | None = None,
-    ) -> list[VerifyRequest]:
-        """Return requests with locations instead of catalog names.
+def _tables(one: VerifyRequest | Verification) -> list[str]:
+    """Return the tables of a request, as paths, URIs or catalog names."""
+    if isinstance(one, Verification):
+        return []
+    return [name for name in (one.target, one.source, one.current) if name is not None]
 
-        :param unknown: see :func:`airflow_delta_cdc.names.all_located`
-        """
-        names = [
-            name for one in requests for name in (one.target, one.source, one.current) if name is not None
-        ]
-        at: dict[str | None, str | None] = {None: None}
-        at.update(zip(names, all_located(self, context, names, unknown=unknown), strict=True))
-        return [
-            replace(one, target=str(at[one.target]), source=at[one.source], current=at[one.current])
-            for one in requests
-        ]
+
+def _placed(one: VerifyRequest, at: Mapping[str, str | DeltaCdcError]) -> VerifyRequest:
+    """Return a request with locations instead of catalog names.
+
+    :raises DeltaCdcError: a table has no location
+    """
+    places = chosen(at, _tables(one))
+    current = places[one.current] if one.current is not None else None
+    source = places[one.source] if one.source is not None else None
+    return replace(one, target=places[one.target], source=source, current=current)
+
+
+def _located(one: VerifyRequest, at: Mapping[str, str | DeltaCdcError]) -> VerifyRequest | Verification:
+    """Return a request with locations, or the result if a table has none."""
+    try:
+        return _placed(one, at)
+    except TableNotFound as error:
+        wrong = finding(SEAL, error.message, error.remedy)
+        return Verification(one.pipeline, one.target, checks=(wrong,))
+    except DeltaCdcError as error:
+        return Verification(one.pipeline, one.target, error=error)
 
 
 def _table(value: Any) -> str | None:

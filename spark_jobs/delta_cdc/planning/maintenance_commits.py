@@ -6,7 +6,6 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core import maintenance_tags
-from delta_cdc.planning.reconcile import Backwards
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -24,9 +23,9 @@ async def backwards(log: DeltaLog, newest: int, most: int | None = None) -> Asyn
 
     :param most: the largest number of commits
     """
-    walk = Backwards(log)
+    history = log.history()
     for version in range(newest, max(-1, newest - most) if most is not None else -1, -1):
-        commit = await walk.get(version)
+        commit = await history.get(version)
         if commit is None:
             return
         yield commit

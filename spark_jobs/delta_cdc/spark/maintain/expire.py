@@ -30,8 +30,10 @@ from delta_cdc.core.properties import EXPIRED_BELOW, LATENESS_HORIZON, tracks_ro
 from delta_cdc.core.spec import JobResult
 from delta_cdc.core.sql import PLAN_PREFIX, merge, quote, set_properties, string, table
 from delta_cdc.spark.apply import events
+from delta_cdc.spark.apply.batch import LATE
 from delta_cdc.spark.apply.commit import look
-from delta_cdc.spark.apply.events import AUTHORED, KIND, LATE, REASON
+from delta_cdc.spark.apply.events import AUTHORED, KIND, REASON
+from delta_cdc.spark.apply.rows import RAW
 from delta_cdc.spark.apply.sequences import as_text, from_text
 from delta_cdc.spark.changes import states
 from delta_cdc.spark.changes.equality import balanced
@@ -193,7 +195,7 @@ def _read(rows: DataFrame, seal: Seal, options: ApplyOptions, spec: ExpireSpec) 
 
 
 def _row() -> Column:
-    return _text(F.col(events.RAW)).alias(ROW)
+    return _text(F.col(RAW)).alias(ROW)
 
 
 def _text(value: Column) -> Column:

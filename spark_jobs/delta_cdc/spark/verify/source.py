@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from delta_cdc.core import reserved_columns
@@ -25,14 +25,14 @@ from delta_cdc.spark.apply import batch as b
 from delta_cdc.spark.apply import (
     difference,
     engine,
-    events,
     from_events,
     intervals,
-    partial_columns,
+    load,
     repair,
     timeline,
 )
-from delta_cdc.spark.apply.timeline import Selection
+from delta_cdc.spark.apply.prepared_step import StepContext
+from delta_cdc.spark.apply.timeline import KeySelection
 from delta_cdc.spark.changes import states
 from delta_cdc.spark.changes.equality import comparable, same
 from delta_cdc.spark.verify.rows import COPIES, KIND, address, differences
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from delta_cdc.core.spec import VerifySpec
-    from delta_cdc.spark.apply.from_events import Job
     from delta_cdc.spark.apply.rows import Shape
 
 MISSING, SURPLUS, CHANGED, TWICE = "missing", "surplus", "changed", "twice in the source"
@@ -74,7 +73,7 @@ def compared(session: SparkSession, spec: VerifySpec) -> Check:
         steps=(step,),
         dry_run=True,
     )
-    job = from_events.job_of(session, pinned, step)
+    job = StepContext.of(session, pinned, step)
     options = job.options
     if options.insert_only:
         return _without_keys(job, keeps_all=spec.source_keeps_all)
@@ -89,27 +88,19 @@ def compared(session: SparkSession, spec: VerifySpec) -> Check:
     return _check(wrong, shape.keys, _detail(job, what, but))
 
 
-def _target(job: Job, shape: Shape) -> DataFrame:
+def _target(job: StepContext, shape: Shape) -> DataFrame:
     """Return the target's rows; of a history the open ones."""
     rows = difference.target_rows(job.session, job.spec.target_uri, shape, job.options)
     return rows.where(F.col(difference.FOUND_END).isNull()) if job.options.stored_as_scd_type == 2 else rows
 
 
 # -- states -------------------------------------------------------------------------------------
-def _states(job: Job) -> tuple[DataFrame, Shape]:
+def _states(job: StepContext) -> tuple[DataFrame, Shape]:
     """Return the source's rows as of the watermark: keys, values, and whether they are comparable."""
-    snapshot, shape = repair.snapshot(job)
+    snapshot, shape = load.read(job)
     keys = [F.col(quote(key)) for key in shape.keys]
-    state = F.struct(*[F.col(quote(name)) for name in shape.values])
-    upserts = snapshot.where(~b.null_key(shape)).select(
-        *keys,
-        states.SEQUENCE,
-        F.lit(events.UPSERT).alias(events.KIND),
-        state.alias(states.AFTER),
-        _authored(job, snapshot, shape, state).alias(events.AUTHORED),
-        F.lit(1).cast("bigint").alias(reserved_columns.ORDER),
-        repair.unusable(shape).alias(_UNUSABLE),
-    )
+    upserts = repair.as_upserts(job, snapshot.where(~b.null_key(shape)), shape)
+    upserts = upserts.withColumn(_UNUSABLE, repair.unusable(shape))
     per_key = upserts.groupBy(*keys).agg(
         F.first(states.AFTER).alias(states.AFTER),
         F.count("*").alias(_COPIES),
@@ -124,27 +115,20 @@ def _states(job: Job) -> tuple[DataFrame, Shape]:
     return made.join(per_key.drop(states.AFTER), on=list(shape.keys)), shape
 
 
-def _authored(job: Job, snapshot: DataFrame, shape: Shape, state: Column) -> Column:
-    carried = F.lit(None).cast("array<string>")
-    if events.CARRIED in snapshot.columns:
-        carried = F.col(events.CARRIED)
-    return partial_columns.authored(partial_columns.leaves(shape, job.options), job.options, state, carried)
-
-
 # -- events -------------------------------------------------------------------------------------
-def _events(job: Job) -> Check:
+def _events(job: StepContext) -> Check:
     options = job.options
     job.truncated = options.apply_as_truncates is not None
     shape = repair.event_shape(job)
     if options.stored_as_scd_type == 2:
-        made = from_events.cut_again(job, Selection(), None, shape, ()).rows
+        made = from_events.from_all_events(job, KeySelection(), None, shape, ()).rows
         kind = F.create_map(*[F.lit(text) for pair in _KINDS.items() for text in pair])
         wrong = made.where(~b.null_key(shape)).withColumn(KIND, kind[F.col(difference.OPERATION)])
         wrong = wrong.withColumnRenamed(intervals.START, options.start_column)
         horizons = job.step.horizons[-1:]
         but = [f"rows closed before the lateness horizon, {horizon}, stay" for _, horizon in horizons]
         return _check(wrong, (*shape.keys, options.start_column), _detail(job, "rows", but))
-    whole = from_events.desired_entries(job, Selection(), None, shape, (), None)
+    whole = from_events.desired_entries(job, KeySelection(), None, shape, (), None)
     last = intervals.last_states(intervals.inherited(whole, shape, options), shape)
     made = last.select(
         *[quote(key) for key in shape.keys], states.AFTER, intervals.DELETED, intervals.FROM_NOTHING
@@ -193,14 +177,14 @@ def _check(wrong: DataFrame, keys: Sequence[str], detail: str) -> Check:
     return differences(EQUALS_SOURCE, wrong, keys, detail, remedy)
 
 
-def _detail(job: Job, what: str, but: Sequence[str]) -> str:
+def _detail(job: StepContext, what: str, but: Sequence[str]) -> str:
     return "; ".join([f"{what} against version {job.step.at} of {job.source}", *but])
 
 
 # -- without keys -------------------------------------------------------------------------------
-def _without_keys(job: Job, *, keeps_all: bool) -> Check:
+def _without_keys(job: StepContext, *, keeps_all: bool) -> Check:
     """Compare how often each row occurs on both sides, by its hash."""
-    snapshot, shape = repair.snapshot(job)
+    snapshot, shape = load.read(job)
     state = F.struct(*[F.col(quote(name)) for name in shape.values])
     of_target = _target(job, shape).select(
         F.col(difference.FOUND).alias(states.AFTER), F.lit(-1).alias(COPIES)
