@@ -176,7 +176,7 @@ def _lots(rows: DataFrame, spec: ExpireSpec, below: str, seal: Seal) -> DataFram
     free = every.rows.where(is_below & is_event).select(_row(), F.lit(False).alias(_STAYS))
     counting = every if options.where is None else _read(rows, seal, options, spec)
     of_reader = counting.rows.where(is_below & F.col(REASON).isNull()).select(
-        *[quote(key) for key in counting.shape.keys],
+        *counting.shape.key_columns,
         states.SEQUENCE,
         KIND,
         AUTHORED,

@@ -22,10 +22,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from delta_cdc.core.sql import PLAN_PREFIX, quote
+from delta_cdc.core.sql import PLAN_PREFIX
 from delta_cdc.spark.apply import partial_columns
 from delta_cdc.spark.apply.events import AUTHORED, DELETE, KIND, TRUNCATE, UPSERT
 from delta_cdc.spark.changes import states
@@ -73,9 +73,8 @@ def _is_soft(options: ApplyOptions) -> bool:
 
 def _places(of_keys: DataFrame, truncates: DataFrame, shape: Shape, options: ApplyOptions) -> DataFrame:
     """Return the keys and sequences of the events that stay."""
-    keys = [F.col(quote(key)) for key in shape.keys]
-    sequence, along = F.col(states.SEQUENCE), Window.partitionBy(*keys)
-    groups = of_keys.groupBy(*keys, sequence).agg(
+    sequence, along = F.col(states.SEQUENCE), shape.per_key
+    groups = of_keys.groupBy(*shape.key_columns, sequence).agg(
         (F.count_distinct(CONTENT) == 1).alias(_SURE),
         F.min(KIND).alias(KIND),
         F.first(AUTHORED).alias(AUTHORED),
@@ -89,7 +88,7 @@ def _places(of_keys: DataFrame, truncates: DataFrame, shape: Shape, options: App
         base = F.coalesce(F.max(upsert).over(along), alone)
     groups = groups.withColumns({_BASE: base, _KIND: F.max_by(KIND, last).over(along)})
     on_top = F.col(_BASE).isNull() | (sequence >= F.col(_BASE))
-    place = [*keys, sequence]
+    place = [*shape.key_columns, sequence]
     if not options.is_partial:
         return groups.where(on_top).select(*place)
     lives = _with_life(groups, truncates, shape, options)
@@ -102,10 +101,9 @@ def _places(of_keys: DataFrame, truncates: DataFrame, shape: Shape, options: App
 
 def _with_life(groups: DataFrame, truncates: DataFrame, shape: Shape, options: ApplyOptions) -> DataFrame:
     """Add where the row at ``_BASE`` began: after a delete (``_DIED``), or at a truncate (``_CUT``)."""
-    along = Window.partitionBy(*[F.col(quote(key)) for key in shape.keys])
     sequence = F.col(states.SEQUENCE)
     deletes = F.col(_SURE) & (F.col(KIND) == DELETE) & (sequence < F.col(_BASE))
-    lives = groups.withColumn(_DIED, F.max(F.when(deletes, sequence)).over(along))
+    lives = groups.withColumn(_DIED, F.max(F.when(deletes, sequence)).over(shape.per_key))
     if options.apply_as_truncates is None:
         return lives.withColumn(_CUT, F.lit(None).cast(groups.schema[states.SEQUENCE].dataType))
     cuts = truncates.agg(F.collect_set(states.SEQUENCE).alias(_CUTS))
@@ -125,10 +123,15 @@ def _in_life(options: ApplyOptions) -> Column:
 
 def _authors(says: DataFrame, shape: Shape, options: ApplyOptions) -> DataFrame:
     """Return the keys and sequences of the upserts that last set each partial column."""
-    keys = [F.col(quote(key)) for key in shape.keys]
     every = F.array_repeat(F.lit(True), len(partial_columns.leaves(shape, options)))
     leaves = says.select(
-        *keys, states.SEQUENCE, F.posexplode(F.coalesce(F.col(AUTHORED), every)).alias(_LEAF, _SURE)
+        *shape.key_columns,
+        states.SEQUENCE,
+        F.posexplode(F.coalesce(F.col(AUTHORED), every)).alias(_LEAF, _SURE),
     )
-    last = leaves.where(F.col(_SURE)).groupBy(*keys, _LEAF).agg(F.max(states.SEQUENCE).alias(states.SEQUENCE))
-    return last.select(*keys, states.SEQUENCE)
+    last = (
+        leaves.where(F.col(_SURE))
+        .groupBy(*shape.key_columns, _LEAF)
+        .agg(F.max(states.SEQUENCE).alias(states.SEQUENCE))
+    )
+    return last.select(*shape.key_columns, states.SEQUENCE)

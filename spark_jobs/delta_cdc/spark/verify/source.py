@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from delta_cdc.core import reserved_columns
 from delta_cdc.core.checks import EQUALS_SOURCE, Check
 from delta_cdc.core.spec import ApplySpec
-from delta_cdc.core.sql import PLAN_PREFIX, quote
+from delta_cdc.core.sql import PLAN_PREFIX
 from delta_cdc.spark.apply import batch as b
 from delta_cdc.spark.apply import (
     difference,
@@ -98,10 +98,9 @@ def _target(job: StepContext, shape: Shape) -> DataFrame:
 def _states(job: StepContext) -> tuple[DataFrame, Shape]:
     """Return the source's rows as of the watermark: keys, values, and whether they are comparable."""
     snapshot, shape = load.read(job)
-    keys = [F.col(quote(key)) for key in shape.keys]
     upserts = repair.as_upserts(job, snapshot.where(~b.null_key(shape)), shape)
     upserts = upserts.withColumn(_UNUSABLE, repair.unusable(shape))
-    per_key = upserts.groupBy(*keys).agg(
+    per_key = upserts.groupBy(*shape.key_columns).agg(
         F.first(states.AFTER).alias(states.AFTER),
         F.count("*").alias(_COPIES),
         F.max(_UNUSABLE).alias(_UNUSABLE),
@@ -111,7 +110,7 @@ def _states(job: StepContext) -> tuple[DataFrame, Shape]:
     of_keys = timeline.of_events(upserts, shape, reserved_columns.ORDER)
     whole = timeline.of_target(_target(job, shape), of_keys, shape).unionByName(of_keys)
     last = intervals.last_states(intervals.inherited(whole, shape, job.options), shape)
-    made = last.select(*keys, states.AFTER, intervals.DELETED)
+    made = last.select(*shape.key_columns, states.AFTER, intervals.DELETED)
     return made.join(per_key.drop(states.AFTER), on=list(shape.keys)), shape
 
 
@@ -130,9 +129,7 @@ def _events(job: StepContext) -> Check:
         return _check(wrong, (*shape.keys, options.start_column), _detail(job, "rows", but))
     whole = from_events.desired_entries(job, KeySelection(), None, shape, (), None)
     last = intervals.last_states(intervals.inherited(whole, shape, options), shape)
-    made = last.select(
-        *[quote(key) for key in shape.keys], states.AFTER, intervals.DELETED, intervals.FROM_NOTHING
-    )
+    made = last.select(*shape.key_columns, states.AFTER, intervals.DELETED, intervals.FROM_NOTHING)
     made = made.withColumn(_COPIES, F.lit(1)).withColumn(_UNUSABLE, F.lit(False))
     return _check(_wrong(made, _target(job, shape), shape), shape.keys, _detail(job, "rows", []))
 
@@ -185,11 +182,10 @@ def _detail(job: StepContext, what: str, but: Sequence[str]) -> str:
 def _without_keys(job: StepContext, *, keeps_all: bool) -> Check:
     """Compare how often each row occurs on both sides, by its hash."""
     snapshot, shape = load.read(job)
-    state = F.struct(*[F.col(quote(name)) for name in shape.values])
     of_target = _target(job, shape).select(
         F.col(difference.FOUND).alias(states.AFTER), F.lit(-1).alias(COPIES)
     )
-    both = snapshot.select(state.alias(states.AFTER), F.lit(1).alias(COPIES)).unionByName(of_target)
+    both = snapshot.select(shape.state.alias(states.AFTER), F.lit(1).alias(COPIES)).unionByName(of_target)
     shown = shape.values[:3]
     value = comparable(F.col(states.AFTER), shape.schema)
     counted = both.groupBy(F.xxhash64(value).alias(_HASH)).agg(
