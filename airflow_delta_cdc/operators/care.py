@@ -75,7 +75,8 @@ class DeltaTableCareOperator(DeltaCdcOperator):
                 storage_options=self.options_of_storage(),
             )
         finally:
-            self.forget_job(context)
+            if any(not isinstance(plan, DeltaCdcError) and plan.spec is not None for plan in plans.values()):
+                self.forget_job(context)
         self.log.info("%s\n%s", type(self).__name__, grid(rows))
         engine.raise_failed_maintenance(errors)
         return rows
