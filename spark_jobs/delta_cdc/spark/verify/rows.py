@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from delta_cdc.core.spec import ApplyOptions, VerifySpec
 
 #: The kind of difference in a key or a row; and of how many rows.
-KIND, COPIES = f"{PLAN_PREFIX}kind", f"{PLAN_PREFIX}n"
+KIND, AMOUNT = f"{PLAN_PREFIX}kind", f"{PLAN_PREFIX}n"
 _START, _END, _NEXT = f"{PLAN_PREFIX}start", f"{PLAN_PREFIX}end", f"{PLAN_PREFIX}next"
 _NEXT_END, _ROWS = f"{PLAN_PREFIX}next_end", f"{PLAN_PREFIX}rows"
 
@@ -141,13 +141,13 @@ def differences(
 ) -> Check:
     """Return the result of a comparison.
 
-    :param wrong: the keys that differ, with :data:`KIND`; and :data:`COPIES`, if that is not always 1
+    :param wrong: the keys that differ, with :data:`KIND`; and :data:`AMOUNT`, if that is not always 1
     :param detail: what was compared
     :param remedy: returns what to do about some kinds of differences
     """
-    copies = F.abs(F.col(COPIES)) if COPIES in wrong.columns else F.lit(1)
-    wrong = wrong.select(*[quote(key) for key in keys], KIND, copies.alias(COPIES)).localCheckpoint()
-    counts = dict(map(tuple, wrong.groupBy(KIND).agg(F.sum(COPIES)).orderBy(KIND).collect()))
+    copies = F.abs(F.col(AMOUNT)) if AMOUNT in wrong.columns else F.lit(1)
+    wrong = wrong.select(*[quote(key) for key in keys], KIND, copies.alias(AMOUNT)).localCheckpoint()
+    counts = dict(map(tuple, wrong.groupBy(KIND).agg(F.sum(AMOUNT)).orderBy(KIND).collect()))
     if not counts:
         return ok(check, f"{detail}.")
     # The samples that a check shows contain every kind.

@@ -35,7 +35,7 @@ from delta_cdc.spark.apply.prepared_step import StepContext
 from delta_cdc.spark.apply.timeline import KeySelection
 from delta_cdc.spark.changes import states
 from delta_cdc.spark.changes.equality import comparable, same
-from delta_cdc.spark.verify.rows import COPIES, KIND, address, differences
+from delta_cdc.spark.verify.rows import AMOUNT, KIND, address, differences
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -183,16 +183,16 @@ def _without_keys(job: StepContext, *, keeps_all: bool) -> Check:
     """Compare how often each row occurs on both sides, by its hash."""
     snapshot, shape = load.read(job)
     of_target = _target(job, shape).select(
-        F.col(difference.FOUND).alias(states.AFTER), F.lit(-1).alias(COPIES)
+        F.col(difference.FOUND).alias(states.AFTER), F.lit(-1).alias(AMOUNT)
     )
-    both = snapshot.select(shape.state.alias(states.AFTER), F.lit(1).alias(COPIES)).unionByName(of_target)
+    both = snapshot.select(shape.state.alias(states.AFTER), F.lit(1).alias(AMOUNT)).unionByName(of_target)
     shown = shape.values[:3]
     value = comparable(F.col(states.AFTER), shape.schema)
     counted = both.groupBy(F.xxhash64(value).alias(_HASH)).agg(
-        F.sum(COPIES).alias(COPIES),
+        F.sum(AMOUNT).alias(AMOUNT),
         *[F.first(F.col(states.AFTER).getField(name)).alias(name) for name in shown],
     )
-    kind = F.when(F.col(COPIES) > 0, MISSING).when(F.lit(keeps_all) & (F.col(COPIES) < 0), SURPLUS)
+    kind = F.when(F.col(AMOUNT) > 0, MISSING).when(F.lit(keeps_all) & (F.col(AMOUNT) < 0), SURPLUS)
     wrong = counted.withColumn(KIND, kind).where(F.col(KIND).isNotNull())
     but = [] if keeps_all else ["rows that the source has expired stay in the target"]
     detail = _detail(job, "rows, by count and hash,", but)
