@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_delta_cdc import engine
@@ -67,16 +66,11 @@ class DeltaTableCareOperator(DeltaCdcOperator):
         at = located(self, context, names)
         consumers = self._located(context, self._consumers(context))
         plans = {name: self._planned(context, at[name], consumers) for name in names}
-        try:
+        options = self.options_of_storage()
+        with self.application(context) as execute:
             rows, errors = engine.run_maintenance(
-                plans,
-                execute=partial(self.run_job, context),
-                run_id=context["run_id"],
-                storage_options=self.options_of_storage(),
+                plans, execute=execute, run_id=context["run_id"], storage_options=options
             )
-        finally:
-            if any(not isinstance(plan, DeltaCdcError) and plan.spec is not None for plan in plans.values()):
-                self.forget_job(context)
         self.log.info("%s\n%s", type(self).__name__, grid(rows))
         engine.raise_failed_maintenance(errors)
         return rows

@@ -118,17 +118,16 @@ class DeltaVerifyOperator(DeltaCdcOperator):
         fails = arguments.one_of(("fail", "report"), "on_finding", self.on_finding) != "report"
         targets = self._targets(context)
         requests = [one for one in targets if isinstance(one, engine.VerifyRequest)]
-        made = iter(
-            engine.run_verify(
+        with self.application(context) as execute:
+            verified = engine.run_verify(
                 engine.paired_requests(requests),
-                execute=partial(self.run_job, context),
+                execute=execute,
                 run_id=context["run_id"],
                 parallel=arguments.whole_number("parallel", self.parallel, minimum=1) or 1,
                 say=self.log.info,
             )
-        )
+        made = iter(verified)
         results = [one if isinstance(one, Verification) else next(made) for one in targets]
-        self.forget_job(context)
         self.log.info("Verified %d table(s):\n%s", len(results), engine.verification_text(results))
         rows = published(results)
         # Before it may fail: a failed task returns nothing.

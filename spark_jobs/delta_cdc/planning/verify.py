@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core import arguments, validation
+from delta_cdc.core.change_log import completed
 from delta_cdc.core.checks import (
     CHECKS,
     CONFIGURATION,
@@ -240,6 +241,7 @@ def _options(
             skipped(CONFIGURATION, "no options were given that the seal's could be compared with."),
             replace(sealed, on_conflict=request.on_conflict),
         )
+    given = completed(given, source.configuration if source is not None else {})
     paths = leaf_paths(source.schema_string) if source is not None else None
     drifts = validation.drifts(seal, given, proof.target.uri, paths)
     if not drifts:
@@ -247,7 +249,7 @@ def _options(
     # The seal does not record these options.
     policies = {name: getattr(given, name) for name in ("on_conflict", "on_invalid", "on_late")}
     made_with = replace(sealed, **policies)
-    text = " ".join(drift.text for drift in drifts)
+    text = " ".join(drifts.values())
     if request.takes_drift:
         return skipped(CONFIGURATION, f"{text} The next run takes it over (on_drift)."), made_with
     remedy = 'go back to what it was built with, or set on_drift to "accept" or "repair".'
@@ -288,8 +290,6 @@ async def _comparison(
         return skipped(EQUALS_SOURCE, f"the watermark belongs to another source: {watermark}")
     if seal.watermark.version < 0:
         return skipped(EQUALS_SOURCE, "no version of the source is applied yet.")
-    if validation.is_untold(options):
-        return skipped(EQUALS_SOURCE, "the seal is of a release that did not keep sequence_by.")
     reload = ApplyRequest(
         pipeline=seal.pipeline,
         source=request.source or seal.source_uri,
