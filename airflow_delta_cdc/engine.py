@@ -53,16 +53,16 @@ if TYPE_CHECKING:
     from delta_cdc.launch.spark_defaults import spark_default, text_of as properties_file_text
     from delta_cdc.launch.storage_secrets import storage_confs, write_private
     from delta_cdc.planning.consumers import consumers_of
-    from delta_cdc.planning.expiry import ExpireRequest, plan_expiry
+    from delta_cdc.planning.expiry import plan_expiry
     from delta_cdc.planning.ingest import plan_ingest
-    from delta_cdc.planning.optimize import OptimizeRequest, plan_optimize
+    from delta_cdc.planning.optimize import plan_optimize
     from delta_cdc.planning.reconcile import reconcile
     from delta_cdc.planning.renewal import seal_due_at
     from delta_cdc.planning.request import CommitRequest, ReadRequest
     from delta_cdc.planning.size import is_small
     from delta_cdc.planning.table_properties import already_enabled, described as described_tables, is_path
-    from delta_cdc.planning.vacuum import VacuumRequest, deleted as deleted_files, plan_vacuum
-    from delta_cdc.planning.verify_request import VerifyRequest
+    from delta_cdc.planning.vacuum import plan_vacuum
+    from delta_cdc.planning.verify import VerifyRequest
     from delta_cdc.planning.waiting import (
         Condition,
         Watch,
@@ -74,16 +74,11 @@ if TYPE_CHECKING:
     from delta_cdc.run.batch import Piece, PieceResult, run_bundle, since_key
     from delta_cdc.run.commit import committed_by_run, committed_so_far, run_commit
     from delta_cdc.run.detect_changes import Looked, detect_changes, written as written_table
-    from delta_cdc.run.maintain import (
-        Work as MaintenanceWork,
-        raise_failed as raise_failed_maintenance,
-        run as run_maintenance,
-    )
+    from delta_cdc.run.maintain import raise_failed as raise_failed_maintenance, run as run_maintenance
     from delta_cdc.run.read import run_read
     from delta_cdc.run.table_arguments import is_ingested, requests as table_requests
     from delta_cdc.run.times import iso as iso_time, moment, start as start_time
-    from delta_cdc.run.verify import Verification, raise_if_wrong, rows_of as verification_rows, run_verify
-    from delta_cdc.run.verify_text import text_of as verification_text
+    from delta_cdc.run.verify import raise_if_wrong, run_verify, text_of as verification_text
     from delta_cdc.run.watermarks import published as forget_saved_plans, versions_of
     from delta_cdc.spark.sessions import (
         close as close_session,

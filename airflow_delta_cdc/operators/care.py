@@ -1,4 +1,4 @@
-"""What the operators that take care of tables share."""
+"""The base of the operators that maintain tables."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
+    from delta_cdc.core.spec import CareSpec
     from delta_cdc.planning.consumers import Consumer
-    from delta_cdc.run.maintain import Work
+    from delta_cdc.planning.plan import JobPlan
 
 
 class DeltaTableCareOperator(DeltaCdcOperator):
-    """Base of the operators that take care of one table, or of several in one Spark application.
+    """Base of the operators that maintain one table, or several in one Spark application.
 
-    Their logs are looked at first, and no process is started where none of them needs anything. Where some
-    tables fail, the others are done all the same, and the task fails at its end.
+    Their logs are read first, and no process is started if no table needs anything. If some tables fail, the
+    others are done all the same, and the task fails at its end.
 
     :param table: path, URI or catalog name, ``${ENV}`` allowed (templated)
     :param tables: several of them (templated)
@@ -60,19 +61,18 @@ class DeltaTableCareOperator(DeltaCdcOperator):
         self.single_driver = single_driver
 
     def execute(self, context: Context) -> list[dict[str, Any]]:
-        """Look at the logs, do what is due, and say what was done: one dict per table."""
-
+        """Read the logs, do what is due, and return the outcome: one dict per table."""
         names = named_tables(self, "table", "tables")
         at = located(self, context, names)
         consumers = self._located(context, self._consumers(context))
-        works = [self._planned(context, name, at[name], consumers) for name in names]
-        if any(work.spec is not None for work in works):
-            with self.application(context) as execute:
-                works = engine.run_maintenance(works, execute=execute, run_id=context["run_id"])
-            works = [self._finished(work) for work in works]
-        rows = [work.row for work in works]
+        plans = {name: self._planned(context, at[name], consumers) for name in names}
+        options = self.options_of_storage()
+        with self.application(context) as execute:
+            rows, errors = engine.run_maintenance(
+                plans, execute=execute, run_id=context["run_id"], storage_options=options
+            )
         self.log.info("%s\n%s", type(self).__name__, grid(rows))
-        engine.raise_failed_maintenance(works)
+        engine.raise_failed_maintenance(errors)
         return rows
 
     def _located(self, context: Context, consumers: Sequence[Consumer]) -> list[Consumer]:
@@ -89,34 +89,33 @@ class DeltaTableCareOperator(DeltaCdcOperator):
         return [_at(one, at) for one in consumers]
 
     def _consumers(self, context: Context) -> list[Consumer]:
-        """Return who reads the tables; only operators that delete need it."""
+        """Return the consumers of the tables, for operators that need them."""
         return []
 
-    def _planned(self, context: Context, name: str, location: str, consumers: Sequence[Consumer]) -> Work:
+    def _planned(
+        self, context: Context, table: str, consumers: Sequence[Consumer]
+    ) -> JobPlan[CareSpec, dict[str, Any]] | DeltaCdcError:
         try:
-            return replace(self.plan(context, location, consumers), table=name)
+            plan = self.plan(context, table, consumers)
         except DeltaCdcError as error:
-            return engine.MaintenanceWork(name, error=error)
-
-    def _finished(self, work: Work) -> Work:
-        return self.finished(work) if work.spec is not None and work.error is None else work
+            return error
+        self.log.info("%s\n%s", table, plan)
+        return plan
 
     @abstractmethod
-    def plan(self, context: Context, table: str, consumers: Sequence[Consumer]) -> Work:
-        """Decide what is to be done for one table, from its log.
+    def plan(
+        self, context: Context, table: str, consumers: Sequence[Consumer]
+    ) -> JobPlan[CareSpec, dict[str, Any]]:
+        """Decide from its log what to do for one table.
 
         :param table: path or URI
         """
-
-    def finished(self, work: Work) -> Work:
-        """Complete the result of a table that was worked on."""
-        return work
 
 
 def _at(consumer: Consumer, places: Mapping[str, str | DeltaCdcError]) -> Consumer:
     target = places[consumer.target]
     if isinstance(target, DeltaCdcError):
-        consumer = replace(consumer, unknown=target)
+        consumer = replace(consumer, error=target)
     else:
         consumer = replace(consumer, target=target)
     source = places[consumer.source] if consumer.source else None
@@ -124,14 +123,14 @@ def _at(consumer: Consumer, places: Mapping[str, str | DeltaCdcError]) -> Consum
 
 
 class DeltaConsumedTableOperator(DeltaTableCareOperator):
-    """Base of the operators that delete what no reader needs: they have to know who reads the tables.
+    """Base of the operators that delete what no consumer needs.
 
     :param consumers: the pipelines that read the tables: a list of ``{"pipeline": …, "target": …}``, with
         ``"source"`` where it is known; ``${ENV}`` and catalog names are allowed. Those of other tables are
         left out (templated)
     :param config: instead or beside, a configuration file or folder as ``build_dags`` takes it: all of its
         pipelines. A relative path counts from the DAG's file (templated)
-    :param dry_run: find out what would be deleted, and delete nothing (templated)
+    :param dry_run: determine what would be deleted, and delete nothing (templated)
     """
 
     template_fields: Sequence[str] = (
@@ -156,7 +155,7 @@ class DeltaConsumedTableOperator(DeltaTableCareOperator):
         self.dry_run = dry_run  # type: ignore[method-assign, assignment]
 
     def _consumers(self, context: Context) -> list[Consumer]:
-        found = list(engine.consumers_of(self.consumers))
+        consumers = list(engine.consumers_of(self.consumers))
         if arguments.is_given(self.config):
-            found += configuration(self, context, str(self.config)).consumers()
-        return list(dict.fromkeys(found))
+            consumers += configuration(self, context, str(self.config)).consumers()
+        return list(dict.fromkeys(consumers))

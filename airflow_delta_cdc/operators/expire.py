@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_delta_cdc import engine
 from airflow_delta_cdc.operators.care import DeltaConsumedTableOperator
 from delta_cdc.core import arguments
+from delta_cdc.core.spec import ExpireSpec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from delta_cdc.planning.consumers import Consumer
-    from delta_cdc.run.maintain import Work
+    from delta_cdc.planning.plan import JobPlan
 
 
 class DeltaExpireEventsOperator(DeltaConsumedTableOperator):
@@ -83,18 +84,18 @@ class DeltaExpireEventsOperator(DeltaConsumedTableOperator):
         self.horizon = horizon
         self.keep = keep
 
-    def plan(self, context: Context, table: str, consumers: Sequence[Consumer]) -> Work:
+    def plan(
+        self, context: Context, table: str, consumers: Sequence[Consumer]
+    ) -> JobPlan[ExpireSpec, dict[str, Any]]:
         """Decide from the logs what is due."""
-
-        request = engine.ExpireRequest(
-            table=table,
-            consumers=consumers,
+        spec = ExpireSpec(
+            run_id=context["run_id"],
+            table_uri=table,
             horizon=str(self.horizon).strip() if arguments.is_given(self.horizon) else None,
-            keep=arguments.text(self.keep),
             dry_run=arguments.flag("dry_run", self.dry_run),
             single_driver=arguments.flag("single_driver", self.single_driver),
-            run_id=context["run_id"],
-            storage_options=self.options_of_storage(),
         )
-        planned = engine.run_sync(engine.plan_expiry(request))
-        return engine.MaintenanceWork(table, planned.spec, planned.found)
+        keep = arguments.text(self.keep)
+        return engine.run_sync(
+            engine.plan_expiry(spec, consumers, keep=keep, storage_options=self.options_of_storage())
+        )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_delta_cdc import engine
 from airflow_delta_cdc.operators.care import DeltaTableCareOperator
 from delta_cdc.core import arguments
+from delta_cdc.core.spec import OptimizeSpec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from delta_cdc.planning.consumers import Consumer
-    from delta_cdc.run.maintain import Work
+    from delta_cdc.planning.plan import JobPlan
 
 
 class DeltaOptimizeOperator(DeltaTableCareOperator):
@@ -68,18 +69,17 @@ class DeltaOptimizeOperator(DeltaTableCareOperator):
         self.full = full
         self.purge = purge
 
-    def plan(self, context: Context, table: str, consumers: Sequence[Consumer]) -> Work:
+    def plan(
+        self, context: Context, table: str, consumers: Sequence[Consumer]
+    ) -> JobPlan[OptimizeSpec, dict[str, Any]]:
         """Decide from the log whether the table needs it."""
-
-        request = engine.OptimizeRequest(
-            table=table,
+        spec = OptimizeSpec(
+            run_id=context["run_id"],
+            table_uri=table,
             where=arguments.text(self.where),
             zorder_by=arguments.names("zorder_by", self.zorder_by) or (),
             full=arguments.flag("full", self.full),
             purge=arguments.flag("purge", self.purge),
             single_driver=arguments.flag("single_driver", self.single_driver),
-            run_id=context["run_id"],
-            storage_options=self.options_of_storage(),
         )
-        planned = engine.run_sync(engine.plan_optimize(request))
-        return engine.MaintenanceWork(table, planned.spec, planned.found)
+        return engine.run_sync(engine.plan_optimize(spec, self.options_of_storage()))

@@ -1,9 +1,9 @@
-"""Look whether targets are what their pipelines say they are."""
+"""Verify that targets match their pipelines."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from airflow_delta_cdc.names import chosen, each_located
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from airflow_delta_cdc.tables import source_of
 from delta_cdc.core import arguments
-from delta_cdc.core.checks import CHECKS, SEAL, finding, ok
+from delta_cdc.core.checks import CHECKS, SEAL, Verification, finding, ok
 from delta_cdc.core.errors import DeltaCdcError, InvalidConfiguration, TableNotFound
 
 if TYPE_CHECKING:
@@ -24,21 +24,18 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
-    from delta_cdc.planning.verify_request import VerifyRequest
-    from delta_cdc.run.verify import Verification
+    from delta_cdc.planning.verify import VerifyRequest
 
-#: The fields of a request that name tables.
-_TABLES = ("target", "source", "current")
 #: What an XCom takes.
 _MOST_BYTES = 48 * 1024
 
 
 class DeltaVerifyOperator(DeltaCdcOperator):
-    """Look whether a target, or all targets of a configuration, are what their pipelines say they are.
+    """Verify that a target, or all targets of a configuration, match their pipelines.
 
-    Nothing is written. Everything is looked at as of one version of each target, and of its source as of the
-    watermark, so pipelines may run meanwhile. What the logs tell needs no Spark; the rows of all targets take
-    one application.
+    Nothing is written. All checks read one version of each target, and of its source as of the watermark, so
+    pipelines may run meanwhile. The checks of the logs need no Spark; the rows of all targets take one
+    application.
 
     The log shows a table of all checks. The XCom ``return_value`` is a list with one dict per check:
     ``pipeline``, ``table``, ``version``, ``check``, ``status`` (``ok``, ``finding`` or ``skipped``),
@@ -50,7 +47,7 @@ class DeltaVerifyOperator(DeltaCdcOperator):
     :param pipeline: the pipeline that fills the target (templated)
     :param target: path, URI or catalog name, ``${ENV}`` allowed (templated)
     :param source: its source; None takes the location that the seal names. Where it is given literally, its
-        asset is an inlet, and the copy of the seal that is kept there is looked at (templated)
+        asset is an inlet, and the copy of the seal that is kept there is checked (templated)
     :param current: a target of the other SCD type with the same keys: current rows are compared with the open
         rows of the history (templated)
     :param on_conflict: a change log: as the pipeline has it, which no seal tells (templated)
@@ -62,11 +59,11 @@ class DeltaVerifyOperator(DeltaCdcOperator):
     :param checks: names of checks; None makes all of them (templated)
     :param on_finding: ``fail``, or ``report``: findings are in log and XCom, and the task succeeds
         (templated)
-    :param parallel: how many targets Spark looks at in the same moment (templated)
+    :param parallel: how many targets Spark checks at once (templated)
     :param kwargs: those of :class:`DeltaCdcOperator`: connections, ``storage_options``, all about Spark
-    :raises VerificationFailed: something was found; names the first of it, and what to do
-    :raises InvalidConfiguration: what is asked for cannot be meant
-    :raises DeltaCdcError: a target could not be looked at
+    :raises VerificationFailed: a check found something; names the first findings, and what to do
+    :raises InvalidConfiguration: an argument is invalid
+    :raises DeltaCdcError: a target could not be checked
     """
 
     template_fields = (
@@ -117,33 +114,29 @@ class DeltaVerifyOperator(DeltaCdcOperator):
             self.add_inlets([delta_asset(self.source)])
 
     def execute(self, context: Context) -> list[dict[str, Any]]:
-        """Look at the logs, run at most one Spark application, show what was found, and fail if asked to."""
-
+        """Check the logs, run at most one Spark application, show the results, and fail for findings."""
         fails = arguments.one_of(("fail", "report"), "on_finding", self.on_finding) != "report"
         targets = self._targets(context)
-        requests = [one.request for one in targets if not isinstance(one.request, DeltaCdcError)]
+        requests = [one for one in targets if isinstance(one, engine.VerifyRequest)]
         with self.application(context) as execute:
-            results = engine.run_verify(
+            verified = engine.run_verify(
                 engine.paired_requests(requests),
                 execute=execute,
-                mirrors=[one.mirror for one in targets if not isinstance(one.request, DeltaCdcError)],
                 run_id=context["run_id"],
                 parallel=arguments.whole_number("parallel", self.parallel, minimum=1) or 1,
                 say=self.log.info,
             )
-        verified = iter(results)
-        found = [
-            one.unknown(one.request) if isinstance(one.request, DeltaCdcError) else next(verified)
-            for one in targets
-        ]
-        self.log.info("Verified %d table(s):\n%s", len(found), engine.verification_text(found))
-        rows = published(found)
+        made = iter(verified)
+        results = [one if isinstance(one, Verification) else next(made) for one in targets]
+        self.log.info("Verified %d table(s):\n%s", len(results), engine.verification_text(results))
+        rows = published(results)
         # Before it may fail: a failed task returns nothing.
         context["ti"].xcom_push(key="return_value", value=rows)
-        engine.raise_if_wrong(found, findings=fails)
+        engine.raise_if_wrong(results, findings=fails)
         return rows
 
-    def _targets(self, context: Context) -> list[_Target]:
+    def _targets(self, context: Context) -> list[VerifyRequest | Verification]:
+        """Return the request of each target, or the result if its request or location is invalid."""
         wanted = arguments.names("checks", self.checks)
         given: dict[str, Any] = {
             "wanted": CHECKS if wanted is None else wanted,
@@ -152,19 +145,19 @@ class DeltaVerifyOperator(DeltaCdcOperator):
         }
         if not arguments.is_given(self.config):
             return [self._one(context, given)]
-        names = ("pipeline", *_TABLES)
-        named = [name for name in names if arguments.is_given(getattr(self, name))]
-        if named:
-            raise InvalidConfiguration(
-                f"config and {', '.join(named)} are given.", remedy="leave one of them out."
-            )
+        others = self._given("pipeline", "target", "source", "current")
+        if others:
+            raise InvalidConfiguration(f"config and {others} are given.", remedy="leave one of them out.")
         return self._configured(context, given)
 
-    def _one(self, context: Context, given: dict[str, Any]) -> _Target:
-        named = [name for name in ("group", "tables") if arguments.is_given(getattr(self, name))]
-        if named:
+    def _given(self, *names: str) -> str:
+        return ", ".join(name for name in names if arguments.is_given(getattr(self, name)))
+
+    def _one(self, context: Context, given: dict[str, Any]) -> VerifyRequest:
+        others = self._given("group", "tables")
+        if others:
             raise InvalidConfiguration(
-                f"{', '.join(named)} given without config.", remedy="name the configuration, or leave it out."
+                f"{others} given without config.", remedy="name the configuration, or leave it out."
             )
         pipeline = arguments.required("pipeline", self.pipeline)
         request = engine.VerifyRequest(
@@ -173,83 +166,65 @@ class DeltaVerifyOperator(DeltaCdcOperator):
             source=_table(self.source),
             current=_table(self.current),
             on_conflict=arguments.conflict("on_conflict", self.on_conflict) or "fail",
+            mirror=self._mirror(context, self.source, pipeline),
             **given,
         )
-        mirror = self._mirror(context, self.source, pipeline)
-        (one,) = self._located(context, [_Target(pipeline, request.target, request, mirror)])
-        if isinstance(one.request, DeltaCdcError):
-            raise one.request
-        return one
+        return _placed(request, each_located(self, context, _tables(request)))
 
-    def _configured(self, context: Context, given: dict[str, Any]) -> list[_Target]:
+    def _configured(self, context: Context, given: dict[str, Any]) -> list[VerifyRequest | Verification]:
         tables = engine.chosen_tables(
             configuration(self, context, arguments.required("config", self.config)),
             arguments.text(self.group),
             arguments.names("tables", self.tables),
         )
-        targets = []
+        targets: list[VerifyRequest | Verification] = []
         for one in tables:
-            mirror = self._mirror(context, source_of(one), one["pipeline"])
-            place = str(one.get("target") or one.get("log"))
             try:
-                targets.append(
-                    _Target(one["pipeline"], place, engine.verify_request_of(one, **given), mirror)
-                )
+                request = engine.verify_request_of(one, **given)
             except DeltaCdcError as error:
-                # A table that is wrong stops no other.
-                targets.append(_Target(one["pipeline"], place, error, None))
-        return self._located(context, targets)
+                # An invalid table does not affect the others.
+                target = str(one.get("target") or one.get("log"))
+                targets.append(Verification(one["pipeline"], target, error=error))
+            else:
+                mirror = self._mirror(context, source_of(one), one["pipeline"])
+                targets.append(replace(request, mirror=mirror))
+        at = each_located(self, context, [name for one in targets for name in _tables(one)])
+        return [one if isinstance(one, Verification) else _located(one, at) for one in targets]
 
     def _mirror(self, context: Context, source: Any, pipeline: str) -> Callable[[], Any] | None:
-        """Return what returns the copy of a seal; None where this task has none to look at."""
+        """Return a function that reads the copy of a seal; None if this task has no copy."""
         if source is None or not is_literal(source) or delta_asset(source) not in self.inlets:
             return None
         return partial(kept, context, self.inlets, source, pipeline)
 
-    def _located(self, context: Context, targets: Sequence[_Target]) -> list[_Target]:
-        """Return targets with locations for catalog names, or why one has none."""
-        names = [name for one in targets for name in one.tables]
-        at = each_located(self, context, names)
 
-        def placed(one: _Target) -> VerifyRequest | DeltaCdcError:
-            try:
-                places = chosen(at, one.tables)
-            except DeltaCdcError as error:
-                return error
-            if isinstance(one.request, DeltaCdcError):
-                return one.request
-            changed = {name: places.get(getattr(one.request, name)) for name in _TABLES}
-            return replace(one.request, **changed)  # type: ignore[arg-type]
-
-        return [replace(one, request=placed(one)) for one in targets]
+def _tables(one: VerifyRequest | Verification) -> list[str]:
+    """Return the tables of a request, as paths, URIs or catalog names."""
+    if isinstance(one, Verification):
+        return []
+    return [name for name in (one.target, one.source, one.current) if name is not None]
 
 
-@dataclass(frozen=True)
-class _Target:
-    """One target.
+def _placed(one: VerifyRequest, at: Mapping[str, str | DeltaCdcError]) -> VerifyRequest:
+    """Return a request with locations instead of catalog names.
 
-    :param request: what to verify, or why there is no request
-    :param mirror: returns the copy of the seal that is kept outside
+    :raises DeltaCdcError: a table has no location
     """
+    places = chosen(at, _tables(one))
+    current = places[one.current] if one.current is not None else None
+    source = places[one.source] if one.source is not None else None
+    return replace(one, target=places[one.target], source=source, current=current)
 
-    pipeline: str
-    target: str
-    request: VerifyRequest | DeltaCdcError
-    mirror: Callable[[], Any] | None
 
-    @property
-    def tables(self) -> list[str]:
-        """Return the tables of the request, as paths, URIs or catalog names."""
-        if isinstance(self.request, DeltaCdcError):
-            return []
-        return [name for name in (getattr(self.request, field) for field in _TABLES) if name is not None]
-
-    def unknown(self, error: DeltaCdcError) -> Verification:
-        """Return the result of a target without a request."""
-        if isinstance(error, TableNotFound):
-            missing = finding(SEAL, error.message, error.remedy)
-            return engine.Verification(self.pipeline, self.target, checks=(missing,))
-        return engine.Verification(self.pipeline, self.target, error=error)
+def _located(one: VerifyRequest, at: Mapping[str, str | DeltaCdcError]) -> VerifyRequest | Verification:
+    """Return a request with locations, or the result if a table has none."""
+    try:
+        return _placed(one, at)
+    except TableNotFound as error:
+        wrong = finding(SEAL, error.message, error.remedy)
+        return Verification(one.pipeline, one.target, checks=(wrong,))
+    except DeltaCdcError as error:
+        return Verification(one.pipeline, one.target, error=error)
 
 
 def _table(value: Any) -> str | None:
@@ -257,16 +232,13 @@ def _table(value: Any) -> str | None:
     return expand(given) if given is not None else None
 
 
-def published(found: Sequence[Verification]) -> list[dict[str, Any]]:
-    """Return what an XCom is given: every check; where that is too long, those that found something, and one
-    entry for each of the other tables."""
-
-    rows = engine.verification_rows(found)
-    if len(json.dumps(rows)) <= _MOST_BYTES:
-        return rows
+def published(results: Sequence[Verification]) -> list[dict[str, Any]]:
+    """Return the value of the XCom: every check; if that is too long, the findings, and one entry for each of
+    the other tables."""
+    rows = [row for one in results for row in one.to_rows()]
     wrong = [row for row in rows if row["status"] == "finding"]
-    sound = [_summary(one) for one in found if not one.findings and one.error is None]
-    for some in ([*wrong, *sound], wrong):
+    sound = [_summary(one) for one in results if not one.findings and one.error is None]
+    for some in (rows, [*wrong, *sound], wrong):
         if len(json.dumps(some)) <= _MOST_BYTES:
             return some
     while len(json.dumps(wrong)) > _MOST_BYTES:

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from delta_cdc.api.sink import commit_watermark
     from delta_cdc.api.verify import verify_table
     from delta_cdc.core import errors
+    from delta_cdc.core.checks import Verification
     from delta_cdc.core.versions import VersionRange
     from delta_cdc.core.watermark import TableVersion
     from delta_cdc.run.outcomes import ApplyResult, IngestResult
-    from delta_cdc.run.verify import Verification
     from delta_cdc.spark.changes.queries import named_in_plan
 
 __all__ = [
@@ -41,7 +41,7 @@ __all__ = [
 _HOME = {
     "ApplyResult": "delta_cdc.run.outcomes",
     "IngestResult": "delta_cdc.run.outcomes",
-    "Verification": "delta_cdc.run.verify",
+    "Verification": "delta_cdc.core.checks",
     "VersionRange": "delta_cdc.core.versions",
     "TableVersion": "delta_cdc.core.watermark",
     "apply_changes": "delta_cdc.api.changes",

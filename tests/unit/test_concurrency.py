@@ -12,11 +12,11 @@ import pytest
 import airflow_delta_cdc
 import delta_cdc
 from delta_cdc.core.concurrency import AT_ONCE, gathered, settled
-from delta_cdc.delta_log.table import run_sync
+from delta_cdc.delta_log.table import DeltaLog, run_sync
 from delta_cdc.planning import consumers
 from delta_cdc.planning import status as statuses
 from delta_cdc.planning.consumers import Consumer
-from delta_cdc.planning.verify_request import VerifyRequest
+from delta_cdc.planning.verify import VerifyRequest
 from delta_cdc.run import verify as verification
 from tests.support.tables import Tables
 
@@ -101,14 +101,16 @@ def test_the_verification_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
     crowd = Crowd()
     monkeypatch.setattr(verification, "plan_verify_async", crowd.one)
     requests = [VerifyRequest(pipeline="p", target="/t")] * MANY
-    run_sync(verification._planned(requests, [None] * MANY))
+    run_sync(verification._planned(requests))
     assert (crowd.made, crowd.most) == (MANY, AT_ONCE)
 
 
 def test_the_consumers_of_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     crowd, tables = Crowd(), Tables.made_in(tmp_path)
-    monkeypatch.setattr(consumers, "_looked", crowd.one)
-    consumers.held(tables.source.uri, [Consumer("p", None, "/t")] * MANY)
+    monkeypatch.setattr(consumers, "_observed", crowd.one)
+    log = DeltaLog(tables.source.uri)
+    state = run_sync(log.snapshot())
+    run_sync(consumers.observe_consumers(log, state, [Consumer("p", None, "/t")] * MANY))
     assert (crowd.made, crowd.most) == (MANY, AT_ONCE)
 
 

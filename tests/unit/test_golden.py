@@ -26,22 +26,23 @@ from delta_cdc.core.checks import finding, ok
 from delta_cdc.core.spec import ApplyOptions, ApplyRequest, IngestOptions, JobResult, QueryOptions, Spec, Step
 from delta_cdc.core.watermark import Seal, TableVersion
 from delta_cdc.delta_log.table import run_sync
-from delta_cdc.planning import expiry
-from delta_cdc.planning import optimize as plan_optimize
-from delta_cdc.planning import vacuum as plan_vacuum
 from delta_cdc.planning.apply import plan_apply
 from delta_cdc.planning.consumers import Consumer
+from delta_cdc.planning.expiry import plan_expiry
 from delta_cdc.planning.ingest import plan_ingest
+from delta_cdc.planning.optimize import plan_optimize
+from delta_cdc.planning.plan import JobPlan
 from delta_cdc.planning.read import plan_read
 from delta_cdc.planning.request import CommitRequest, ReadRequest
-from delta_cdc.planning.verify_request import VerifyRequest
+from delta_cdc.planning.vacuum import plan_vacuum
+from delta_cdc.planning.verify import VerifyRequest
 from delta_cdc.run import maintain
 from delta_cdc.run.apply import run_apply
 from delta_cdc.run.commit import run_commit
 from delta_cdc.run.ingest import run_ingest
 from delta_cdc.run.read import run_read
 from delta_cdc.run.saved_plans import NoPins
-from delta_cdc.run.verify import rows_of, run_verify
+from delta_cdc.run.verify import run_verify
 from delta_cdc.spark import quarantine, staging
 from delta_cdc.spark.apply import engine as apply_engine
 from delta_cdc.spark.apply import layout
@@ -50,7 +51,6 @@ from delta_cdc.spark.apply.prepared_step import PreparedStep
 from delta_cdc.spark.apply.rows import Shape
 from delta_cdc.spark.ingest import engine as ingest_engine
 from delta_cdc.spark.ingest import ingested
-from delta_cdc.spark.maintain import optimize
 from tests.support import golden
 from tests.support.ingest_model import Boom, Broker, Topics, World
 from tests.support.ingest_model import rows_of as recorded_rows
@@ -550,20 +550,21 @@ def test_verify(tmp_path: Path, clock: Callable[[int], None]) -> None:
 
     found = run_verify([VerifyRequest(pipeline="p", target=tables.target.uri)], execute=execute, run_id="r")
     check_spec("verify", given[0], tmp_path)
-    golden.check("published/verify.json", golden.as_json(rows_of(found), tmp_path))
+    golden.check(
+        "published/verify.json", golden.as_json([row for one in found for row in one.to_rows()], tmp_path)
+    )
 
 
 def planned_care(tables: Tables) -> dict[str, Any]:
     """Return the plan of each kind of care."""
     reader = [Consumer("p", tables.source.uri, tables.target.uri)]
-    one: dict[str, Any] = {"table": tables.source.uri, "run_id": "r"}
-    by_id = plan_optimize.OptimizeRequest(**one, zorder_by=("id",))
-    vacuum = plan_vacuum.VacuumRequest(**one, consumers=reader, extend_retention=True)
-    late = NOW + 30 * DAY
+    table = tables.source.uri
+    by_id = specs.OptimizeSpec("r", table, zorder_by=("id",))
+    vacuum, late = specs.VacuumSpec("r", table), NOW + 30 * DAY
     return {
-        "optimize": run_sync(plan_optimize.plan_optimize(by_id)),
-        "vacuum": run_sync(plan_vacuum.plan_vacuum(vacuum, now=late)),
-        "expire": run_sync(expiry.plan_expiry(expiry.ExpireRequest(**one, consumers=reader, horizon="35"))),
+        "optimize": run_sync(plan_optimize(by_id)),
+        "vacuum": run_sync(plan_vacuum(vacuum, reader, extend_retention=True, now=late)),
+        "expire": run_sync(plan_expiry(specs.ExpireSpec("r", table, "35"), reader)),
     }
 
 
@@ -582,19 +583,23 @@ def test_care(kind: str, tmp_path: Path, clock: Callable[[int], None]) -> None:
     built(6 if kind == "expire" else 4, options, highest_sequence="40", horizons=((1, "2"),))(tables)
     planned = planned_care(tables)[kind]
     check_spec(kind, planned.spec, tmp_path)
-    idle = maintain.Work("idle", None, {"note": "nothing to do"})
+    idle: JobPlan[Any, dict[str, Any]] = JobPlan(None, {}, ("nothing to do",))
     told_of = {"table": tables.source.uri, **CARE[kind]}
-    works = maintain.run(
-        [maintain.Work(tables.source.uri, planned.spec, planned.found), idle],
+    rows, _ = maintain.run(
+        {tables.source.uri: planned, "idle": idle},
         execute=lambda _: JobResult("committed", tables=(told_of,)),
         run_id="r",
     )
-    golden.check(f"published/{kind}.json", golden.as_json([work.row for work in works], tmp_path))
+    golden.check(f"published/{kind}.json", golden.as_json(rows, tmp_path))
 
 
 def test_marks_of_maintenance(tmp_path: Path) -> None:
     spec = specs.OptimizeSpec("r", "/lake/t", where="day > '2027'", zorder_by=("id",), full=True)
-    made = {"optimize": optimize.mark(spec), "expire": maintenance_tags.written("expire", below="30")}
+    layout = maintenance_tags.layout(spec)
+    made = {
+        "optimize": maintenance_tags.written("optimize", **layout),
+        "expire": maintenance_tags.written("expire", below="30"),
+    }
     golden.check("marks.json", golden.as_json({k: json.loads(v) for k, v in made.items()}, tmp_path))
     for kind, text in made.items():
         assert maintenance_tags.read(text, kind) == json.loads(text)

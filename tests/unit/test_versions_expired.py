@@ -14,11 +14,10 @@ from delta_cdc.core.checks import WATERMARK
 from delta_cdc.core.errors import LogGap, VersionsExpired
 from delta_cdc.core.retention import LOG_GAP_REMEDY
 from delta_cdc.core.retention import VERSIONS_EXPIRED_REMEDY as REMEDY
-from delta_cdc.delta_log.table import run_sync
-from delta_cdc.planning.consumers import Consumer, held
+from delta_cdc.delta_log.table import DeltaLog, run_sync
+from delta_cdc.planning.consumers import Consumer, observe_consumers
 from delta_cdc.planning.status import status_async
-from delta_cdc.planning.verify import plan_verify_async
-from delta_cdc.planning.verify_request import VerifyRequest
+from delta_cdc.planning.verify import VerifyRequest, plan_verify_async
 from delta_cdc.planning.waiting import Watch
 from delta_cdc.spark import named_errors
 from tests.support.logs import EPOCH, SECOND
@@ -63,9 +62,10 @@ def test_a_status_a_verification_and_a_list_of_consumers_say_so(tables: Tables) 
     assert REMEDY in run_sync(status_async("p", tables.target.uri, now_ms=NOW)).findings[0]
     request = VerifyRequest(pipeline="p", target=tables.target.uri)
     plan = run_sync(plan_verify_async(request, now_ms=NOW))
-    (check,) = (one for one in plan.checks if one.check == WATERMARK)
+    (check,) = (one for one in plan.outcome.checks if one.check == WATERMARK)
     assert (check.status, check.remedy) == ("finding", REMEDY)
-    (found,) = held(tables.source.uri, [Consumer("p", tables.source.uri, tables.target.uri)])
+    log, consumer = DeltaLog(tables.source.uri), Consumer("p", tables.source.uri, tables.target.uri)
+    (found,) = run_sync(observe_consumers(log, run_sync(log.snapshot()), [consumer]))
     assert REMEDY in found.note
 
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc import job
 from delta_cdc.api.changes import located
+from delta_cdc.core.spec import ExpireSpec
 from delta_cdc.delta_log.table import run_sync
 from delta_cdc.planning.consumers import consumers_of
-from delta_cdc.planning.expiry import ExpireRequest, plan_expiry
-from delta_cdc.run.maintain import Work, raise_failed, run
+from delta_cdc.planning.expiry import plan_expiry
+from delta_cdc.run.maintain import raise_failed, run
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -59,9 +61,8 @@ def expire_events(
     :raises ConsumerUnreadable: a consumer's progress cannot be read
     :raises ConcurrentModification: another writer won the race; nothing is lost
     """
-    from dataclasses import replace
-
-    given = [
+    spec = ExpireSpec("", located(spark, log), horizon, dry_run=dry_run, single_driver=single_driver)
+    readers = [
         replace(
             one,
             target=located(spark, one.target),
@@ -69,19 +70,9 @@ def expire_events(
         )
         for one in consumers_of(list(consumers))
     ]
-    request = ExpireRequest(
-        table=located(spark, log),
-        consumers=given,
-        horizon=horizon,
-        keep=keep,
-        dry_run=dry_run,
-        single_driver=single_driver,
-        storage_options=dict(storage_options) if storage_options else None,
-    )
-    planned = run_sync(plan_expiry(request))
-    works = run(
-        [Work(request.table, planned.spec, planned.found)], execute=partial(job.run, spark), run_id=""
-    )
-    raise_failed(works)
-    logger.info("%s", works[0].row)
-    return works[0].row
+    options = dict(storage_options) if storage_options else None
+    plan = run_sync(plan_expiry(spec, readers, keep=keep, storage_options=options))
+    (row,), errors = run({spec.table_uri: plan}, execute=partial(job.run, spark), run_id="")
+    raise_failed(errors)
+    logger.info("%s", row)
+    return row

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from delta_cdc import job
 from delta_cdc.api.changes import located
 from delta_cdc.core import arguments
-from delta_cdc.core.checks import CHECKS
-from delta_cdc.planning.verify_request import VerifyRequest
-from delta_cdc.run.verify import Verification, run_verify
+from delta_cdc.core.checks import CHECKS, Verification
+from delta_cdc.planning.verify import VerifyRequest
+from delta_cdc.run.verify import run_verify
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -62,7 +62,7 @@ def verify_table(
         wanted=CHECKS if checks is None else tuple(checks),
         storage_options=dict(storage_options) if storage_options else None,
     )
-    (found,) = run_verify([request], execute=partial(job.run, spark), say=logger.info)
-    if found.error is not None:
-        raise found.error
-    return found
+    (result,) = run_verify([request], execute=partial(job.run, spark), say=logger.info)
+    if result.error is not None:
+        raise result.error
+    return result

@@ -10,9 +10,8 @@ from delta_cdc.cli.common import last_by, refuse
 from delta_cdc.cli.pipelines import chosen, groups_of, takes_pipelines
 from delta_cdc.config.verification import paired, request_of
 from delta_cdc.core.checks import CHECKS
-from delta_cdc.planning.verify_request import VerifyRequest, check_names
-from delta_cdc.run.verify import rows_of, run_verify
-from delta_cdc.run.verify_text import text_of
+from delta_cdc.planning.verify import VerifyRequest, check_names
+from delta_cdc.run.verify import run_verify, text_of
 
 if TYPE_CHECKING:
     import argparse
@@ -48,7 +47,8 @@ def _run(arguments: argparse.Namespace) -> int:
             for one in found
             if one.error is not None
         ]
-        print(json.dumps([*rows_of(found), *failed], indent=2))
+        rows = [row for one in found for row in one.to_rows()]
+        print(json.dumps([*rows, *failed], indent=2))
     else:
         print(text_of(found))
     return 1 if any(one.error is not None or one.findings for one in found) else 0

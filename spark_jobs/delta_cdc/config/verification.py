@@ -11,16 +11,13 @@ from delta_cdc.core.options import check_options
 from delta_cdc.core.uris import canonical_uri
 from delta_cdc.core.validation import comparable, described
 from delta_cdc.core.variables import expand
-from delta_cdc.planning.verify_request import VerifyRequest
+from delta_cdc.planning.verify import SAME_ROWS, VerifyRequest
 from delta_cdc.run import table_arguments as engine
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from delta_cdc.config import Configuration
-
-#: Options in which two pipelines must agree to have the same rows.
-_SAME = ("keys", "where", "select", "apply_as_deletes", "apply_as_truncates", "source_kind")
 
 
 def chosen(
@@ -108,7 +105,7 @@ def paired(found: Sequence[VerifyRequest]) -> list[VerifyRequest]:
 def _likeness(one: VerifyRequest) -> tuple[Any, ...]:
     assert one.options is not None
     assert one.source is not None
-    return _place(one.source), *[comparable(name, described(one.options)[name]) for name in _SAME]
+    return _place(one.source), *[comparable(name, described(one.options)[name]) for name in SAME_ROWS]
 
 
 def _place(table: str) -> str:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from delta_cdc.core.errors import DeltaCdcError
 
 Status = Literal["ok", "finding", "skipped"]
 
@@ -16,10 +19,8 @@ EQUALS_SOURCE, CURRENT_EQUALS_HISTORY = "equals_source", "current_equals_history
 OF_LOGS = (SEAL, WATERMARK, MIRROR, CONFIGURATION)
 #: Checks made by one scan of the target.
 OF_ROWS = (NULL_KEYS, UNIQUE_KEYS, ONE_OPEN_ROW, OVERLAPS, START_BEFORE_END)
-#: Checks that compare with another table.
-OF_TABLES = (EQUALS_SOURCE, CURRENT_EQUALS_HISTORY)
-#: All checks, in the order of the report.
-CHECKS = (*OF_LOGS, *OF_ROWS, *OF_TABLES)
+#: All checks, in the order of the report; the last two compare with another table.
+CHECKS = (*OF_LOGS, *OF_ROWS, EQUALS_SOURCE, CURRENT_EQUALS_HISTORY)
 
 #: The most keys that a check lists as samples.
 MOST_SAMPLES = 5
@@ -58,6 +59,37 @@ class Check:
     def from_dict(cls, data: dict[str, Any]) -> Check:
         """Read the JSON form."""
         return cls(**{**data, "samples": tuple(data.get("samples", ()))})
+
+
+@dataclass(frozen=True)
+class Verification:
+    """The result of the verification of one target.
+
+    :param table: its location
+    :param version: the version that all checks read; None if there is no table
+    :param checks: one per requested check, in the order of :data:`CHECKS`
+    :param error: why some checks or all of them could not be made
+    """
+
+    pipeline: str
+    table: str
+    version: int | None = None
+    checks: tuple[Check, ...] = ()
+    error: DeltaCdcError | None = None
+
+    def __post_init__(self) -> None:
+        ordered = sorted(self.checks, key=lambda one: CHECKS.index(one.check))
+        object.__setattr__(self, "checks", tuple(ordered))
+
+    @property
+    def findings(self) -> tuple[Check, ...]:
+        """Return the checks that found a problem."""
+        return tuple(one for one in self.checks if one.status == "finding")
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """Return the plain JSON form that is published: one entry per check."""
+        place = {"pipeline": self.pipeline, "table": self.table, "version": self.version}
+        return [{**place, **one.to_dict()} for one in self.checks]
 
 
 def ok(check: str, detail: str = "") -> Check:

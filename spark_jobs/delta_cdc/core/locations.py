@@ -44,7 +44,7 @@ def locations_of(spec: Spec) -> list[str]:
         return [spec.table_uri]
     if isinstance(spec, VerifySpec):
         current = [spec.current.uri] if spec.current is not None else []
-        return [spec.target_uri, *([spec.source.source_uri] if spec.source is not None else []), *current]
+        return [spec.target_uri, *([spec.source_uri] if spec.source_uri is not None else []), *current]
     return list(spec.tables) if isinstance(spec, EnableSpec) else []
 
 

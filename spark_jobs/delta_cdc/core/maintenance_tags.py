@@ -39,11 +39,6 @@ def read(text: str | None, kind: str) -> dict[str, Any] | None:
     return data
 
 
-def asked(spec: OptimizeSpec) -> dict[str, Any]:
-    """Return the requested options of an OPTIMIZE, as JSON values."""
-    return {
-        "where": spec.where,
-        "zorder_by": list(spec.zorder_by),
-        "full": spec.full,
-        "purge": spec.purge,
-    }
+def layout(spec: OptimizeSpec) -> dict[str, Any]:
+    """Return the content of the tag of an OPTIMIZE: its options."""
+    return {"where": spec.where, "zorder_by": list(spec.zorder_by), "full": spec.full, "purge": spec.purge}

@@ -16,7 +16,7 @@ from delta_cdc.core import codec
 from delta_cdc.core.codec import UnreadableJson
 from delta_cdc.core.errors import SpecUnreadable
 from delta_cdc.core.uris import spark_uri
-from delta_cdc.core.watermark import PipelineState, TableVersion  # noqa: TC001 - the codec reads hints
+from delta_cdc.core.watermark import PipelineState, Seal, TableVersion  # noqa: TC001 - the codec reads hints
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -689,11 +689,11 @@ class VerifySpec:
     :param target_version: the version to read
     :param options: the options that it was built with
     :param checks: names of :data:`delta_cdc.core.checks.CHECKS`
-    :param source: the reload that would bring it to the source as of the watermark; None if the two are not
-        compared
+    :param source_uri: its source; None if the two are not compared
+    :param step: the reload (without keys, the load) that would bring it to the source as of the watermark
     :param current: a target of the other SCD type; None: no comparison
     :param source_keeps_all: the source has every row that was ever appended to it
-    :param conflicts_told: ``on_conflict`` is the pipeline's value, not a substituted default
+    :param knows_on_conflict: ``on_conflict`` is the pipeline's value, not a substituted default
     """
 
     pipeline: str
@@ -702,15 +702,28 @@ class VerifySpec:
     target_version: int
     options: ApplyOptions
     checks: tuple[str, ...]
-    source: ApplySpec | None = None
+    source_uri: str | None = None
+    step: LoadStep | ReloadStep | None = None
     current: OtherTable | None = None
     source_keeps_all: bool = True
-    conflicts_told: bool = True
+    knows_on_conflict: bool = True
     job: Literal["verify"] = "verify"
 
 
+class _OfOneTable:
+    """A maintenance job of one table. Callers fill its request, planning the rest."""
+
+    job: str
+    table_uri: str
+
+    @property
+    def pipeline(self) -> str:
+        """Return a description of the job, for people."""
+        return f"{self.job} of {self.table_uri}"
+
+
 @dataclass(frozen=True)
-class OptimizeSpec:
+class OptimizeSpec(_OfOneTable):
     """Rewrite the file layout of one table; no row changes.
 
     :param where: Spark SQL predicate over partition columns; None is the whole table
@@ -729,80 +742,53 @@ class OptimizeSpec:
     single_driver: bool = False
     job: Literal["optimize"] = "optimize"
 
-    @property
-    def pipeline(self) -> str:
-        """Return a description of the job, for people."""
-        return f"{self.job} of {self.table_uri}"
-
 
 @dataclass(frozen=True)
-class VacuumSpec:
+class VacuumSpec(_OfOneTable):
     """Delete the files of one table that it no longer needs.
 
-    :param properties: table properties to set first
     :param lite: delete only files that the log records as removed, without listing the table's folder
-    :param files: the approximate number of files; None is unknown
     :param dry_run: list the files, and delete nothing
     :param single_driver: see :class:`ApplySpec`
+    :param properties: planned: table properties to set first
+    :param version: planned: the table's newest version
+    :param files: planned: the number of its files
     """
 
     run_id: str
     table_uri: str
-    properties: dict[str, str] = field(default_factory=dict)
     lite: bool = False
-    files: int | None = None
     dry_run: bool = False
     single_driver: bool = False
+    properties: dict[str, str] = field(default_factory=dict)
+    version: int | None = None
+    files: int | None = None
     job: Literal["vacuum"] = "vacuum"
 
-    @property
-    def pipeline(self) -> str:
-        """Return a description of the job, for people."""
-        return f"{self.job} of {self.table_uri}"
-
 
 @dataclass(frozen=True)
-class Reader:
-    """How a consumer of a change log reads it, as recorded in its seal.
-
-    :param horizons: the allowed-lateness bounds that it knows, see :class:`delta_cdc.core.watermark.Seal`
-    :param highest_sequence: the greatest sequence that it has applied, as text
-    """
-
-    pipeline: str
-    options: ApplyOptions
-    horizons: tuple[tuple[int, str], ...] = ()
-    highest_sequence: str | None = None
-
-
-@dataclass(frozen=True)
-class ExpireSpec:
+class ExpireSpec(_OfOneTable):
     """Delete a change log's events that are below its allowed lateness and no longer needed; raise the bound.
 
-    :param table_id: the log's id at planning
-    :param readers: its consumers; events that one of them needs are retained
-    :param below: the sequence below which events are deleted; None deletes no events
-    :param since: the version of the log that set it: later events below it do not count
-    :param horizon: the new bound; None keeps the current one
+    :param horizon: the new bound, as Spark casts the sequence to a string; None keeps the current one
     :param dry_run: count the events to delete, and write nothing
     :param single_driver: see :class:`ApplySpec`
+    :param table_id: planned: the log's id
+    :param readers: planned: the newest seals of its consumers; events that one of them needs are retained
+    :param below: planned: the sequence below which events are deleted; None deletes no events
+    :param since: planned: the version of the log that set ``below``: later events below it do not count
     """
 
     run_id: str
     table_uri: str
-    table_id: str
-    readers: tuple[Reader, ...]
-    below: str | None = None
-    since: int = -1
     horizon: str | None = None
     dry_run: bool = False
     single_driver: bool = False
+    table_id: str | None = None
+    readers: tuple[Seal, ...] = ()
+    below: str | None = None
+    since: int | None = None
     job: Literal["expire"] = "expire"
-
-    @property
-    def pipeline(self) -> str:
-        """Return a description of the job, for people."""
-        return f"{self.job} of {self.table_uri}"
 
 
 @dataclass(frozen=True)

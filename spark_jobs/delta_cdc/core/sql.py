@@ -81,6 +81,12 @@ def merge(
     )
 
 
+def set_properties(uri: str, properties: Mapping[str, str]) -> str:
+    """Return ``ALTER TABLE … SET TBLPROPERTIES``."""
+    listed = ", ".join(f"{string(name)} = {string(value)}" for name, value in properties.items())
+    return f"ALTER TABLE {table(uri)} SET TBLPROPERTIES ({listed})"
+
+
 def update_set(assignments: Mapping[str, str]) -> str:
     """Return ``UPDATE SET …``. Target columns have no alias: with one, schema evolution fails."""
     return "UPDATE SET " + ", ".join(f"{quote(name)} = {value}" for name, value in assignments.items())

@@ -8,11 +8,27 @@ from typing import TYPE_CHECKING, Any
 from delta_cdc.core import maintenance_tags
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import AsyncIterator
 
-    from delta_cdc.delta_log.actions import CommitInfo
+    from delta_cdc.core.spec import OptimizeSpec
+    from delta_cdc.delta_log.actions import Commit, CommitInfo
+    from delta_cdc.delta_log.table import DeltaLog
 
-_CLAUSES = ("matchedPredicates", "notMatchedPredicates", "notMatchedBySourcePredicates")
+#: Number of commits to search for the last maintenance; if it lies further back, it is due again.
+MOST_COMMITS = 2_000
+
+
+async def backwards(log: DeltaLog, newest: int, most: int | None = None) -> AsyncIterator[Commit]:
+    """Yield commits from a version back, as far as the log still holds them.
+
+    :param most: the largest number of commits
+    """
+    history = log.history()
+    for version in range(newest, max(-1, newest - most) if most is not None else -1, -1):
+        commit = await history.get(version)
+        if commit is None:
+            return
+        yield commit
 
 
 def expired_below(info: CommitInfo) -> str | None:
@@ -20,24 +36,48 @@ def expired_below(info: CommitInfo) -> str | None:
 
     Such a commit is a MERGE with our maintenance tag and only a delete clause.
     """
-    said = maintenance_tags.read(info.user_metadata, "expire")
-    if said is None or info.operation != "MERGE" or not _only_deletes(info.operation_parameters):
+    tag = maintenance_tags.read(info.user_metadata, "expire")
+    if tag is None or info.operation != "MERGE" or not _only_deletes(info):
         return None
-    below = said.get("below")
+    below = tag.get("below")
     return below if isinstance(below, str) else None
 
 
-def _only_deletes(parameters: Mapping[str, Any]) -> bool:
-    matched, *others = (_clauses(parameters.get(name)) for name in _CLAUSES)
-    return matched == ["delete"] and others == [[], []]
+def _only_deletes(info: CommitInfo) -> bool:
+    matched, *others = (
+        _parameter(info, name)
+        for name in ("matchedPredicates", "notMatchedPredicates", "notMatchedBySourcePredicates")
+    )
+    return _actions(matched) == ["delete"] and others == [[], []]
 
 
-def _clauses(given: Any) -> list[Any]:
-    """Return the actions of a MERGE's clauses, which the log stores as JSON inside JSON."""
-    try:
-        clauses = json.loads(given) if isinstance(given, str) else given
-    except ValueError:
-        return [None]
+def _actions(clauses: Any) -> list[Any]:
+    """Return the actions of the clauses of a MERGE."""
     if not isinstance(clauses, list):
         return [None]
     return [clause.get("actionType") if isinstance(clause, dict) else None for clause in clauses]
+
+
+def repeats(info: CommitInfo, spec: OptimizeSpec) -> bool:
+    """Return whether a commit is an OPTIMIZE that did what a spec requests, ours or another writer's."""
+    if info.operation != "OPTIMIZE":
+        return False
+    tag = maintenance_tags.read(info.user_metadata, "optimize")
+    if tag is not None:
+        return all(tag.get(name) == value for name, value in maintenance_tags.layout(spec).items())
+    return (
+        spec.where is None
+        and _parameter(info, "predicate") == []
+        and _parameter(info, "zOrderBy") == list(spec.zorder_by)
+        and (not spec.full or _parameter(info, "isFull") is True)
+        and _parameter(info, "auto") in (None, False)
+    )
+
+
+def _parameter(info: CommitInfo, name: str) -> Any:
+    """Return a parameter of the operation; the log stores most of them as JSON inside JSON."""
+    value = info.operation_parameters.get(name)
+    try:
+        return json.loads(value) if isinstance(value, str) else value
+    except ValueError:
+        return value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from delta_cdc.core.spec import CommitStep, LoadStep, RepairStep, StateStep, segments_of
 
@@ -19,6 +19,27 @@ if TYPE_CHECKING:
     from delta_cdc.planning.reconcile import Proof
 
     PlannedStep = TargetStep | ReadStep | CommitStep
+
+SpecT = TypeVar("SpecT", covariant=True)
+OutcomeT = TypeVar("OutcomeT", covariant=True)
+
+
+@dataclass(frozen=True)
+class JobPlan(Generic[SpecT, OutcomeT]):
+    """What the logs show about one table, and the job that remains. ``str()`` returns it as readable lines.
+
+    :param spec: the job; None if there is nothing to do
+    :param outcome: the result as far as the logs show it; complete without a job
+    :param notes: messages for the user
+    """
+
+    spec: SpecT | None
+    outcome: OutcomeT
+    notes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        job = "nothing: no process is started" if self.spec is None else getattr(self.spec, "pipeline", "")
+        return "\n".join([f"to do      {job}", *(f"note       {note}" for note in self.notes)])
 
 
 @dataclass(frozen=True)

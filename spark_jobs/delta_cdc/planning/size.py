@@ -6,7 +6,6 @@ is warm. That pays off if startup is most of the job's cost (:func:`is_small`).
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core.concurrency import gathered
@@ -15,15 +14,10 @@ from delta_cdc.core.spec import (
     ApplySpec,
     ApplyStep,
     BundleSpec,
-    CommitSpec,
-    EnableSpec,
-    ExpireSpec,
+    CareSpec,
     IngestSpec,
     LoadStep,
-    OptimizeSpec,
     ReadSpec,
-    ResolveSpec,
-    VacuumSpec,
     VerifySpec,
     segments_of,
 )
@@ -68,8 +62,6 @@ async def work_size(spec: Spec, storage_options: dict[str, str] | None = None) -
     :param storage_options: see :func:`is_small`
     :raises DeltaCdcError: a table's log cannot be read
     """
-    if isinstance(spec, EnableSpec | ResolveSpec | CommitSpec):
-        return 0
     if isinstance(spec, BundleSpec):
         return await _sum(work_size(part, storage_options) for part in spec.parts)
     if isinstance(spec, ApplySpec | ReadSpec):
@@ -77,9 +69,15 @@ async def work_size(spec: Spec, storage_options: dict[str, str] | None = None) -
     if isinstance(spec, IngestSpec):
         return await _of_batch(spec, storage_options)
     if isinstance(spec, VerifySpec):
-        return await _of_comparison(spec, storage_options)
-    assert isinstance(spec, OptimizeSpec | VacuumSpec | ExpireSpec)
-    return await table_size(spec.table_uri, None, storage_options)
+        tables = [table_size(spec.target_uri, spec.target_version, storage_options)]
+        if spec.current is not None:
+            tables.append(table_size(spec.current.uri, spec.current.version, storage_options))
+        if spec.source_uri is not None and spec.step is not None:
+            tables.append(table_size(spec.source_uri, spec.step.at, storage_options))
+        return await _sum(tables)
+    if isinstance(spec, CareSpec):
+        return await table_size(spec.table_uri, None, storage_options)
+    return 0
 
 
 async def table_size(
@@ -108,12 +106,10 @@ async def table_size(
 async def _of_steps(spec: ApplySpec | ReadSpec, options: dict[str, str] | None) -> int | None:
     steps = [step for step in spec.steps if step.kind not in _ALONE]
     read = await _sum(_read(spec, step, options) for step in steps)
-    if read is None or read > SMALL or isinstance(spec, ReadSpec):
+    planned_on = next((step.planned_on for step in steps if step.planned_on is not None), None)
+    if read is None or planned_on is None or isinstance(spec, ReadSpec):
         return read
-    versions = [step.planned_on.version for step in steps if step.planned_on is not None]
-    if not versions:
-        return read
-    target = await table_size(spec.target_uri, versions[0], options)
+    target = await table_size(spec.target_uri, planned_on.version, options)
     # Each step may read all of the target.
     return None if target is None else read + target * len(steps)
 
@@ -140,29 +136,21 @@ async def _of_batch(spec: IngestSpec, options: dict[str, str] | None) -> int | N
     if spec.after is None or size > SMALL:
         return size
     # The job applies everything in the log after the watermark, not only this batch.
-    log, target = await asyncio.gather(
-        _if_there(spec.log_uri, options), _if_there(spec.after.target, options)
-    )
-    return None if log is None or target is None else 2 * size + log + target
+    tables = await _sum(_if_it_exists(uri, options) for uri in (spec.log_uri, spec.after.target))
+    return None if tables is None else 2 * size + tables
 
 
-async def _if_there(uri: str, options: dict[str, str] | None) -> int | None:
+async def _if_it_exists(uri: str, options: dict[str, str] | None) -> int | None:
     try:
         return await table_size(uri, None, options)
     except (TableNotFound, NotADeltaTable):
         return 0
 
 
-async def _of_comparison(spec: VerifySpec, options: dict[str, str] | None) -> int | None:
-    tables = [table_size(spec.target_uri, spec.target_version, options)]
-    if spec.current is not None:
-        tables.append(table_size(spec.current.uri, spec.current.version, options))
-    if spec.source is not None:
-        tables.append(work_size(spec.source, options))
-    return await _sum(tables)
-
-
 async def _sum(parts: Iterable[Coroutine[Any, Any, int | None]]) -> int | None:
-    found = await gathered(parts)
-    known = [size for size in found if size is not None]
-    return sum(known) if len(known) == len(found) else None
+    total = 0
+    for size in await gathered(parts):
+        if size is None:
+            return None
+        total += size
+    return total

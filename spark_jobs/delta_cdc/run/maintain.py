@@ -1,91 +1,93 @@
-"""Care of several tables in one application; what becomes of one is no matter to the others."""
+"""Runs the maintenance of several tables in one application; a failure of one does not affect the others."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core.errors import DeltaCdcError, JobFailed, TablesFailed, TablesRefused
-from delta_cdc.core.spec import BundleSpec
+from delta_cdc.core.spec import BundleSpec, VacuumSpec
+from delta_cdc.delta_log.table import run_sync
+from delta_cdc.planning.plan import JobPlan
+from delta_cdc.planning.vacuum import deleted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from delta_cdc.core.spec import CareSpec, JobResult, Spec
 
-
-@dataclass(frozen=True)
-class Work:
-    """One table.
-
-    :param table: as the user named it
-    :param spec: what is to be done; None where nothing is
-    :param found: for people; ``table`` is among it
-    :param error: why it was not done
-    """
-
-    table: str
-    spec: CareSpec | None = None
-    found: dict[str, Any] = field(default_factory=dict)
-    error: DeltaCdcError | None = None
-
-    @property
-    def row(self) -> dict[str, Any]:
-        """Return what became of it, for logs and XCom."""
-        status = "done" if self.spec is not None else "nothing"
-        if self.error is not None:
-            return {"table": self.table, "status": "failed", "note": type(self.error).__name__}
-        return {
-            "table": self.table,
-            "status": status,
-            **{k: v for k, v in self.found.items() if k != "table"},
-        }
+    Plans = Mapping[str, JobPlan[CareSpec, dict[str, Any]] | DeltaCdcError]
 
 
-def run(works: Sequence[Work], *, execute: Callable[[Spec], JobResult], run_id: str) -> list[Work]:
-    """Do what there is to do.
+def run(
+    plans: Plans,
+    *,
+    execute: Callable[[Spec], JobResult],
+    run_id: str,
+    storage_options: dict[str, str] | None = None,
+) -> tuple[list[dict[str, Any]], dict[str, DeltaCdcError]]:
+    """Run the jobs of plans. If none of them has a job, ``execute`` is not called.
 
+    :param plans: by the table's name, as the user wrote it: its plan, or why there is no plan
     :param execute: runs a spec in a Spark application
-    :return: the same tables, with what became of them
+    :return: for logs and XCom: ``table``, ``status`` (``done``, ``nothing`` or ``failed``) and the outcome of
+        each table; and the errors of the tables that failed
     """
-    todo = [work for work in works if work.spec is not None and work.error is None]
-    if not todo:
-        return list(works)
-    specs = tuple(work.spec for work in todo if work.spec is not None)
-    result = execute(specs[0] if len(specs) == 1 else BundleSpec(run_id=run_id, parts=specs))
-    # An application that fails before its parts says so once, for all of them.
-    parts = result.parts or (result,) * len(specs)
-    done = {work.table: _ended(work, part) for work, part in zip(todo, parts, strict=True)}
-    return [done.get(work.table, work) for work in works]
+    jobs = [plan.spec for plan in plans.values() if isinstance(plan, JobPlan) and plan.spec is not None]
+    results = iter(_executed(jobs, execute, run_id))
+    rows: list[dict[str, Any]] = []
+    errors: dict[str, DeltaCdcError] = {}
+    for table, plan in plans.items():
+        try:
+            if isinstance(plan, DeltaCdcError):
+                raise plan
+            row = {"table": table, "status": "nothing", **plan.outcome, "note": "; ".join(plan.notes)}
+            if plan.spec is not None:
+                row |= {"status": "done", **_outcome(table, next(results))}
+                if isinstance(plan.spec, VacuumSpec) and not plan.spec.dry_run:
+                    row |= run_sync(deleted(plan.spec, storage_options))
+            rows.append(row)
+        except DeltaCdcError as error:
+            errors[table] = error
+            rows.append({"table": table, "status": "failed", "note": type(error).__name__})
+    return rows, errors
 
 
-def _ended(work: Work, result: JobResult) -> Work:
-    if result.status not in ("committed", "planned"):
-        error = DeltaCdcError.from_dict(result.error) if result.error is not None else _unnamed(work, result)
-        return replace(work, error=error)
-    said = {name: value for entry in result.tables for name, value in entry.items() if name != "table"}
-    return replace(work, found={**work.found, **said})
+def _executed(
+    jobs: Sequence[CareSpec], execute: Callable[[Spec], JobResult], run_id: str
+) -> Sequence[JobResult]:
+    if not jobs:
+        return ()
+    result = execute(jobs[0] if len(jobs) == 1 else BundleSpec(run_id=run_id, parts=tuple(jobs)))
+    # An application that fails before its parts has one result for all of them.
+    return result.parts or (result,) * len(jobs)
 
 
-def _unnamed(work: Work, result: JobResult) -> JobFailed:
-    return JobFailed(
-        f"{work.table}: the job ended as {result.status}: {result.message}", remedy="run again: it finds out."
+def _outcome(table: str, result: JobResult) -> dict[str, Any]:
+    """Return what a job reports.
+
+    :raises DeltaCdcError: the job failed
+    """
+    if result.status in ("committed", "planned"):
+        return {name: value for row in result.tables for name, value in row.items() if name != "table"}
+    if result.error is not None:
+        raise DeltaCdcError.from_dict(result.error)
+    raise JobFailed(
+        f"{table}: the job ended as {result.status}: {result.message}",
+        remedy="run again: the next plan shows what remains.",
     )
 
 
-def raise_failed(works: Sequence[Work]) -> None:
-    """Raise what went wrong; of several tables with one name, where it is one.
+def raise_failed(errors: Mapping[str, DeltaCdcError]) -> None:
+    """Raise the errors of tables, as one.
 
-    :raises DeltaCdcError: the named error of a table; of several different ones :class:`TablesFailed`
+    :raises DeltaCdcError: if all tables have the same error class, this one; else :class:`TablesFailed`
     """
-    errors = {work.table: work.error for work in works if work.error is not None}
     if not errors:
         return
     first = next(iter(errors.values()))
     if len(errors) == 1:
         raise first
-    kinds = {type(error) for error in errors.values()}
-    if len(kinds) == 1:
+    if len({type(error) for error in errors.values()}) == 1:
         raise type(first)(
             " ".join(error.message for error in errors.values()), remedy=first.remedy, argument=first.argument
         )

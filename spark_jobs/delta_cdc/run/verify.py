@@ -1,179 +1,125 @@
-"""Verifies targets: the logs here, the rows of all of them in one Spark application."""
+"""Verifies targets: the logs in this process, the rows of all targets in one Spark application."""
 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from delta_cdc.core.checks import CHECKS, EQUALS_SOURCE, Check, skipped
+from delta_cdc.core.checks import CURRENT_EQUALS_HISTORY, EQUALS_SOURCE, Check, Verification, skipped
 from delta_cdc.core.concurrency import settled
 from delta_cdc.core.errors import DeltaCdcError, JobFailed, VerificationFailed
 from delta_cdc.core.spec import BundleSpec, JobResult
+from delta_cdc.core.text_table import grid
 from delta_cdc.delta_log.table import run_sync
 from delta_cdc.planning.verify import plan_verify_async, was_declared
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-    from delta_cdc.planning.verify import VerifyPlan
-    from delta_cdc.planning.verify_request import VerifyRequest
+    from delta_cdc.core.spec import VerifySpec
+    from delta_cdc.planning.plan import JobPlan
+    from delta_cdc.planning.verify import VerifyRequest
     from delta_cdc.run.loop import Say
 
 logger = logging.getLogger(__name__)
 
-#: A writer may be so fast that the version that was planned on cannot be read any more.
+#: A writer may be so fast that the planned version cannot be read any more.
 _TRIES = 3
-
-
-@dataclass(frozen=True)
-class Verification:
-    """What became of the verification of one target.
-
-    :param pipeline: its pipeline
-    :param table: its location
-    :param version: its version, as of which everything was looked at; None where there is no table
-    :param checks: one per check that was asked for
-    :param error: why nothing, or not all of it, could be looked at
-    """
-
-    pipeline: str
-    table: str
-    version: int | None = None
-    checks: tuple[Check, ...] = ()
-    error: DeltaCdcError | None = None
-
-    @property
-    def findings(self) -> tuple[Check, ...]:
-        """Return the checks that found something."""
-        return tuple(one for one in self.checks if one.status == "finding")
-
-    def to_rows(self) -> list[dict[str, Any]]:
-        """Return the plain JSON form that is published: one entry per check."""
-        place = {"pipeline": self.pipeline, "table": self.table, "version": self.version}
-        return [{**place, **one.to_dict()} for one in self.checks]
 
 
 def run_verify(
     requests: Sequence[VerifyRequest],
     *,
     execute: Callable[[BundleSpec], JobResult],
-    mirrors: Sequence[Callable[[], Any] | None] = (),
     run_id: str = "",
     parallel: int = 4,
     say: Say = logger.info,
 ) -> list[Verification]:
-    """Verify targets. Where the logs tell all that was asked for, ``execute`` is not called.
+    """Verify targets. If the logs decide all requested checks, ``execute`` is not called.
 
-    What goes wrong with one target is in its own result, and stops no other.
+    An error of one target is in its own result, and does not affect the others.
 
-    :param execute: runs a bundle in Spark
-    :param mirrors: per request, what returns the copy of the seal that is kept outside its target
-    :param parallel: how many tables Spark looks at in the same moment
+    :param execute: runs a batch in Spark
+    :param parallel: how many tables Spark checks at once
     :return: one result per request, in order
     """
-    copies = [*mirrors, *[None] * (len(requests) - len(mirrors))]
-    found: list[Verification | None] = [None] * len(requests)
-    left = list(range(len(requests)))
+    results: dict[int, Verification] = {}
     for attempt in range(1, _TRIES + 1):
-        plans = run_sync(_planned([requests[at] for at in left], [copies[at] for at in left]))
-        work: list[tuple[int, VerifyPlan]] = []
-        for at, plan in zip(left, plans, strict=True):
+        left = [at for at in range(len(requests)) if at not in results]
+        plans = dict(zip(left, run_sync(_planned([requests[at] for at in left])), strict=True))
+        jobs: dict[int, tuple[JobPlan[VerifySpec, Verification], VerifySpec]] = {}
+        for at, plan in plans.items():
             if isinstance(plan, DeltaCdcError):
-                found[at] = Verification(requests[at].pipeline, requests[at].target, error=plan)
+                results[at] = Verification(requests[at].pipeline, requests[at].target, error=plan)
             elif plan.spec is None:
-                found[at] = _of(requests[at], plan, ())
+                results[at] = plan.outcome
             else:
-                work.append((at, plan))
-        left = []
-        if not work:
+                jobs[at] = (plan, plan.spec)
+        if not jobs:
             break
-        say(f"Looking at the rows of {len(work)} table(s).")
-        for (at, plan), result in zip(work, _executed(execute, run_id, parallel, work), strict=True):
-            if result.status == "stale" and attempt < _TRIES:
-                say(f"{plan.uri}: {result.message} Looking again.")
-                left.append(at)
+        say(f"Checking the rows of {len(jobs)} table(s).")
+        specs = tuple(spec for _, spec in jobs.values())
+        result = execute(BundleSpec(run_id, specs, parallel=parallel))
+        parts = result.parts or (result,) * len(specs)
+        for (at, (plan, _)), part in zip(jobs.items(), parts, strict=True):
+            if part.status == "stale" and attempt < _TRIES:
+                say(f"{plan.outcome.table}: {part.message} Planning again.")
             else:
-                found[at] = _finished(requests[at], plan, result)
-    return [one for one in found if one is not None]
+                results[at] = _finished(requests[at], plan.outcome, part)
+    return [results[at] for at in range(len(requests))]
 
 
 async def _planned(
-    requests: Sequence[VerifyRequest], copies: Sequence[Callable[[], Any] | None]
-) -> list[VerifyPlan | DeltaCdcError]:
-    looks = (plan_verify_async(one, mirror=copy) for one, copy in zip(requests, copies, strict=True))
-    plans: list[VerifyPlan | DeltaCdcError] = []
-    for one in await settled(looks):
+    requests: Sequence[VerifyRequest],
+) -> list[JobPlan[VerifySpec, Verification] | DeltaCdcError]:
+    plans: list[JobPlan[VerifySpec, Verification] | DeltaCdcError] = []
+    for one in await settled(map(plan_verify_async, requests)):
         if isinstance(one, Exception) and not isinstance(one, DeltaCdcError):
             raise one
         plans.append(one)
     return plans
 
 
-def _executed(
-    execute: Callable[[BundleSpec], JobResult],
-    run_id: str,
-    parallel: int,
-    work: Sequence[tuple[int, VerifyPlan]],
-) -> list[JobResult]:
-    specs = tuple(plan.spec for _, plan in work if plan.spec is not None)
-    result = execute(BundleSpec(run_id, specs, parallel=parallel))
-    if result.status == "failed" and not result.parts:
-        return [result] * len(specs)
-    lost = JobResult(
-        "failed", error=result.error, message="the application ended before it came to this table"
-    )
-    return [*result.parts, *[lost] * (len(specs) - len(result.parts))]
-
-
-def _finished(request: VerifyRequest, plan: VerifyPlan, result: JobResult) -> Verification:
+def _finished(request: VerifyRequest, planned: Verification, result: JobResult) -> Verification:
+    """Return the result of a target: what the logs decided, and what its job did."""
     if result.status == "committed":
-        return _of(request, plan, tuple(map(Check.from_dict, result.tables)))
-    error: DeltaCdcError = JobFailed(
-        f"The rows of {plan.uri} could not be looked at: {result.message or result.status}.",
+        made = [Check.from_dict(row) for row in result.tables]
+        wrong = [one for one in made if one.check == EQUALS_SOURCE and one.status == "finding"]
+        if wrong and planned.version is not None and run_sync(was_declared(request, planned.version)):
+            # Rows of a baseline were never compared with the source, so a difference proves nothing.
+            why = f"rows of the target were declared (initial_load), not loaded: {wrong[0].detail}"
+            made.remove(wrong[0])
+            made.append(skipped(EQUALS_SOURCE, f"{why} mode='reload' brings them to what the source holds."))
+        return replace(planned, checks=(*planned.checks, *made))
+    if result.error is not None:
+        return replace(planned, error=DeltaCdcError.from_dict(result.error))
+    error = JobFailed(
+        f"The rows of {planned.table} could not be checked: {result.message or result.status}.",
         remedy="look into Spark's log, and run again: nothing was written.",
     )
-    if result.error is not None:
-        error = DeltaCdcError.from_dict(result.error)
-    return replace(_of(request, plan, ()), error=error)
+    return replace(planned, error=error)
 
 
-def _of(request: VerifyRequest, plan: VerifyPlan, made: tuple[Check, ...]) -> Verification:
-    known = {one.check: one for one in (*plan.checks, *made)}
-    equal = known.get(EQUALS_SOURCE)
-    if equal is not None and equal.status == "finding" and plan.version is not None:
-        known[EQUALS_SOURCE] = run_sync(_unless_declared(request, plan.version, equal))
-    checks = tuple(known[name] for name in CHECKS if name in known)
-    return Verification(plan.pipeline, plan.uri, plan.version, checks)
-
-
-async def _unless_declared(request: VerifyRequest, version: int, found: Check) -> Check:
-    """Rows that were declared to be the source's were never compared with it, so they prove nothing."""
-    if not await was_declared(request, version):
-        return found
-    why = f"rows of the target were declared (initial_load), not loaded: {found.detail}"
-    return skipped(EQUALS_SOURCE, f"{why} mode='reload' brings them to what the source holds.")
-
-
-def raise_if_wrong(found: Sequence[Verification], *, findings: bool = True) -> None:
-    """Raise what a verification came to.
+def raise_if_wrong(results: Sequence[Verification], *, findings: bool = True) -> None:
+    """Raise the findings and errors of a verification.
 
     :param findings: whether findings are an error
-    :raises VerificationFailed: names what was found first, and what to do about it
-    :raises DeltaCdcError: a target could not be looked at
+    :raises VerificationFailed: names the first findings, and what to do about them
+    :raises DeltaCdcError: a target could not be checked
     """
-    wrong = [(one, check) for one in found for check in one.findings]
-    failed = [one for one in found if one.error is not None]
+    wrong = [(one, check) for one in results for check in one.findings]
     if wrong and findings:
         tables = len({one.table for one, _ in wrong})
-        told = " ".join(_sentence(one, check) for one, check in wrong[:3])
+        first = " ".join(_sentence(one, check) for one, check in wrong[:3])
         more = f" {len(wrong) - 3} more are in the table above." if len(wrong) > 3 else ""
         raise VerificationFailed(
-            f"{len(wrong)} check(s) of {tables} table(s) found something. {told}{more}",
+            f"{len(wrong)} check(s) of {tables} table(s) found something. {first}{more}",
             remedy=wrong[0][1].remedy,
         )
-    if failed and failed[0].error is not None:
-        raise failed[0].error
+    for one in results:
+        if one.error is not None:
+            raise one.error
 
 
 def _sentence(one: Verification, check: Check) -> str:
@@ -181,6 +127,34 @@ def _sentence(one: Verification, check: Check) -> str:
     return f"{one.pipeline} ({one.table}), {check.check}: {check.detail}{samples}"
 
 
-def rows_of(found: Sequence[Verification]) -> list[dict[str, Any]]:
-    """Return all results as one list of plain dicts, one per check."""
-    return [row for one in found for row in one.to_rows()]
+# -- for people -----------------------------------------------------------------------------------
+def text_of(results: Sequence[Verification]) -> str:
+    """Return a table of all checks, and a line for each finding and each comparison that was not made."""
+    names = list(dict.fromkeys(check.check for one in results for check in one.checks))
+    rows = [_row(one) for one in results]
+    return "\n".join([grid(rows, ["pipeline", "version", *names]), *_lines(results)])
+
+
+def _row(one: Verification) -> dict[str, Any]:
+    cells = {"ok": "ok", "skipped": "-"}
+    checks = {check.check: cells.get(check.status, f"{check.count} WRONG") for check in one.checks}
+    return {"pipeline": one.pipeline, "version": one.version, **checks}
+
+
+def _lines(results: Sequence[Verification]) -> Iterator[str]:
+    for one in results:
+        if one.error is not None:
+            yield f"{one.pipeline}: {type(one.error).__name__}: {one.error}"
+        for check in one.checks:
+            if check.status == "finding":
+                samples = f" ({'; '.join(check.samples)})" if check.samples else ""
+                yield f"{one.pipeline}, {check.check}: {check.detail}{samples} Remedy: {check.remedy}"
+            elif check.status == "skipped" and _is_explained(check):
+                yield f"{one.pipeline}, {check.check}: skipped: {check.detail}"
+
+
+def _is_explained(check: Check) -> bool:
+    """Return whether to explain a skipped check: a comparison that the user requested."""
+    return check.check == EQUALS_SOURCE or (
+        check.check == CURRENT_EQUALS_HISTORY and "(current)" not in check.detail
+    )

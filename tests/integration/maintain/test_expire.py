@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from delta_cdc import apply_changes, expire_events, job
-from delta_cdc.core import failpoints
+from delta_cdc.core import failpoints, validation
 from delta_cdc.core.errors import ConsumerUnreadable, InvalidConfiguration, LateBeyondHorizon, VersionsExpired
-from delta_cdc.core.spec import ApplyOptions, ExpireSpec, Reader
+from delta_cdc.core.spec import ApplyOptions, ExpireSpec
 from delta_cdc.delta_log.table import run_sync
 from delta_cdc.planning.consumers import Consumer
-from delta_cdc.planning.expiry import ExpireRequest, plan_expiry
+from delta_cdc.planning.expiry import plan_expiry
 from delta_cdc.spark.maintain import expire
 from tests.integration.apply.test_events_laws import CONFIGURATIONS, RULES, Configuration, _bag
 from tests.support import event_model as model
@@ -31,6 +31,7 @@ from tests.support.event_streams import (
     create_log,
     drawn_world,
 )
+from tests.support.logs import changed, seal
 from tests.support.random_logs import seeds
 
 if TYPE_CHECKING:
@@ -217,9 +218,9 @@ def test_which_events_stay(spark: SparkSession, tmp_table: Table) -> None:
     rows = spark.read.format("delta").load(log)
     named = rows.select("k", "s", expire._text(F.struct(*rows.columns)).alias(expire.ROW))
     for read, stays in STAYS:
-        readers = tuple(Reader(f"p{at}", one) for at, one in enumerate(read))
-        spec = ExpireSpec("r", log, metadata(log)["id"], readers, below="10", since=0)
-        gone = expire.expired(spark, spec, is_tracked=False)
+        readers = tuple(changed(seal(1, 0), configuration=validation.described(one)) for one in read)
+        spec = ExpireSpec("r", log, table_id=metadata(log)["id"], readers=readers, below="10", since=0)
+        gone = expire.expired(spark, spec, "10", is_tracked=False)
         found: dict[Any, list[Any]] = defaultdict(list)
         for k, s in named.join(gone, expire.ROW, "left_anti").select("k", "s").collect():
             found[k].append(s)
@@ -310,8 +311,7 @@ def test_waits_dies_races_and_goes_on(spark: SparkSession, tmp_table: Table) -> 
     put(spark, log, (1, "d", "U", 50))
     counted = go(dry_run=True)
     assert counted["deleted"] == 1
-    request = ExpireRequest(table=log, consumers=consumers, horizon="35")
-    stale = run_sync(plan_expiry(request)).spec
+    stale = run_sync(plan_expiry(ExpireSpec("r", log, "35"), consumers)).spec
     remove = dying("expired")
     try:
         with pytest.raises(Exception, match="expired"):

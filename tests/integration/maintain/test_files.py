@@ -12,10 +12,11 @@ import pytest
 
 from delta_cdc import apply_changes, job
 from delta_cdc.core.errors import VacuumWouldLose
+from delta_cdc.core.spec import OptimizeSpec, VacuumSpec
 from delta_cdc.delta_log.table import run_sync
 from delta_cdc.planning.consumers import Consumer
-from delta_cdc.planning.optimize import OptimizeRequest, plan_optimize
-from delta_cdc.planning.vacuum import VacuumRequest, deleted, plan_vacuum
+from delta_cdc.planning.optimize import plan_optimize
+from delta_cdc.planning.vacuum import deleted, plan_vacuum
 from tests.support.engine import metadata, newest, newest_seal
 
 if TYPE_CHECKING:
@@ -31,12 +32,12 @@ RETENTION = "delta.deletedFileRetentionDuration"
 
 def optimized(spark: SparkSession, table: str, **asked: Any) -> dict[str, Any]:
     """Plan, and run what there is to do."""
-    planned = run_sync(plan_optimize(OptimizeRequest(table=table, **asked)))
+    planned = run_sync(plan_optimize(OptimizeSpec("r", table, **asked)))
     if planned.spec is None:
-        return planned.found
+        return {**planned.outcome, "note": planned.notes[0]}
     result = job.run(spark, planned.spec)
     assert result.error is None, result.message
-    return {**planned.found, **result.tables[0]}
+    return result.tables[0]
 
 
 def rows(spark: SparkSession, table: str) -> list[tuple[Any, ...]]:
@@ -86,7 +87,7 @@ def test_targets_are_laid_out_and_pipelines_go_on(spark: SparkSession, tmp_table
     assert rows(spark, partitioned) == sorted(expected, key=str)
     opened = spark.read.format("delta").load(clustered).where("__END_AT IS NULL").select("k", "part", "v")
     assert sorted(map(tuple, opened.collect()), key=str) == expected
-    bad = run_sync(plan_optimize(OptimizeRequest(table=clustered, where="k = 1"))).spec
+    bad = run_sync(plan_optimize(OptimizeSpec("r", clustered, where="k = 1"))).spec
     assert bad is not None
     failed = job.run(spark, bad)
     assert failed.error is not None
@@ -139,8 +140,9 @@ def test_vacuum_and_its_consumers(spark: SparkSession, tmp_table: Table) -> None
     )
     whole = data_files(source)
 
-    def plan(**asked: Any) -> Any:
-        return run_sync(plan_vacuum(VacuumRequest(table=source, consumers=consumers, **asked)))
+    def plan(*, dry_run: bool = False, extend_retention: bool = False) -> Any:
+        spec = VacuumSpec("r", source, dry_run=dry_run)
+        return run_sync(plan_vacuum(spec, consumers, extend_retention=extend_retention))
 
     with pytest.raises(VacuumWouldLose) as refused:
         plan()
@@ -151,7 +153,7 @@ def test_vacuum_and_its_consumers(spark: SparkSession, tmp_table: Table) -> None
 
     extended = plan(extend_retention=True)
     assert extended.spec.properties == {RETENTION: "interval 6 days"}
-    assert "new: nothing is proved yet" in extended.found["note"]
+    assert "new: nothing is proved yet" in extended.notes[0]
     assert job.run(spark, extended.spec).error is None
     assert metadata(source)["configuration"][RETENTION] == "interval 6 days"
     assert data_files(source) == whole
@@ -168,6 +170,6 @@ def test_vacuum_and_its_consumers(spark: SparkSession, tmp_table: Table) -> None
     assert job.run(spark, free.spec).error is None
     gone = whole - data_files(source)
     assert {name.split("/")[0] for name in gone} >= {"_change_data"}
-    assert run_sync(deleted(source, free.version))["files"] == len(gone) > 2
+    assert run_sync(deleted(free.spec))["files"] == len(gone) > 2
     assert rows(spark, source) == [(0, "z"), (1, "y"), (2, "x"), (3, "x")]
     assert plan().spec is None

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc import apply_changes, job
-from delta_cdc.planning.verify_request import VerifyRequest
+from delta_cdc.planning.verify import VerifyRequest
 from delta_cdc.run.verify import run_verify
 
 if TYPE_CHECKING:

@@ -70,7 +70,7 @@ def test_every_planted_defect_is_found(spark: SparkSession, made: Targets) -> No
         "overlaps": (2, {"k = 5", "k = 6"}),
         "start_before_end": (2, {"k = 1", "k = 3"}),
         "equals_source": (3, {"missing: k = 2", "surplus: k = 99", "changed: k = 3"}),
-        "current_equals_history": (2, {"k = 3", "k = 99"}),
+        "current_equals_history": (2, {"changed: k = 3", "changed: k = 99"}),
     }
     assert findings(found["log_history"]) == {
         "equals_source": (
@@ -86,7 +86,7 @@ def test_every_planted_defect_is_found(spark: SparkSession, made: Targets) -> No
         "equals_source": (3, {"missing: k = 1", "surplus: k = 6", "surplus: k = 7"})
     }
     ((count, samples),) = findings(found["inserts"]).values()
-    assert (count, samples) == (2, {"missing: {1, a}", "surplus: {2, b}"})
+    assert (count, samples) == (2, {"missing: k = 1, v = a", "surplus: k = 2, v = b"})
     alone = made.checks("history", history={"wanted": ("overlaps",)})["history"]
     assert list(alone) == ["overlaps"]
     assert alone["overlaps"].count == 2

@@ -208,7 +208,7 @@ def test_a_consumer_without_a_place_is_named_and_stops_nobody_else(
     operator = DeltaVacuumOperator(
         task_id="t", table=tables.source.uri, consumers=[*consumers(tables), named]
     )
-    with pytest.raises(VacuumWouldLose, match=r"how far q .*NOWHERE"):
+    with pytest.raises(VacuumWouldLose, match=r"the progress of q .*NOWHERE"):
         operator.execute(context())
     assert spark.specs == []
     operator.consumers = [*consumers(tables), {**named, "source": str(tmp_path / "else")}]

@@ -11,12 +11,11 @@ import pytest
 from airflow_delta_cdc.assets import delta_asset
 from airflow_delta_cdc.operators import DeltaVerifyOperator
 from airflow_delta_cdc.operators.verify import published
-from delta_cdc.core.checks import CHECKS, finding, ok
+from delta_cdc.core.checks import CHECKS, Verification, finding, ok
 from delta_cdc.core.errors import InvalidConfiguration, JobFailed, TableNotFound, VerificationFailed
 from delta_cdc.core.spec import JobResult
 from delta_cdc.core.watermark import TableVersion
 from delta_cdc.planning.reconcile import Mirror
-from delta_cdc.run.verify import Verification
 from tests.support.logs import seal
 from tests.support.tables import Tables
 from tests.unit.airflow.test_apply_operator import AssetStores, Ti
@@ -143,7 +142,7 @@ def test_the_copy_of_the_seal_is_looked_at_where_the_source_is_named(tables: Tab
         ({"pipeline": "p", "target": "/t", "config": "c.yaml"}, "config and pipeline, target"),
         ({"pipeline": "p", "target": "/t", "group": "g"}, "group given without config"),
         ({"pipeline": "p", "target": "/t", "on_finding": "warn"}, "on_finding is 'warn'"),
-        ({"pipeline": "p", "target": "/t", "checks": ["all"]}, "no check 'all'"),
+        ({"pipeline": "p", "target": "/t", "checks": ["all"]}, "checks is 'all'"),
     ],
 )
 def test_what_cannot_be_meant(given: dict[str, Any], told: str) -> None:

@@ -23,7 +23,7 @@ from delta_cdc.core.spec import (
     JobResult,
 )
 from delta_cdc.planning.ingest_request import IngestRequest
-from delta_cdc.planning.verify_request import VerifyRequest
+from delta_cdc.planning.verify import VerifyRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,11 +11,11 @@ from delta_cdc.core.errors import (
     InvalidConfiguration,
     SourceTableReplaced,
     TableNameUnresolved,
-    TableNotFound,
     TargetReplaced,
 )
 from delta_cdc.core.watermark import TableVersion
-from delta_cdc.planning.consumers import Consumer, Held, consumers_of, held
+from delta_cdc.delta_log.table import DeltaLog, run_sync
+from delta_cdc.planning.consumers import Consumer, consumers_of, observe_consumers
 from tests.support.checkpoints import checkpoint
 from tests.support.logs import EPOCH, FEED, SECOND, LogTable, changed, seal
 from tests.support.tables import Tables
@@ -30,55 +30,64 @@ def tables(tmp_path: Path) -> Tables:
     return Tables.made_in(tmp_path)
 
 
-def only(tables: Tables, *, named: bool = False) -> Held:
+def observe(table: str, consumers: list[Consumer]) -> list[Consumer]:
+    log = DeltaLog(table)
+    return run_sync(observe_consumers(log, run_sync(log.snapshot()), consumers))
+
+
+def watermark(consumer: Consumer) -> int | None:
+    return consumer.seal.watermark.version if consumer.seal is not None else None
+
+
+def only(tables: Tables, *, named: bool = False) -> Consumer:
     consumer = Consumer("p", tables.source.uri if named else None, tables.target.uri)
-    (found,) = held(tables.source.uri, [consumer])
+    (found,) = observe(tables.source.uri, [consumer])
     return found
 
 
 def test_what_is_unread(tables: Tables) -> None:
     tables.sealed(2)
     found = only(tables)
-    assert (found.watermark, found.unread, found.since) == (2, 3, EPOCH + 3 * SECOND)
-    assert found.refused is None
-    assert (found.is_past(2), found.is_past(3)) == (True, False)
-    assert replace(only(tables, named=True), consumer=found.consumer) == found
+    assert (watermark(found), found.unread, found.since) == (2, 3, EPOCH + 3 * SECOND)
+    assert found.error is None
+    assert (found.has_read(2), found.has_read(3)) == (True, False)
+    assert replace(only(tables, named=True), source=None) == found
 
 
 def test_a_commit_without_data_holds_nothing(tables: Tables) -> None:
     tables.sealed(5)
     tables.source.optimize()
     found = only(tables)
-    assert (found.watermark, found.unread, found.since) == (5, None, None)
-    assert found.is_past(6)
+    assert (watermark(found), found.unread, found.since) == (5, None, None)
+    assert found.has_read(6)
     tables.source.append()
     found = only(tables)
     assert found.unread == 7
-    assert found.is_past(6)
-    assert not found.is_past(7)
+    assert found.has_read(6)
+    assert not found.has_read(7)
 
 
 def test_consumers_of_other_tables_are_left_out(tables: Tables, tmp_path: Path) -> None:
     tables.sealed(2)
     other = LogTable(tmp_path / "other", table_id="other", configuration=dict(FEED)).create()
     there = [Consumer("p", None, tables.target.uri), Consumer("p", tables.source.uri, tables.target.uri)]
-    assert held(other.uri, there) == []
-    assert len(held(f"file://{tables.source.uri}/", there)) == 2
+    assert observe(other.uri, there) == []
+    assert len(observe(f"file://{tables.source.uri}/", there)) == 2
 
 
 def test_no_target_yet(tables: Tables, tmp_path: Path) -> None:
     found = only(tables)
-    assert (found.watermark, found.unread, found.refused) == (None, None, None)
+    assert (watermark(found), found.unread, found.error) == (None, None, None)
     assert "nothing is proved yet" in found.note
-    assert held(tables.source.uri, [Consumer("p", str(tmp_path / "else"), tables.target.uri)]) == []
+    assert observe(tables.source.uri, [Consumer("p", str(tmp_path / "else"), tables.target.uri)]) == []
 
 
 def test_a_watermark_that_cannot_be_told(tables: Tables) -> None:
     tables.sealed(2)
     tables.target.truncate()
     found = only(tables)
-    assert isinstance(found.refused, TargetReplaced)
-    assert not found.is_past(0)
+    assert isinstance(found.error, TargetReplaced)
+    assert not found.has_read(0)
 
 
 def test_another_table_at_the_location(tables: Tables) -> None:
@@ -87,7 +96,7 @@ def test_another_table_at_the_location(tables: Tables) -> None:
     )
     tables.source.file(2).write_text(tables.source.file(2).read_text() + "\n")
     found = only(tables)
-    assert isinstance(found.refused, SourceTableReplaced)
+    assert isinstance(found.error, SourceTableReplaced)
 
 
 def test_versions_that_are_gone_already(tables: Tables) -> None:
@@ -96,9 +105,9 @@ def test_versions_that_are_gone_already(tables: Tables) -> None:
     for version in range(4):
         tables.source.file(version).unlink()
     found = only(tables)
-    assert (found.watermark, found.unread, found.since) == (2, 3, None)
-    assert not found.is_past(3)
-    assert "gone already" in found.note
+    assert (watermark(found), found.unread, found.since) == (2, 3, None)
+    assert not found.has_read(3)
+    assert "deleted already" in found.note
 
 
 def test_a_sink_counts_what_it_has_committed(tables: Tables) -> None:
@@ -107,27 +116,27 @@ def test_a_sink_counts_what_it_has_committed(tables: Tables) -> None:
         changed(batch, configuration={"batch": "changes", "committed": None}), operation="WRITE"
     )
     consumer = Consumer("p", tables.source.uri, tables.staging.uri)
-    (found,) = held(tables.source.uri, [consumer])
-    assert found.watermark is None
+    (found,) = observe(tables.source.uri, [consumer])
+    assert watermark(found) is None
     tables.staging.write_seal(seal(2, 4, source=tables.source, kind="commit"), operation="WRITE")
-    (found,) = held(tables.source.uri, [consumer])
-    assert (found.watermark, found.unread) == (4, 5)
+    (found,) = observe(tables.source.uri, [consumer])
+    assert (watermark(found), found.unread) == (4, 5)
 
 
 def test_staging_of_a_target_is_refused(tables: Tables) -> None:
     tables.staged(1, 3, 4)
-    (found,) = held(tables.source.uri, [Consumer("p", tables.source.uri, tables.staging.uri)])
-    assert isinstance(found.refused, InvalidConfiguration)
-    assert "name that target" in found.refused.remedy
+    (found,) = observe(tables.source.uri, [Consumer("p", tables.source.uri, tables.staging.uri)])
+    assert isinstance(found.error, InvalidConfiguration)
+    assert "name that target" in found.error.remedy
 
 
 def test_names_that_nobody_resolved(tables: Tables) -> None:
-    (found,) = held(tables.source.uri, [Consumer("p", None, "sales.orders")])
-    assert isinstance(found.refused, TableNameUnresolved)
+    (found,) = observe(tables.source.uri, [Consumer("p", None, "sales.orders")])
+    assert isinstance(found.error, TableNameUnresolved)
     # The seal tells whose source it is.
     tables.sealed(2)
-    (found,) = held(tables.source.uri, [Consumer("p", "sales.orders", tables.target.uri)])
-    assert (found.refused, found.unread) == (None, 3)
+    (found,) = observe(tables.source.uri, [Consumer("p", "sales.orders", tables.target.uri)])
+    assert (found.error, found.unread) == (None, 3)
 
 
 def test_the_same_table_by_another_name(tables: Tables, tmp_path: Path) -> None:
@@ -135,15 +144,10 @@ def test_the_same_table_by_another_name(tables: Tables, tmp_path: Path) -> None:
     link = tmp_path / "link"
     link.symlink_to(tables.source.uri)
     for source in (str(link), None):
-        (found,) = held(str(link), [Consumer("p", source, tables.target.uri)])
+        (found,) = observe(str(link), [Consumer("p", source, tables.target.uri)])
         assert found.unread == 3
-        (found,) = held(tables.source.uri, [Consumer("p", source, tables.target.uri)])
+        (found,) = observe(tables.source.uri, [Consumer("p", source, tables.target.uri)])
         assert found.unread == 3
-
-
-def test_the_table_itself(tmp_path: Path) -> None:
-    with pytest.raises(TableNotFound):
-        held(str(tmp_path / "nothing"), [])
 
 
 def test_consumers_as_they_are_given() -> None:

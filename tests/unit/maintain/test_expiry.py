@@ -11,16 +11,18 @@ import pytest
 from delta_cdc.core import maintenance_tags, validation
 from delta_cdc.core.errors import ConsumerUnreadable, InvalidConfiguration
 from delta_cdc.core.properties import EXPIRED_BELOW, LATENESS_HORIZON
-from delta_cdc.core.spec import ApplyOptions, Reader, from_json, to_json
+from delta_cdc.core.spec import ApplyOptions, ExpireSpec, from_json, to_json
 from delta_cdc.delta_log.table import run_sync
 from delta_cdc.planning.consumers import Consumer
-from delta_cdc.planning.expiry import ExpireRequest, Expiry, plan_expiry
+from delta_cdc.planning.expiry import plan_expiry
 from tests.support.checkpoints import checkpoint
 from tests.support.logs import FEED, LogTable, changed, seal
 from tests.support.tables import Tables
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from delta_cdc.planning.plan import JobPlan
 
 LOG = ApplyOptions(keys=("id",), source_kind="change_log", sequence_by="at", ignore_null_updates=True)
 TRACKED = {**FEED, "delta.enableRowTracking": "true"}
@@ -48,10 +50,11 @@ def built(
     tables.sealed(watermark, number, configuration=configuration, highest_sequence=highest, **more)
 
 
-def plan(tables: Tables, *more: Consumer, **asked: Any) -> Expiry:
+def plan(
+    tables: Tables, *more: Consumer, keep: str | None = None, horizon: str | None = None
+) -> JobPlan[ExpireSpec, dict[str, Any]]:
     consumers = [Consumer("p", tables.source.uri, tables.target.uri), *more]
-    request = ExpireRequest(table=tables.source.uri, consumers=consumers, run_id="r", **asked)
-    return run_sync(plan_expiry(request))
+    return run_sync(plan_expiry(ExpireSpec("r", tables.source.uri, horizon), consumers, keep=keep))
 
 
 def horizon(tables: Tables, text: str, **more: str) -> int:
@@ -64,8 +67,9 @@ def test_first_the_horizon_then_the_deletion(tables: Tables) -> None:
     planned = plan(tables, horizon="30").spec
     assert planned is not None
     assert (planned.below, planned.horizon, planned.table_id) == (None, "30", "source-id")
-    assert planned.readers == (Reader("p", validation.options_of(_seal(LOG)), ((1, "3"),), "40"),)
-    assert planned.readers[0].options.ignore_null_updates
+    (reader,) = planned.readers
+    assert (reader.pipeline, reader.state.highest_sequence) == ("p", "40")
+    assert validation.options_of(reader).ignore_null_updates
     assert from_json(to_json(planned)) == planned
 
     horizon(tables, "30")  # 7
@@ -75,14 +79,10 @@ def test_first_the_horizon_then_the_deletion(tables: Tables) -> None:
     assert plan(tables, horizon="30").spec is not None, "what is behind it is not deleted yet"
     horizon(tables, "30", **{EXPIRED_BELOW: "30"})
     assert plan(tables, horizon="30").spec is None
-    assert plan(tables).found["note"] == "nothing to do"
+    assert plan(tables).notes[0] == "nothing to do"
     last = plan(tables, horizon="35").spec
     assert last is not None
     assert (last.below, last.horizon) == (None, "35")
-
-
-def _seal(options: ApplyOptions) -> Any:
-    return changed(seal(1, 1), configuration=validation.described(options))
 
 
 def test_it_waits_for_every_consumer(tables: Tables, tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_it_waits_for_every_consumer(tables: Tables, tmp_path: Path) -> None:
     tables.source.append()  # 8
     planned = plan(tables, horizon="35")
     assert planned.spec is None
-    assert "waits until p (watermark 4) has version 7" in planned.found["note"]
+    assert "waits until p (watermark 4) has version 7" in planned.notes[0]
     built(tables, 5, 101)
     # Between its watermark and the horizon no event came, so that it has all that it needs.
     due = plan(tables, horizon="35").spec
@@ -105,7 +105,7 @@ def test_it_waits_for_every_consumer(tables: Tables, tmp_path: Path) -> None:
     lagging.write_seal(
         changed(seal(2, 3, source=tables.source), pipeline="q", configuration=validation.described(LOG))
     )
-    assert "waits until q (watermark 3)" in plan(tables, other).found["note"]
+    assert "waits until q (watermark 3)" in plan(tables, other).notes[0]
 
 
 def test_an_expiry_itself_is_no_event_that_is_waited_for(tables: Tables) -> None:
@@ -155,7 +155,7 @@ def test_rows_that_are_not_tracked_and_a_horizon_of_long_ago(tables: Tables) -> 
     os.utime(tables.source.file(7), (1, 1))
     none = plan(tables)
     assert none.spec is None
-    assert "enableRowTracking" in none.found["note"]
+    assert "enableRowTracking" in none.notes[0]
     raised = plan(tables, horizon="35").spec
     assert raised is not None
     assert (raised.below, raised.horizon) == (None, "35")
@@ -195,12 +195,12 @@ def test_the_slowest_consumer_counts(tables: Tables, tmp_path: Path) -> None:
 
 
 def test_what_is_refused(tables: Tables, tmp_path: Path) -> None:
-    assert plan(tables, horizon="30").found["note"] == "waits until p has run once"
+    assert plan(tables, horizon="30").notes[0] == "waits until p has run once"
     built(tables, 5)
     never = Consumer("n", tables.source.uri, str(tmp_path / "never"))
     horizon(tables, "30")
     waiting = plan(tables, never, horizon="35")
-    assert (waiting.spec, waiting.found["note"]) == (None, "waits until n has run once")
+    assert (waiting.spec, waiting.notes[0]) == (None, "waits until n has run once")
     with pytest.raises(ConsumerUnreadable, match="No run of n has sealed anything"):
         plan(tables, replace(never, expected=True))
     for asked, text in (
@@ -212,7 +212,7 @@ def test_what_is_refused(tables: Tables, tmp_path: Path) -> None:
         with pytest.raises(InvalidConfiguration, match=text):
             plan(tables, **asked)
     with pytest.raises(InvalidConfiguration, match="No consumer"):
-        run_sync(plan_expiry(ExpireRequest(table=tables.source.uri, consumers=())))
+        run_sync(plan_expiry(ExpireSpec("r", tables.source.uri), ()))
     tables.source.set_properties(**TRACKED, **{"delta.appendOnly": "true"})
     with pytest.raises(InvalidConfiguration, match=r"delta\.appendOnly"):
         plan(tables)
@@ -228,6 +228,5 @@ def test_what_is_refused(tables: Tables, tmp_path: Path) -> None:
             configuration=validation.described(replace(LOG, source_kind="snapshot")),
         )
     )
-    request = ExpireRequest(table=tables.source.uri, consumers=[Consumer("q", None, copies.uri)])
     with pytest.raises(InvalidConfiguration, match="q reads the rows"):
-        run_sync(plan_expiry(request))
+        run_sync(plan_expiry(ExpireSpec("r", tables.source.uri), [Consumer("q", None, copies.uri)]))

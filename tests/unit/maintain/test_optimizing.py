@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from delta_cdc.core import maintenance_tags
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.spec import OptimizeSpec
 from delta_cdc.delta_log.table import run_sync
-from delta_cdc.planning.optimize import Optimize, OptimizeRequest, plan_optimize
-from delta_cdc.spark.maintain.optimize import mark, statement
+from delta_cdc.planning.optimize import plan_optimize
+from delta_cdc.spark.maintain.optimize import statement
 from tests.support.logs import LogTable
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from delta_cdc.planning.plan import JobPlan
 
 
 @pytest.fixture
@@ -27,8 +29,8 @@ def table(tmp_path: Path) -> LogTable:
     return made
 
 
-def plan(table: LogTable, **asked: Any) -> Optimize:
-    return run_sync(plan_optimize(OptimizeRequest(table=table.uri, **asked)))
+def plan(table: LogTable, **asked: Any) -> JobPlan[OptimizeSpec, dict[str, Any]]:
+    return run_sync(plan_optimize(OptimizeSpec("", table.uri, **asked)))
 
 
 def optimize(table: LogTable, text: str | None = None, **parameters: Any) -> int:
@@ -53,7 +55,7 @@ def test_small_files_are_a_reason(table: LogTable) -> None:
 
 
 def test_an_empty_table(tmp_path: Path) -> None:
-    assert plan(LogTable(tmp_path / "t").create()).found["note"] == "the table is empty"
+    assert plan(LogTable(tmp_path / "t").create()).notes[0] == "the table is empty"
 
 
 def test_one_file_in_each_partition(tmp_path: Path) -> None:
@@ -65,7 +67,7 @@ def test_one_file_in_each_partition(tmp_path: Path) -> None:
         return action
 
     made.commit("WRITE", add("a", 0), add("b", 1))
-    assert "one in each partition" in plan(made).found["note"]
+    assert "one in each partition" in plan(made).notes[0]
     made.commit("WRITE", add("a", 0))
     assert plan(made).spec is not None
 
@@ -89,7 +91,7 @@ def test_what_others_did(
     planned = plan(table, **asked)
     assert (planned.spec is None) == same
     if same:
-        assert f"version {version}" in planned.found["note"]
+        assert f"version {version}" in planned.notes[0]
     table.append()
     assert plan(table, **asked).spec is not None
 
@@ -98,7 +100,12 @@ def test_what_we_did_is_told_by_its_mark(table: LogTable) -> None:
     asked: dict[str, Any] = {"where": "id = 1", "zorder_by": ("name",)}
     spec = plan(table, **asked).spec
     assert spec is not None
-    optimize(table, mark(spec), predicate='["(\'id = 1)"]', zOrderBy='["name"]')
+    optimize(
+        table,
+        maintenance_tags.written("optimize", **maintenance_tags.layout(spec)),
+        predicate='["(\'id = 1)"]',
+        zOrderBy='["name"]',
+    )
     assert plan(table, **asked).spec is None
     assert plan(table, zorder_by=("name",)).spec is not None
     assert plan(table, **{**asked, "where": "id = 2"}).spec is not None
@@ -109,7 +116,7 @@ def test_what_we_did_is_told_by_its_mark(table: LogTable) -> None:
 
 
 def test_masked_rows_are_a_reason_to_purge(table: LogTable) -> None:
-    assert plan(table, purge=True).found["note"] == "no row is masked"
+    assert plan(table, purge=True).notes[0] == "no row is masked"
     action = table.add()
     action["add"]["deletionVector"] = {
         "storageType": "u",
@@ -152,7 +159,3 @@ def test_the_statement(asked: dict[str, Any], text: str) -> None:
 def test_what_does_not_go_together(table: LogTable, asked: dict[str, Any]) -> None:
     with pytest.raises(InvalidConfiguration):
         plan(table, **asked)
-
-
-def test_the_mark_is_json() -> None:
-    assert json.loads(mark(OptimizeSpec("r", "/t", zorder_by=("a",))))["zorder_by"] == ["a"]

@@ -8,14 +8,17 @@ import pytest
 
 from delta_cdc.core.errors import InvalidConfiguration, VacuumWouldLose
 from delta_cdc.core.retention import FILE_RETENTION, LOG_RETENTION
+from delta_cdc.core.spec import VacuumSpec
 from delta_cdc.delta_log.table import run_sync
 from delta_cdc.planning.consumers import Consumer
-from delta_cdc.planning.vacuum import Vacuum, VacuumRequest, deleted, plan_vacuum
+from delta_cdc.planning.vacuum import deleted, plan_vacuum
 from tests.support.logs import EPOCH, FEED, SECOND, LogTable
 from tests.support.tables import Tables
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from delta_cdc.planning.plan import JobPlan
 
 HOUR, DAY = 3_600 * SECOND, 86_400 * SECOND
 WEEK = 7 * DAY
@@ -27,10 +30,11 @@ def tables(tmp_path: Path) -> Tables:
     return Tables.made_in(tmp_path)
 
 
-def plan(tables: Tables, now: int, *, named: bool = True, **asked: Any) -> Vacuum:
+def plan(
+    tables: Tables, now: int, *, named: bool = True, **asked: Any
+) -> JobPlan[VacuumSpec, dict[str, Any]]:
     consumers = [Consumer("p", tables.source.uri, tables.target.uri)] if named else []
-    request = VacuumRequest(table=tables.source.uri, consumers=consumers, **asked)
-    return run_sync(plan_vacuum(request, now=now))
+    return run_sync(plan_vacuum(VacuumSpec("r", tables.source.uri), consumers, now=now, **asked))
 
 
 # -- who would lose something -----------------------------------------------------------------------
@@ -57,13 +61,13 @@ def test_a_consumer_that_has_all(tables: Tables) -> None:
 def test_a_consumer_that_is_new(tables: Tables) -> None:
     planned = plan(tables, EPOCH + 30 * DAY)
     assert planned.spec is not None
-    assert "nothing is proved yet" in planned.found["note"]
+    assert "nothing is proved yet" in planned.notes[0]
 
 
 def test_a_consumer_that_cannot_be_told(tables: Tables) -> None:
     tables.sealed(5)
     tables.target.truncate()
-    with pytest.raises(VacuumWouldLose, match=r"how far p .*TargetReplaced"):
+    with pytest.raises(VacuumWouldLose, match=r"the progress of p .*TargetReplaced"):
         plan(tables, EPOCH + DAY, extend_retention=True)
 
 
@@ -97,7 +101,7 @@ def vacuum(table: LogTable, at: int, kept: int = WEEK, *, ended: bool = True, **
 
 
 def due(table: LogTable, now: int) -> bool:
-    return run_sync(plan_vacuum(VacuumRequest(table=table.uri), now=now)).spec is not None
+    return run_sync(plan_vacuum(VacuumSpec("r", table.uri), now=now)).spec is not None
 
 
 @pytest.fixture
@@ -149,5 +153,6 @@ def test_a_log_that_was_cleaned(table: LogTable) -> None:
 def test_what_was_deleted(table: LogTable) -> None:
     version = table.version
     vacuum(table, EPOCH + DAY, numDeletedFiles="3")
-    assert run_sync(deleted(table.uri, version)) == {"files": 3, "bytes": 7}
-    assert run_sync(deleted(table.uri, table.version)) == {"files": 0, "bytes": 0}
+    assert run_sync(deleted(VacuumSpec("r", table.uri, version=version))) == {"files": 3, "bytes": 7}
+    newest = VacuumSpec("r", table.uri, version=table.version)
+    assert run_sync(deleted(newest)) == {"files": 0, "bytes": 0}

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from delta_cdc.core.spec import OptimizeSpec, VacuumSpec
 from delta_cdc.delta_log.requests import put_stream
 from delta_cdc.delta_log.table import DeltaLog, run_sync
 from delta_cdc.planning.apply import plan_apply_async
-from delta_cdc.planning.consumers import Consumer, held_async
+from delta_cdc.planning.consumers import Consumer
 from delta_cdc.planning.ingest import plan_ingest_async
-from delta_cdc.planning.optimize import OptimizeRequest, plan_optimize
+from delta_cdc.planning.optimize import plan_optimize
 from delta_cdc.planning.read import plan_read_async
 from delta_cdc.planning.reconcile import reconcile_async
 from delta_cdc.planning.request import Memory, ReadRequest
 from delta_cdc.planning.status import status_of_all
-from delta_cdc.planning.vacuum import VacuumRequest, plan_vacuum
-from delta_cdc.planning.verify import plan_verify_async
-from delta_cdc.planning.verify_request import VerifyRequest
+from delta_cdc.planning.vacuum import plan_vacuum
+from delta_cdc.planning.verify import VerifyRequest, plan_verify_async
 from delta_cdc.planning.waiting import Watch
 from tests.support.blocking import blocking_calls
 from tests.support.ingest_model import World
@@ -83,11 +83,10 @@ def test_the_look_back_and_the_looks_around(built: Tables) -> None:
     consumers = [Consumer("p", built.source.uri, built.target.uri)]
     verify = VerifyRequest(pipeline="p", target=built.target.uri)
     assert_nothing_blocks(watch.look())
-    assert_nothing_blocks(held_async(built.source.uri, consumers))
     assert_nothing_blocks(plan_verify_async(verify, now_ms=NOW))
     assert_nothing_blocks(status_of_all([("p", built.target.uri)]))
-    assert_nothing_blocks(plan_vacuum(VacuumRequest(table=built.source.uri, consumers=consumers), now=NOW))
-    assert_nothing_blocks(plan_optimize(OptimizeRequest(table=built.source.uri)))
+    assert_nothing_blocks(plan_vacuum(VacuumSpec("r", built.source.uri), consumers, now=NOW))
+    assert_nothing_blocks(plan_optimize(OptimizeSpec("r", built.source.uri)))
 
 
 def test_the_copy_of_the_seal(built: Tables) -> None:
@@ -99,8 +98,8 @@ def test_the_copy_of_the_seal(built: Tables) -> None:
     def mirror() -> None:
         seen.append(copy.read_text())
 
-    verify = VerifyRequest(pipeline="p", target=built.target.uri)
-    assert_nothing_blocks(plan_verify_async(verify, mirror=mirror, now_ms=NOW))
+    verify = VerifyRequest(pipeline="p", target=built.target.uri, mirror=mirror)
+    assert_nothing_blocks(plan_verify_async(verify, now_ms=NOW))
     from deltalake import DeltaTable
 
     DeltaTable(built.target.uri).create_checkpoint()

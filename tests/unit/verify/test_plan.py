@@ -11,7 +11,7 @@ import pytest
 
 from delta_cdc.core import spec as specs
 from delta_cdc.core import validation
-from delta_cdc.core.checks import CHECKS, OF_LOGS, Check, finding
+from delta_cdc.core.checks import CHECKS, OF_LOGS, Check, Verification, finding
 from delta_cdc.core.errors import (
     ConflictingEvents,
     CorruptLog,
@@ -23,13 +23,13 @@ from delta_cdc.core.errors import (
     VerificationFailed,
     VersionsExpired,
 )
-from delta_cdc.core.spec import ApplyOptions, BundleSpec, JobResult
+from delta_cdc.core.spec import ApplyOptions, BundleSpec, JobResult, VerifySpec
 from delta_cdc.core.watermark import TableVersion
 from delta_cdc.delta_log.table import run_sync
+from delta_cdc.planning.plan import JobPlan
 from delta_cdc.planning.reconcile import Mirror
-from delta_cdc.planning.verify import VerifyPlan, plan_verify_async
-from delta_cdc.planning.verify_request import VerifyRequest
-from delta_cdc.run.verify import Verification, raise_if_wrong, rows_of, run_verify
+from delta_cdc.planning.verify import VerifyRequest, plan_verify_async
+from delta_cdc.run.verify import raise_if_wrong, run_verify
 from delta_cdc.spark.verify import engine
 from tests.support.logs import FEED, LogTable, changed, seal
 from tests.support.tables import KEYED, NOW, Tables
@@ -49,22 +49,25 @@ def tables(tmp_path: Path) -> Tables:
     return made
 
 
-def planned(tables: Tables, mirror: Any = None, now: int = NOW, **changes: Any) -> VerifyPlan:
+Planned = JobPlan[VerifySpec, Verification]
+
+
+def planned(tables: Tables, now: int = NOW, **changes: Any) -> Planned:
     request = VerifyRequest(**{"pipeline": "p", "target": tables.target.uri, **changes})
-    return run_sync(plan_verify_async(request, mirror=mirror, now_ms=now))
+    return run_sync(plan_verify_async(request, now_ms=now))
 
 
-def told(plan: VerifyPlan) -> dict[str, str]:
-    return {check.check: check.status for check in plan.checks}
+def told(plan: Planned) -> dict[str, str]:
+    return {check.check: check.status for check in plan.outcome.checks}
 
 
-def check_of(plan: VerifyPlan, name: str) -> Check:
-    return next(check for check in plan.checks if check.check == name)
+def check_of(plan: Planned, name: str) -> Check:
+    return next(check for check in plan.outcome.checks if check.check == name)
 
 
 def test_a_sound_target(tables: Tables) -> None:
     plan = planned(tables)
-    assert (plan.version, plan.uri) == (1, tables.target.uri)
+    assert (plan.outcome.version, plan.outcome.table) == (1, tables.target.uri)
     assert told(plan) == {
         "seal": "ok",
         "watermark": "ok",
@@ -78,15 +81,15 @@ def test_a_sound_target(tables: Tables) -> None:
     assert "watermark 4" in check_of(plan, "seal").detail
     made = plan.spec
     assert made is not None
-    assert made.source is not None
+    assert made.step is not None
     assert (made.target_version, made.checks, made.options.keys) == (1, OF_TYPE_1, ("id",))
-    step = made.source.steps[0]
+    step = made.step
     assert (step.kind, step.ending_version, step.planned_on) == (
         "reload",
         4,
         TableVersion(tables.target.table_id, 1),
     )
-    assert made.source.dry_run
+    assert made.source_uri == tables.source.uri
     bundle = BundleSpec("r", (made,), parallel=2)
     assert specs.from_json(specs.to_json(bundle)) == bundle
 
@@ -97,7 +100,7 @@ def test_only_what_is_asked_for(tables: Tables) -> None:
     assert told(plan) == {"overlaps": "skipped"}
     assert plan.spec is not None
     assert plan.spec.checks == ("unique_keys",)
-    with pytest.raises(InvalidConfiguration, match="did you mean overlaps"):
+    with pytest.raises(InvalidConfiguration, match="did you mean 'overlaps'"):
         planned(tables, wanted=("overlap",))
     with pytest.raises(InvalidConfiguration, match="empty"):
         planned(tables, wanted=())
@@ -118,7 +121,7 @@ def test_without_keys_there_is_nothing_to_count_by(tables: Tables) -> None:
     plan = planned(tables)
     assert told(plan)["unique_keys"] == told(plan)["null_keys"] == "skipped"
     assert plan.spec is not None
-    assert plan.spec.source is not None
+    assert plan.spec.step is not None
     assert plan.spec.checks == ("equals_source",)
     assert plan.spec.options.insert_only
     assert plan.spec.source_keeps_all
@@ -190,7 +193,7 @@ def test_a_version_that_nobody_can_read_any_more(tables: Tables) -> None:
 # -- the seal -----------------------------------------------------------------------------------
 def test_no_table_is_a_finding_and_an_empty_one_is_none(tables: Tables, tmp_path: Path) -> None:
     plan = planned(tables, target=str(tmp_path / "nowhere"))
-    assert (plan.version, plan.spec) == (None, None)
+    assert (plan.outcome.version, plan.spec) == (None, None)
     assert check_of(plan, "seal").status == "finding"
     assert {status for name, status in told(plan).items() if name != "seal"} == {"skipped"}
     empty = LogTable(tmp_path / "empty").create()
@@ -211,7 +214,7 @@ def test_what_is_wrong_with_a_seal_is_told_by_its_name(tables: Tables) -> None:
     # With the keys at hand, the rows tell something all the same.
     rows = planned(tables, options=KEYED).spec
     assert rows is not None
-    assert (rows.checks, rows.target_version, rows.source) == (("null_keys", "unique_keys"), 2, None)
+    assert (rows.checks, rows.target_version, rows.step) == (("null_keys", "unique_keys"), 2, None)
 
 
 def test_a_restored_target_is_sound_at_the_watermark_that_is_true_there(tables: Tables) -> None:
@@ -222,8 +225,8 @@ def test_a_restored_target_is_sound_at_the_watermark_that_is_true_there(tables: 
     # The log still knows the number of the seal that the RESTORE took back.
     assert told(plan)["mirror"] == "ok"
     assert plan.spec is not None
-    assert plan.spec.source is not None
-    assert plan.spec.source.steps[0].ending_version == 2
+    assert plan.spec.step is not None
+    assert plan.spec.step.ending_version == 2
 
 
 def test_a_copy_outside_that_knows_more_than_the_target(tables: Tables) -> None:
@@ -259,8 +262,7 @@ def test_other_options_than_the_target_was_built_with(tables: Tables) -> None:
     assert told(planned(tables, options=other, takes_drift=True))["configuration"] == "skipped"
     # What is compared are rows that were made with the others.
     assert plan.spec is not None
-    assert plan.spec.source is not None
-    assert (plan.spec.source.options.apply_as_deletes, plan.spec.source.options.on_conflict) == (
+    assert (plan.spec.options.apply_as_deletes, plan.spec.options.on_conflict) == (
         None,
         "quarantine",
     )
@@ -379,7 +381,7 @@ def test_many_targets_take_one_application_and_one_that_fails_stops_no_other(
     # A target that could not be looked at is no finding, and no success either.
     with pytest.raises(CorruptLog, match="broken"):
         raise_if_wrong(found, findings=False)
-    (row,) = [row for row in rows_of(found) if row["check"] == "unique_keys"]
+    (row,) = [row for one in found for row in one.to_rows() if row["check"] == "unique_keys"]
     assert row == {
         "pipeline": "p",
         "table": tables.target.uri,
@@ -429,7 +431,7 @@ def test_rows_that_were_declared_prove_nothing(tmp_path: Path, first: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("error", "conflicts_told", "expected"),
+    ("error", "knows_on_conflict", "expected"),
     [
         (VersionsExpired("gone.", remedy="do."), True, "skipped"),
         (TableNotFound("gone.", remedy="do."), True, "skipped"),
@@ -441,12 +443,12 @@ def test_rows_that_were_declared_prove_nothing(tmp_path: Path, first: str) -> No
     ],
 )
 def test_what_stops_a_comparison(
-    tables: Tables, error: Exception, conflicts_told: bool, expected: str | None
+    tables: Tables, error: Exception, knows_on_conflict: bool, expected: str | None
 ) -> None:
     spec = planned(tables).spec
     assert spec is not None
-    assert not spec.conflicts_told
-    assert getattr(planned(tables, on_conflict="quarantine").spec, "conflicts_told", None)
+    assert not spec.knows_on_conflict
+    assert getattr(planned(tables, on_conflict="quarantine").spec, "knows_on_conflict", None)
 
     def fails() -> Check:
         raise error
@@ -455,7 +457,7 @@ def test_what_stops_a_comparison(
         with pytest.raises(JobRefused, match="broken"):
             engine._if_possible(spec, fails)
         return
-    found = engine._if_possible(replace(spec, conflicts_told=conflicts_told), fails)
+    found = engine._if_possible(replace(spec, knows_on_conflict=knows_on_conflict), fails)
     assert (found.status, type(error).__name__ in found.detail) == (expected, True)
 
 

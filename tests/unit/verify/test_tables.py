@@ -10,10 +10,9 @@ import pytest
 from delta_cdc.cli import main
 from delta_cdc.config import load
 from delta_cdc.config.verification import chosen, paired, request_of
-from delta_cdc.core.checks import finding, ok, skipped
+from delta_cdc.core.checks import Verification, finding, ok, skipped
 from delta_cdc.core.errors import CorruptLog, InvalidConfiguration
-from delta_cdc.run.verify import Verification
-from delta_cdc.run.verify_text import text_of
+from delta_cdc.run.verify import text_of
 from tests.support.tables import Tables
 
 if TYPE_CHECKING:
@@ -142,7 +141,7 @@ def test_of_the_logs_no_spark_is_needed(tables: Tables, capsys: Said) -> None:
 @pytest.mark.parametrize(
     ("asked", "told"),
     [
-        (["p=/t", "--checks", "seals"], "did you mean seal"),
+        (["p=/t", "--checks", "seals"], "did you mean 'seal'"),
         (["p=/t", "flows.yaml"], "names no pipeline and target"),
         (["p=/t", "--group", "sales"], "--group given without a configuration"),
         (["p=/t", "q=/u", "--current", "/c"], "--current given with several targets"),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark.sql import SparkSession
+
 from delta_cdc.core.errors import ConcurrentModification
 from delta_cdc.core.reasons import reason
 from delta_cdc.core.spec import ExpireSpec, OptimizeSpec
@@ -13,15 +15,13 @@ from delta_cdc.spark.maintain import expire, optimize, vacuum
 from delta_cdc.spark.sessions import private_session
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from delta_cdc.core.spec import CareSpec, JobResult
 
 
 def run(spark: SparkSession, spec: CareSpec) -> JobResult:
     """Run one spec in a private session.
 
-    :return: what the spec did, as the only entry of ``tables``
+    :return: the outcome, as the only entry of ``tables``
     :raises ConcurrentModification: another writer changed the same files first
     :raises DeltaCdcError: see the modules
     """
@@ -36,5 +36,5 @@ def run(spark: SparkSession, spec: CareSpec) -> JobResult:
             raise
         raise ConcurrentModification(
             f"Another writer changed {spec.table_uri} at the same moment ({reason(error)}).",
-            remedy="run again; nothing is lost, and what was done already is not done twice.",
+            remedy="run again; nothing is lost, and completed steps are not repeated.",
         ) from error

@@ -20,11 +20,15 @@ from dataclasses import replace
 from operator import and_
 from typing import TYPE_CHECKING, Any
 
-from delta_cdc.core import failpoints, maintenance_tags, reserved_columns
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, StructType
+
+from delta_cdc.core import failpoints, maintenance_tags, reserved_columns, validation
 from delta_cdc.core.errors import ConcurrentModification, InvalidConfiguration
 from delta_cdc.core.properties import EXPIRED_BELOW, LATENESS_HORIZON, tracks_rows
 from delta_cdc.core.spec import JobResult
-from delta_cdc.core.sql import PLAN_PREFIX, merge, quote, string, table
+from delta_cdc.core.sql import PLAN_PREFIX, merge, quote, set_properties, string, table
 from delta_cdc.spark.apply import events
 from delta_cdc.spark.apply.batch import LATE
 from delta_cdc.spark.apply.commit import look
@@ -37,13 +41,10 @@ from delta_cdc.spark.maintain import retained_events
 from delta_cdc.spark.maintain.optimize import marked
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import DataType
-
-    from delta_cdc.core.spec import ExpireSpec, JobStatus, Reader
-    from delta_cdc.spark.apply.commit import TableState
+    from delta_cdc.core.spec import ApplyOptions, ExpireSpec
+    from delta_cdc.core.watermark import Seal
     from delta_cdc.spark.apply.events import Events
 
 log = logging.getLogger(__name__)
@@ -72,83 +73,80 @@ def run(session: SparkSession, spec: ExpireSpec) -> JobResult:
     seen = look(session, spec.table_uri)
     if seen.table_id != spec.table_id:
         raise ConcurrentModification(
-            f"{spec.table_uri} is another table than a moment ago (its id is {seen.table_id}).",
-            remedy="run again: it is planned anew.",
+            f"{spec.table_uri} is another table than at planning (its id is {seen.table_id}).",
+            remedy="run again, with a new plan.",
         )
+    current = seen.properties.get(LATENESS_HORIZON)
     logged = session.read.format("delta").load(spec.table_uri)
     types = _order_types(logged, spec)
-    horizon = _higher(session, spec, types, seen.properties.get(LATENESS_HORIZON))
-    deleted = _expired(session, spec, seen, types) if spec.below is not None else 0
+    horizon = _higher(session, spec, types, current)
+    deleted = 0
+    if spec.below is not None:
+        rows = expired(session, spec, spec.below, is_tracked=tracks_rows(seen.properties)).localCheckpoint()
+        deleted = rows.count()
+        if deleted and not spec.dry_run:
+            deleted = _delete(session, spec, spec.below, rows, types)
     failpoints.reached("expired")
     if not spec.dry_run:
         horizon = _set(session, spec, types, horizon)
-    found = {
-        "table": spec.table_uri,
-        "deleted": deleted,
-        "horizon": horizon or seen.properties.get(LATENESS_HORIZON),
-    }
-    status: JobStatus = "planned" if spec.dry_run else "committed"
-    return JobResult(status, counts={"deleted": deleted}, tables=(found,))
+    outcome = {"deleted": deleted, "horizon": horizon or current}
+    return JobResult(
+        "planned" if spec.dry_run else "committed", counts={"deleted": deleted}, tables=(outcome,)
+    )
 
 
 # -- delete ---------------------------------------------------------------------------------------
-def _expired(session: SparkSession, spec: ExpireSpec, seen: TableState, types: Mapping[str, DataType]) -> int:
-    """Delete the rows that no consumer needs; return how many rows that is."""
-    assert spec.below is not None
-    gone = expired(session, spec, is_tracked=tracks_rows(seen.properties)).localCheckpoint()
-    count = gone.count()
-    if not count or spec.dry_run:
-        return count
-    gone.createOrReplaceTempView(_VIEW)
+def _delete(
+    session: SparkSession, spec: ExpireSpec, below: str, rows: DataFrame, types: Sequence[DataType]
+) -> int:
+    """Delete rows, given as :data:`ROW`; return how many rows that is."""
+    rows.createOrReplaceTempView(_VIEW)
     columns = session.read.format("delta").load(spec.table_uri).columns
-    told = ", ".join(f"t.{quote(name)}" for name in columns)
+    values = ", ".join(f"t.{quote(name)}" for name in columns)
     options = ", ".join(f"{string(name)}, {string(value)}" for name, value in _JSON.items())
-    same = f"sha2(to_json(struct({told}), map({options})), 256) = s.{quote(ROW)}"
+    same = f"sha2(to_json(struct({values}), map({options})), 256) = s.{quote(ROW)}"
     text = merge(
         target=spec.table_uri,
         source_view=_VIEW,
-        on=[same, *_bounds(spec, types)],
+        on=[same, *_bounds(spec, below, types)],
         clauses=["WHEN MATCHED THEN DELETE"],
         evolve=False,
     )
-    log.info("deleting %s kinds of rows below %s from %s", count, spec.below, spec.table_uri)
+    log.info("deleting rows below %s from %s", below, spec.table_uri)
     try:
-        with marked(session, maintenance_tags.written("expire", below=spec.below)):
-            done = session.sql(text).collect()[0]
+        with marked(session, maintenance_tags.written("expire", below=below)):
+            return int(session.sql(text).collect()[0]["num_deleted_rows"])
     finally:
         session.catalog.dropTempView(_VIEW)
-    return int(done["num_deleted_rows"])
 
 
-def _bounds(spec: ExpireSpec, types: Mapping[str, DataType]) -> list[str]:
+def _bounds(spec: ExpireSpec, below: str, types: Sequence[DataType]) -> list[str]:
     """Return conditions that skip files: every deleted row lies below the ``horizon`` of every consumer."""
-    assert spec.below is not None
-    found = []
-    for reader in spec.readers:
-        if isinstance(reader.options.sequence_by, str) and not reader.options.select:
-            kind = types[reader.pipeline].simpleString()
-            found.append(f"({reader.options.sequence_by}) < CAST({string(spec.below)} AS {kind})")
-    return list(dict.fromkeys(found))
+    bounds = []
+    for seal, order_type in zip(spec.readers, types, strict=True):
+        options = validation.options_of(seal)
+        if isinstance(options.sequence_by, str) and not options.select:
+            bound = f"CAST({string(below)} AS {order_type.simpleString()})"
+            bounds.append(f"({options.sequence_by}) < {bound}")
+    return list(dict.fromkeys(bounds))
 
 
-def expired(session: SparkSession, spec: ExpireSpec, *, is_tracked: bool) -> DataFrame:
+def expired(session: SparkSession, spec: ExpireSpec, below: str, *, is_tracked: bool) -> DataFrame:
     """Return the rows that no consumer needs, as :data:`ROW`.
 
     :param is_tracked: the log has row tracking: each row has the version that added it
     """
-    from pyspark.sql import functions as F
-
     rows = _came_before(session, spec, is_tracked=is_tracked)
-    told = None
-    for number, reader in enumerate(spec.readers):
-        more = _lots(rows, spec, reader).withColumn(_READER, F.lit(number))
-        told = more if told is None else told.unionByName(more)
-    assert told is not None
-    lots = told.groupBy(ROW).agg(
+    lots = None
+    for number, seal in enumerate(spec.readers):
+        more = _lots(rows, spec, below, seal).withColumn(_READER, F.lit(number))
+        lots = more if lots is None else lots.unionByName(more)
+    assert lots is not None
+    per_row = lots.groupBy(ROW).agg(
         F.count_distinct(F.when(~F.col(_STAYS), F.col(_READER))).alias(_READER),
         F.max(_STAYS).alias(_STAYS),
     )
-    return lots.where((F.col(_READER) == len(spec.readers)) & ~F.col(_STAYS)).select(ROW)
+    return per_row.where((F.col(_READER) == len(spec.readers)) & ~F.col(_STAYS)).select(ROW)
 
 
 def _came_before(session: SparkSession, spec: ExpireSpec, *, is_tracked: bool) -> DataFrame:
@@ -157,128 +155,109 @@ def _came_before(session: SparkSession, spec: ExpireSpec, *, is_tracked: bool) -
     A row that arrived later and lies below it is too late for every consumer, so it must not make an
     earlier event superfluous.
     """
-    from pyspark.sql import functions as F
-
+    assert spec.since is not None
     reader, version = session.read.format("delta"), F.lit(None).cast("bigint")
     if not is_tracked:
-        found = reader.option("versionAsOf", spec.since).load(spec.table_uri)
-        return found.withColumn(reserved_columns.COMMIT_VERSION, version)
-    found = reader.load(spec.table_uri)
-    columns = [quote(name) for name in found.columns]
+        rows = reader.option("versionAsOf", spec.since).load(spec.table_uri)
+        return rows.withColumn(reserved_columns.COMMIT_VERSION, version)
+    rows = reader.load(spec.table_uri)
+    columns = [quote(name) for name in rows.columns]
     came = F.col("_metadata.row_commit_version").alias(reserved_columns.COMMIT_VERSION)
-    return found.select(*columns, came).where(F.col(reserved_columns.COMMIT_VERSION) <= spec.since)
+    return rows.select(*columns, came).where(F.col(reserved_columns.COMMIT_VERSION) <= spec.since)
 
 
-def _lots(rows: DataFrame, spec: ExpireSpec, reader: Reader) -> DataFrame:
+def _lots(rows: DataFrame, spec: ExpireSpec, below: str, seal: Seal) -> DataFrame:
     """Return the rows that a consumer does not need, and those that it needs (``_STAYS``)."""
-    from pyspark.sql import functions as F
-
-    assert spec.below is not None
-    every = _read(rows, replace(reader, options=replace(reader.options, where=None)), spec)
+    options = validation.options_of(seal)
+    every = _read(rows, seal, replace(options, where=None), spec)
     assert every.shape.order_type is not None
-    below = F.col(states.SEQUENCE) < from_text(spec.below, every.shape.order_type)
+    is_below = F.col(states.SEQUENCE) < from_text(below, every.shape.order_type)
     is_event = F.coalesce(F.col(REASON) == LATE, F.lit(True))
-    free = every.rows.where(below & is_event).select(_row(), F.lit(False).alias(_STAYS))
-    counting = every if reader.options.where is None else _read(rows, reader, spec)
-    found = counting.rows.where(below & F.col(REASON).isNull()).select(
-        *[quote(key) for key in counting.shape.keys],
+    free = every.rows.where(is_below & is_event).select(_row(), F.lit(False).alias(_STAYS))
+    counting = every if options.where is None else _read(rows, seal, options, spec)
+    of_reader = counting.rows.where(is_below & F.col(REASON).isNull()).select(
+        *counting.shape.key_columns,
         states.SEQUENCE,
         KIND,
         AUTHORED,
-        _text(F.struct(KIND, states.AFTER, AUTHORED)).alias(retained_events.SAID),
+        _text(F.struct(KIND, states.AFTER, AUTHORED)).alias(retained_events.CONTENT),
         _row(),
     )
     # Read the log's rows once; later steps use a few columns only.
-    kept = retained_events.needed(found.localCheckpoint(), counting.shape, reader.options)
+    kept = retained_events.needed(of_reader.localCheckpoint(), counting.shape, options)
     return free.unionByName(kept.select(ROW, F.lit(True).alias(_STAYS)))
 
 
-def _read(rows: DataFrame, reader: Reader, spec: ExpireSpec) -> Events:
+def _read(rows: DataFrame, seal: Seal, options: ApplyOptions, spec: ExpireSpec) -> Events:
     """Read rows as the consumer's events, each together with its whole row."""
-    options = events.effective(reader.options)
-    return events.of_rows(rows, options, spec.table_uri, reader.horizons, keep_raw=True)
+    options = events.effective(options)
+    return events.of_rows(rows, options, spec.table_uri, seal.state.horizons, keep_raw=True)
 
 
 def _row() -> Column:
-    from pyspark.sql import functions as F
-
     return _text(F.col(RAW)).alias(ROW)
 
 
 def _text(value: Column) -> Column:
-    from pyspark.sql import functions as F
-
     return F.sha2(F.to_json(value, _JSON), 256)
 
 
 # -- raise ----------------------------------------------------------------------------------------
-def _order_types(logged: DataFrame, spec: ExpireSpec) -> dict[str, DataType]:
+def _order_types(logged: DataFrame, spec: ExpireSpec) -> list[DataType]:
     """Return the type of each consumer's sequence."""
-    from pyspark.sql import functions as F
-
     rows = logged.limit(0).withColumn(reserved_columns.COMMIT_VERSION, F.lit(None).cast("bigint"))
-    found = {}
-    for reader in spec.readers:
-        order_type = _read(rows, reader, spec).shape.order_type
-        assert order_type is not None
-        found[reader.pipeline] = order_type
-    return found
+    shapes = [_read(rows, seal, validation.options_of(seal), spec).shape for seal in spec.readers]
+    return [shape.order_type for shape in shapes if shape.order_type is not None]
 
 
 def _higher(
-    session: SparkSession, spec: ExpireSpec, types: Mapping[str, DataType], now: str | None
+    session: SparkSession, spec: ExpireSpec, types: Sequence[DataType], current: str | None
 ) -> str | None:
     """Return the new ``horizon``; None if the log has it already, or a higher one.
 
     :raises InvalidConfiguration: it is no sequence of a consumer, or above the highest that it has applied
     """
-    if spec.horizon is None or spec.horizon == now:
+    if spec.horizon is None or spec.horizon == current:
         return None
-    for reader in spec.readers:
-        order_type = types[reader.pipeline]
-        values = _compared(session, spec.horizon, order_type, reader.highest_sequence)
-        if values["asked"] is None:
+    for seal, order_type in zip(spec.readers, types, strict=True):
+        highest = seal.state.highest_sequence
+        value, is_higher = _compared(session, spec.horizon, order_type, highest)
+        if value is None:
             raise InvalidConfiguration(
                 f"The horizon {spec.horizon!r} of {spec.table_uri} is no {order_type.simpleString()}, by "
-                f"which pipeline {reader.pipeline} orders its events.",
+                f"which pipeline {seal.pipeline} orders its events.",
                 remedy="write it as Spark casts the sequence to a string.",
             )
-        if values["higher"]:
+        if is_higher:
             raise InvalidConfiguration(
-                f"The horizon {spec.horizon!r} of {spec.table_uri} lies above {reader.highest_sequence}, the "
-                f"highest sequence that pipeline {reader.pipeline} has applied.",
+                f"The horizon {spec.horizon!r} of {spec.table_uri} lies above {highest}, the "
+                f"highest sequence that pipeline {seal.pipeline} has applied.",
                 remedy="choose one behind it, by as much as events may be late (keep does so); else what "
                 "comes next would be late.",
             )
-    return spec.horizon if _is_higher(session, spec.horizon, now, types) else None
+    return spec.horizon if _is_higher(session, spec.horizon, current, types) else None
 
 
-def _is_higher(session: SparkSession, asked: str, now: str | None, types: Mapping[str, DataType]) -> bool:
+def _is_higher(session: SparkSession, horizon: str, current: str | None, types: Sequence[DataType]) -> bool:
     """Return whether a ``horizon`` lies above the log's own."""
-    higher = any(_compared(session, asked, order_type, now)["higher"] for order_type in types.values())
+    higher = any(_compared(session, horizon, order_type, current)[1] for order_type in types)
     if not higher:
-        log.info("the horizon is %s, which %s would lower: it stays", now, asked)
+        log.info("the horizon stays at %s, because %s would lower it", current, horizon)
     return higher
 
 
-def _compared(session: SparkSession, asked: str, order_type: DataType, other: str | None) -> dict[str, Any]:
+def _compared(session: SparkSession, text: str, order_type: DataType, other: str | None) -> tuple[Any, bool]:
     """Return a text as a sequence, and whether it lies above another (true if ``other`` is None)."""
-    from pyspark.sql import functions as F
-
-    wanted = _tried(asked, order_type)
+    value = _tried(text, order_type)
     than = F.lit(None).cast(order_type) if other is None else _tried(other, order_type)
-    row = session.range(1).select(
-        as_text(wanted, order_type).alias("asked"), F.coalesce(wanted > than, F.lit(True)).alias("higher")
-    )
-    return dict(row.collect()[0].asDict())
+    row = session.range(1).select(as_text(value, order_type), F.coalesce(value > than, F.lit(True)))
+    sequence, is_higher = row.collect()[0]
+    return sequence, is_higher
 
 
 def _tried(text: str, order_type: DataType) -> Column:
     """Return a text as a sequence; NULL if it is invalid."""
-    from pyspark.sql import functions as F
-    from pyspark.sql import types as T
-
-    if not isinstance(order_type, T.StructType):
+    if not isinstance(order_type, StructType):
         return F.lit(text).try_cast(order_type)
     try:
         parts = json.loads(text)
@@ -294,7 +273,7 @@ def _tried(text: str, order_type: DataType) -> Column:
 
 
 def _set(
-    session: SparkSession, spec: ExpireSpec, types: Mapping[str, DataType], horizon: str | None
+    session: SparkSession, spec: ExpireSpec, types: Sequence[DataType], horizon: str | None
 ) -> str | None:
     """Set the new ``horizon``, and the one below which all is deleted.
 
@@ -303,10 +282,10 @@ def _set(
     :return: the ``horizon`` that was set; None if it did not change
     """
     before = look(session, spec.table_uri)
-    now, wanted = before.properties.get(LATENESS_HORIZON), {}
-    if spec.below is not None and spec.below == now != before.properties.get(EXPIRED_BELOW):
+    current, wanted = before.properties.get(LATENESS_HORIZON), {}
+    if spec.below is not None and spec.below == current != before.properties.get(EXPIRED_BELOW):
         wanted[EXPIRED_BELOW] = spec.below
-    if horizon is not None and _is_higher(session, horizon, now, types):
+    if horizon is not None and _is_higher(session, horizon, current, types):
         wanted[LATENESS_HORIZON] = horizon
     if wanted:
         _alter(session, spec.table_uri, wanted)
@@ -321,14 +300,13 @@ def _set(
 
 
 def _alter(session: SparkSession, uri: str, properties: Mapping[str, str]) -> None:
-    listed = ", ".join(f"{string(name)} = {string(value)}" for name, value in properties.items())
-    session.sql(f"ALTER TABLE {table(uri)} SET TBLPROPERTIES ({listed})")
-    log.info("%s: set %s", uri, listed)
+    session.sql(set_properties(uri, properties))
+    log.info("%s: set %s", uri, properties)
 
 
 def _set_since(session: SparkSession, uri: str, version: int) -> list[str]:
     """Return each ``horizon`` that a commit after a version set."""
     history = session.sql(f"DESCRIBE HISTORY {table(uri)}").where(f"version > {int(version)}")
     rows = history.where("operation = 'SET TBLPROPERTIES'").select("operationParameters").collect()
-    said = [json.loads(row["operationParameters"].get("properties", "{}")) for row in rows]
-    return [given[LATENESS_HORIZON] for given in said if LATENESS_HORIZON in given]
+    changes = [json.loads(row["operationParameters"].get("properties", "{}")) for row in rows]
+    return [change[LATENESS_HORIZON] for change in changes if LATENESS_HORIZON in change]

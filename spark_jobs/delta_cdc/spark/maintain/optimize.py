@@ -6,6 +6,8 @@ import logging
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from pyspark.sql import SparkSession
+
 from delta_cdc.core import maintenance_tags
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.reasons import reason
@@ -15,10 +17,7 @@ from delta_cdc.core.sql import quote, table
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyspark.sql import SparkSession
-
     from delta_cdc.core.spec import OptimizeSpec
-from delta_cdc.core.maintenance_tags import asked
 
 log = logging.getLogger(__name__)
 
@@ -39,13 +38,15 @@ _UNFIT = (
 def run(session: SparkSession, spec: OptimizeSpec) -> JobResult:
     """Run one OPTIMIZE, or REORG to purge rows that deletion vectors mask.
 
+    Its commit has a maintenance tag, by which a later run recognises that it would repeat this one.
+
     :raises InvalidConfiguration: the table does not support this layout; nothing was written
     """
     text = statement(spec)
     log.info("%s", text)
     try:
-        with marked(session, mark(spec)):
-            row = session.sql(text).collect()[0]
+        with marked(session, maintenance_tags.written("optimize", **maintenance_tags.layout(spec))):
+            metrics = session.sql(text).collect()[0]["metrics"]
     except Exception as error:
         if not any(name in str(error) for name in _UNFIT):
             raise
@@ -53,19 +54,16 @@ def run(session: SparkSession, spec: OptimizeSpec) -> JobResult:
             f"{spec.table_uri} cannot be laid out by {text!r}: {reason(error)}",
             remedy="correct where, zorder_by or full; a clustered table takes none of the first two.",
         ) from error
-    done = row["metrics"]
-    found = {
-        "table": spec.table_uri,
-        "files_added": done["numFilesAdded"],
-        "files_removed": done["numFilesRemoved"],
-        "bytes_added": done["filesAdded"]["totalSize"],
-        "bytes_removed": done["filesRemoved"]["totalSize"],
+    counts = {"files_added": metrics["numFilesAdded"], "files_removed": metrics["numFilesRemoved"]}
+    outcome = {
+        **counts,
+        "bytes_added": metrics["filesAdded"]["totalSize"],
+        "bytes_removed": metrics["filesRemoved"]["totalSize"],
     }
-    if spec.purge and not done["numFilesRemoved"]:
+    if spec.purge and not counts["files_removed"]:
         # Delta 4.4 skips files that are clustered already, even if they contain masked rows.
-        found["note"] = "nothing was purged: Delta leaves files that are clustered already as they are"
-    counts = {name: found[name] for name in ("files_added", "files_removed")}
-    return JobResult("committed", counts=counts, tables=(found,))
+        outcome["note"] = "nothing was purged: Delta leaves files that are clustered already as they are"
+    return JobResult("committed", counts=counts, tables=(outcome,))
 
 
 def statement(spec: OptimizeSpec) -> str:
@@ -75,11 +73,6 @@ def statement(spec: OptimizeSpec) -> str:
         return f"REORG TABLE {table(spec.table_uri)}{where} APPLY (PURGE)"
     along = f" ZORDER BY ({', '.join(map(quote, spec.zorder_by))})" if spec.zorder_by else ""
     return f"OPTIMIZE {table(spec.table_uri)}{' FULL' if spec.full else ''}{where}{along}"
-
-
-def mark(spec: OptimizeSpec) -> str:
-    """Return the commit's maintenance tag, by which a later run recognises that it would repeat this one."""
-    return maintenance_tags.written("optimize", **asked(spec))
 
 
 @contextmanager

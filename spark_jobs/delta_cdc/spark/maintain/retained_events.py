@@ -22,52 +22,49 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from delta_cdc.core.sql import PLAN_PREFIX, quote
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from delta_cdc.core.sql import PLAN_PREFIX
 from delta_cdc.spark.apply import partial_columns
 from delta_cdc.spark.apply.events import AUTHORED, DELETE, KIND, TRUNCATE, UPSERT
 from delta_cdc.spark.changes import states
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-
     from delta_cdc.core.spec import ApplyOptions
     from delta_cdc.spark.apply.rows import Shape
 
 #: An event's content, as text: two events of a key and sequence with the same content count as one.
-SAID = f"{PLAN_PREFIX}said"
+CONTENT = f"{PLAN_PREFIX}content"
 _SURE, _BASE, _KIND = f"{PLAN_PREFIX}sure", f"{PLAN_PREFIX}base", f"{PLAN_PREFIX}last_kind"
 _DIED, _CUT, _CUTS = f"{PLAN_PREFIX}died", f"{PLAN_PREFIX}cut", f"{PLAN_PREFIX}cuts"
 _LEAF = f"{PLAN_PREFIX}leaf"
 
 
-def needed(found: DataFrame, shape: Shape, options: ApplyOptions) -> DataFrame:
+def needed(events: DataFrame, shape: Shape, options: ApplyOptions) -> DataFrame:
     """Return the events that stay.
 
-    :param found: valid events below the ``horizon``: keys, SEQUENCE, KIND, AUTHORED, :data:`SAID`, and any
-        further columns, which are passed on
+    :param events: valid events below the ``horizon``: keys, SEQUENCE, KIND, AUTHORED, :data:`CONTENT`, and
+        any further columns, which are passed on
     """
-    from pyspark.sql import functions as F
-
     is_truncate = F.col(KIND) == TRUNCATE
-    of_keys, place = found.where(~is_truncate), [*shape.keys, states.SEQUENCE]
-    kept = of_keys.join(_places(of_keys, found.where(is_truncate), shape, options), place, "left_semi")
+    of_keys, place = events.where(~is_truncate), [*shape.keys, states.SEQUENCE]
+    kept = of_keys.join(_places(of_keys, events.where(is_truncate), shape, options), place, "left_semi")
     if options.apply_as_truncates is None:
         return kept
-    return kept.unionByName(_truncates(found.where(is_truncate), options))
+    return kept.unionByName(_truncates(events.where(is_truncate), options))
 
 
-def _truncates(found: DataFrame, options: ApplyOptions) -> DataFrame:
+def _truncates(events: DataFrame, options: ApplyOptions) -> DataFrame:
     """Return the truncates that stay: the last one.
 
     With soft deletes and partial columns all stay, because rows keep their values from before a truncate,
     column by column.
     """
-    from pyspark.sql import functions as F
-
     if _is_soft(options) and options.is_partial:
-        return found
-    last = found.agg(F.max(states.SEQUENCE).alias(states.SEQUENCE))
-    return found.join(F.broadcast(last), states.SEQUENCE, "left_semi").select(*found.columns)
+        return events
+    last = events.agg(F.max(states.SEQUENCE).alias(states.SEQUENCE))
+    return events.join(F.broadcast(last), states.SEQUENCE, "left_semi").select(*events.columns)
 
 
 def _is_soft(options: ApplyOptions) -> bool:
@@ -76,13 +73,9 @@ def _is_soft(options: ApplyOptions) -> bool:
 
 def _places(of_keys: DataFrame, truncates: DataFrame, shape: Shape, options: ApplyOptions) -> DataFrame:
     """Return the keys and sequences of the events that stay."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
-    keys = [F.col(quote(key)) for key in shape.keys]
-    sequence, along = F.col(states.SEQUENCE), Window.partitionBy(*keys)
-    groups = of_keys.groupBy(*keys, sequence).agg(
-        (F.count_distinct(SAID) == 1).alias(_SURE),
+    sequence, along = F.col(states.SEQUENCE), shape.per_key
+    groups = of_keys.groupBy(*shape.key_columns, sequence).agg(
+        (F.count_distinct(CONTENT) == 1).alias(_SURE),
         F.min(KIND).alias(KIND),
         F.first(AUTHORED).alias(AUTHORED),
     )
@@ -95,7 +88,7 @@ def _places(of_keys: DataFrame, truncates: DataFrame, shape: Shape, options: App
         base = F.coalesce(F.max(upsert).over(along), alone)
     groups = groups.withColumns({_BASE: base, _KIND: F.max_by(KIND, last).over(along)})
     on_top = F.col(_BASE).isNull() | (sequence >= F.col(_BASE))
-    place = [*keys, sequence]
+    place = [*shape.key_columns, sequence]
     if not options.is_partial:
         return groups.where(on_top).select(*place)
     lives = _with_life(groups, truncates, shape, options)
@@ -108,13 +101,9 @@ def _places(of_keys: DataFrame, truncates: DataFrame, shape: Shape, options: App
 
 def _with_life(groups: DataFrame, truncates: DataFrame, shape: Shape, options: ApplyOptions) -> DataFrame:
     """Add where the row at ``_BASE`` began: after a delete (``_DIED``), or at a truncate (``_CUT``)."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
-    along = Window.partitionBy(*[F.col(quote(key)) for key in shape.keys])
     sequence = F.col(states.SEQUENCE)
     deletes = F.col(_SURE) & (F.col(KIND) == DELETE) & (sequence < F.col(_BASE))
-    lives = groups.withColumn(_DIED, F.max(F.when(deletes, sequence)).over(along))
+    lives = groups.withColumn(_DIED, F.max(F.when(deletes, sequence)).over(shape.per_key))
     if options.apply_as_truncates is None:
         return lives.withColumn(_CUT, F.lit(None).cast(groups.schema[states.SEQUENCE].dataType))
     cuts = truncates.agg(F.collect_set(states.SEQUENCE).alias(_CUTS))
@@ -123,8 +112,6 @@ def _with_life(groups: DataFrame, truncates: DataFrame, shape: Shape, options: A
 
 
 def _in_life(options: ApplyOptions) -> Column:
-    from pyspark.sql import functions as F
-
     sequence = F.col(states.SEQUENCE)
     after = F.col(_DIED).isNull() | (sequence > F.col(_DIED))
     since = F.col(_CUT).isNull() | (sequence >= F.col(_CUT))
@@ -136,12 +123,15 @@ def _in_life(options: ApplyOptions) -> Column:
 
 def _authors(says: DataFrame, shape: Shape, options: ApplyOptions) -> DataFrame:
     """Return the keys and sequences of the upserts that last set each partial column."""
-    from pyspark.sql import functions as F
-
-    keys = [F.col(quote(key)) for key in shape.keys]
     every = F.array_repeat(F.lit(True), len(partial_columns.leaves(shape, options)))
-    told = says.select(
-        *keys, states.SEQUENCE, F.posexplode(F.coalesce(F.col(AUTHORED), every)).alias(_LEAF, _SURE)
+    leaves = says.select(
+        *shape.key_columns,
+        states.SEQUENCE,
+        F.posexplode(F.coalesce(F.col(AUTHORED), every)).alias(_LEAF, _SURE),
     )
-    last = told.where(F.col(_SURE)).groupBy(*keys, _LEAF).agg(F.max(states.SEQUENCE).alias(states.SEQUENCE))
-    return last.select(*keys, states.SEQUENCE)
+    last = (
+        leaves.where(F.col(_SURE))
+        .groupBy(*shape.key_columns, _LEAF)
+        .agg(F.max(states.SEQUENCE).alias(states.SEQUENCE))
+    )
+    return last.select(*shape.key_columns, states.SEQUENCE)

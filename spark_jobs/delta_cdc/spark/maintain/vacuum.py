@@ -9,13 +9,13 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from pyspark.sql import SparkSession
+
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.spec import JobResult
-from delta_cdc.core.sql import string, table
+from delta_cdc.core.sql import set_properties, table
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from delta_cdc.core.spec import VacuumSpec
 
 log = logging.getLogger(__name__)
@@ -25,22 +25,24 @@ _LOGGED = "spark.databricks.delta.vacuum.logging.enabled"
 _PARTITIONS = ("spark.sql.shuffle.partitions", "spark.sql.sources.parallelPartitionDiscovery.parallelism")
 #: How many files one task lists and compares.
 _FILES_PER_TASK = 5_000
-#: A dry run names at most so many files.
-MOST_NAMED = 1_000
 _NO_LITE = "DELTA_CANNOT_VACUUM_LITE"
 
 
 def run(session: SparkSession, spec: VacuumSpec) -> JobResult:
-    """Set the properties of a spec and delete files; a dry run only logs the files.
+    """Set the properties of a spec and delete files; a dry run only logs the files, at most 1,000.
 
     :raises InvalidConfiguration: ``lite`` is set and the log does not reach back far enough
     """
     if spec.properties and not spec.dry_run:
-        listed = ", ".join(f"{string(name)} = {string(value)}" for name, value in spec.properties.items())
-        session.sql(f"ALTER TABLE {table(spec.table_uri)} SET TBLPROPERTIES ({listed})")
-        log.info("%s: set %s", spec.table_uri, listed)
+        session.sql(set_properties(spec.table_uri, spec.properties))
+        log.info("%s: set %s", spec.table_uri, spec.properties)
     session.conf.set(_LOGGED, "true")
-    _fit(session, spec.files)
+    # VACUUM uses thousands of tasks whatever the table's size; give small tables few.
+    tasks = max(2, -(-(spec.files or 0) // _FILES_PER_TASK))
+    for name in _PARTITIONS if spec.files is not None else ():
+        value = session.conf.get(name, None)
+        if value is None or tasks < int(value):
+            session.conf.set(name, str(tasks))
     text = f"VACUUM {table(spec.table_uri)}{' LITE' if spec.lite else ''}{' DRY RUN' if spec.dry_run else ''}"
     log.info("%s", text)
     try:
@@ -49,23 +51,11 @@ def run(session: SparkSession, spec: VacuumSpec) -> JobResult:
         if _NO_LITE not in str(error):
             raise
         raise InvalidConfiguration(
-            f"The log of {spec.table_uri} does not tell all files that were removed since the last VACUUM.",
+            f"The log of {spec.table_uri} lacks files that were removed since the last VACUUM.",
             remedy="run once without lite, which lists the table's folder.",
         ) from error
     if not spec.dry_run:
-        return JobResult("committed", tables=({"table": spec.table_uri},))
+        return JobResult("committed")
     for row in rows:
         log.info("would delete %s", row["path"])
-    found = {"table": spec.table_uri, "files": len(rows)}
-    return JobResult("planned", counts={"files": len(rows)}, tables=(found,))
-
-
-def _fit(session: SparkSession, files: int | None) -> None:
-    """Give small tables few tasks: VACUUM uses thousands of tasks whatever the table's size."""
-    if files is None:
-        return
-    wanted = max(2, -(-files // _FILES_PER_TASK))
-    for name in _PARTITIONS:
-        given = session.conf.get(name, None)
-        if given is None or wanted < int(given):
-            session.conf.set(name, str(wanted))
+    return JobResult("planned", counts={"files": len(rows)}, tables=({"files": len(rows)},))

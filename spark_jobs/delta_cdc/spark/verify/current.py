@@ -4,32 +4,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from delta_cdc.core.checks import CURRENT_EQUALS_HISTORY, Check, finding, ok
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from delta_cdc.core.checks import CURRENT_EQUALS_HISTORY, Check
 from delta_cdc.core.spec import DELETED_COLUMN
 from delta_cdc.core.sql import PLAN_PREFIX, quote
 from delta_cdc.spark.apply import rows as target_rows
 from delta_cdc.spark.changes import states
 from delta_cdc.spark.changes.equality import same
-from delta_cdc.spark.verify.rows import at_version, keys_of
+from delta_cdc.spark.verify.rows import KIND, at_version, differences
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
     from delta_cdc.core.spec import ApplyOptions, VerifySpec
 
 _CURRENT, _HISTORY = f"{PLAN_PREFIX}current", f"{PLAN_PREFIX}history"
+_REMEDY = "compare each of the two with its source (equals_source), and repair the one that differs."
 
 
 def compared(session: SparkSession, spec: VerifySpec) -> Check:
     """Compare the two targets in the columns that both have."""
-    from pyspark.sql import functions as F
-
     assert spec.current is not None
     other, options = spec.current, spec.options
     mine = _living(at_version(session, spec.target_uri, spec.target_version), options)
     theirs = _living(at_version(session, other.uri, other.version), other.options)
-    known = {name.lower() for name in theirs.columns}
-    columns = [name for name in mine.columns if name.lower() in known]
+    names = {name.lower() for name in theirs.columns}
+    columns = [name for name in mine.columns if name.lower() in names]
     keys = states.match(columns, options.keys, "keys", spec.target_uri)
     schema = mine.select(*[quote(name) for name in columns]).schema
     current, history = (mine, theirs) if options.stored_as_scd_type == 1 else (theirs, mine)
@@ -37,40 +37,29 @@ def compared(session: SparkSession, spec: VerifySpec) -> Check:
         _by_key(history, columns, keys, _HISTORY), on=list(keys), how="full"
     )
     values = [name for name in columns if name not in keys]
-    wrong = both.where(
-        F.col(_CURRENT).isNull() | F.col(_HISTORY).isNull() | ~same(_CURRENT, _HISTORY, schema, values)
+    kind = (
+        F.when(F.col(_CURRENT).isNull(), "without a current row")
+        .when(F.col(_HISTORY).isNull(), "without an open row")
+        .when(~same(_CURRENT, _HISTORY, schema, values), "changed")
     )
-    wrong = wrong.select(*[quote(key) for key in keys]).localCheckpoint()
-    count = wrong.count()
+    wrong = both.withColumn(KIND, kind).where(F.col(KIND).isNotNull())
     detail = (
         f"current rows against open rows, {len(columns)} columns, {other.uri} as of version {other.version}"
     )
-    if not count:
-        return ok(CURRENT_EQUALS_HISTORY, f"{detail}.")
-    return finding(
-        CURRENT_EQUALS_HISTORY,
-        f"{count} key(s) differ ({detail}).",
-        "compare each of the two with its source (equals_source), and repair the one that differs.",
-        count=count,
-        samples=keys_of(wrong, keys),
-    )
+    return differences(CURRENT_EQUALS_HISTORY, wrong, keys, detail, lambda _: _REMEDY)
 
 
-def _living(found: DataFrame, options: ApplyOptions) -> DataFrame:
+def _living(rows: DataFrame, options: ApplyOptions) -> DataFrame:
     """Return the current rows whose keys are not NULL, without the columns that the engine adds."""
-    from pyspark.sql import functions as F
-
     if options.stored_as_scd_type == 2:
-        found = found.where(F.col(quote(options.end_column)).isNull())
+        rows = rows.where(F.col(quote(options.end_column)).isNull())
     elif target_rows.marks_deletes(options):
-        found = found.where(~F.coalesce(F.col(quote(DELETED_COLUMN)), F.lit(False)))
+        rows = rows.where(~F.coalesce(F.col(quote(DELETED_COLUMN)), F.lit(False)))
     for key in options.keys:
-        found = found.where(F.col(quote(key)).isNotNull())
-    return found.drop(*target_rows.added_columns(options))
+        rows = rows.where(F.col(quote(key)).isNotNull())
+    return rows.drop(*target_rows.added_columns(options))
 
 
-def _by_key(found: DataFrame, columns: list[str], keys: tuple[str, ...], side: str) -> DataFrame:
-    from pyspark.sql import functions as F
-
+def _by_key(rows: DataFrame, columns: list[str], keys: tuple[str, ...], side: str) -> DataFrame:
     state = F.struct(*[F.col(quote(name)) for name in columns])
-    return found.select(*[F.col(quote(key)).alias(key) for key in keys], state.alias(side))
+    return rows.select(*[F.col(quote(key)).alias(key) for key in keys], state.alias(side))

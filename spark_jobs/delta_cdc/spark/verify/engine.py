@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from pyspark.sql import SparkSession
+
 from delta_cdc.core.checks import CURRENT_EQUALS_HISTORY, EQUALS_SOURCE, OF_ROWS, finding, skipped
 from delta_cdc.core.errors import (
     ConflictingEvents,
@@ -25,8 +27,6 @@ from delta_cdc.spark.verify import current, rows, source
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pyspark.sql import SparkSession
-
     from delta_cdc.core.checks import Check
     from delta_cdc.core.spec import VerifySpec
 
@@ -44,29 +44,22 @@ def run(spark: SparkSession, spec: VerifySpec) -> JobResult:
     :raises DeltaCdcError: the target is unreadable, or a failure has no bearing on its correctness
     """
     feed.refuse_forbidden_confs(spark)
+    log.info("checking version %s of %s", spec.target_version, spec.target_uri)
     with private_session(spark) as session:
         # Table paths carry their version (rows.address).
         session.conf.set(_BY_NAME, "true")
-        return _checked(session, spec)
-
-
-def _checked(session: SparkSession, spec: VerifySpec) -> JobResult:
-    log.info("looking at version %s of %s", spec.target_version, spec.target_uri)
-    of_rows = [name for name in spec.checks if name in OF_ROWS]
-    made: list[Check] = []
-    try:
-        if of_rows:
-            made += rows.checked(session, spec, of_rows)
-        if CURRENT_EQUALS_HISTORY in spec.checks:
-            made.append(current.compared(session, spec))
-    except Exception as error:
-        failure = _named(error, spec)
-        if not isinstance(failure, VersionsExpired):
-            raise failure from error
-        return JobResult("stale", error=failure.to_dict(), message=str(failure))
-    if EQUALS_SOURCE in spec.checks:
-        made.append(_if_possible(spec, lambda: source.compared(session, spec)))
-    return JobResult("committed", tables=tuple(one.to_dict() for one in made))
+        try:
+            checks = rows.checked(session, spec, [name for name in spec.checks if name in OF_ROWS])
+            if CURRENT_EQUALS_HISTORY in spec.checks:
+                checks.append(current.compared(session, spec))
+        except Exception as error:
+            failure = _named(error, spec)
+            if not isinstance(failure, VersionsExpired):
+                raise failure from error
+            return JobResult("stale", error=failure.to_dict(), message=str(failure))
+        if EQUALS_SOURCE in spec.checks:
+            checks.append(_if_possible(spec, lambda: source.compared(session, spec)))
+    return JobResult("committed", tables=tuple(one.to_dict() for one in checks))
 
 
 def _if_possible(spec: VerifySpec, check: Callable[[], Check]) -> Check:
@@ -81,10 +74,12 @@ def _if_possible(spec: VerifySpec, check: Callable[[], Check]) -> Check:
         failure = _named(error, spec)
         if isinstance(failure, JobFailed | JobRefused):
             raise failure from error
-        told = f"{type(failure).__name__}: {failure.message}"
-        if isinstance(failure, _GONE) or (isinstance(failure, ConflictingEvents) and not spec.conflicts_told):
-            return skipped(EQUALS_SOURCE, f"{told} {failure.remedy}")
-        return finding(EQUALS_SOURCE, told, failure.remedy)
+        text = f"{type(failure).__name__}: {failure.message}"
+        if isinstance(failure, _GONE) or (
+            isinstance(failure, ConflictingEvents) and not spec.knows_on_conflict
+        ):
+            return skipped(EQUALS_SOURCE, f"{text} {failure.remedy}")
+        return finding(EQUALS_SOURCE, text, failure.remedy)
 
 
 def _named(error: Exception, spec: VerifySpec) -> DeltaCdcError:

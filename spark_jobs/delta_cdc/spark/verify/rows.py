@@ -5,6 +5,9 @@ from __future__ import annotations
 from operator import or_
 from typing import TYPE_CHECKING
 
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+
 from delta_cdc.core.checks import (
     MOST_SAMPLES,
     NULL_KEYS,
@@ -21,17 +24,17 @@ from delta_cdc.spark.changes import states
 from delta_cdc.spark.changes.equality import balanced
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from collections.abc import Callable, Sequence
 
     from delta_cdc.core.spec import ApplyOptions, VerifySpec
 
+#: The kind of difference in a key or a row; and of how many rows.
+KIND, AMOUNT = f"{PLAN_PREFIX}kind", f"{PLAN_PREFIX}n"
 _START, _END, _NEXT = f"{PLAN_PREFIX}start", f"{PLAN_PREFIX}end", f"{PLAN_PREFIX}next"
 _NEXT_END, _ROWS = f"{PLAN_PREFIX}next_end", f"{PLAN_PREFIX}rows"
 
 #: Messages of each check: if it passes, and if it fails.
-_TOLD = {
+_MESSAGES = {
     NULL_KEYS: ("no key is NULL.", "{count} row(s) have NULL in a key column."),
     UNIQUE_KEYS: ("every key has one row.", "{count} key(s) have more than one row."),
     ONE_OPEN_ROW: ("no key has two open rows.", "{count} key(s) have more than one open row."),
@@ -43,12 +46,12 @@ _TOLD = {
 }
 _RESTORE = "RESTORE the target to the version before the damage (DESCRIBE HISTORY names it)"
 _REMEDIES = {
-    NULL_KEYS: f"{_RESTORE}; or delete these rows: nothing of ours writes any.",
+    NULL_KEYS: f"{_RESTORE}; or delete these rows: no pipeline writes such rows.",
     UNIQUE_KEYS: f"{_RESTORE}; or delete the surplus rows, then run once with mode='repair' and repair_keys.",
 }
 _OF_HISTORY = (
     f"{_RESTORE}; or, where the source is a change log, run once with mode='repair' and repair_keys: "
-    "history of these keys is cut again from their events."
+    "the history of these keys is computed again from their events."
 )
 
 
@@ -67,32 +70,29 @@ def checked(session: SparkSession, spec: VerifySpec, wanted: Sequence[str]) -> l
 
     :param wanted: names of :data:`delta_cdc.core.checks.OF_ROWS` that apply to this target
     """
-    from pyspark.sql import functions as F
-
+    if not wanted:
+        return []
     options = spec.options
-    found = at_version(session, spec.target_uri, spec.target_version)
-    keys = states.match(found.columns, options.keys, "keys", spec.target_uri)
-    per_key = _per_key(found, keys, options)
+    rows = at_version(session, spec.target_uri, spec.target_version)
+    keys = states.match(rows.columns, options.keys, "keys", spec.target_uri)
+    per_key = _per_key(rows, keys, options)
     # Wrong rows are usually few; if not, slow samples are acceptable.
     broken = balanced(or_, [F.col(name) > 0 for name in wanted])
     wrong = per_key.where(broken).localCheckpoint()
-    totals = wrong.agg(*[_total(name).alias(name) for name in wanted]).collect()[0]
-    return [_told(name, totals[name] or 0, wrong, keys) for name in wanted]
+    sums = [F.sum(name) if name == NULL_KEYS else F.count_if(F.col(name) > 0) for name in wanted]
+    totals = wrong.agg(*[total.alias(name) for name, total in zip(wanted, sums, strict=True)]).collect()[0]
+    return [_check(name, totals[name] or 0, wrong, keys) for name in wanted]
 
 
-def _per_key(found: DataFrame, keys: Sequence[str], options: ApplyOptions) -> DataFrame:
+def _per_key(rows: DataFrame, keys: Sequence[str], options: ApplyOptions) -> DataFrame:
     """Return, for each key, how many of its rows break each rule."""
-    from pyspark.sql import functions as F
-
     columns = [F.col(quote(key)) for key in keys]
-    null_key = F.lit(False)
-    for column in columns:
-        null_key = null_key | column.isNull()
+    null_key = balanced(or_, [column.isNull() for column in columns])
     if options.stored_as_scd_type == 1:
-        counted = found.groupBy(*columns).agg(F.count("*").alias(_ROWS))
+        counted = rows.groupBy(*columns).agg(F.count("*").alias(_ROWS))
         broken = {UNIQUE_KEYS: F.when(F.col(_ROWS) > 1, F.col(_ROWS))}
     else:
-        counted = _history(found, keys, options)
+        counted = _history(rows, keys, options)
         broken = {name: F.col(name) for name in (ONE_OPEN_ROW, OVERLAPS, START_BEFORE_END)}
     return counted.select(
         *columns,
@@ -105,20 +105,17 @@ def _per_key(found: DataFrame, keys: Sequence[str], options: ApplyOptions) -> Da
     )
 
 
-def _history(found: DataFrame, keys: Sequence[str], options: ApplyOptions) -> DataFrame:
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
+def _history(rows: DataFrame, keys: Sequence[str], options: ApplyOptions) -> DataFrame:
     columns = [F.col(quote(key)) for key in keys]
     start, end = F.col(_START), F.col(_END)
     along = Window.partitionBy(*columns).orderBy(start, end.asc_nulls_last())
-    told = found.select(
+    periods = rows.select(
         *columns,
         F.col(quote(options.start_column)).alias(_START),
         F.col(quote(options.end_column)).alias(_END),
     )
     # If any two rows of a key overlap, two neighbours do. Only ONE_OPEN_ROW reports two open rows.
-    placed = told.withColumn(_NEXT, F.lead(start).over(along)).withColumn(_NEXT_END, F.lead(end).over(along))
+    placed = periods.withColumns({_NEXT: F.lead(start).over(along), _NEXT_END: F.lead(end).over(along)})
     overlaps = F.when(end.isNull(), F.col(_NEXT_END).isNotNull()).otherwise(F.col(_NEXT) < end)
     unbounded = start.isNull() | F.coalesce(~(start < end), F.lit(False))
     n_open = F.count_if(end.isNull())
@@ -130,30 +127,49 @@ def _history(found: DataFrame, keys: Sequence[str], options: ApplyOptions) -> Da
     )
 
 
-def _total(name: str) -> Column:
-    from pyspark.sql import functions as F
-
-    return F.sum(name) if name == NULL_KEYS else F.count_if(F.col(name) > 0)
-
-
-def _told(name: str, count: int, wrong: DataFrame, keys: Sequence[str]) -> Check:
-    from pyspark.sql import functions as F
-
-    right, told = _TOLD[name]
+def _check(name: str, count: int, wrong: DataFrame, keys: Sequence[str]) -> Check:
+    passed, failed = _MESSAGES[name]
     if not count:
-        return ok(name, right)
+        return ok(name, passed)
     samples = keys_of(wrong.where(F.col(name) > 0), keys)
+    remedy = _REMEDIES.get(name, _OF_HISTORY)
+    return finding(name, failed.format(count=count), remedy, count=count, samples=samples)
+
+
+def differences(
+    check: str, wrong: DataFrame, keys: Sequence[str], detail: str, remedy: Callable[[set[str]], str]
+) -> Check:
+    """Return the result of a comparison.
+
+    :param wrong: the keys that differ, with :data:`KIND`; and :data:`AMOUNT`, if that is not always 1
+    :param detail: what was compared
+    :param remedy: returns what to do about some kinds of differences
+    """
+    copies = F.abs(F.col(AMOUNT)) if AMOUNT in wrong.columns else F.lit(1)
+    wrong = wrong.select(*[quote(key) for key in keys], KIND, copies.alias(AMOUNT)).localCheckpoint()
+    counts = dict(map(tuple, wrong.groupBy(KIND).agg(F.sum(AMOUNT)).orderBy(KIND).collect()))
+    if not counts:
+        return ok(check, f"{detail}.")
+    # The samples that a check shows contain every kind.
+    share = max(1, MOST_SAMPLES // len(counts))
+    first: list[str] = []
+    rest: list[str] = []
+    for kind in counts:
+        texts = [f"{kind}: {text}" for text in keys_of(wrong.where(F.col(KIND) == kind), keys)]
+        first += texts[:share]
+        rest += texts[share:]
+    amounts = ", ".join(f"{count} {kind}" for kind, count in counts.items())
     return finding(
-        name, told.format(count=count), _REMEDIES.get(name, _OF_HISTORY), count=count, samples=samples
+        check,
+        f"{amounts} ({detail}).",
+        remedy(set(counts)),
+        count=sum(counts.values()),
+        samples=(*first, *rest),
     )
 
 
-def keys_of(found: DataFrame, keys: Sequence[str]) -> tuple[str, ...]:
+def keys_of(rows: DataFrame, keys: Sequence[str]) -> tuple[str, ...]:
     """Return at most MOST_SAMPLES keys as text."""
-    shown = [f"cast({quote(key)} AS string) AS {quote(key)}" for key in keys]
-    rows = found.selectExpr(*shown).limit(MOST_SAMPLES).collect()
-    return tuple(", ".join(f"{key} = {_shown(row[key])}" for key in keys) for row in rows)
-
-
-def _shown(value: str | None) -> str:
-    return "NULL" if value is None else value
+    shown = [f"coalesce(cast({quote(key)} AS string), 'NULL') AS {quote(key)}" for key in keys]
+    sample = rows.selectExpr(*shown).limit(MOST_SAMPLES).collect()
+    return tuple(", ".join(f"{key} = {row[key]}" for key in keys) for row in sample)

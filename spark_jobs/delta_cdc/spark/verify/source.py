@@ -12,13 +12,15 @@ sequence that a repaired row would get.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
 from delta_cdc.core import reserved_columns
-from delta_cdc.core.checks import EQUALS_SOURCE, MOST_SAMPLES, Check, finding, ok
-from delta_cdc.core.spec import StateStep
-from delta_cdc.core.sql import PLAN_PREFIX, quote
+from delta_cdc.core.checks import EQUALS_SOURCE, Check
+from delta_cdc.core.spec import ApplySpec
+from delta_cdc.core.sql import PLAN_PREFIX
 from delta_cdc.spark.apply import batch as b
 from delta_cdc.spark.apply import (
     difference,
@@ -33,21 +35,17 @@ from delta_cdc.spark.apply.prepared_step import StepContext
 from delta_cdc.spark.apply.timeline import KeySelection
 from delta_cdc.spark.changes import states
 from delta_cdc.spark.changes.equality import comparable, same
-from delta_cdc.spark.verify.rows import address, keys_of
+from delta_cdc.spark.verify.rows import AMOUNT, KIND, address, differences
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark.sql import Column, DataFrame, SparkSession
-
     from delta_cdc.core.spec import VerifySpec
     from delta_cdc.spark.apply.rows import Shape
 
-#: The kind of difference in a key or a row.
-KIND = f"{PLAN_PREFIX}kind"
 MISSING, SURPLUS, CHANGED, TWICE = "missing", "surplus", "changed", "twice in the source"
 _COPIES, _UNUSABLE = f"{PLAN_PREFIX}copies", f"{PLAN_PREFIX}unusable"
-_HASH, _N, _TEXT = f"{PLAN_PREFIX}hash", f"{PLAN_PREFIX}n", f"{PLAN_PREFIX}text"
+_HASH = f"{PLAN_PREFIX}hash"
 
 _KINDS = {difference.INSERT: MISSING, difference.DELETE: SURPLUS, difference.UPDATE: CHANGED}
 _REMEDY = (
@@ -55,7 +53,7 @@ _REMEDY = (
     "target to the version before the damage."
 )
 _TWICE = "two rows of the source share a key: add columns to keys, or remove the duplicates from the source."
-_NO_KEYS = "RESTORE the target to the version before the damage, or load it anew with mode='reset'."
+_NO_KEYS = "RESTORE the target to the version before the damage, or replace all rows with mode='reset'."
 
 
 def compared(session: SparkSession, spec: VerifySpec) -> Check:
@@ -63,87 +61,77 @@ def compared(session: SparkSession, spec: VerifySpec) -> Check:
 
     :raises DeltaCdcError: the source is unreadable, or its rows do not convert to the target's
     """
-    assert spec.source is not None
-    (step,) = spec.source.steps
-    assert not isinstance(step, StateStep)
-    step = engine.with_horizons(step)
-    pinned = replace(spec.source, target_uri=address(spec.target_uri, spec.target_version))
+    assert spec.source_uri is not None
+    assert spec.step is not None
+    step = engine.with_horizons(spec.step)
+    pinned = ApplySpec(
+        pipeline=spec.pipeline,
+        run_id=spec.run_id,
+        source_uri=spec.source_uri,
+        target_uri=address(spec.target_uri, spec.target_version),
+        options=spec.options,
+        steps=(step,),
+        dry_run=True,
+    )
     job = StepContext.of(session, pinned, step)
     options = job.options
     if options.insert_only:
         return _without_keys(job, keeps_all=spec.source_keeps_all)
     if options.takes_events:
         return _events(job)
-    found, shape = _states(job)
-    existing = difference.target_rows(session, pinned.target_uri, shape, options)
+    expected, shape = _states(job)
+    what, but = "rows", []
     if options.stored_as_scd_type == 2:
-        existing = existing.where(is_open())
-    what = "open rows" if options.stored_as_scd_type == 2 else "rows"
-    but = ["what is closed no source tells again"] if options.stored_as_scd_type == 2 else []
-    but += ["values that the source leaves out stand"] if options.is_partial else []
-    return _told(job, _wrong(found, existing, shape), shape.keys, _detail(job, what, but))
+        what, but = "open rows", ["the source does not contain closed rows"]
+    but += ["values that the source leaves out stay"] if options.is_partial else []
+    wrong = _wrong(expected, _target(job, shape), shape)
+    return _check(wrong, shape.keys, _detail(job, what, but))
 
 
-def is_open() -> Column:
-    """Tell whether a row of the target's history is open."""
-    from pyspark.sql import functions as F
-
-    return F.col(difference.FOUND_END).isNull()
+def _target(job: StepContext, shape: Shape) -> DataFrame:
+    """Return the target's rows; of a history the open ones."""
+    rows = difference.target_rows(job.session, job.spec.target_uri, shape, job.options)
+    return rows.where(F.col(difference.FOUND_END).isNull()) if job.options.stored_as_scd_type == 2 else rows
 
 
 # -- states -------------------------------------------------------------------------------------
 def _states(job: StepContext) -> tuple[DataFrame, Shape]:
     """Return the source's rows as of the watermark: keys, values, and whether they are comparable."""
-    from pyspark.sql import functions as F
-
-    found, shape = load.read(job)
-    keys = [F.col(quote(key)) for key in shape.keys]
-    told = repair.as_upserts(job, found.where(~b.null_key(shape)), shape)
-    told = told.withColumn(_UNUSABLE, repair.unusable(shape))
-    per_key = told.groupBy(*keys).agg(F.count("*").alias(_COPIES), F.max(_UNUSABLE).alias(_UNUSABLE))
+    snapshot, shape = load.read(job)
+    upserts = repair.as_upserts(job, snapshot.where(~b.null_key(shape)), shape)
+    upserts = upserts.withColumn(_UNUSABLE, repair.unusable(shape))
+    per_key = upserts.groupBy(*shape.key_columns).agg(
+        F.first(states.AFTER).alias(states.AFTER),
+        F.count("*").alias(_COPIES),
+        F.max(_UNUSABLE).alias(_UNUSABLE),
+    )
     if not job.options.is_partial:
-        first = told.groupBy(*keys).agg(
-            F.first(states.AFTER).alias(states.AFTER),
-            F.count("*").alias(_COPIES),
-            F.max(_UNUSABLE).alias(_UNUSABLE),
-        )
-        return first.withColumn(intervals.DELETED, F.lit(False)), shape
-    current = difference.target_rows(job.session, job.spec.target_uri, shape, job.options)
-    if job.options.stored_as_scd_type == 2:
-        current = current.where(is_open())
-    of_keys = timeline.of_events(told, shape, reserved_columns.ORDER)
-    whole = timeline.of_target(current, of_keys, shape).unionByName(of_keys)
+        return per_key.withColumn(intervals.DELETED, F.lit(False)), shape
+    of_keys = timeline.of_events(upserts, shape, reserved_columns.ORDER)
+    whole = timeline.of_target(_target(job, shape), of_keys, shape).unionByName(of_keys)
     last = intervals.last_states(intervals.inherited(whole, shape, job.options), shape)
-    made = last.select(*keys, states.AFTER, intervals.DELETED)
-    return made.join(per_key, on=list(shape.keys)), shape
+    made = last.select(*shape.key_columns, states.AFTER, intervals.DELETED)
+    return made.join(per_key.drop(states.AFTER), on=list(shape.keys)), shape
 
 
 # -- events -------------------------------------------------------------------------------------
 def _events(job: StepContext) -> Check:
-    from pyspark.sql import functions as F
-
     options = job.options
     job.truncated = options.apply_as_truncates is not None
     shape = repair.event_shape(job)
-    horizon = (
-        f"rows closed before the lateness horizon, {job.step.horizons[-1][1]}, stand"
-        if (job.step.horizons and options.stored_as_scd_type == 2)
-        else ""
-    )
-    detail = _detail(job, "rows", [horizon] if horizon else [])
     if options.stored_as_scd_type == 2:
         made = from_events.from_all_events(job, KeySelection(), None, shape, ()).rows
         kind = F.create_map(*[F.lit(text) for pair in _KINDS.items() for text in pair])
         wrong = made.where(~b.null_key(shape)).withColumn(KIND, kind[F.col(difference.OPERATION)])
-        return _told(job, wrong, (*shape.keys, intervals.START), detail)
+        wrong = wrong.withColumnRenamed(intervals.START, options.start_column)
+        horizons = job.step.horizons[-1:]
+        but = [f"rows closed before the lateness horizon, {horizon}, stay" for _, horizon in horizons]
+        return _check(wrong, (*shape.keys, options.start_column), _detail(job, "rows", but))
     whole = from_events.desired_entries(job, KeySelection(), None, shape, (), None)
     last = intervals.last_states(intervals.inherited(whole, shape, options), shape)
-    made = last.select(
-        *[quote(key) for key in shape.keys], states.AFTER, intervals.DELETED, intervals.FROM_NOTHING
-    )
+    made = last.select(*shape.key_columns, states.AFTER, intervals.DELETED, intervals.FROM_NOTHING)
     made = made.withColumn(_COPIES, F.lit(1)).withColumn(_UNUSABLE, F.lit(False))
-    existing = difference.target_rows(job.session, job.spec.target_uri, shape, options)
-    return _told(job, _wrong(made, existing, shape), shape.keys, detail)
+    return _check(_wrong(made, _target(job, shape), shape), shape.keys, _detail(job, "rows", []))
 
 
 # -- by key -------------------------------------------------------------------------------------
@@ -154,8 +142,6 @@ def _wrong(made: DataFrame, existing: DataFrame, shape: Shape) -> DataFrame:
         and whether one of them is unusable
     :param existing: :func:`delta_cdc.spark.apply.difference.target_rows`, at most one per key
     """
-    from pyspark.sql import functions as F
-
     both = made.join(existing.where(~b.null_key(shape)), on=list(shape.keys), how="full")
     there = F.col(difference.FOUND).isNotNull()
     marked = F.lit(False)
@@ -181,83 +167,33 @@ def _wrong(made: DataFrame, existing: DataFrame, shape: Shape) -> DataFrame:
     return both.withColumn(KIND, kind).where(F.col(KIND).isNotNull())
 
 
-def _told(job: StepContext, wrong: DataFrame, keys: Sequence[str], detail: str) -> Check:
-    from pyspark.sql import functions as F
+def _check(wrong: DataFrame, keys: Sequence[str], detail: str) -> Check:
+    def remedy(kinds: set[str]) -> str:
+        return _TWICE if kinds == {TWICE} else _REMEDY
 
-    wrong = wrong.select(*[quote(key) for key in keys], KIND).localCheckpoint()
-    counts = {row[KIND]: row["count"] for row in wrong.groupBy(KIND).count().collect()}
-    if not counts:
-        return ok(EQUALS_SOURCE, f"{detail}.")
-    samples: list[str] = []
-    for kind in sorted(counts):
-        found = wrong.where(F.col(KIND) == kind)
-        samples += [f"{kind}: {text}" for text in keys_of(found, keys)]
-    told = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
-    shown = _spread(samples, len(counts))
-    return finding(
-        EQUALS_SOURCE,
-        f"{told} ({detail}).",
-        _REMEDY if set(counts) != {TWICE} else _TWICE,
-        count=sum(counts.values()),
-        samples=tuple(text.replace(intervals.START, job.options.start_column) for text in shown),
-    )
-
-
-def _spread(samples: list[str], kinds: int) -> list[str]:
-    """Order samples so that the first MOST_SAMPLES contain every kind."""
-    share = max(1, MOST_SAMPLES // kinds)
-    taken: dict[str, int] = {}
-    first: list[str] = []
-    rest: list[str] = []
-    for text in samples:
-        kind = text.partition(":")[0]
-        taken[kind] = taken.get(kind, 0) + 1
-        (first if taken[kind] <= share else rest).append(text)
-    return [*first, *rest]
+    return differences(EQUALS_SOURCE, wrong, keys, detail, remedy)
 
 
 def _detail(job: StepContext, what: str, but: Sequence[str]) -> str:
-    told = f"{what} against version {job.step.at} of {job.source}"
-    return "; ".join([told, *but])
+    return "; ".join([f"{what} against version {job.step.at} of {job.source}", *but])
 
 
 # -- without keys -------------------------------------------------------------------------------
 def _without_keys(job: StepContext, *, keeps_all: bool) -> Check:
     """Compare how often each row occurs on both sides, by its hash."""
-    from pyspark.sql import functions as F
-
-    found, shape = load.read(job)
-    existing = difference.target_rows(job.session, job.spec.target_uri, shape, job.options)
-    state = F.struct(*[F.col(quote(name)) for name in shape.values])
-    sides = [
-        found.select(state.alias(states.AFTER), F.lit(1).alias(_N)),
-        existing.select(F.col(difference.FOUND).alias(states.AFTER), F.lit(-1).alias(_N)),
-    ]
+    snapshot, shape = load.read(job)
+    of_target = _target(job, shape).select(
+        F.col(difference.FOUND).alias(states.AFTER), F.lit(-1).alias(AMOUNT)
+    )
+    both = snapshot.select(shape.state.alias(states.AFTER), F.lit(1).alias(AMOUNT)).unionByName(of_target)
+    shown = shape.values[:3]
     value = comparable(F.col(states.AFTER), shape.schema)
-    shown = ", ".join(f"{quote(states.AFTER)}.{quote(name)}" for name in shape.values[:3])
-    counted = (
-        sides[0]
-        .unionByName(sides[1])
-        .select(F.xxhash64(value).alias(_HASH), _N, F.expr(f"cast(struct({shown}) AS string)").alias(_TEXT))
-        .groupBy(_HASH)
-        .agg(F.sum(_N).alias(_N), F.first(_TEXT).alias(_TEXT))
+    counted = both.groupBy(F.xxhash64(value).alias(_HASH)).agg(
+        F.sum(AMOUNT).alias(AMOUNT),
+        *[F.first(F.col(states.AFTER).getField(name)).alias(name) for name in shown],
     )
-    wrong = counted.where(F.col(_N) > 0 if not keeps_all else F.col(_N) != 0).localCheckpoint()
-    totals = wrong.agg(
-        F.coalesce(F.sum(F.greatest(F.col(_N), F.lit(0))), F.lit(0)).alias(MISSING),
-        F.coalesce(F.sum(F.greatest(-F.col(_N), F.lit(0))), F.lit(0)).alias(SURPLUS),
-    ).collect()[0]
-    but = [] if keeps_all else ["what the source has expired stays in the target"]
+    kind = F.when(F.col(AMOUNT) > 0, MISSING).when(F.lit(keeps_all) & (F.col(AMOUNT) < 0), SURPLUS)
+    wrong = counted.withColumn(KIND, kind).where(F.col(KIND).isNotNull())
+    but = [] if keeps_all else ["rows that the source has expired stay in the target"]
     detail = _detail(job, "rows, by count and hash,", but)
-    if not totals[MISSING] and not totals[SURPLUS]:
-        return ok(EQUALS_SOURCE, f"{detail}.")
-    kind = F.when(F.col(_N) > 0, MISSING).otherwise(SURPLUS)
-    rows = wrong.select(F.concat(kind, F.lit(": "), F.col(_TEXT)).alias(_TEXT)).limit(MOST_SAMPLES).collect()
-    told = ", ".join(f"{totals[name]} {name}" for name in (MISSING, SURPLUS) if totals[name])
-    return finding(
-        EQUALS_SOURCE,
-        f"{told} ({detail}).",
-        _NO_KEYS,
-        count=totals[MISSING] + totals[SURPLUS],
-        samples=tuple(row[_TEXT] for row in rows),
-    )
+    return differences(EQUALS_SOURCE, wrong, shown, detail, lambda _: _NO_KEYS)
