@@ -16,6 +16,7 @@ from delta_cdc import apply_changes, ingest_changes
 from delta_cdc.planning.ingest import plan_ingest
 from delta_cdc.planning.ingest_request import IngestRequest
 from delta_cdc.run.table_arguments import ingest_options, of_ingested_log
+from tests.support.grouped import grouped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -87,7 +88,7 @@ class Deliveries:
         }
 
     def ingest(self, **more: Any) -> IngestResult:
-        given = {"pipeline": "flow", **self.arguments(**more)}
+        given = grouped({"pipeline": "flow", **self.arguments(**more)})
         return ingest_changes(self.spark, str(self.source), self.log, **given)
 
     def planned(self, **more: Any) -> IngestSpec:
@@ -102,7 +103,9 @@ class Deliveries:
 
     def apply(self, target: str = "target", **more: Any) -> ApplyResult:
         options = of_ingested_log({"keys": ["id"], **more})
-        return apply_changes(self.spark, self.log, str(self.folder / target), pipeline="apply", **options)
+        return apply_changes(
+            self.spark, self.log, str(self.folder / target), pipeline="apply", **grouped(options)
+        )
 
     def rows(self, table: str = "log") -> list[dict[str, Any]]:
         """Return what a table holds: the log, or one beside it."""

@@ -55,7 +55,7 @@ def step(spark: SparkSession, folder: Path, max_files: int | None) -> bool:
         schema=TABLE.schema,
         adapter="plain",
         adapter_options=ADAPTER_OPTIONS,
-        max_files=max_files,
+        limits={"max_files": max_files},
     )
     applied = [
         apply_changes(

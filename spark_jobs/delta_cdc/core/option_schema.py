@@ -4,16 +4,21 @@ This is the only definition. It provides defaults and parsing, the keys of a con
 Schema, the template fields of the operators and the tables of the documentation. The signatures of the
 operators and functions repeat the names and defaults, for editors and for Airflow; a test compares them.
 
+Callers give everyday options as arguments, and the others in the mappings ``limits``, ``policies``,
+``layout`` and ``repair``. :func:`flat` dissolves these mappings at the edge: inside, options have no groups.
+
 Rules between options are code: :mod:`delta_cdc.core.options`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from difflib import get_close_matches
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from delta_cdc.core import arguments
+from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.spec import Capture, Query, SourceKind
 
 if TYPE_CHECKING:
@@ -47,6 +52,7 @@ class Option:
     :param default: the value if not given
     :param templated: whether the operators render it
     :param of_run: whether it belongs to one run only, so no configuration may contain it
+    :param group: the mapping in which callers give it; "" for an argument of its own
     """
 
     name: str
@@ -55,6 +61,12 @@ class Option:
     default: Any = None
     templated: bool = True
     of_run: bool = False
+    group: str = ""
+
+    @property
+    def key(self) -> str:
+        """Return the name within the group: ``repair_keys`` is ``keys`` in ``repair``."""
+        return self.name.removeprefix(f"{self.group}_")
 
     def read(self, value: Any) -> Any:
         """Return a value as the engine uses it.
@@ -78,9 +90,55 @@ def filled(cls: type[_T], options: Mapping[str, Option], given: Mapping[str, Any
     return cls(**{name: options[name].read(given.get(name)) for name in names}, **more)
 
 
+#: What the options of each group are about.
+GROUPS = {
+    "limits": "How much a run and a commit take",
+    "policies": "How a run deals with what is not as expected",
+    "layout": "The form of tables that are created here",
+    "repair": "With mode ``repair``: which keys are computed again; or give a range",
+}
+
+
+def flat(options: Mapping[str, Option], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments with the options of each group in the place of the group's mapping.
+
+    :param options: :data:`APPLY`, :data:`INGEST` or :data:`READ`, or some of them
+    :param given: arguments by name, as people and templates write them
+    :raises InvalidConfiguration: a group is no mapping, or has an unknown key
+    """
+    found = {name: value for name, value in given.items() if name not in GROUPS}
+    for group in GROUPS:
+        keys = in_group(options, group)
+        for key, value in arguments.mapping(group, given.get(group)).items():
+            if key not in keys:
+                nearest = get_close_matches(key, keys, n=1)
+                hint = f"did you mean {nearest[0]!r}? " if nearest else ""
+                raise InvalidConfiguration(
+                    f"{group} has the key {key!r}.",
+                    remedy=f"{hint}Its keys are {', '.join(keys)}.",
+                    argument=group,
+                )
+            found[keys[key].name] = value
+    return found
+
+
 def templated(options: Mapping[str, Option]) -> tuple[str, ...]:
     """Return the names of the options that the operators render."""
     return tuple(name for name, option in options.items() if option.templated)
+
+
+def in_group(options: Mapping[str, Option], group: str) -> dict[str, Option]:
+    """Return the options of a group by their keys in it."""
+    return {option.key: option for option in options.values() if option.group == group}
+
+
+def parameters(options: Mapping[str, Option], *, templated: bool = False) -> tuple[str, ...]:
+    """Return the names of the arguments with which callers give options: a group counts as one argument.
+
+    :param templated: only what the operators render
+    """
+    wanted = (option for option in options.values() if option.templated or not templated)
+    return tuple(dict.fromkeys(option.group or option.name for option in wanted))
 
 
 def _by_name(*options: Option) -> dict[str, Option]:
@@ -213,19 +271,27 @@ APPLY = _by_name(
         "max_versions",
         POSITIVE,
         "At most so many versions of the source, counted from the first one that changes data",
+        group="limits",
     ),
-    Option("max_bytes", POSITIVE, "At most so many bytes of changes by the log, but at least one version"),
+    Option(
+        "max_bytes",
+        POSITIVE,
+        "At most so many bytes of changes by the log, but at least one version",
+        group="limits",
+    ),
     Option(
         "versions_per_commit",
         POSITIVE,
         "Commit after at most so many versions, all in one application, so that a retry goes on behind the "
         "last commit; None applies everything in one commit, and reads as many as one plan of Spark should "
         "hold",
+        group="limits",
     ),
     Option(
         "bytes_per_commit",
         POSITIVE,
         "The same by bytes of changes",
+        group="limits",
     ),
     Option(
         "where",
@@ -296,12 +362,14 @@ APPLY = _by_name(
         NAME,
         "Type 2: name of the start column",
         default="__START_AT",
+        group="layout",
     ),
     Option(
         "end_column",
         NAME,
         "Type 2: name of the end column; NULL in the current version",
         default="__END_AT",
+        group="layout",
     ),
     Option(
         "on_conflict",
@@ -309,6 +377,7 @@ APPLY = _by_name(
         "A change log: different events of one key at one sequence: ``fail``, ``quarantine``, or "
         '``{"last_by": [<column>, ...]}``: the greatest wins',
         default="fail",
+        group="policies",
     ),
     Option(
         "on_invalid",
@@ -316,6 +385,7 @@ APPLY = _by_name(
         "An event without key or sequence: ``fail``, or ``quarantine`` into the table "
         "``<target>__quarantine``",
         default="fail",
+        group="policies",
     ),
     Option(
         "delete_mode",
@@ -335,36 +405,40 @@ APPLY = _by_name(
         "partition_by",
         PARTITIONS,
         "Columns, or a mapping from a new column to its expression",
+        group="layout",
     ),
     Option(
         "cluster_by",
         COLUMNS,
         "Clustering columns; None takes the first keys, an empty list none",
+        group="layout",
     ),
     Option(
         "target_properties",
         PROPERTIES,
         "Table properties of a target that is created here",
+        group="layout",
     ),
     Option(
         "publish_changes",
         FLAG,
         "Give a target that is created here a change data feed of its own",
         default=False,
-        templated=False,
+        group="layout",
     ),
     Option(
         "schema_evolution",
         choice("additive", "none"),
         "``additive``, or ``none`` to refuse new columns",
         default="additive",
+        group="policies",
     ),
     Option(
         "mode",
         MODE,
         "``incremental``, also where it is empty; ``backfill``, the same, as forms call it; ``dry_run``, "
-        "the same with ``dry_run``; ``repair``: the keys of a range at or below the watermark, of "
-        "``repair_keys`` or of the quarantine are computed again, and the watermark stays; ``reload``: all "
+        "the same with ``dry_run``; ``repair``: the keys of a range at or below the watermark, or "
+        "those that ``repair`` names, are computed again, and the watermark stays; ``reload``: all "
         "keys are; ``reset``: the target is thrown away and loaded anew; ``interval``: from the starting to "
         "the ending timestamp, exclusive: a first fill up to there, or the repair of what is applied "
         "already",
@@ -383,6 +457,7 @@ APPLY = _by_name(
         TEXT,
         "``repair``: predicate over the key columns, instead of a range",
         of_run=True,
+        group="repair",
     ),
     Option(
         "repair_quarantined",
@@ -390,12 +465,14 @@ APPLY = _by_name(
         "``repair``: the keys that stand in the quarantine table",
         default=False,
         of_run=True,
+        group="repair",
     ),
     Option(
         "on_late",
         choice("fail", "discard"),
         "A change log: an event below the lateness horizon: ``fail`` or ``discard``",
         default="fail",
+        group="policies",
     ),
     Option(
         "on_drift",
@@ -403,24 +480,28 @@ APPLY = _by_name(
         "Other options than the target was built with: ``fail``; ``accept``: they hold from now on; "
         "``repair``: and the target is reloaded with them",
         default="fail",
+        group="policies",
     ),
     Option(
         "on_source_replaced",
         FAIL_OR_RELOAD,
         "The source was made again: ``fail`` or ``reload``",
         default="fail",
+        group="policies",
     ),
     Option(
         "on_target_replaced",
         FAIL_OR_RELOAD,
         "Somebody else replaced or overwrote the target: ``fail`` or ``reload``",
         default="fail",
+        group="policies",
     ),
     Option(
         "on_versions_expired",
         FAIL_OR_RELOAD,
         "Versions to apply are gone: ``fail`` or ``reload``",
         default="fail",
+        group="policies",
     ),
     Option(
         "take_over_from",
@@ -511,16 +592,19 @@ _INGEST = _by_name(
         "max_files",
         POSITIVE,
         "Take at most so many files",
+        group="limits",
     ),
     Option(
         "max_bytes",
         POSITIVE,
         "Take files of at most so many bytes, but at least one",
+        group="limits",
     ),
     Option(
         "max_offsets",
         POSITIVE,
         "Kafka: take at most so many records",
+        group="limits",
     ),
     Option(
         "glob",
@@ -538,6 +622,7 @@ _INGEST = _by_name(
         choice("fail", "quarantine"),
         "What is no event: ``quarantine`` or ``fail``",
         default="quarantine",
+        group="policies",
     ),
     Option(
         "on_expired",
@@ -545,6 +630,7 @@ _INGEST = _by_name(
         "Kafka: records that the topic has lost before they were taken: ``fail``, or ``continue`` behind "
         "them",
         default="fail",
+        group="policies",
     ),
     Option(
         "replay",
@@ -562,6 +648,7 @@ _INGEST = _by_name(
         "log_properties",
         PROPERTIES,
         "Table properties of a log that is created here",
+        group="layout",
     ),
 )
 #: Options of an ingest, including those of the apply of its log.
@@ -650,6 +737,7 @@ READ = {
             "``added_files``: ``fail`` at a commit that removes rows, or ``skip`` it, which nothing with a "
             "``target`` can",
             default="fail",
+            group="policies",
         ),
         Option(
             "output_path",

@@ -165,19 +165,19 @@ def _repairs(r: ApplyRequest) -> Rules:
         yield (
             given,
             "mode",
-            f"repair_keys or repair_quarantined is given with mode {r.mode!r}",
-            "set mode to 'repair', or leave them out.",
+            f"repair is given with mode {r.mode!r}",
+            "set mode to 'repair', or leave it out.",
         )
         return
     what_to_name = (
         "name the versions whose keys are computed again, from starting_version to ending_version or the "
-        "watermark; or the keys (repair_keys); or those in quarantine (repair_quarantined)."
+        "watermark; or the keys (keys in repair); or those in quarantine (quarantined in repair)."
     )
     named = [starts or ends, r.repair_keys is not None, r.repair_quarantined]
     yield (
         named.count(True) != 1 or (ends and not starts),
         "mode",
-        "mode is 'repair', and not exactly one of a range, repair_keys and repair_quarantined is given",
+        "mode is 'repair', and not exactly one of a range, keys and quarantined is given",
         what_to_name,
     )
 
