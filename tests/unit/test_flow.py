@@ -91,7 +91,7 @@ class World:
                 # What the engine does for a step that follows another one.
                 step = replace(step, planned_on=TableVersion(self.target.table_id, self.target.version))
             made = Seal(
-                pipeline=step.pipeline or spec.pipeline,
+                pipeline=getattr(step, "pipeline", None) or spec.pipeline,
                 number=step.seal_number,
                 source_uri=spec.source_uri,
                 state=state_after(step, {"where": spec.options.where}),
@@ -105,7 +105,7 @@ class World:
                     counts={"suppressed": 4},
                 ),
             )
-            made = replace(made, successor=step.successor)
+            made = replace(made, successor=getattr(step, "successor", None))
             given: dict[str, Any] = {"operation": "MERGE"}
             if load:
                 given = {"operation": "WRITE", "metrics": {"numOutputRows": "50", "numFiles": "1"}}

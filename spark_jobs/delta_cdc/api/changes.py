@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from delta_cdc import job
 from delta_cdc.core.option_schema import APPLY, INGEST, READ, filled, flat
-from delta_cdc.core.spec import IngestOptions, QueryOptions
+from delta_cdc.core.spec import IngestOptions, QueryOptions, segments_of
 from delta_cdc.core.uris import spark_uri
 from delta_cdc.delta_log.file_manifests import prepared, write_slices
 from delta_cdc.manifest_folder import folder_for, is_local
@@ -237,7 +237,7 @@ def plan_changes(
 def _run(
     spark: SparkSession, scratch: str | None, storage_options: dict[str, str] | None, spec: ApplySpec
 ) -> JobResult:
-    segments = [segment for step in spec.steps for segment in step.segments]
+    segments = segments_of(spec.steps)
     folder = folder_for(spark, segments, scratch)
     return job.run(spark, prepared(spec, folder, storage_options))
 

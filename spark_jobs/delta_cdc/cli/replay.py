@@ -12,7 +12,7 @@ from delta_cdc.cli.common import json_object, last_by, named, newest_seal, refus
 from delta_cdc.cli.pipelines import chosen, takes_pipelines
 from delta_cdc.core.arguments import conflict
 from delta_cdc.core.errors import TableNotFound
-from delta_cdc.core.spec import ApplyRequest, IngestOptions
+from delta_cdc.core.spec import ApplyRequest, IngestOptions, segments_of
 from delta_cdc.core.validation import ingest_options_of, options_of
 from delta_cdc.delta_log.file_manifests import prepared
 from delta_cdc.delta_log.table import run_sync
@@ -140,7 +140,7 @@ def _ingest_again(spark: SparkSession, arguments: argparse.Namespace, place: _Pl
 
 def _apply_again(spark: SparkSession, arguments: argparse.Namespace, place: _Place) -> dict[str, int]:
     def execute(spec: ApplySpec) -> JobResult:
-        segments = [segment for step in spec.steps for segment in step.segments]
+        segments = segments_of(spec.steps)
         folder = folder_for(spark, segments, None)
         return job.run(spark, prepared(spec, folder, storage), storage_options=storage)
 
