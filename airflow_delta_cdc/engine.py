@@ -45,7 +45,7 @@ if TYPE_CHECKING:
         JAVA_OPTIONS,
         delta_confs,
         embedded_confs,
-        embedded_session,
+        get_session,
         engine_zip,
     )
     from delta_cdc.launch.spark_defaults import said as spark_default, text_of as properties_file_text
@@ -110,7 +110,7 @@ _USED = {
     "delta_cdc.launch.environment": "child_environment release=release_of submit_binary",
     "delta_cdc.launch.jars": "cache_home installed_delta needed=needed_jars s3_jars",
     "delta_cdc.launch.session": "CLASS_PATH DEFAULT_JAVA_OPTIONS JAVA_OPTIONS delta_confs "
-    "embedded_confs embedded_session engine_zip",
+    "embedded_confs get_session engine_zip",
     "delta_cdc.launch.spark_defaults": "said=spark_default text_of=properties_file_text",
     "delta_cdc.launch.storage_secrets": "telling=storage_confs write_private",
     "delta_cdc.planning.consumers": "consumers_of",
