@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
+from delta_cdc.core.arguments import last_part
+from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.variables import expand, has_variable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["expand", "is_literal", "is_template", "take"]
+__all__ = ["expand", "is_literal", "is_template", "pipeline_name", "take"]
 
 
 def is_template(value: Any) -> bool:
@@ -30,3 +33,22 @@ def take(operator: Any, options: Iterable[str], given: Mapping[str, Any]) -> Non
     """
     for name in options:
         setattr(operator, name, given[name])
+
+
+def pipeline_name(pipeline: str | None, *tables: Any) -> str:
+    """Return the name of a pipeline, which is needed when the DAG file is parsed.
+
+    :param pipeline: the name, where the user gives one
+    :param tables: the tables it writes; without a name, the last part of the first one that is given
+    :raises InvalidConfiguration: that table is the output of another task
+    """
+    if pipeline:
+        return pipeline
+    table = next(filter(None, tables), "")
+    if not isinstance(table, str):
+        raise InvalidConfiguration(
+            "The task has no pipeline, and the table it writes is the output of another task.",
+            remedy="give pipeline a value.",
+            argument="pipeline",
+        )
+    return last_part(os.path.expandvars(table))

@@ -73,11 +73,7 @@ if TYPE_CHECKING:
     )
     from delta_cdc.run.read import run_read
     from delta_cdc.run.saved_plans import NoPins
-    from delta_cdc.run.table_arguments import (
-        is_ingested,
-        pipeline_of,
-        requests as table_requests,
-    )
+    from delta_cdc.run.table_arguments import is_ingested, requests as table_requests
     from delta_cdc.run.times import iso as iso_time, moment, start as start_time
     from delta_cdc.run.verify import Verification, raise_if_wrong, rows_of as verification_rows, run_verify
     from delta_cdc.run.verify_text import text_of as verification_text
@@ -133,7 +129,7 @@ _USED = {
     "run=run_maintenance",
     "delta_cdc.run.read": "run_read",
     "delta_cdc.run.saved_plans": "NoPins",
-    "delta_cdc.run.table_arguments": "is_ingested pipeline_of requests=table_requests",
+    "delta_cdc.run.table_arguments": "is_ingested requests=table_requests",
     "delta_cdc.run.times": "iso=iso_time moment start=start_time",
     "delta_cdc.run.verify": "Verification raise_if_wrong rows_of=verification_rows run_verify",
     "delta_cdc.run.verify_text": "text_of=verification_text",

@@ -5,10 +5,8 @@ Shared by the operators that keep several tables, whichever way they got their a
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from dataclasses import replace
-from difflib import get_close_matches
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +23,7 @@ from delta_cdc.core.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from airflow.sdk import Context
     from airflow.sdk.types import Logger
@@ -56,9 +54,6 @@ _SAID = {
     "failed": "failed",
     "nothing": "had nothing new",
 }
-#: Of many tables, what an XCom takes, and an error's text.
-MOST_BYTES = 48 * 1024
-_MOST_OF_AN_ERROR = 300
 #: Of a dry run, what an XCom takes: steps, and characters of a plan and of all statements together.
 _MOST_STEPS = 100
 _MOST_OF_A_PLAN = 4 * 1024
@@ -66,19 +61,6 @@ _MOST_CHARACTERS = 16 * 1024
 
 
 # -- arguments ------------------------------------------------------------------------------------
-def refuse_unknown(given: Mapping[str, Any], known: Collection[str], said: str) -> None:
-    """Refuse an argument that is none.
-
-    :param said: what the message begins with
-    :raises InvalidConfiguration: names it, and the nearest one
-    """
-    for name in given:
-        if name not in known:
-            near = get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else "take it out."
-            raise InvalidConfiguration(f"{said} argument {name!r}.", remedy=hint)
-
-
 def source_of(given: Mapping[str, Any]) -> Any:
     """Return what a table's target is applied from: its change log, or else its source."""
     return given["log"] if engine.is_ingested(given) else given.get("source")
@@ -98,7 +80,6 @@ def pieces(
     tables: Sequence[Mapping[str, Any]],
     *,
     ingest: Callable[[Mapping[str, Any]], bool] | None = None,
-    named: bool = True,
     connections: Connections | None = None,
     unknown: dict[str, DeltaCdcError] | None = None,
 ) -> list[Piece]:
@@ -107,7 +88,6 @@ def pieces(
     :param operator: whose connections are used, and whose Spark is asked for catalog names
     :param tables: arguments of each (:func:`delta_cdc.run.table_arguments.requests`)
     :param ingest: tells whether a table's source is looked at, or only its log; None: where it has a log
-    :param named: say in an error which table it is of
     :param connections: what :func:`connections_of` gave; None asks
     :param unknown: see :func:`airflow_delta_cdc.names.all_located`
     :raises InvalidConfiguration: for arguments that are none
@@ -126,8 +106,6 @@ def pieces(
                 )
             )
         except InvalidConfiguration as error:
-            if not named:
-                raise
             said = f"Pipeline {given.get('pipeline')}: {error.message}"
             raise InvalidConfiguration(said, remedy=error.remedy, argument=error.argument) from error
     return [
@@ -208,6 +186,40 @@ def announce(context: Context, inlets: Sequence[Any], given: Mapping[str, Any], 
     if outcome.applied is not None:
         applied_from = {**given, "source": source_of(given)}
         announce_apply(context, inlets, applied_from, outcome.applied.to_dict(), outcome.applied.mirror)
+
+
+def shown(context: Context, published: dict[str, Any]) -> dict[str, Any]:
+    """Push what is published as the XCom ``watermark``, and return it."""
+    context["ti"].xcom_push(key="watermark", value=published)
+    return published
+
+
+def run_piece(
+    operator: DeltaCdcOperator, context: Context, given: Mapping[str, Any], piece: Piece, pins: Pins
+) -> dict[str, Any]:
+    """Run the work of one table in at most one application per attempt, and publish it.
+
+    :param given: arguments of the table, as the task was given them
+    :return: what is published
+    :raises DeltaCdcError: a named error, with its remedy, for everything that stops the table
+    """
+    try:
+        (outcome,) = engine.run_bundle(
+            [replace(piece, pins=pins)],
+            run_id=operator.work_id(context),
+            execute=partial(operator.run_job, context),
+            say=operator.log.info,
+        )
+    finally:
+        operator.forget_job(context)
+    warn(operator.log, outcome)
+    if outcome.error is not None:
+        raise outcome.error
+    answer = shown(context, told(outcome))
+    announce(context, operator.inlets, given, outcome)
+    # Last: a try that dies before this publishes again, one that is cleared after it has nothing to do.
+    forget(piece, outcome, pins)
+    return answer
 
 
 def forget(piece: Piece, outcome: PieceResult, pins: Pins) -> None:
@@ -310,40 +322,6 @@ def counted(outcomes: Sequence[PieceResult]) -> str:
     numbers = Counter(status(outcome) for outcome in outcomes)
     some = ", ".join(f"{numbers[name]} {said}" for name, said in _SAID.items() if numbers[name])
     return f"{len(outcomes)} tables: {some or 'none'}"
-
-
-def summaries(outcomes: Sequence[PieceResult], published: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return what is published of many tables: as much of each as fits."""
-    whole, short = {}, {}
-    for outcome, one in zip(outcomes, published, strict=True):
-        error = {"error": shortened_error(outcome.error)} if outcome.error is not None else {}
-        found = {"status": status(outcome), **error}
-        short[outcome.pipeline] = found
-        whole[outcome.pipeline] = {**found, **_summary(one)}
-    for answer in (whole, short):
-        if len(json.dumps(answer)) <= MOST_BYTES:
-            return answer
-    busy = {name: found for name, found in short.items() if found["status"] != "nothing"}
-    return {name: {"status": found["status"]} for name, found in busy.items()}
-
-
-def _summary(published: dict[str, Any]) -> dict[str, Any]:
-    ingested = published.get("ingested", published)
-    done: dict[str, Any] = {
-        name: published[name] for name in ("version", "target_version") if name in published
-    }
-    if published.get("applied"):
-        done["counts"] = published["counts"]
-    if ingested.get("applied"):
-        names = ("seal", "log_version", "counts", "left")
-        done["ingested"] = {name: ingested[name] for name in names if ingested.get(name)}
-    return done
-
-
-def shortened_error(error: DeltaCdcError) -> str:
-    """Return an error as one text that an XCom takes."""
-    text = f"{type(error).__name__}: {error}"
-    return text if len(text) <= _MOST_OF_AN_ERROR else f"{text[:_MOST_OF_AN_ERROR]}… (cut; see the log)"
 
 
 def raise_failures(outcomes: Sequence[PieceResult], of: int | None = None) -> None:

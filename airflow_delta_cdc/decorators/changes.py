@@ -15,7 +15,7 @@ from airflow_delta_cdc import engine
 from airflow_delta_cdc.arguments import expand
 from airflow_delta_cdc.operators.base import DEFAULT_NAME
 from airflow_delta_cdc.operators.pins import TaskPins
-from airflow_delta_cdc.operators.read import DeltaReadChangesOperator
+from airflow_delta_cdc.operators.read import StagingOperator
 from airflow_delta_cdc.runtime.exchange import private_directory
 from airflow_delta_cdc.runtime.in_process import WorkerSession, refuse_submit_arguments
 from airflow_delta_cdc.runtime.slices import slices_for
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 BATCH = "batch"
 
 
-class _DeltaChangesDecoratedOperator(DecoratedOperator, DeltaReadChangesOperator):
+class _DeltaChangesDecoratedOperator(DecoratedOperator, StagingOperator):
     """Stage the open batch, call the function with its rows, then commit the batch's watermark.
 
     All three happen in the worker's process, in one Spark session. Where the function raises, nothing is
@@ -59,10 +59,10 @@ class _DeltaChangesDecoratedOperator(DecoratedOperator, DeltaReadChangesOperator
     """
 
     custom_operator_name = "@task.delta_changes"
-    template_fields = (*DecoratedOperator.template_fields, *DeltaReadChangesOperator.template_fields)
+    template_fields = (*DecoratedOperator.template_fields, *StagingOperator.template_fields)
     template_fields_renderers: ClassVar[dict[str, str]] = {
         **DecoratedOperator.template_fields_renderers,
-        **DeltaReadChangesOperator.template_fields_renderers,
+        **StagingOperator.template_fields_renderers,
     }
 
     def __init__(

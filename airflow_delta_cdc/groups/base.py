@@ -7,7 +7,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_delta_cdc import engine, tables
-from airflow_delta_cdc.kafka import kafka_options
 from airflow_delta_cdc.mirror import kept
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from airflow_delta_cdc.operators.pins import TaskPins
@@ -65,14 +64,6 @@ class GroupOperator(DeltaCdcOperator):
         """Return who works here: the same in all tasks of a group, which share the work of a table."""
         dag_id = getattr(context.get("ti"), "dag_id", None)
         return "/".join(filter(None, (dag_id, context["run_id"])))
-
-    def options_of_kafka(self) -> dict[str, str] | None:
-        """Return the options of Kafka's client: those of the connection, and explicit ones, which win.
-
-        :raises KafkaConnectionNotFound: the named connection doesn't exist
-        """
-
-        return kafka_options(arguments.text(self.kafka_conn_id), self.kafka_options)
 
 
 def mode_of(table: Mapping[str, Any]) -> str:

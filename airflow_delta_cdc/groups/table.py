@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from airflow_delta_cdc import engine, tables
+from airflow_delta_cdc import tables
 from airflow_delta_cdc.assets import pipeline_alias
 from airflow_delta_cdc.groups.base import (
     GroupOperator,
@@ -95,7 +94,12 @@ class ApplyTableOperator(GroupOperator):
             return self._show(context, piece, of_application)
         before = {} if published else {**item.pins, **of_application.get("pins", {})}
         pins = WorkPins(context, item.stamp, before)
-        return self._run(context, replace(piece, since=None if published else item.since), pins)
+        piece = replace(piece, since=None if published else item.since)
+        answer = tables.run_piece(self, context, self.table, piece, pins)
+        store = context.get("task_state_store")
+        if store is not None:
+            store.set(_PUBLISHED, self.stamp)
+        return answer
 
     def _item(self) -> Item:
         return Item(
@@ -144,29 +148,6 @@ class ApplyTableOperator(GroupOperator):
             store.set(_ANSWERED, told["stamp"])
         raise DeltaCdcError.from_dict(told["error"])
 
-    def _run(self, context: Context, piece: Piece, pins: WorkPins) -> dict[str, Any]:
-        try:
-            (outcome,) = engine.run_bundle(
-                [replace(piece, pins=pins)],
-                run_id=self.work_id(context),
-                execute=partial(self.run_job, context),
-                say=self.log.info,
-            )
-        finally:
-            self.forget_job(context)
-        tables.warn(self.log, outcome)
-        if outcome.error is not None:
-            raise outcome.error
-        answer = tables.told(outcome)
-        context["ti"].xcom_push(key="watermark", value=answer)
-        tables.announce(context, self.inlets, self.table, outcome)
-        # Last: a try that dies before this publishes again, one that is cleared after it has nothing to do.
-        tables.forget(piece, outcome, pins)
-        store = context.get("task_state_store")
-        if store is not None:
-            store.set(_PUBLISHED, self.stamp)
-        return answer
-
     def _show(self, context: Context, piece: Piece, told: Mapping[str, Any]) -> dict[str, Any]:
         """Publish what a dry run found out; what is kept of the watermark stays."""
         if told.get("status") == "planned":
@@ -174,5 +155,4 @@ class ApplyTableOperator(GroupOperator):
             answer = {**shown, "dry_run": {**would["dry_run"], **shown["dry_run"]}}
         else:
             answer = tables.would_do(self, context, piece)
-        context["ti"].xcom_push(key="watermark", value=answer)
-        return answer
+        return tables.shown(context, answer)

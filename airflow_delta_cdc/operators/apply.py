@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_delta_cdc import engine
-from airflow_delta_cdc.arguments import is_literal, is_template, take
-from airflow_delta_cdc.assets import delta_asset, pipeline_alias
+from airflow_delta_cdc.arguments import pipeline_name, take
+from airflow_delta_cdc.assets import declare_assets
 from airflow_delta_cdc.mirror import kept
 from airflow_delta_cdc.names import located_request
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from airflow_delta_cdc.operators.pins import TaskPins
-from airflow_delta_cdc.tables import announce_apply, shortened
-from delta_cdc.core.arguments import last_part
-from delta_cdc.core.errors import DeltaCdcError, InvalidConfiguration
+from airflow_delta_cdc.tables import announce_apply, shortened, shown
+from delta_cdc.core.errors import DeltaCdcError
 from delta_cdc.core.option_schema import APPLY, templated
 
 if TYPE_CHECKING:
@@ -25,6 +23,16 @@ if TYPE_CHECKING:
 
     from delta_cdc.core.spec import ApplyRequest
     from delta_cdc.run.saved_plans import Pins
+
+#: How the UI shows the options of an apply.
+RENDERERS = {
+    "where": "sql",
+    "select": "py",
+    "apply_as_deletes": "sql",
+    "apply_as_truncates": "sql",
+    "repair_keys": "sql",
+    "target_properties": "json",
+}
 
 
 class DeltaApplyChangesOperator(DeltaCdcOperator):
@@ -52,14 +60,7 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
     """
 
     template_fields = (*templated(APPLY), "storage_options", *DeltaCdcOperator.template_fields)
-    template_fields_renderers: ClassVar[dict[str, str]] = {
-        "where": "sql",
-        "select": "py",
-        "apply_as_deletes": "sql",
-        "apply_as_truncates": "sql",
-        "repair_keys": "sql",
-        "target_properties": "json",
-    }
+    template_fields_renderers: ClassVar[dict[str, str]] = RENDERERS
     ui_color = "#cfe8fc"
 
     pipeline: str
@@ -131,26 +132,8 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
         # dry_run hides BaseOperator.dry_run(), which prints template fields, and which Airflow does not call.
         take(self, APPLY, given)
         self.storage_options = storage_options
-        self.pipeline = pipeline or self._default_pipeline()
-        self.declare_assets()
-
-    def _default_pipeline(self) -> str:
-        """Return the last part of the target's name, which is known while the DAG is parsed."""
-        if self.target is not None and not isinstance(self.target, str):
-            raise InvalidConfiguration(
-                f"The task {self.task_id} has no pipeline, and its target is the output of another task.",
-                remedy="give pipeline a value.",
-                argument="pipeline",
-            )
-        return last_part(os.path.expandvars(self.target or ""))
-
-    def declare_assets(self) -> None:
-        """Tell Airflow what the task reads and announces, which it needs to know while it parses."""
-        # A templated table has no asset.
-        if is_literal(self.source):
-            self.add_inlets([delta_asset(self.source)])
-        if not is_template(self.pipeline):
-            self.add_outlets([pipeline_alias(self.pipeline)])
+        self.pipeline = pipeline_name(pipeline, target)
+        declare_assets(self, source, self.pipeline)
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Plan, run at most one Spark application per attempt, confirm from the target's log, publish."""
@@ -171,8 +154,10 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
             raise
         self.forget_job(context)
         if request.dry_run:
-            return self._show(context, result.to_dict())
-        answer = self._publish(context, result.to_dict(), result.mirror)
+            # What is kept of the watermark stays.
+            return shown(context, shortened(result.to_dict()))
+        answer = shown(context, result.to_dict())
+        announce_apply(context, self.inlets, vars(self), answer, result.mirror)
         # Last: a try that dies before this publishes again, one that is cleared after it has nothing to do.
         engine.forget_saved_plans(result, pins)
         return answer
@@ -182,17 +167,3 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
         _, request = engine.table_requests(given, run_id=self.work_id(context), **self.connected())
         assert request is not None
         return request
-
-    # -- publishing -----------------------------------------------------------------------------
-    def _publish(
-        self, context: Context, published: dict[str, Any], mirror: dict[str, Any] | None
-    ) -> dict[str, Any]:
-        context["ti"].xcom_push(key="watermark", value=published)
-        announce_apply(context, self.inlets, vars(self), published, mirror)
-        return published
-
-    def _show(self, context: Context, published: dict[str, Any]) -> dict[str, Any]:
-        """Publish what a dry run found out, which the log has told; what is kept of the watermark stays."""
-        shown = shortened(published)
-        context["ti"].xcom_push(key="watermark", value=shown)
-        return shown

@@ -8,10 +8,12 @@ from airflow.providers.common.compat.sdk import BaseOperator, ResumableJobMixin
 from airflow.providers.common.compat.sdk import conf as configuration
 
 from airflow_delta_cdc.hooks.table import storage_options
+from airflow_delta_cdc.kafka import kafka_options
 from airflow_delta_cdc.runtime import runtime_for
 from airflow_delta_cdc.runtime.exchange import results_uri
 from airflow_delta_cdc.runtime.slices import is_here
 from airflow_delta_cdc.runtime.submit import SUCCEEDED_KEY, SubmitRuntime, drop_stored_job
+from delta_cdc.core import arguments
 from delta_cdc.core.errors import DeltaCdcError, InvalidConfiguration, JobFailed
 
 if TYPE_CHECKING:
@@ -112,8 +114,11 @@ class DeltaCdcOperator(ResumableJobMixin, BaseOperator):
     #: Where the tries of a task store the id of an application of a cluster.
     external_id_key = "spark_job_id"
 
-    #: Options of the object store that win over those of the connection; set by subclasses.
+    #: Set by subclasses. Options of the object store win over those of ``delta_conn_id``, options of Kafka's
+    #: client over those of ``kafka_conn_id``.
     storage_options: Mapping[str, str] | None = None
+    kafka_options: Mapping[str, str] | None = None
+    kafka_conn_id: str | None = None
 
     def __init__(
         self,
@@ -216,8 +221,11 @@ class DeltaCdcOperator(ResumableJobMixin, BaseOperator):
         return storage_options(self.delta_conn_id, self.storage_options)
 
     def options_of_kafka(self) -> dict[str, str] | None:
-        """Return the options of Kafka's client, for operators that read topics."""
-        return None
+        """Return the options of Kafka's client: those of the connection, and explicit ones, which win.
+
+        :raises KafkaConnectionNotFound: the named connection doesn't exist
+        """
+        return kafka_options(arguments.text(self.kafka_conn_id), self.kafka_options)
 
     def connected(self) -> dict[str, Any]:
         """Return what requests hold of the task's connections."""
