@@ -122,11 +122,6 @@ def flat(options: Mapping[str, Option], given: Mapping[str, Any]) -> dict[str, A
     return found
 
 
-def templated(options: Mapping[str, Option]) -> tuple[str, ...]:
-    """Return the names of the options that the operators render."""
-    return tuple(name for name, option in options.items() if option.templated)
-
-
 def in_group(options: Mapping[str, Option], group: str) -> dict[str, Option]:
     """Return the options of a group by their keys in it."""
     return {option.key: option for option in options.values() if option.group == group}
@@ -455,14 +450,14 @@ APPLY = _by_name(
     Option(
         "repair_keys",
         TEXT,
-        "``repair``: predicate over the key columns, instead of a range",
+        "Predicate over the key columns, instead of a range",
         of_run=True,
         group="repair",
     ),
     Option(
         "repair_quarantined",
         FLAG,
-        "``repair``: the keys that stand in the quarantine table",
+        "The keys that stand in the quarantine table",
         default=False,
         of_run=True,
         group="repair",

@@ -63,8 +63,9 @@ def test_an_operator_has_the_options_with_their_defaults(
     cls: type, options: dict[str, Option], more: set[str]
 ) -> None:
     taken = signature(cls)
-    assert set(taken) - more == set(options)
-    assert {name for name, option in options.items() if not same(taken[name].default, option)} == set()
+    assert set(taken) - more == set(parameters(options))
+    wrong = {name for name in parameters(options) if not same(taken[name].default, options.get(name))}
+    assert wrong == set()
 
 
 @pytest.mark.parametrize(("cls", "options", "more"), OPERATORS)
@@ -72,7 +73,7 @@ def test_an_operator_renders_what_is_templated(cls: Any, options: dict[str, Opti
     # An operator's attribute `log` is its logger.
     rendered = {"log" if name == "log_table" else name for name in cls.template_fields}
     assert len(rendered) == len(cls.template_fields)
-    assert {name for name, option in options.items() if option.templated != (name in rendered)} == set()
+    assert set(parameters(options)) & rendered == set(parameters(options, templated=True))
 
 
 @pytest.mark.parametrize(

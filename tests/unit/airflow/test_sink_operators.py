@@ -68,11 +68,10 @@ def test_rendered_arguments_become_a_request(monkeypatch: pytest.MonkeyPatch) ->
         keys=["{{ params.key }}"],
         where="id > {{ params.low }}",
         select=["id", "{{ params.key }} AS k"],
-        on_change_commit="{{ none }}",
+        policies={"on_change_commit": "{{ none }}"},
         output_path="${LAKE}/files",
         output_format="{{ params.format }}",
-        versions_per_commit="{{ params.cut }}",
-        bytes_per_commit="",
+        limits={"versions_per_commit": "{{ params.cut }}", "bytes_per_commit": ""},
     )
     params = {"name": "p", "query": "upsert", "key": "id", "low": 3, "format": "json", "cut": 10}
     operator.render_template_fields({"params": params})  # type: ignore[arg-type]
