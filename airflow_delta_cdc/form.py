@@ -17,7 +17,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 from airflow_delta_cdc import engine
 from delta_cdc.core import arguments as given
 from delta_cdc.core.errors import InvalidConfiguration
-from delta_cdc.core.option_schema import APPLY
+from delta_cdc.core.option_schema import APPLY, in_group
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -45,7 +45,7 @@ _BOUNDS = (*_VERSIONS, *_TIMES)
 _OF_A_RUN = (*_BOUNDS, "repair_keys", "versions_per_commit", "repair_quarantined")
 #: Modes of one commit, and what of a task does not go with them.
 _AT_ONCE = ("repair", "reload", "interval")
-_LIMITS = ("max_versions", "max_bytes", "versions_per_commit", "bytes_per_commit")
+_LIMITS = tuple(in_group(APPLY, "limits"))
 #: What Airflow calls a run that was made for a backfill by dates.
 _BY_DATE = "dag_run.run_type == 'backfill'"
 
