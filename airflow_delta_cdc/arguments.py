@@ -5,17 +5,26 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from delta_cdc.core.arguments import last_part
+from delta_cdc.core import arguments
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.option_schema import flat, parameters
 from delta_cdc.core.variables import expand, has_variable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from delta_cdc.core.option_schema import Option
 
-__all__ = ["expand", "is_literal", "is_template", "pipeline_name", "take", "taken", "template_fields"]
+__all__ = [
+    "expand",
+    "is_literal",
+    "is_template",
+    "named_tables",
+    "pipeline_name",
+    "take",
+    "taken",
+    "template_fields",
+]
 
 #: An operator's ``log`` is its logger.
 _ATTRIBUTES = {"log": "log_table"}
@@ -36,12 +45,13 @@ def template_fields(options: Mapping[str, Option]) -> tuple[str, ...]:
     return tuple(_ATTRIBUTES.get(name, name) for name in parameters(options, templated=True))
 
 
-def take(operator: Any, options: Mapping[str, Option], given: Mapping[str, Any]) -> None:
-    """Set the attributes of an operator that hold its options.
+def take(operator: Any, names: Iterable[str], given: Mapping[str, Any]) -> None:
+    """Set the attributes of an operator that hold its parameters.
 
+    :param names: the names of the parameters
     :param given: the parameters of its constructor by their names
     """
-    for name in parameters(options):
+    for name in names:
         setattr(operator, _ATTRIBUTES.get(name, name), given[name])
 
 
@@ -70,4 +80,24 @@ def pipeline_name(pipeline: str | None, *tables: Any) -> str:
             remedy="give pipeline a value.",
             argument="pipeline",
         )
-    return last_part(os.path.expandvars(table))
+    return arguments.last_part(os.path.expandvars(table))
+
+
+def named_tables(operator: Any, *choices: str) -> list[str]:
+    """Return the tables that a task names by exactly one of some arguments; none where that is ``schema``.
+
+    :param choices: names of the arguments
+    :raises InvalidConfiguration: several arguments are given, or no table
+    """
+    given = [name for name in choices if arguments.is_given(getattr(operator, name))]
+    if len(given) != 1:
+        raise InvalidConfiguration(
+            f"The task {operator.task_id} was given {' and '.join(given) or 'no table'}.",
+            remedy=f"give exactly one of {', '.join(choices)}.",
+        )
+    if given == ["schema"]:
+        return []
+    names = arguments.names("tables", getattr(operator, given[0]))
+    if not names:
+        raise InvalidConfiguration("tables is empty.", remedy="name at least one table.")
+    return list(dict.fromkeys(expand(name.strip()) for name in names))

@@ -21,7 +21,7 @@ def get_cli_commands() -> list[CLICommand]:
         name="doctor",
         help=HELP,
         description="One line for each check: status, what was found, and what to do where something is "
-        "wrong. Exit code 0: nothing failed (warnings may be told); 1: something did; 2: wrong usage. "
+        "wrong. Exit code 0: nothing failed (there may be warnings); 1: something did; 2: wrong usage. "
         "Secrets are never printed.",
         func=lazy_load_command("airflow_delta_cdc.doctor.doctor_command"),
         args=arguments(),
@@ -33,8 +33,8 @@ def arguments() -> tuple[Arg, ...]:
     """Return the arguments of ``delta-cdc doctor``, and those that name connections, as Airflow has them."""
 
     class Collected(list[Arg]):
-        def add_argument(self, *flags: str, **told: Any) -> None:
-            self.append(Arg(flags=flags, **told))  # type: ignore[no-untyped-call]
+        def add_argument(self, *flags: str, **how: Any) -> None:
+            self.append(Arg(flags=flags, **how))  # type: ignore[no-untyped-call]
 
     found = Collected()
     found.add_argument("--spark-conn-id", help="Spark connection: its master, or its Spark Connect server")

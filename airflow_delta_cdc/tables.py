@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_delta_cdc import engine
 from airflow_delta_cdc.assets import delta_asset, pipeline_alias
 from airflow_delta_cdc.mirror import keep, kept
-from airflow_delta_cdc.names import all_located
+from airflow_delta_cdc.names import chosen, each_located
 from delta_cdc.core.errors import (
     DeltaCdcError,
     InvalidConfiguration,
@@ -35,9 +35,8 @@ if TYPE_CHECKING:
     from delta_cdc.run.saved_plans import Pins
 
     Requests = tuple[IngestRequest | None, ApplyRequest | None]
-    Connections = tuple[dict[str, Any], dict[str, str] | None]
 
-#: What an event of the target's asset tells.
+#: What an event of the target's asset holds.
 _ANNOUNCED = (
     "pipeline",
     "source_table_id",
@@ -48,7 +47,7 @@ _ANNOUNCED = (
     "target_version",
     "counts",
 )
-_SAID = {
+_OUTCOMES = {
     "applied": "ingested and applied",
     "ingested": "ingested",
     "failed": "failed",
@@ -66,84 +65,79 @@ def source_of(given: Mapping[str, Any]) -> Any:
     return given["log"] if engine.is_ingested(given) else given.get("source")
 
 
-def connections_of(operator: DeltaCdcOperator) -> Connections:
-    """Return what requests hold of a task's connections, and the options of Kafka's client.
-
-    Once for all tables: each time may ask a secrets backend.
-    """
-    return operator.connected(), operator.options_of_kafka()
-
-
 def pieces(
     operator: DeltaCdcOperator,
     context: Context,
     tables: Sequence[Mapping[str, Any]],
     *,
     ingest: Callable[[Mapping[str, Any]], bool] | None = None,
-    connections: Connections | None = None,
-    unknown: dict[str, DeltaCdcError] | None = None,
-) -> list[Piece]:
-    """Return the work that tables ask for, with locations in the place of catalog names.
+) -> list[Piece | DeltaCdcError]:
+    """Return the work of each table, with locations for catalog names, or why its arguments give none.
 
-    :param operator: whose connections are used, and whose Spark is asked for catalog names
+    :param operator: whose connections are used, and whose Spark looks up catalog names
     :param tables: arguments of each (:func:`delta_cdc.run.table_arguments.requests`)
-    :param ingest: tells whether a table's source is looked at, or only its log; None: where it has a log
-    :param connections: what :func:`connections_of` gave; None asks
-    :param unknown: see :func:`airflow_delta_cdc.names.all_located`
-    :raises InvalidConfiguration: for arguments that are none
-    :raises TableNotFound: for a catalog name that is none
+    :param ingest: whether a table's source is read, or only its log; None: where it has a log
     """
-
-    connected, kafka = connections or connections_of(operator)
+    # Once for all tables: each time may go to a secrets backend.
+    connected, kafka = operator.connected(), operator.options_of_kafka()
     work_id = operator.work_id(context)
     reads_source = ingest or engine.is_ingested
-    found: list[Requests] = []
-    for given in tables:
+
+    def requested(given: Mapping[str, Any]) -> Requests | DeltaCdcError:
         try:
-            found.append(
-                engine.table_requests(
-                    given, run_id=work_id, kafka_options=kafka, ingest=reads_source(given), **connected
-                )
+            return engine.table_requests(
+                given, run_id=work_id, kafka_options=kafka, ingest=reads_source(given), **connected
             )
         except InvalidConfiguration as error:
-            said = f"Pipeline {given.get('pipeline')}: {error.message}"
-            raise InvalidConfiguration(said, remedy=error.remedy, argument=error.argument) from error
-    return [
-        engine.Piece(
-            ingest=batch,
-            apply=apply,
-            mirror=partial(kept, context, operator.inlets, source_of(given), given["pipeline"]),
-        )
-        for given, (batch, apply) in zip(tables, _located(operator, context, found, unknown), strict=True)
-    ]
+            text = f"Pipeline {given.get('pipeline')}: {error.message}"
+            return InvalidConfiguration(text, remedy=error.remedy, argument=error.argument)
+        except DeltaCdcError as error:
+            return error
 
+    requests = [requested(given) for given in tables]
+    names = [name for one in requests if isinstance(one, tuple) for name in _names_of(*one)]
+    at = each_located(operator, context, names)
 
-def _located(
-    operator: DeltaCdcOperator,
-    context: Context,
-    found: Sequence[Requests],
-    unknown: dict[str, DeltaCdcError] | None,
-) -> list[Requests]:
-    """Return the requests with locations in the place of catalog names."""
-
-    wanted: list[str] = []
-    for batch, apply in found:
-        wanted += [batch.log] if batch is not None else []
-        wanted += [apply.source, apply.target] if apply is not None else []
-    locations = dict(zip(wanted, all_located(operator, context, wanted, unknown=unknown), strict=True))
-    return [
-        (
-            replace(batch, log=locations[batch.log]) if batch is not None else None,
-            replace(apply, source=locations[apply.source], target=locations[apply.target])
+    def piece(given: Mapping[str, Any], one: Requests | DeltaCdcError) -> Piece | DeltaCdcError:
+        if isinstance(one, DeltaCdcError):
+            return one
+        try:
+            places = chosen(at, _names_of(*one))
+        except DeltaCdcError as error:
+            return error
+        batch, apply = one
+        return engine.Piece(
+            ingest=replace(batch, log=places[batch.log]) if batch is not None else None,
+            apply=replace(apply, source=places[apply.source], target=places[apply.target])
             if apply is not None
             else None,
+            mirror=partial(kept, context, operator.inlets, source_of(given), given["pipeline"]),
         )
-        for batch, apply in found
-    ]
+
+    return [piece(given, one) for given, one in zip(tables, requests, strict=True)]
+
+
+def planned(made: Sequence[Piece | DeltaCdcError]) -> list[Piece]:
+    """Return the work of tables all of which have some.
+
+    :raises DeltaCdcError: the first error among them
+    """
+    found = []
+    for one in made:
+        if isinstance(one, DeltaCdcError):
+            raise one
+        found.append(one)
+    return found
+
+
+def _names_of(batch: IngestRequest | None, apply: ApplyRequest | None) -> list[str]:
+    """Return the tables that requests name, as paths, URIs or catalog names."""
+    log = [batch.log] if batch is not None else []
+    return [*log, apply.source, apply.target] if apply is not None else log
 
 
 # -- publishing -----------------------------------------------------------------------------------
-def told(outcome: PieceResult) -> dict[str, Any]:
+def published(outcome: PieceResult) -> dict[str, Any]:
     """Return the dict that is published of one table."""
     ingested = outcome.ingested.to_dict() if outcome.ingested is not None else {}
     if outcome.applied is None:
@@ -159,7 +153,7 @@ def announce_apply(
     published: dict[str, Any],
     mirror: dict[str, Any] | None,
 ) -> None:
-    """Keep a copy of the watermark, and tell the target's asset, where something was applied.
+    """Keep a copy of the watermark; where something was applied, add an event of the target's asset.
 
     :param inlets: of the task
     :param given: has ``source``, ``target`` and ``pipeline``, as the task was given them
@@ -175,7 +169,7 @@ def announce_apply(
 
 
 def announce(context: Context, inlets: Sequence[Any], given: Mapping[str, Any], outcome: PieceResult) -> None:
-    """Tell the assets of a table's log and target what was written to them, and keep the watermark."""
+    """Add events of a table's log and target for what was written to them, and keep the watermark."""
     ingested = outcome.ingested
     if ingested is not None and ingested.applied and ingested.counts.get("events"):
         names = ("pipeline", "seal", "log_table_id", "log_version", "counts")
@@ -215,7 +209,7 @@ def run_piece(
     warn(operator.log, outcome)
     if outcome.error is not None:
         raise outcome.error
-    answer = shown(context, told(outcome))
+    answer = shown(context, published(outcome))
     announce(context, operator.inlets, given, outcome)
     # Last: a try that dies before this publishes again, one that is cleared after it has nothing to do.
     forget(piece, outcome, pins)
@@ -223,7 +217,7 @@ def run_piece(
 
 
 def forget(piece: Piece, outcome: PieceResult, pins: Pins) -> None:
-    """Say that everybody knows of a table's results."""
+    """Delete what is pinned of a table, once its results are published."""
 
     if piece.apply is not None:
         pins.delete(engine.since_key(piece.apply))
@@ -233,7 +227,7 @@ def forget(piece: Piece, outcome: PieceResult, pins: Pins) -> None:
 
 
 def warn(log: Logger, outcome: PieceResult) -> None:
-    """Say what waits in quarantine, and how it gets out."""
+    """Warn about what is in quarantine, with the way out."""
     found = []
     if outcome.ingested is not None:
         found.append((outcome.ingested.counts, outcome.ingested.log_table, "records that are no events"))
@@ -252,40 +246,36 @@ def warn(log: Logger, outcome: PieceResult) -> None:
 
 
 # -- a dry run ------------------------------------------------------------------------------------
-def would_do(operator: DeltaCdcOperator, context: Context, piece: Piece) -> dict[str, Any]:
+def would_do(
+    operator: DeltaCdcOperator, context: Context, piece: Piece, applied: dict[str, Any] | None = None
+) -> dict[str, Any]:
     """Find out what would be taken and applied; write nothing, and pin nothing.
 
     :param piece: whose apply, if it has one, is a dry run
-    :return: what is published of it
+    :param applied: what is published of that dry run, where it was made already
+    :return: what is published, also as the XCom ``watermark``
     """
-
-    log, would = operator.log, taken(operator, piece)
-    if piece.apply is None:
-        return would
+    log = operator.log
+    would: dict[str, Any] = {"applied": False, "pipeline": piece.pipeline, "dry_run": {}}
+    if piece.ingest is not None:
+        plan = str(engine.plan_ingest(piece.ingest))
+        log.info("Would take:\n%s", plan)
+        would["dry_run"]["ingest"] = plan[:_MOST_OF_A_PLAN]
     try:
-        applied = engine.run_apply(
-            piece.apply, execute=partial(operator.run_job, context), mirror=piece.mirror, say=log.info
-        )
+        if piece.apply is not None and applied is None:
+            result = engine.run_apply(
+                piece.apply, execute=partial(operator.run_job, context), mirror=piece.mirror, say=log.info
+            )
+            applied = shortened(result.to_dict())
     except TableNotFound:
         if piece.ingest is None:
             raise
         log.info("There is no log yet, so there is nothing to apply.")
-        return would
     finally:
         operator.forget_job(context)
-    shown = shortened(applied.to_dict())
-    return {**shown, "dry_run": {**would["dry_run"], **shown["dry_run"]}}
-
-
-def taken(operator: DeltaCdcOperator, piece: Piece) -> dict[str, Any]:
-    """Say what an ingest would take, and return what is published of it."""
-
-    would: dict[str, Any] = {"applied": False, "pipeline": piece.pipeline, "dry_run": {}}
-    if piece.ingest is not None:
-        plan = str(engine.plan_ingest(piece.ingest))
-        operator.log.info("Would take:\n%s", plan)
-        would["dry_run"]["ingest"] = plan[:_MOST_OF_A_PLAN]
-    return would
+    if applied is not None:
+        would = {**applied, "dry_run": {**would["dry_run"], **applied["dry_run"]}}
+    return shown(context, would)
 
 
 def shortened(published: dict[str, Any], *, tables: int = 1) -> dict[str, Any]:
@@ -320,7 +310,7 @@ def status(outcome: PieceResult) -> str:
 def counted(outcomes: Sequence[PieceResult]) -> str:
     """Return how many tables came to what, for people."""
     numbers = Counter(status(outcome) for outcome in outcomes)
-    some = ", ".join(f"{numbers[name]} {said}" for name, said in _SAID.items() if numbers[name])
+    some = ", ".join(f"{numbers[name]} {text}" for name, text in _OUTCOMES.items() if numbers[name])
     return f"{len(outcomes)} tables: {some or 'none'}"
 
 
@@ -338,7 +328,7 @@ def raise_failures(outcomes: Sequence[PieceResult], of: int | None = None) -> No
         # An application that died is the error of all that it was to do.
         by_error.setdefault(f"{type(outcome.error).__name__}: {outcome.error}", []).append(outcome.pipeline)
     lines = "".join(f"\n  {', '.join(names)}: {error}" for error, names in by_error.items())
-    said = f"{len(failed)} of {of or len(outcomes)} tables failed; the others are through.{lines}\n"
+    text = f"{len(failed)} of {of or len(outcomes)} tables failed; the others are through.{lines}\n"
     if any(outcome.error is not None and outcome.error.retryable for outcome in failed):
-        raise TablesFailed(said, remedy="see to each of them; a retry only does what is left.")
-    raise TablesRefused(said, remedy="see to each of them first: a retry would meet the same.")
+        raise TablesFailed(text, remedy="see to each of them; a retry only does what is left.")
+    raise TablesRefused(text, remedy="see to each of them first: a retry would meet the same.")

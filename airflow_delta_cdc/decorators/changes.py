@@ -76,7 +76,7 @@ class _DeltaChangesDecoratedOperator(DecoratedOperator, StagingOperator):
         if kwargs.get("target") is not None:
             raise InvalidConfiguration(
                 "@task.delta_changes was given a target.",
-                remedy="leave it out: the watermark stands in staging; for a Delta target there is "
+                remedy="leave it out: the watermark is in staging; for a Delta target there is "
                 "DeltaApplyChangesOperator.",
             )
         refuse_submit_arguments(kwargs)
@@ -125,7 +125,7 @@ class _DeltaChangesDecoratedOperator(DecoratedOperator, StagingOperator):
         request = self._commit_request(context, batch.pipeline, batch.versions.ending_version)
         done = engine.run_commit(request, execute=run, say=self.log.info)
         engine.forget_saved_plans(batch, pins)
-        self._tell(context, {**done.to_dict(), "rows": batch.rows, "counts": batch.counts})
+        self._push(context, {**done.to_dict(), "rows": batch.rows, "counts": batch.counts})
         return returned
 
     def _nothing_new(self, context: Context, batch: ReadResult, pins: TaskPins) -> None:
@@ -137,14 +137,14 @@ class _DeltaChangesDecoratedOperator(DecoratedOperator, StagingOperator):
         earlier = engine.committed_by_run(self._commit_request(context, batch.pipeline))
         engine.forget_saved_plans(batch, pins)
         if earlier is None:
-            self._tell(context, {**batch.to_dict(), "applied": False})
+            self._push(context, {**batch.to_dict(), "applied": False})
             raise AirflowSkipException(f"{batch.source_table} has no changes beyond the watermark.")
         self.log.warning(
             "An earlier try of this run committed versions %s, and died before it published: what the "
             "function returned then is lost, and None is returned.",
             earlier.versions,
         )
-        self._tell(context, {**earlier.to_dict(), "rows": None, "counts": {}})
+        self._push(context, {**earlier.to_dict(), "rows": None, "counts": {}})
 
     def _changes(self, session: WorkerSession, batch: ReadResult) -> DataFrame:
         spark = session.get([spark_uri(batch.source_table), spark_uri(batch.staging)])
@@ -171,7 +171,7 @@ class _DeltaChangesDecoratedOperator(DecoratedOperator, StagingOperator):
         )
 
     @staticmethod
-    def _tell(context: Context, watermark: dict[str, Any]) -> None:
+    def _push(context: Context, watermark: dict[str, Any]) -> None:
         context["ti"].xcom_push(key="watermark", value=watermark)
 
 

@@ -14,7 +14,7 @@ from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from airflow_delta_cdc.operators.pins import TaskPins
 from airflow_delta_cdc.tables import announce_apply, shortened, shown
 from delta_cdc.core.errors import DeltaCdcError
-from delta_cdc.core.option_schema import APPLY, GROUPS
+from delta_cdc.core.option_schema import APPLY, GROUPS, parameters
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,7 +38,7 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
     """Bring a target table up to its source: every change exactly once, as SCD type 1 or type 2.
 
     Without a target, the source is loaded as of its newest version. After that every run applies the
-    changes between the watermark, which stands in the target's own log, and the source's newest version.
+    changes between the watermark, which is in the target's own log, and the source's newest version.
     With nothing to apply no process is started and nothing is written. Expressions and predicates are Spark
     SQL.
 
@@ -53,13 +53,11 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
     The options, what they mean, and which of them stand in ``limits``, ``policies``, ``layout`` and
     ``repair``: :data:`delta_cdc.core.option_schema.APPLY`.
 
-    :param storage_options: options of the object store, winning over those of ``delta_conn_id``; no secrets:
-        they stand in the DAG (templated)
-    :param kwargs: ``spark_conn_id``, ``delta_conn_id``, ``deploy_mode``, all of :class:`SparkSubmitOperator`
+    :param kwargs: those of :class:`DeltaCdcOperator`: connections, ``storage_options``, all about Spark
     :raises DeltaCdcError: a named error, with its remedy, for everything that stops the flow
     """
 
-    template_fields = (*template_fields(APPLY), "storage_options", *DeltaCdcOperator.template_fields)
+    template_fields = (*template_fields(APPLY), *DeltaCdcOperator.template_fields)
     template_fields_renderers: ClassVar[dict[str, str]] = RENDERERS
     ui_color = "#cfe8fc"
 
@@ -108,14 +106,12 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
         layout: Mapping[str, Any] | str | None = None,
         repair: Mapping[str, Any] | str | None = None,
         staging: str | None = None,
-        storage_options: Mapping[str, str] | None = None,
         **kwargs: Any,
     ) -> None:
         given = locals()
         super().__init__(**kwargs)
         # dry_run hides BaseOperator.dry_run(), which prints template fields, and which Airflow does not call.
-        take(self, APPLY, given)
-        self.storage_options = storage_options
+        take(self, parameters(APPLY), given)
         self.pipeline = pipeline_name(pipeline, target)
         declare_assets(self, source, self.pipeline)
 

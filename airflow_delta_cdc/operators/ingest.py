@@ -12,7 +12,7 @@ from airflow_delta_cdc.operators.apply import RENDERERS
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from airflow_delta_cdc.operators.pins import TaskPins
 from delta_cdc.core import arguments
-from delta_cdc.core.option_schema import INGEST
+from delta_cdc.core.option_schema import INGEST, parameters
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -47,9 +47,7 @@ class DeltaIngestChangesOperator(DeltaCdcOperator):
         those of ``kafka_conn_id``; no secrets: they stand in the DAG (templated)
     :param kafka_conn_id: Airflow connection of type ``kafka``, whose extra holds the configuration of the
         client (templated)
-    :param storage_options: options of the object store, winning over those of ``delta_conn_id``; no secrets:
-        they stand in the DAG (templated)
-    :param kwargs: ``spark_conn_id``, ``delta_conn_id``, ``deploy_mode``, all of :class:`SparkSubmitOperator`
+    :param kwargs: those of :class:`DeltaCdcOperator`: connections, ``storage_options``, all about Spark
     :raises DeltaCdcError: a named error, with its remedy, for everything that stops the flow
     """
 
@@ -57,7 +55,6 @@ class DeltaIngestChangesOperator(DeltaCdcOperator):
         *template_fields(INGEST),
         "kafka_options",
         "kafka_conn_id",
-        "storage_options",
         *DeltaCdcOperator.template_fields,
     )
     template_fields_renderers: ClassVar[dict[str, str]] = {
@@ -118,15 +115,13 @@ class DeltaIngestChangesOperator(DeltaCdcOperator):
         repair: Mapping[str, Any] | str | None = None,
         kafka_options: Mapping[str, str] | None = None,
         kafka_conn_id: str | None = None,
-        storage_options: Mapping[str, str] | None = None,
         **kwargs: Any,
     ) -> None:
         given = locals()
         super().__init__(**kwargs)
-        take(self, INGEST, given)
+        take(self, parameters(INGEST), given)
         self.kafka_options = kafka_options
         self.kafka_conn_id = kafka_conn_id
-        self.storage_options = storage_options
         self.pipeline = pipeline_name(pipeline, target, log)
         declare_assets(self, log, self.pipeline)
 
@@ -135,10 +130,10 @@ class DeltaIngestChangesOperator(DeltaCdcOperator):
         given = taken(self, INGEST)
         # Without one, it would be applied from the source itself.
         arguments.required("log", given["log"])
-        (piece,) = tables.pieces(self, context, [given])
+        (piece,) = tables.planned(tables.pieces(self, context, [given]))
         if piece.ingest is not None and not piece.ingest.is_kafka:
             # Given to one table, they are meant for it, and refused where it has no use for them.
             piece = replace(piece, ingest=replace(piece.ingest, kafka_options=self.options_of_kafka()))
         if arguments.flag("dry_run", self.dry_run):
-            return tables.shown(context, tables.would_do(self, context, piece))
+            return tables.would_do(self, context, piece)
         return tables.run_piece(self, context, given, piece, TaskPins(context))

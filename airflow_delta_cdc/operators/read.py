@@ -12,7 +12,7 @@ from airflow_delta_cdc.mirror import kept
 from airflow_delta_cdc.names import located_request
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from airflow_delta_cdc.operators.pins import TaskPins
-from delta_cdc.core.option_schema import READ, filled
+from delta_cdc.core.option_schema import READ, filled, parameters
 from delta_cdc.core.spec import QueryOptions
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class StagingOperator(DeltaCdcOperator):
     """Base of what reads changes into a staging table: the read operator, and ``@task.delta_changes``."""
 
-    template_fields = (*template_fields(READ), "storage_options", *DeltaCdcOperator.template_fields)
+    template_fields = (*template_fields(READ), *DeltaCdcOperator.template_fields)
     template_fields_renderers: ClassVar[dict[str, str]] = {
         "where": "sql",
         "select": "py",
@@ -66,13 +66,11 @@ class StagingOperator(DeltaCdcOperator):
         single_driver: bool = False,
         limits: Mapping[str, Any] | str | None = None,
         policies: Mapping[str, Any] | str | None = None,
-        storage_options: Mapping[str, str] | None = None,
         **kwargs: Any,
     ) -> None:
         given = locals()
         super().__init__(**kwargs)
-        take(self, READ, given)
-        self.storage_options = storage_options
+        take(self, parameters(READ), given)
         declare_assets(self, table)
 
     def staged(
@@ -132,9 +130,7 @@ class DeltaReadChangesOperator(StagingOperator):
     The options, what they mean, and which of them stand in ``limits`` and ``policies``:
     :data:`delta_cdc.core.option_schema.READ`.
 
-    :param storage_options: options of the object store, winning over those of ``delta_conn_id``; no secrets:
-        they stand in the DAG (templated)
-    :param kwargs: ``spark_conn_id``, ``delta_conn_id``, ``deploy_mode``, all of :class:`SparkSubmitOperator`
+    :param kwargs: those of :class:`DeltaCdcOperator`: connections, ``storage_options``, all about Spark
     :raises DeltaCdcError: a named error, with its remedy
     """
 

@@ -35,7 +35,7 @@ from delta_cdc.core.spec import (
 from delta_cdc.delta_log.file_manifests import prepared
 from delta_cdc.manifest_folder import folder_for
 from delta_cdc.run.apply import run_apply
-from delta_cdc.spark import catalog, sink, staging, table_properties
+from delta_cdc.spark import catalog, staging, table_properties
 from delta_cdc.spark.apply import engine
 from delta_cdc.spark.ingest import engine as ingest
 from delta_cdc.spark.ingest import kafka
@@ -149,7 +149,7 @@ def _dispatch(spark: SparkSession, spec: Job, secrets: Secrets) -> JobResult:
     if isinstance(spec, ReadSpec):
         return staging.run(spark, spec)
     if isinstance(spec, CommitSpec):
-        return sink.run(spark, spec)
+        return staging.commit_delivered(spark, spec)
     if isinstance(spec, ResolveSpec):
         return catalog.run(spark, spec)
     if isinstance(spec, VerifySpec):

@@ -477,13 +477,13 @@ def test_a_repair_that_is_restored_while_it_is_confirmed(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The watermark is the same without it, so it alone does not tell."""
-    found = apply_flow.reconcile
+    found = apply_flow.reconcile_async
 
-    def after_a_restore(*given: Any, **named: Any) -> Any:
+    async def after_a_restore(*given: Any, **named: Any) -> Any:
         world.target.restore(0)
-        return found(*given, **named)
+        return await found(*given, **named)
 
-    monkeypatch.setattr(apply_flow, "reconcile", after_a_restore)
+    monkeypatch.setattr(apply_flow, "reconcile_async", after_a_restore)
     with pytest.raises(OutcomeUnknown, match="restored or replaced right after it"):
         world.apply(mode="repair", repair_keys="true")
 

@@ -11,17 +11,17 @@ from delta_cdc.core.uris import canonical_uri
 from delta_cdc.core.watermark import app_id
 from delta_cdc.delta_log.requests import Storage
 from delta_cdc.delta_log.table import DeltaLog
-from delta_cdc.planning.reconcile import Backwards, seal_of
+from delta_cdc.planning.reconcile import seal_of
 from delta_cdc.planning.taken_files import read_columns
 
 if TYPE_CHECKING:
     from delta_cdc.core.spec import ApplyRequest
     from delta_cdc.core.watermark import Seal
     from delta_cdc.delta_log.table import TableState
-    from delta_cdc.planning.observe import Sight
+    from delta_cdc.planning.observe import Observation
 
 
-async def resumed(request: ApplyRequest, sight: Sight) -> tuple[ApplyRequest, Sight]:
+async def resumed(request: ApplyRequest, sight: Observation) -> tuple[ApplyRequest, Observation]:
     """Return request and observation, with the end of a try that died after its commit to the quarantine.
 
     The quarantine holds that try's rows under the target's next seal number. The same end is used again, so
@@ -43,7 +43,7 @@ async def resumed(request: ApplyRequest, sight: Sight) -> tuple[ApplyRequest, Si
     )
 
 
-async def _begun(request: ApplyRequest, sight: Sight) -> Seal | None:
+async def _begun(request: ApplyRequest, sight: Observation) -> Seal | None:
     if not request.goes_on or request.staging is not None or request.quarantine is None:
         return None
     log = DeltaLog(request.quarantine, request.storage_options)
@@ -73,9 +73,9 @@ async def newest_seal(log: DeltaLog, newest: int, pipeline: str) -> Seal | None:
 
     :param newest: the table's newest version
     """
-    back = Backwards(log)
+    history = log.history()
     for version in range(newest, -1, -1):
-        commit = await back.get(version)
+        commit = await history.get(version)
         if commit is None:
             return None
         seal = seal_of(commit, pipeline)

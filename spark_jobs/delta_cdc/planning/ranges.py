@@ -15,11 +15,11 @@ from delta_cdc.planning import appended_events, preconditions, read_methods
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from delta_cdc.core.spec import QueryOptions
+    from delta_cdc.core.spec import QueryOptions, Segment
     from delta_cdc.core.watermark import Seal
     from delta_cdc.delta_log.actions import Commit
     from delta_cdc.delta_log.table import TableState
-    from delta_cdc.planning.observe import Sight
+    from delta_cdc.planning.observe import Observation
 
     Read = Callable[[int, int], Awaitable[tuple[Commit, ...]]]
 
@@ -71,7 +71,7 @@ class Chosen:
         return self.commits[first:]
 
 
-async def choose(sight: Sight, seal: Seal) -> Chosen | Nothing:
+async def choose(sight: Observation, seal: Seal) -> Chosen | Nothing:
     """Choose the range after the watermark.
 
     :raises RangeNotContiguous: an explicit start would leave versions out, or an explicit end does not exist
@@ -94,7 +94,9 @@ async def choose(sight: Sight, seal: Seal) -> Chosen | Nothing:
     return found
 
 
-async def choose_after(sight: Sight, watermark: int, ending: int, notes: tuple[str, ...]) -> Chosen | Nothing:
+async def choose_after(
+    sight: Observation, watermark: int, ending: int, notes: tuple[str, ...]
+) -> Chosen | Nothing:
     """Read the commits of ``(watermark, ending]`` up to the run's limits, and check the preconditions."""
     request, uri = sight.request, sight.source.uri
     # An earlier try computed ``pinned_end`` from the same limits.
@@ -126,7 +128,7 @@ def _tracked_from(commits: tuple[Commit, ...], arrivals: appended_events.Arrival
     return max((commit.version for commit in commits if commit.version in known), default=-1)
 
 
-def arrivals_of(sight: Sight) -> appended_events.Arrivals | None:
+def arrivals_of(sight: Observation) -> appended_events.Arrivals | None:
     """Return the commit reader for a source that is a table of events, else None."""
     request = sight.request
     if not isinstance(request, ApplyRequest) or not request.options.takes_events:
@@ -134,14 +136,14 @@ def arrivals_of(sight: Sight) -> appended_events.Arrivals | None:
     return appended_events.Arrivals(sight.log, sight.source)
 
 
-def reader(sight: Sight, arrivals: appended_events.Arrivals | None) -> Read:
+def reader(sight: Observation, arrivals: appended_events.Arrivals | None) -> Read:
     """Return the function that reads the commits of a range."""
     if arrivals is not None:
         return arrivals.read
     return lambda starting, ending: preconditions.read_range(sight.log, starting, ending)
 
 
-def _ending(sight: Sight, committed: int) -> tuple[int, tuple[str, ...]]:
+def _ending(sight: Observation, committed: int) -> tuple[int, tuple[str, ...]]:
     """Return the range's end, and notes on a requested range that is already applied or not there yet."""
     newest, uri = sight.source.version, sight.source.uri
     start, end = sight.starting, sight.ending
@@ -169,7 +171,7 @@ def _ending(sight: Sight, committed: int) -> tuple[int, tuple[str, ...]]:
     return ending, ()
 
 
-def refuse_beyond(sight: Sight) -> None:
+def refuse_beyond(sight: Observation) -> None:
     """Refuse an explicit end that does not exist yet: Spark would silently shorten the range.
 
     :raises RangeNotContiguous: names the newest version
@@ -183,7 +185,9 @@ def refuse_beyond(sight: Sight) -> None:
 
 
 # -- a snapshot ---------------------------------------------------------------------------------
-async def load_step(sight: Sight, version: int, *, declared: bool = False) -> tuple[LoadStep, TableState]:
+async def load_step(
+    sight: Observation, version: int, *, declared: bool = False
+) -> tuple[LoadStep, TableState]:
     """Return the step that loads a version's snapshot as one sealed commit, and the source at that version.
 
     :param declared: load no rows: set the target's contents as the baseline for that snapshot
@@ -258,7 +262,7 @@ async def _up_to(
 
 # -- steps --------------------------------------------------------------------------------------
 async def steps(
-    sight: Sight,
+    sight: Observation,
     chosen: Chosen,
     options: QueryOptions,
     *,
@@ -283,16 +287,18 @@ async def steps(
     cut = appended_events.cut(chosen.commits, horizons, left_out)
     parts = [one for part in cut for one in milestones(part, versions, size)]
     for part in parts:
-        async for commits, captured in _within_limits(sight, chosen, part, options, one_by_one=one_by_one):
+        async for commits, segments, reading_notes in _within_limits(
+            sight, chosen, part, options, one_by_one=one_by_one
+        ):
             last = commits[-1]
-            notes += captured.notes
+            notes += reading_notes
             made.append(
                 ApplyStep(
                     starting_version=commits[0].version,
                     watermark=ended(chosen.at_end, last),
                     seal_number=number + len(made),
                     source_columns=await _columns_at(sight, chosen, last.version),
-                    segments=captured.segments,
+                    segments=segments,
                     horizons=appended_events.since(
                         appended_events.horizon_of(commits, horizons), chosen.tracked_from
                     ),
@@ -302,37 +308,37 @@ async def steps(
 
 
 async def _within_limits(
-    sight: Sight,
+    sight: Observation,
     chosen: Chosen,
     commits: tuple[Commit, ...],
     options: QueryOptions,
     *,
     one_by_one: bool,
-) -> AsyncIterator[tuple[tuple[Commit, ...], read_methods.Captured]]:
+) -> AsyncIterator[tuple[tuple[Commit, ...], tuple[Segment, ...], tuple[str, ...]]]:
     """Yield a commit's versions, split if one Spark plan over them would be too large for the driver."""
-    table = read_methods.Table(sight.log, chosen.at_end, sight.source, sight.now_ms)
+    table = read_methods.Source(sight.log, chosen.at_end, sight.source, sight.now_ms)
     await table.look_up_times(commits)
     left_out = chosen.arrivals.left_out if chosen.arrivals is not None else {}
     choose = partial(read_methods.choose, left_out=left_out, one_by_one=one_by_one)
     while commits:
         part = read_methods.window(commits, options)
         table = replace(table, at_end=await _state_at(sight, chosen, part[-1].version))
-        captured = await choose(table, part, options)
-        too_much = read_methods.beyond_limits(captured.segments, part, scratch=sight.request.scratch)
+        segments, notes = await choose(table, part, options)
+        too_much = read_methods.beyond_limits(segments, part, scratch=sight.request.scratch)
         if too_much is not None:
             part = part[: too_much - part[0].version]
             table = replace(table, at_end=await _state_at(sight, chosen, part[-1].version))
-            captured = await choose(table, part, options)
-        await read_methods.pass_gates(table, captured.segments, part)
-        yield part, captured
+            segments, notes = await choose(table, part, options)
+        await read_methods.check_files(table, segments, part)
+        yield part, segments, notes
         commits = commits[len(part) :]
 
 
-async def _state_at(sight: Sight, chosen: Chosen, version: int) -> TableState:
+async def _state_at(sight: Observation, chosen: Chosen, version: int) -> TableState:
     if all(commit.metadata is None for commit in chosen.commits if commit.version > version):
         return chosen.at_end
     return await sight.at(version)
 
 
-async def _columns_at(sight: Sight, chosen: Chosen, version: int) -> tuple[str, ...]:
+async def _columns_at(sight: Observation, chosen: Chosen, version: int) -> tuple[str, ...]:
     return (await _state_at(sight, chosen, version)).schema_columns

@@ -20,13 +20,14 @@ from delta_cdc.core.spec import QueryOptions
 from delta_cdc.core.versions import VersionRange
 from delta_cdc.core.watermark import TableVersion, app_id
 from delta_cdc.planning import preconditions
-from delta_cdc.planning.reconcile import Backwards, Proof, seal_of
+from delta_cdc.planning.reconcile import Proof, seal_of
 
 if TYPE_CHECKING:
     from delta_cdc.core.watermark import Seal
     from delta_cdc.delta_log.actions import Commit
+    from delta_cdc.delta_log.replay import History
     from delta_cdc.delta_log.table import DeltaLog, TableState
-    from delta_cdc.planning.observe import Sight
+    from delta_cdc.planning.observe import Observation
     from delta_cdc.planning.request import ReadRequest
 
 _RETENTION = "delta.setTransactionRetentionDuration"
@@ -109,7 +110,7 @@ def described(request: ReadRequest) -> dict[str, Any]:
     return {"options": codec.encoded(request.options)}
 
 
-async def open_batch(sight: Sight, staging: DeltaLog) -> tuple[Seal, Commit] | None:
+async def open_batch(sight: Observation, staging: DeltaLog) -> tuple[Seal, Commit] | None:
     """Return the staged batch that follows the target's watermark and that an apply can use, if there is one.
 
     :raises TargetWithoutProof: the staging table holds rows that this pipeline did not write
@@ -145,7 +146,7 @@ def _left_out(asked: dict[str, Any]) -> str:
     return ", ".join(f"{name} {asked[name]!r}" for name in names if asked[name])
 
 
-async def fitting(sight: Sight, batch: Batch | None) -> Batch | None:
+async def fitting(sight: Observation, batch: Batch | None) -> Batch | None:
     """Return a batch, complete or not, if it follows the recorded watermark.
 
     A batch depends only on the source, its range and its query, so a batch that starts right after the
@@ -161,7 +162,7 @@ async def fitting(sight: Sight, batch: Batch | None) -> Batch | None:
     return batch if follows and batch.kind == "changes" and _in_turn(sight, batch) else None
 
 
-def _in_turn(sight: Sight, batch: Batch) -> bool:
+def _in_turn(sight: Observation, batch: Batch) -> bool:
     if sight.proof is None or COMMITTED in batch.seal.state.configuration:
         return True
     return int(batch.seal.state.configuration.get(TURN, batch.seal.number)) >= sight.next_number
@@ -175,25 +176,25 @@ async def newest_batch(staging: DeltaLog, pipeline: str) -> Batch | None:
     state = await _state(staging)
     if state is None or not await _is_ours(staging, state, pipeline):
         return None
-    back, touched = Backwards(staging), False
+    history, touched = staging.history(), False
     for version in range(state.version, -1, -1):
-        commit = await back.get(version)
+        commit = await history.get(version)
         if commit is None:
             break
         seal = seal_of(commit, pipeline)
         if seal is not None and seal.step.kind == "read":
-            return Batch(seal, commit, touched or await _touched_underneath(back, seal, commit))
+            return Batch(seal, commit, touched or await _touched_underneath(history, seal, commit))
         touched = touched or (seal is None and commit.changes_data)
     return None
 
 
-async def _touched_underneath(back: Backwards, seal: Seal, commit: Commit) -> bool:
+async def _touched_underneath(history: History, seal: Seal, commit: Commit) -> bool:
     """Return whether others changed rows between the planning of a commit and the commit itself."""
     planned = seal.step.planned_on
     if planned is None or not seal.state.configuration.get("adds", False):
         return False
     for version in range(commit.version - 1, planned.version, -1):
-        between = await back.get(version)
+        between = await history.get(version)
         if between is None or between.changes_data:
             return True
     return False
@@ -278,9 +279,9 @@ def _first_number(state: TableState) -> int:
 
 
 async def _newest_seal(staging: DeltaLog, state: TableState, pipeline: str) -> tuple[Seal, Commit, bool]:
-    back, touched = Backwards(staging), False
+    history, touched = staging.history(), False
     for version in range(state.version, -1, -1):
-        commit = await back.get(version)
+        commit = await history.get(version)
         if commit is None:
             raise ProofExpired(
                 f"The commit of the staging table {staging.uri} that said what pipeline {pipeline} has "
@@ -289,7 +290,7 @@ async def _newest_seal(staging: DeltaLog, state: TableState, pipeline: str) -> t
             )
         seal = seal_of(commit, pipeline)
         if seal is not None:
-            return seal, commit, touched or await _touched_underneath(back, seal, commit)
+            return seal, commit, touched or await _touched_underneath(history, seal, commit)
         touched = touched or commit.changes_data
     raise TargetWithoutProof(
         f"The staging table {staging.uri} knows a transaction of pipeline {pipeline}, and no commit of its "
@@ -301,9 +302,9 @@ async def _newest_seal(staging: DeltaLog, state: TableState, pipeline: str) -> t
 async def newest_commit(staging: DeltaLog, pipeline: str) -> Seal | None:
     """Return the seal of the newest batch commit, whatever was read since; None if the log has none."""
     state = await _state(staging)
-    back = Backwards(staging)
+    history = staging.history()
     for version in range(state.version if state is not None else -1, -1, -1):
-        commit = await back.get(version)
+        commit = await history.get(version)
         if commit is None:
             break
         seal = seal_of(commit, pipeline)
@@ -339,7 +340,7 @@ def committed(seal: Seal | None) -> dict[str, Any] | None:
 
 # -- continuing a batch -------------------------------------------------------------------------
 async def to_go_on_with(
-    request: ReadRequest, sight: Sight, batch: Batch | None, *, output: dict[str, str] | None
+    request: ReadRequest, sight: Observation, batch: Batch | None, *, output: dict[str, str] | None
 ) -> tuple[Batch | None, tuple[str, ...]]:
     """Return the batch that this read returns or completes, or None and notes on why the batch is replaced.
 

@@ -248,4 +248,4 @@ def test_a_lost_race_is_known_by_its_class() -> None:
         ConcurrentTransactionException("A conflicting metadata domain delta.clustering is added.")
     )
     assert is_conflict(RuntimeError("io.delta.exceptions.ConcurrentWriteException: another writer"))
-    assert not is_conflict(RuntimeError(text))
+    assert not is_conflict(RuntimeError("A conflicting metadata domain"))

@@ -107,8 +107,8 @@ def test_it_takes_what_the_function_takes() -> None:
     """The same names with the same defaults; the differences are these."""
     function = inspect.signature(ingest_changes).parameters
     task = inspect.signature(inspect.unwrap(DeltaIngestChangesOperator.__init__)).parameters
-    # A session, and what the operator knows from its run.
-    assert set(function) - set(task) == {"spark", "run_id"}
+    # A session, what the operator knows from its run, and what all operators take.
+    assert set(function) - set(task) == {"spark", "run_id", "storage_options"}
     both = set(function) & set(task)
     assert {name: task[name].default for name in both} == {name: function[name].default for name in both}
 

@@ -49,7 +49,7 @@ EMPTY = (None, "", inspect.Parameter.empty)
 def signature(cls: Any) -> dict[str, inspect.Parameter]:
     """Return the parameters of a constructor."""
     found = inspect.signature(inspect.unwrap(cls.__init__)).parameters
-    return {name: one for name, one in found.items() if name not in ("self", "kwargs", "storage_options")}
+    return {name: one for name, one in found.items() if name not in ("self", "kwargs")}
 
 
 def same(default: Any, option: Option | None) -> bool:

@@ -123,7 +123,7 @@ def test_every_ingest_on_a_page_is_one(page: str, block: str, monkeypatch: pytes
     monkeypatch.setattr(Kept, "connected", lambda _: {"scratch": True, "storage_options": None})
     monkeypatch.setattr(Kept, "options_of_kafka", lambda _: None)
     for task in made:
-        (piece,) = tables.pieces(task, {"run_id": "r"}, [taken(task, INGEST)])
+        (piece,) = tables.planned(tables.pieces(task, {"run_id": "r"}, [taken(task, INGEST)]))
         try:
             piece.ingest.check()
             if piece.apply is not None:
