@@ -192,11 +192,7 @@ APPLY = _by_name(
         "name, or without a target of the log's. It must stay the same as long as the table lives, and no "
         "two pipelines into one table may share it",
     ),
-    Option(
-        "source",
-        TABLE,
-        "Path, URI or catalog name of the source, ``${ENV}`` allowed",
-    ),
+    Option("source", TABLE, "Path, URI or catalog name of the source, ``${ENV}`` allowed"),
     Option(
         "target",
         TABLE,
@@ -211,11 +207,7 @@ APPLY = _by_name(
         "``snapshot_version_column``",
         default="change_feed",
     ),
-    Option(
-        "keys",
-        KEYS,
-        "Columns that identify a row; may be empty only with ``insert_only``",
-    ),
+    Option("keys", KEYS, "Columns that identify a row; may be empty only with ``insert_only``"),
     Option(
         "insert_only",
         FLAG,
@@ -224,10 +216,7 @@ APPLY = _by_name(
         templated=False,
     ),
     Option(
-        "stored_as_scd_type",
-        SCD_TYPE,
-        "1 keeps the current rows, 2 keeps every version of them",
-        default=1,
+        "stored_as_scd_type", SCD_TYPE, "1 keeps the current rows, 2 keeps every version of them", default=1
     ),
     Option(
         "sequence_by",
@@ -242,26 +231,14 @@ APPLY = _by_name(
         "A change feed: the same for deletes; required where ``sequence_by`` is an expression, because a "
         "delete in the feed carries the old values",
     ),
-    Option(
-        "starting_version",
-        COUNT,
-        "First version, inclusive; None goes on at the watermark",
-    ),
-    Option(
-        "ending_version",
-        COUNT,
-        "Last version, inclusive; None is the newest one",
-    ),
+    Option("starting_version", COUNT, "First version, inclusive; None goes on at the watermark"),
+    Option("ending_version", COUNT, "Last version, inclusive; None is the newest one"),
     Option(
         "starting_timestamp",
         TEXT,
         "The start as a time (ISO 8601 with offset or zone): the first version at or after it",
     ),
-    Option(
-        "ending_timestamp",
-        TEXT,
-        "The end as a time: the last version at or before it",
-    ),
+    Option("ending_timestamp", TEXT, "The end as a time: the last version at or before it"),
     Option(
         "max_versions",
         POSITIVE,
@@ -282,22 +259,9 @@ APPLY = _by_name(
         "hold",
         group="limits",
     ),
-    Option(
-        "bytes_per_commit",
-        POSITIVE,
-        "The same by bytes of changes",
-        group="limits",
-    ),
-    Option(
-        "where",
-        TEXT,
-        "Predicate on rows: one that leaves it is deleted, one that enters is inserted",
-    ),
-    Option(
-        "select",
-        PROJECTIONS,
-        "Projections; ``*`` stands for all columns",
-    ),
+    Option("bytes_per_commit", POSITIVE, "The same by bytes of changes", group="limits"),
+    Option("where", TEXT, "Predicate on rows: one that leaves it is deleted, one that enters is inserted"),
+    Option("select", PROJECTIONS, "Projections; ``*`` stands for all columns"),
     Option(
         "apply_as_deletes",
         TEXT,
@@ -310,55 +274,22 @@ APPLY = _by_name(
         "A change log: predicate; where it is true, the event has no key and deletes everything of a lower "
         "sequence",
     ),
+    Option("column_list", COLUMNS, "Of the projected columns, those that land; keys always do"),
+    Option("except_column_list", COLUMNS, "Of the projected columns, those that don't land"),
+    Option("track_history_column_list", COLUMNS, "Type 2: only changes of these columns make a new version"),
+    Option("track_history_except_column_list", COLUMNS, "Type 2: all columns but these do"),
+    Option("ignore_null_updates", FLAG, "A NULL keeps the value that was there", default=False),
     Option(
-        "column_list",
-        COLUMNS,
-        "Of the projected columns, those that land; keys always do",
+        "ignore_null_updates_column_list", COLUMNS, "Only in these columns, or leaves of structs (``a.b``)"
     ),
-    Option(
-        "except_column_list",
-        COLUMNS,
-        "Of the projected columns, those that don't land",
-    ),
-    Option(
-        "track_history_column_list",
-        COLUMNS,
-        "Type 2: only changes of these columns make a new version",
-    ),
-    Option(
-        "track_history_except_column_list",
-        COLUMNS,
-        "Type 2: all columns but these do",
-    ),
-    Option(
-        "ignore_null_updates",
-        FLAG,
-        "A NULL keeps the value that was there",
-        default=False,
-    ),
-    Option(
-        "ignore_null_updates_column_list",
-        COLUMNS,
-        "Only in these columns, or leaves of structs (``a.b``)",
-    ),
-    Option(
-        "ignore_null_updates_except_column_list",
-        COLUMNS,
-        "In all columns but these",
-    ),
+    Option("ignore_null_updates_except_column_list", COLUMNS, "In all columns but these"),
     Option(
         "columns_to_update",
         TEXT,
         "Column of the source with an array of the names of the columns that the event carries; the others "
         "keep their values. NULL means all",
     ),
-    Option(
-        "start_column",
-        NAME,
-        "Type 2: name of the start column",
-        default="__START_AT",
-        group="layout",
-    ),
+    Option("start_column", NAME, "Type 2: name of the start column", default="__START_AT", group="layout"),
     Option(
         "end_column",
         NAME,
@@ -409,10 +340,7 @@ APPLY = _by_name(
         group="layout",
     ),
     Option(
-        "target_properties",
-        PROPERTIES,
-        "Table properties of a target that is created here",
-        group="layout",
+        "target_properties", PROPERTIES, "Table properties of a target that is created here", group="layout"
     ),
     Option(
         "publish_changes",
@@ -448,11 +376,7 @@ APPLY = _by_name(
         of_run=True,
     ),
     Option(
-        "repair_keys",
-        TEXT,
-        "Predicate over the key columns, instead of a range",
-        of_run=True,
-        group="repair",
+        "repair_keys", TEXT, "Predicate over the key columns, instead of a range", of_run=True, group="repair"
     ),
     Option(
         "repair_quarantined",
@@ -518,11 +442,7 @@ APPLY = _by_name(
         templated=False,
     ),
     Option(
-        "dry_run",
-        FLAG,
-        "Plan, count and show the statements, and write nothing",
-        default=False,
-        of_run=True,
+        "dry_run", FLAG, "Plan, count and show the statements, and write nothing", default=False, of_run=True
     ),
     Option(
         "staging",
@@ -562,49 +482,18 @@ _INGEST = _by_name(
         "name of a function of your own",
         default="plain",
     ),
-    Option(
-        "adapter_options",
-        MAPPING,
-        "What the adapter is told",
-    ),
-    Option(
-        "schema",
-        TEXT,
-        "The events' columns as Spark SQL DDL; None takes what the records show",
-    ),
-    Option(
-        "format_options",
-        PROPERTIES,
-        'Of Spark\'s reader, for instance ``{"sep": ";"}``',
-    ),
+    Option("adapter_options", MAPPING, "What the adapter is told"),
+    Option("schema", TEXT, "The events' columns as Spark SQL DDL; None takes what the records show"),
+    Option("format_options", PROPERTIES, 'Of Spark\'s reader, for instance ``{"sep": ";"}``'),
     Option(
         "starting_timestamp",
         TEXT,
         "Files and records before it (ISO 8601 with offset or zone) are left out, and counted",
     ),
-    Option(
-        "max_files",
-        POSITIVE,
-        "Take at most so many files",
-        group="limits",
-    ),
-    Option(
-        "max_bytes",
-        POSITIVE,
-        "Take files of at most so many bytes, but at least one",
-        group="limits",
-    ),
-    Option(
-        "max_offsets",
-        POSITIVE,
-        "Kafka: take at most so many records",
-        group="limits",
-    ),
-    Option(
-        "glob",
-        TEXT,
-        "Pattern over the files' own names, for instance ``orders-*.json``",
-    ),
+    Option("max_files", POSITIVE, "Take at most so many files", group="limits"),
+    Option("max_bytes", POSITIVE, "Take files of at most so many bytes, but at least one", group="limits"),
+    Option("max_offsets", POSITIVE, "Kafka: take at most so many records", group="limits"),
+    Option("glob", TEXT, "Pattern over the files' own names, for instance ``orders-*.json``"),
     Option(
         "lexical_order",
         FLAG,
@@ -638,12 +527,7 @@ _INGEST = _by_name(
         choice(*get_args(SourceKind)),
         "Of the log for the apply; None is ``change_log``, or with ``insert_only`` ``change_feed``",
     ),
-    Option(
-        "log_properties",
-        PROPERTIES,
-        "Table properties of a log that is created here",
-        group="layout",
-    ),
+    Option("log_properties", PROPERTIES, "Table properties of a log that is created here", group="layout"),
 )
 #: Options of an ingest, including those of the apply of its log.
 INGEST = {
@@ -667,21 +551,9 @@ _OF_A_RANGE = (
 #: Options of a read of changes.
 READ = {
     **_by_name(
-        Option(
-            "pipeline",
-            NAME,
-            "The flow's name, the same as in the apply or commit task",
-        ),
-        Option(
-            "table",
-            TABLE,
-            "Path, URI or catalog name of the source, ``${ENV}`` allowed",
-        ),
-        Option(
-            "staging",
-            TABLE,
-            "Path or URI of the staging table; it is created where it doesn't exist",
-        ),
+        Option("pipeline", NAME, "The flow's name, the same as in the apply or commit task"),
+        Option("table", TABLE, "Path, URI or catalog name of the source, ``${ENV}`` allowed"),
+        Option("staging", TABLE, "Path or URI of the staging table; it is created where it doesn't exist"),
         Option(
             "target",
             OPTIONAL_TABLE,
@@ -713,11 +585,7 @@ READ = {
             TEXT,
             "Spark SQL predicate on rows: one that leaves it is a delete, one that enters an insert",
         ),
-        Option(
-            "select",
-            PROJECTIONS,
-            "Spark SQL projections of rows",
-        ),
+        Option("select", PROJECTIONS, "Spark SQL projections of rows"),
         Option(
             "raw",
             FLAG,
