@@ -64,6 +64,7 @@ class Replay:
         version: int,
         listing: Listing,
         full: Callable[[], Awaitable[Listing]] | None,
+        history: History,
     ) -> None:
         self.version = version
         self._log = log
@@ -72,7 +73,7 @@ class Replay:
         self._full = full
         self._damaged: dict[Checkpoint, str] = {}
         #: Holds what the replay has read: a walk that begins where the replay did reads nothing again.
-        self.history = History(log.find)
+        self.history = history
         self._next = version
         self._metadata: MetaData | None = None
         self._protocol: Protocol | None = None

@@ -151,6 +151,7 @@ class DeltaLog:
         self.uri = canonical_uri(table)
         self._storage = Storage(self.uri, storage_options)
         self._opened: Replay | None = None
+        self._walked: History | None = None
 
     # -- versions ---------------------------------------------------------------------------------
     async def newest_version(self, after: int | None = None) -> int:
@@ -307,9 +308,14 @@ class DeltaLog:
     def history(self) -> History:
         """Return the commits for a walk backwards.
 
-        It holds what the last :meth:`snapshot` without a version has read, which is not read again.
+        It holds what the last :meth:`snapshot` without a version has read, which is not read again. The first
+        snapshot goes on with a walk before it.
         """
-        return History(self.find) if self._opened is None else self._opened.history
+        if self._opened is not None:
+            return self._opened.history
+        if self._walked is None:
+            self._walked = History(self.find)
+        return self._walked
 
     # -- states -----------------------------------------------------------------------------------
     async def snapshot(self, version: int | None = None) -> TableState:
@@ -324,7 +330,7 @@ class DeltaLog:
         replay, protocol, metadata = await self._opened_at(version)
         columns = self._columns(metadata.schema_string, replay.version)
         if version is None:
-            self._opened = replay
+            self._opened, self._walked = replay, None
         return TableState(
             uri=self.uri,
             table_id=metadata.id,
@@ -537,6 +543,7 @@ class DeltaLog:
             version=newest if version is None else version,
             listing=listing,
             full=None if full else self._full_listing,
+            history=self._walked if version is None and self._walked is not None else History(self.find),
         )
         await replay.check()
         return replay
