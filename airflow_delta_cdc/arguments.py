@@ -7,12 +7,27 @@ from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core import arguments
 from delta_cdc.core.errors import InvalidConfiguration
+from delta_cdc.core.option_schema import flat, parameters
 from delta_cdc.core.variables import expand, has_variable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["expand", "is_literal", "is_template", "named_tables", "pipeline_name", "take"]
+    from delta_cdc.core.option_schema import Option
+
+__all__ = [
+    "expand",
+    "is_literal",
+    "is_template",
+    "named_tables",
+    "pipeline_name",
+    "take",
+    "taken",
+    "template_fields",
+]
+
+#: An operator's ``log`` is its logger.
+_ATTRIBUTES = {"log": "log_table"}
 
 
 def is_template(value: Any) -> bool:
@@ -25,14 +40,28 @@ def is_literal(value: Any) -> bool:
     return not is_template(value) and bool(value) and not has_variable(value)
 
 
-def take(operator: Any, options: Iterable[str], given: Mapping[str, Any]) -> None:
-    """Set the attributes of an operator that its options are.
+def template_fields(options: Mapping[str, Option]) -> tuple[str, ...]:
+    """Return the attributes of an operator that are rendered, for some options."""
+    return tuple(_ATTRIBUTES.get(name, name) for name in parameters(options, templated=True))
 
-    :param options: their names
+
+def take(operator: Any, names: Iterable[str], given: Mapping[str, Any]) -> None:
+    """Set the attributes of an operator that hold its parameters.
+
+    :param names: the names of the parameters
     :param given: the parameters of its constructor by their names
     """
-    for name in options:
-        setattr(operator, name, given[name])
+    for name in names:
+        setattr(operator, _ATTRIBUTES.get(name, name), given[name])
+
+
+def taken(operator: Any, options: Mapping[str, Option]) -> dict[str, Any]:
+    """Return the options of an operator by their names, without groups.
+
+    :raises InvalidConfiguration: a group is no mapping, or has an unknown key
+    """
+    names = parameters(options)
+    return flat(options, {name: getattr(operator, _ATTRIBUTES.get(name, name)) for name in names})
 
 
 def pipeline_name(pipeline: str | None, *tables: Any) -> str:

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
         JAVA_OPTIONS,
         delta_confs,
         embedded_confs,
-        embedded_session,
+        get_session,
         engine_zip,
     )
     from delta_cdc.launch.spark_defaults import spark_default, text_of as properties_file_text

@@ -17,7 +17,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 from airflow_delta_cdc import engine
 from delta_cdc.core import arguments as given
 from delta_cdc.core.errors import InvalidConfiguration
-from delta_cdc.core.option_schema import APPLY
+from delta_cdc.core.option_schema import APPLY, in_group
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -45,7 +45,7 @@ _BOUNDS = (*_VERSIONS, *_TIMES)
 _OF_A_RUN = (*_BOUNDS, "repair_keys", "versions_per_commit", "repair_quarantined")
 #: Modes of one commit, and what of a task does not go with them.
 _AT_ONCE = ("repair", "reload", "interval")
-_LIMITS = ("max_versions", "max_bytes", "versions_per_commit", "bytes_per_commit")
+_LIMITS = tuple(in_group(APPLY, "limits"))
 #: What Airflow calls a run that was made for a backfill by dates.
 _BY_DATE = "dag_run.run_type == 'backfill'"
 
@@ -171,19 +171,24 @@ def range_arguments() -> dict[str, str]:
     return {name: f"{{{{ params.{name} }}}}" for name in _BOUNDS}
 
 
-def run_arguments() -> dict[str, Any]:
+def run_arguments(*, limits: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return the arguments that hand the form to one
     :class:`~airflow_delta_cdc.operators.DeltaApplyChangesOperator`.
 
     All are templates but ``pre_execute``, by which the task checks the form before it does anything. A run of
     a backfill by dates hands over its data interval instead.
+
+    :param limits: limits of the task, beside ``versions_per_commit``, which the form sets
     """
-    plain = ("starting_version", "ending_version", "versions_per_commit", "repair_keys", "repair_quarantined")
+    groups: dict[str, dict[str, Any]] = {"limits": dict(limits or {})}
+    for name in ("versions_per_commit", "repair_keys", "repair_quarantined"):
+        groups.setdefault(APPLY[name].group, {})[APPLY[name].key] = f"{{{{ params.{name} }}}}"
     return {
         "mode": f"{{{{ 'interval' if {_BY_DATE} else params.mode }}}}",
-        **{name: f"{{{{ params.{name} }}}}" for name in plain},
+        **{name: f"{{{{ params.{name} }}}}" for name in _VERSIONS},
         "starting_timestamp": _time("start"),
         "ending_timestamp": _time("end"),
+        **groups,
         "pre_execute": checked,
     }
 
@@ -201,10 +206,11 @@ def checked(context: Context) -> None:
 
     :raises InvalidConfiguration: fields that contradict each other
     """
-    run, task = asked(context), context.get("task")
-    for name in _LIMITS if run.mode in _AT_ONCE else ():
-        if given.is_given(getattr(task, name, None)):
-            setattr(task, name, None)
+    run = asked(context)
+    task: Any = context.get("task")
+    limits = given.mapping("limits", getattr(task, "limits", None))
+    if run.mode in _AT_ONCE and limits:
+        task.limits = {name: value for name, value in limits.items() if name not in _LIMITS}
 
 
 def skip_waiting(context: Context) -> None:

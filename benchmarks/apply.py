@@ -37,7 +37,7 @@ from arms import Arm, race
 from report import conclude, shared_arguments
 from summary import ratio
 
-from delta_cdc.launch.session import embedded_session
+from delta_cdc import get_session
 
 if TYPE_CHECKING:
     import argparse
@@ -192,7 +192,7 @@ def install_peers(folder: Path) -> None:
 
 def measure(cells: Sequence[Cell], kept: Kept, folder: Path, *, repeats: int, warm_ups: int) -> None:
     """Measure cells one after the other; each is kept as soon as it is done."""
-    session = embedded_session("apply", **{"spark.driver.memory": "6g"})
+    session = get_session("apply", **{"spark.driver.memory": "6g"})
     try:
         shop = Workshop(session, folder)
         for cell in cells:
@@ -203,7 +203,7 @@ def measure(cells: Sequence[Cell], kept: Kept, folder: Path, *, repeats: int, wa
 
 def prepare(cells: Sequence[Cell], folder: Path) -> None:
     """Make all tables that cells need."""
-    session = embedded_session("apply", **{"spark.driver.memory": "6g"})
+    session = get_session("apply", **{"spark.driver.memory": "6g"})
     try:
         shop = Workshop(session, folder)
         for cell in cells:
@@ -226,7 +226,7 @@ def main() -> int:
     asked = parser.parse_args()
     folder, cells = asked.folder.resolve(), [by_name[name] for name in asked.only]
     if asked.copies:
-        session = embedded_session("apply", **{"spark.driver.memory": "6g"})
+        session = get_session("apply", **{"spark.driver.memory": "6g"})
         compare_copies(Workshop(session, folder), cells[0], asked.repeats)
         session.stop()
         return 0

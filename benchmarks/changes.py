@@ -25,10 +25,9 @@ from typing import TYPE_CHECKING, Any
 from arms import Arm, Worthless, race
 from summary import crossings, print_table, ratio
 
-from delta_cdc import plan_changes, read_changes
+from delta_cdc import get_session, plan_changes, read_changes
 from delta_cdc.core.sql import quote
 from delta_cdc.core.sql import table as sql_table
-from delta_cdc.launch.session import embedded_session
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -575,7 +574,7 @@ PARTS: dict[str, Callable[[SparkSession, Path, Scale], None]] = {
 
 def run(parts: Iterable[str], scale: Scale, *, quick: bool) -> None:
     """Run parts in one session."""
-    session = embedded_session("changes", quick_start=quick)
+    session = get_session("changes", quick_start=quick)
     try:
         for name in parts:
             with tempfile.TemporaryDirectory() as folder:

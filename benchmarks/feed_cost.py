@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING
 from arms import Arm, Disagreement, race
 from summary import print_table, ratio
 
+from delta_cdc import get_session
 from delta_cdc.core.sql import table as sql_table
-from delta_cdc.launch.session import embedded_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -236,7 +236,7 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=5)
     arguments = parser.parse_args()
     rows, repeats, warm_ups = (20_000, 1, 0) if arguments.quick else (arguments.rows, arguments.repeats, 1)
-    session = embedded_session("feed cost", quick_start=arguments.quick)
+    session = get_session("feed cost", quick_start=arguments.quick)
     with tempfile.TemporaryDirectory() as folder:
         try:
             measure(session, Path(folder), rows, repeats, warm_ups)

@@ -31,7 +31,7 @@ from ingest_arms import ADAPTER_OPTIONS, DECLARED, Cell, Deliveries, Run, ours, 
 from report import circumstances, conclude, shared_arguments
 from summary import compared, markdown_table, median, spread
 
-from delta_cdc.launch.session import embedded_session
+from delta_cdc import get_session
 from delta_cdc.planning.ingest import plan_ingest
 from delta_cdc.planning.ingest_request import IngestRequest
 from delta_cdc.run.batch import Piece, run_bundle
@@ -189,7 +189,7 @@ def measure(
     warm_ups: int,
 ) -> None:
     """Measure everything in one session; each cell is kept as soon as it is done."""
-    session = embedded_session("ingest", **{"spark.driver.memory": "6g"})
+    session = get_session("ingest", **{"spark.driver.memory": "6g"})
     try:
         for cell in cells:
             kept.add(cell.name, run_cell(session, folder, cell, repeats, warm_ups=warm_ups))

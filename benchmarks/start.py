@@ -6,7 +6,7 @@ timed is from the process's start to the end of the MERGE. All run the same stat
     plain        PySpark as its documentation starts it: ``local[*]``, Delta's JARs by ``spark.jars`` (they
                  are there already: no download), its extension and catalog; all else is default
     class path   the same, with the JARs on the driver's class path from the start
-    ours         ``embedded_session`` for small work: class-data archive, quick compiler, few partitions
+    ours         ``get_session`` for small work: class-data archive, quick compiler, few partitions
     ours, full   the same for work of unknown size: class-data archive, both compilers
 
 The second part tells what "small" is: loads and applies of tables of growing size by ``apply_changes``, in
@@ -85,8 +85,8 @@ if told["ours"] is None:
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
 else:
-    from delta_cdc.launch.session import embedded_session
-    spark = embedded_session("start", **told["ours"], **told["confs"])
+    from delta_cdc import get_session
+    spark = get_session("start", **told["ours"], **told["confs"])
 started = time.time()
 exec(told["work"])
 done = time.time()
@@ -104,7 +104,7 @@ print(json.dumps([started, done, sum(one.ru_utime + one.ru_stime for one in used
 class Way:
     """One way to start Spark, and what its runs took.
 
-    :param ours: arguments of ``embedded_session``; None is a session of the user's own
+    :param ours: arguments of ``get_session``; None is a session of the user's own
     """
 
     name: str

@@ -111,9 +111,9 @@ with DAG(
     @task
     def next_day() -> int:
         """Change the sources as the shop does in a day."""
-        from delta_cdc.launch.session import embedded_session
+        from delta_cdc import get_session
 
-        spark = embedded_session("shop", cores=1, quick_start=True)
+        spark = get_session("shop", cores=1, quick_start=True)
         try:
             return write(spark)
         finally:

@@ -46,9 +46,9 @@ with DAG(
     @task
     def write_copy() -> int:
         """Overwrite the table with the next day's list; return its number of rows."""
-        from delta_cdc.launch.session import embedded_session
+        from delta_cdc import get_session
 
-        spark = embedded_session("stock", cores=1, quick_start=True)
+        spark = get_session("stock", cores=1, quick_start=True)
         try:
             spark.sql(f"CREATE TABLE IF NOT EXISTS delta.`{COPY}` ({COLUMNS}) USING delta")
             # Version 0 is the empty table, and each day makes one more.

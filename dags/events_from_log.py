@@ -59,9 +59,9 @@ with DAG(
     @task
     def write_events() -> int:
         """Append what reaches the log in the next hour; return the number of scans."""
-        from delta_cdc.launch.session import embedded_session
+        from delta_cdc import get_session
 
-        spark = embedded_session("scans", cores=1, quick_start=True)
+        spark = get_session("scans", cores=1, quick_start=True)
         try:
             # Clustered by key: the events of a key are found again when a late one comes.
             spark.sql(

@@ -36,7 +36,7 @@ build_dags(
                 "source": f"kafka://{BROKERS}/inventory.public.{name}",
                 "log": table(f"{name}_events"),
                 "target": table(f"{name}_of_inventory"),
-                "max_offsets": 1_000_000,
+                "limits": {"max_offsets": 1_000_000},
             }
             for name in ("customers", "orders")
         },

@@ -7,8 +7,8 @@
 | `medallion_gold` | an apply into `silver_orders` | keeps every price an order ever had (SCD type 2) |
 
 An apply announces its target's asset only when it applied something, so a run with nothing to do wakes
-no DAG. A hop that others read from publishes its changes (`publish_changes=True`): its target has a change
-data feed.
+no DAG. A hop that others read from publishes its changes (`publish_changes` in `layout`): its target has a
+change data feed.
 
 The DAGs are paused at first: unpause all three.
 """
@@ -56,7 +56,7 @@ bronze = hop(
     woken_by=watched_asset(ORDERS, poll_interval=5),
     source=ORDERS,
     target=BRONZE,
-    publish_changes=True,
+    layout={"publish_changes": True},
 )
 silver = hop(
     "silver",
@@ -66,7 +66,7 @@ silver = hop(
     target=SILVER,
     where="o_totalprice IS NOT NULL",
     select=["o_orderkey", "o_totalprice"],
-    publish_changes=True,
+    layout={"publish_changes": True},
 )
 gold = hop(
     "gold",

@@ -73,9 +73,9 @@ with DAG(
     @task
     def write_readings() -> int:
         """Append what reaches the log on the next day; return the number of readings."""
-        from delta_cdc.launch.session import embedded_session
+        from delta_cdc import get_session
 
-        spark = embedded_session("meters", cores=1, quick_start=True)
+        spark = get_session("meters", cores=1, quick_start=True)
         try:
             # Each row has the number of its commit, which distinguishes late readings from those that count.
             spark.sql(

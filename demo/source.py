@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from delta_cdc.launch.session import embedded_session
+from delta_cdc import get_session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,7 +39,7 @@ class Source:
     def __init__(self, places: Places) -> None:
         self._places = places
         with _errors_to(places.log):
-            self.spark: SparkSession = embedded_session(
+            self.spark: SparkSession = get_session(
                 "delta-cdc-demo-source",
                 quick_start=True,
                 **{"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS", "spark.driver.memory": "1g"},

@@ -104,9 +104,9 @@ def _a_minute_apart(line: re.Match[str]) -> str:
 
 
 if __name__ == "__main__":
-    from delta_cdc.launch.session import embedded_session
+    from delta_cdc import get_session
 
-    session = embedded_session("examples", cores=2, quick_start=True)
+    session = get_session("examples", cores=2, quick_start=True)
     for page in [_DOCS / name for name in sys.argv[1:]] or PAGES:
         with tempfile.TemporaryDirectory() as made:
             page.write_text(rendered(page.read_text(encoding="utf-8"), session, Path(made)), encoding="utf-8")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 PAGE = Path(__file__).parent / "configuration.md"
-_TABLE = re.compile(r"(?<=<!-- keys of a (table|group) -->\n\n)(?:\|.*\n)*")
+_TABLE = re.compile(r"(<!-- keys of (?:a )?(\w+) -->\n\n)(?:\|.*\n)*")
 
 
 def rows(names: tuple[str, ...]) -> list[str]:
@@ -32,9 +32,11 @@ def page() -> str:
     """Return the page with the tables as they are now."""
     from delta_cdc.config import models
 
-    tables = {"table": rows(models.table_keys()), "group": rows(models.dag_keys())}
+    flat = tuple(name for name in models.default_keys() if name in models.table_keys())
+    tables = {"table": rows(flat), "group": rows(models.dag_keys())}
+    tables |= {group: rows(names) for group, names in models.IN_GROUPS.items()}
     text = PAGE.read_text(encoding="utf-8")
-    return _TABLE.sub(lambda found: "\n".join([*tables[found[1]], ""]), text)
+    return _TABLE.sub(lambda found: found[1] + "\n".join([*tables[found[2]], ""]), text)
 
 
 if __name__ == "__main__":

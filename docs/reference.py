@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from delta_cdc.core.option_schema import APPLY, INGEST, READ, Option
+from delta_cdc.core.option_schema import APPLY, GROUPS, INGEST, READ, Option, in_group
 
 TARGET = Path(__file__).parent / "operators.md"
 
@@ -61,7 +61,9 @@ def described(cls: type) -> tuple[str, dict[str, str], list[str]]:
     params = {m[1]: m[2].strip() for m in map(_PARAM.match, fields) if m}
     raised = [line.removeprefix(":raises ").strip() for line in fields if line.startswith(":raises ")]
     options = _OPTIONS.get(cls.__name__, {})
-    meanings = {name: _meaning(options[name]) for name in parameters(cls) if name in options} | params
+    own = {name: _meaning(options[name]) for name in parameters(cls) if name in options}
+    groups = {name: f"{GROUPS[name]} (templated)" for name in parameters(cls) if name in GROUPS}
+    meanings = own | groups | params
     return "\n".join(text).strip(), meanings, raised
 
 
@@ -78,11 +80,14 @@ def _section(cls: type) -> str:
     text, params, raised = described(cls)
     constructor = parameters(cls)
     title = "Common to all operators" if cls.__name__ == "DeltaCdcOperator" else f"{cls.__name__}"
-    rows = [
-        f"| `{name}` | {_default(constructor.get(name))} | {_markdown(meaning)} |"
-        for name, meaning in params.items()
-        if name != "kwargs"
-    ]
+    rows = []
+    for name, meaning in params.items():
+        if name != "kwargs":
+            rows.append(f"| `{name}` | {_default(constructor.get(name))} | {_markdown(meaning)} |")
+        rows += [
+            f"| `{name}`: `{key}` | `{option.default!r}` | {_markdown(option.doc)} |"
+            for key, option in in_group(_OPTIONS.get(cls.__name__, {}), name).items()
+        ]
     more = [f"\nFurther arguments: {_markdown(params['kwargs'])}."] if "kwargs" in params else []
     errors = [f"- {_error(line)}" for line in raised]
     lines = [

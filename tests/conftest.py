@@ -51,14 +51,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """Start Spark, once per run, when the first test asks for it."""
-    from delta_cdc.launch.session import embedded_session
+    from delta_cdc.launch.session import get_session
 
     # Thousands of different tiny queries: compiling each one costs more than running it interpreted.
     interpreted = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
     # Delta keeps a snapshot of every table it met for an hour, and Spark the plans of a thousand queries: the
     # whole run has to fit.
     memory = {"spark.driver.memory": "3g", "spark.sql.ui.retainedExecutions": "20"}
-    session = embedded_session(
+    session = get_session(
         "tests", cores=2, quick_start=True, kafka=True, locations=["s3://lake"], **interpreted, **memory
     )
     yield session

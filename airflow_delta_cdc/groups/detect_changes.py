@@ -20,6 +20,7 @@ from airflow_delta_cdc.groups.base import (
 )
 from delta_cdc.core import arguments
 from delta_cdc.core.errors import DeltaCdcError, TableNotFound
+from delta_cdc.core.option_schema import APPLY, in_group
 from delta_cdc.core.text_table import grid
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ _ENDS = {
     "start": ("starting_version", "starting_timestamp"),
     "end": ("ending_version", "ending_timestamp"),
 }
-_LIMITS = ("max_versions", "max_bytes", "versions_per_commit", "bytes_per_commit")
+_LIMITS = tuple(in_group(APPLY, "limits"))
 #: Modes that are about keys, all or some: they have no order that could be cut into pieces.
 _OF_KEYS = ("repair", "reload", "interval")
 #: What cannot be done without keys.

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_delta_cdc import engine, tables
-from airflow_delta_cdc.arguments import pipeline_name, take
+from airflow_delta_cdc.arguments import pipeline_name, take, taken, template_fields
 from airflow_delta_cdc.assets import declare_assets
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from airflow_delta_cdc.operators.pins import TaskPins
-from delta_cdc.core.option_schema import APPLY, templated
+from delta_cdc.core.option_schema import APPLY, GROUPS, parameters
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,8 +22,7 @@ RENDERERS = {
     "select": "py",
     "apply_as_deletes": "sql",
     "apply_as_truncates": "sql",
-    "repair_keys": "sql",
-    "target_properties": "json",
+    **dict.fromkeys(GROUPS, "json"),
 }
 
 
@@ -43,13 +42,14 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
     target_version, counts, timestamp. When something was applied, the target's asset gets an event through
     the alias ``delta_cdc:<pipeline>``.
 
-    The options and what they mean: :data:`delta_cdc.core.option_schema.APPLY`.
+    The options, what they mean, and which of them stand in ``limits``, ``policies``, ``layout`` and
+    ``repair``: :data:`delta_cdc.core.option_schema.APPLY`.
 
     :param kwargs: those of :class:`DeltaCdcOperator`: connections, ``storage_options``, all about Spark
     :raises DeltaCdcError: a named error, with its remedy, for everything that stops the flow
     """
 
-    template_fields = (*templated(APPLY), *DeltaCdcOperator.template_fields)
+    template_fields = (*template_fields(APPLY), *DeltaCdcOperator.template_fields)
     template_fields_renderers: ClassVar[dict[str, str]] = RENDERERS
     ui_color = "#cfe8fc"
 
@@ -73,10 +73,6 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
         ending_version: int | str | None = None,
         starting_timestamp: str | None = None,
         ending_timestamp: str | None = None,
-        max_versions: int | str | None = None,
-        max_bytes: int | str | None = None,
-        versions_per_commit: int | str | None = None,
-        bytes_per_commit: int | str | None = None,
         where: str | None = None,
         select: Sequence[str] | str | None = None,
         apply_as_deletes: str | None = None,
@@ -89,43 +85,31 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
         ignore_null_updates_column_list: Sequence[str] | None = None,
         ignore_null_updates_except_column_list: Sequence[str] | None = None,
         columns_to_update: str | None = None,
-        start_column: str = "__START_AT",
-        end_column: str = "__END_AT",
-        on_conflict: str | Mapping[str, Sequence[str]] = "fail",
-        on_invalid: str = "fail",
         delete_mode: str = "hard",
         initial_load: str | Mapping[str, int | str] = "snapshot",
-        partition_by: Sequence[str] | Mapping[str, str | None] | None = None,
-        cluster_by: Sequence[str] | None = None,
-        target_properties: Mapping[str, Any] | None = None,
-        publish_changes: bool = False,
-        schema_evolution: str = "additive",
         mode: str | None = "incremental",
         discard_history: bool | str = False,
-        repair_keys: str | None = None,
-        repair_quarantined: bool | str = False,
-        on_late: str = "fail",
-        on_drift: str = "fail",
-        on_source_replaced: str = "fail",
-        on_target_replaced: str = "fail",
-        on_versions_expired: str = "fail",
         take_over_from: str | None = None,
         snapshot_version_column: str | None = None,
         single_driver: bool = False,
         dry_run: bool | str = False,
+        limits: Mapping[str, Any] | str | None = None,
+        policies: Mapping[str, Any] | str | None = None,
+        layout: Mapping[str, Any] | str | None = None,
+        repair: Mapping[str, Any] | str | None = None,
         staging: str | None = None,
         **kwargs: Any,
     ) -> None:
         given = locals()
         super().__init__(**kwargs)
         # dry_run hides BaseOperator.dry_run(), which prints template fields, and which Airflow does not call.
-        take(self, APPLY, given)
+        take(self, parameters(APPLY), given)
         self.pipeline = pipeline_name(pipeline, target)
         declare_assets(self, source, self.pipeline)
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Plan, run at most one Spark application per attempt, confirm from the target's log, publish."""
-        given = {name: getattr(self, name) for name in APPLY}
+        given = taken(self, APPLY)
         (piece,) = tables.planned(tables.pieces(self, context, [given]))
         assert piece.apply is not None
         if piece.apply.dry_run:

@@ -6,21 +6,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_delta_cdc import tables
-from airflow_delta_cdc.arguments import pipeline_name, take
+from airflow_delta_cdc.arguments import pipeline_name, take, taken, template_fields
 from airflow_delta_cdc.assets import declare_assets
 from airflow_delta_cdc.operators.apply import RENDERERS
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from airflow_delta_cdc.operators.pins import TaskPins
 from delta_cdc.core import arguments
-from delta_cdc.core.option_schema import INGEST, templated
+from delta_cdc.core.option_schema import INGEST, parameters
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from airflow.sdk import Context
-
-#: The name of each option's attribute: an operator's ``log`` is its logger.
-_ATTRIBUTES = {name: "log_table" if name == "log" else name for name in INGEST}
 
 
 class DeltaIngestChangesOperator(DeltaCdcOperator):
@@ -43,7 +40,8 @@ class DeltaIngestChangesOperator(DeltaCdcOperator):
 
     A dry run shows what would be taken now, and what the apply would do with what the log holds already.
 
-    The options and what they mean: :data:`delta_cdc.core.option_schema.INGEST`.
+    The options, what they mean, and which of them stand in ``limits``, ``policies``, ``layout`` and
+    ``repair``: :data:`delta_cdc.core.option_schema.INGEST`.
 
     :param kafka_options: options of the Kafka client, by the names of its own configuration, winning over
         those of ``kafka_conn_id``; no secrets: they stand in the DAG (templated)
@@ -54,7 +52,7 @@ class DeltaIngestChangesOperator(DeltaCdcOperator):
     """
 
     template_fields = (
-        *(_ATTRIBUTES[name] for name in templated(INGEST)),
+        *template_fields(INGEST),
         "kafka_options",
         "kafka_conn_id",
         *DeltaCdcOperator.template_fields,
@@ -63,7 +61,6 @@ class DeltaIngestChangesOperator(DeltaCdcOperator):
         **RENDERERS,
         "adapter_options": "json",
         "format_options": "json",
-        "log_properties": "json",
     }
     ui_color = "#f7dce0"
 
@@ -82,15 +79,9 @@ class DeltaIngestChangesOperator(DeltaCdcOperator):
         format_options: Mapping[str, str] | None = None,
         insert_only: bool = False,
         starting_timestamp: str | None = None,
-        max_files: int | str | None = None,
-        max_bytes: int | str | None = None,
-        max_offsets: int | str | None = None,
         glob: str | None = None,
         lexical_order: bool | str = False,
-        on_invalid: str = "quarantine",
-        on_expired: str = "fail",
         replay: bool | str = False,
-        log_properties: Mapping[str, Any] | None = None,
         source_kind: str | None = None,
         stored_as_scd_type: int | str = 1,
         sequence_by: Sequence[str] | str | None = None,
@@ -98,9 +89,6 @@ class DeltaIngestChangesOperator(DeltaCdcOperator):
         starting_version: int | str | None = None,
         ending_version: int | str | None = None,
         ending_timestamp: str | None = None,
-        max_versions: int | str | None = None,
-        versions_per_commit: int | str | None = None,
-        bytes_per_commit: int | str | None = None,
         where: str | None = None,
         select: Sequence[str] | str | None = None,
         apply_as_deletes: str | None = None,
@@ -113,37 +101,25 @@ class DeltaIngestChangesOperator(DeltaCdcOperator):
         ignore_null_updates_column_list: Sequence[str] | None = None,
         ignore_null_updates_except_column_list: Sequence[str] | None = None,
         columns_to_update: str | None = None,
-        start_column: str = "__START_AT",
-        end_column: str = "__END_AT",
-        on_conflict: str | Mapping[str, Sequence[str]] = "fail",
         delete_mode: str = "hard",
         initial_load: str | Mapping[str, int | str] = "snapshot",
-        partition_by: Sequence[str] | Mapping[str, str | None] | None = None,
-        cluster_by: Sequence[str] | None = None,
-        target_properties: Mapping[str, Any] | None = None,
-        publish_changes: bool = False,
-        schema_evolution: str = "additive",
         mode: str | None = "incremental",
         discard_history: bool | str = False,
-        repair_keys: str | None = None,
-        repair_quarantined: bool | str = False,
-        on_late: str = "fail",
-        on_drift: str = "fail",
-        on_source_replaced: str = "fail",
-        on_target_replaced: str = "fail",
-        on_versions_expired: str = "fail",
         take_over_from: str | None = None,
         snapshot_version_column: str | None = None,
         single_driver: bool = False,
         dry_run: bool | str = False,
+        limits: Mapping[str, Any] | str | None = None,
+        policies: Mapping[str, Any] | str | None = None,
+        layout: Mapping[str, Any] | str | None = None,
+        repair: Mapping[str, Any] | str | None = None,
         kafka_options: Mapping[str, str] | None = None,
         kafka_conn_id: str | None = None,
         **kwargs: Any,
     ) -> None:
         given = locals()
         super().__init__(**kwargs)
-        take(self, [name for name in INGEST if name != "log"], given)
-        self.log_table = log
+        take(self, parameters(INGEST), given)
         self.kafka_options = kafka_options
         self.kafka_conn_id = kafka_conn_id
         self.pipeline = pipeline_name(pipeline, target, log)
@@ -151,9 +127,9 @@ class DeltaIngestChangesOperator(DeltaCdcOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Plan without Spark, run at most one application per attempt, confirm from the logs, publish."""
-        given = self.arguments()
+        given = taken(self, INGEST)
         # Without one, it would be applied from the source itself.
-        arguments.required("log", self.log_table)
+        arguments.required("log", given["log"])
         (piece,) = tables.planned(tables.pieces(self, context, [given]))
         if piece.ingest is not None and not piece.ingest.is_kafka:
             # Given to one table, they are meant for it, and refused where it has no use for them.
@@ -161,7 +137,3 @@ class DeltaIngestChangesOperator(DeltaCdcOperator):
         if arguments.flag("dry_run", self.dry_run):
             return tables.would_do(self, context, piece)
         return tables.run_piece(self, context, given, piece, TaskPins(context))
-
-    def arguments(self) -> dict[str, Any]:
-        """Return the options by their names."""
-        return {name: getattr(self, attribute) for name, attribute in _ATTRIBUTES.items()}

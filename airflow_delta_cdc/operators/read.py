@@ -7,17 +7,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_delta_cdc import engine
-from airflow_delta_cdc.arguments import take
+from airflow_delta_cdc.arguments import take, taken, template_fields
 from airflow_delta_cdc.assets import declare_assets
 from airflow_delta_cdc.mirror import kept
 from airflow_delta_cdc.names import located
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from airflow_delta_cdc.operators.pins import TaskPins
-from delta_cdc.core.option_schema import READ, filled, templated
+from delta_cdc.core.option_schema import READ, filled, parameters
 from delta_cdc.core.spec import QueryOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from airflow.sdk import Context
 
@@ -29,8 +29,13 @@ if TYPE_CHECKING:
 class StagingOperator(DeltaCdcOperator):
     """Base of what reads changes into a staging table: the read operator, and ``@task.delta_changes``."""
 
-    template_fields = (*templated(READ), *DeltaCdcOperator.template_fields)
-    template_fields_renderers: ClassVar[dict[str, str]] = {"where": "sql", "select": "py"}
+    template_fields = (*template_fields(READ), *DeltaCdcOperator.template_fields)
+    template_fields_renderers: ClassVar[dict[str, str]] = {
+        "where": "sql",
+        "select": "py",
+        "limits": "json",
+        "policies": "json",
+    }
     ui_color = "#e3f2d9"
 
     pipeline: str
@@ -53,23 +58,20 @@ class StagingOperator(DeltaCdcOperator):
         where: str | None = None,
         select: Sequence[str] | None = None,
         raw: bool = False,
-        on_change_commit: str = "fail",
         output_path: str | None = None,
         output_format: str = "parquet",
         starting_version: int | str | None = None,
         ending_version: int | str | None = None,
         starting_timestamp: str | None = None,
         ending_timestamp: str | None = None,
-        max_versions: int | str | None = None,
-        max_bytes: int | str | None = None,
-        versions_per_commit: int | str | None = None,
-        bytes_per_commit: int | str | None = None,
         single_driver: bool = False,
+        limits: Mapping[str, Any] | str | None = None,
+        policies: Mapping[str, Any] | str | None = None,
         **kwargs: Any,
     ) -> None:
         given = locals()
         super().__init__(**kwargs)
-        take(self, READ, given)
+        take(self, parameters(READ), given)
         declare_assets(self, table)
 
     def staged(
@@ -97,7 +99,7 @@ class StagingOperator(DeltaCdcOperator):
         return replace(request, source=at[request.source], target=target)
 
     def _request(self, context: Context) -> ReadRequest:
-        given = vars(self)
+        given = taken(self, READ)
         return filled(
             engine.ReadRequest,
             READ,
@@ -129,7 +131,8 @@ class DeltaReadChangesOperator(StagingOperator):
     update_preimage, update_postimage and delete beside it, unless the batch was found instead of made: then
     the log tells the rows alone (and all, where files were written).
 
-    The options and what they mean: :data:`delta_cdc.core.option_schema.READ`.
+    The options, what they mean, and which of them stand in ``limits`` and ``policies``:
+    :data:`delta_cdc.core.option_schema.READ`.
 
     :param kwargs: those of :class:`DeltaCdcOperator`: connections, ``storage_options``, all about Spark
     :raises DeltaCdcError: a named error, with its remedy

@@ -151,7 +151,7 @@ class WorkerSession:
         if not self._operator.spark_conn_id:
             # Delta is among the JARs of the user's own.
             jars = not (self._operator.packages or self._operator.jars)
-            return engine.embedded_session(self._name, locations=locations, jars=jars, **own)
+            return engine.get_session(self._name, locations=locations, jars=jars, **own)
         from pyspark.sql import SparkSession
 
         os.environ.update(engine.child_environment())

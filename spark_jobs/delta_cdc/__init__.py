@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from delta_cdc.core.checks import Verification
     from delta_cdc.core.versions import VersionRange
     from delta_cdc.core.watermark import TableVersion
+    from delta_cdc.launch.session import get_session
     from delta_cdc.run.outcomes import ApplyResult, IngestResult
     from delta_cdc.spark.changes.queries import named_in_plan
 
@@ -31,6 +32,7 @@ __all__ = [
     "commit_watermark",
     "errors",
     "expire_events",
+    "get_session",
     "ingest_changes",
     "named_in_plan",
     "plan_changes",
@@ -47,6 +49,7 @@ _HOME = {
     "apply_changes": "delta_cdc.api.changes",
     "commit_watermark": "delta_cdc.api.sink",
     "expire_events": "delta_cdc.api.maintain",
+    "get_session": "delta_cdc.launch.session",
     "ingest_changes": "delta_cdc.api.changes",
     "named_in_plan": "delta_cdc.spark.changes.queries",
     "plan_changes": "delta_cdc.api.changes",

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _CHECK = """
-from delta_cdc.launch.session import embedded_session
+from delta_cdc.launch.session import get_session
 
-spark = embedded_session("archive", cores=1, quick_start=True)
+spark = get_session("archive", cores=1, quick_start=True)
 print("rows", spark.range(7).count())
 """
 

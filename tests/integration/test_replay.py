@@ -73,7 +73,7 @@ def test_events_of_a_target(spark: SparkSession, tmp_path: Path, capsys: Said) -
         keys=["id"],
         sequence_by="n",
         except_column_list=["n", "arrived"],
-        on_conflict="quarantine",
+        policies={"on_conflict": "quarantine"},
     )
     assert rows(spark, target, "id", "v") == [(2, "c")]
     assert main(["replay", f"p={target}"]) == 1

@@ -16,6 +16,7 @@ from delta_cdc import apply_changes, ingest_changes
 from delta_cdc.planning.ingest import plan_ingest
 from delta_cdc.planning.ingest_request import IngestRequest
 from delta_cdc.run.table_arguments import ingest_options
+from tests.support.grouped import grouped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -87,7 +88,7 @@ class Deliveries:
         }
 
     def ingest(self, **more: Any) -> IngestResult:
-        given = {"pipeline": "flow", **self.arguments(**more)}
+        given = grouped({"pipeline": "flow", **self.arguments(**more)})
         return ingest_changes(self.spark, str(self.source), self.log, **given)
 
     def planned(self, **more: Any) -> IngestSpec:
@@ -101,7 +102,7 @@ class Deliveries:
         return spec
 
     def apply(self, target: str = "target", **more: Any) -> ApplyResult:
-        given = {"pipeline": "apply", "keys": ["id"], **more}
+        given = grouped({"pipeline": "apply", "keys": ["id"], **more})
         return apply_changes(self.spark, self.log, str(self.folder / target), **given)
 
     def rows(self, table: str = "log") -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ import json
 import sys
 from pathlib import Path
 
-from delta_cdc.launch.session import embedded_session
+from delta_cdc import get_session
 from tests.support.event_types import CHANGED, EVENTS, FEED, LATE, Tables, same, sides
 
 _TEXT = "concat(repeat('x', 16 * 1024 * 1024 - 1), {})"
@@ -14,7 +14,7 @@ _TEXT = "concat(repeat('x', 16 * 1024 * 1024 - 1), {})"
 
 def main(folder: Path) -> None:
     """Apply the change every way as both types."""
-    spark = embedded_session("big", cores=1, quick_start=True, **{"spark.driver.memory": "3g"})
+    spark = get_session("big", cores=1, quick_start=True, **{"spark.driver.memory": "3g"})
     kinds = {"text": same("STRING", _TEXT.format("'a'"), _TEXT.format("'b'"))}
     before, after = (side.where(f"way = {CHANGED}") for side in sides(spark, kinds))
     tables = Tables(spark, folder, before, after)

@@ -13,6 +13,7 @@ from delta_cdc.manifest_folder import folder_for
 from delta_cdc.planning.apply import plan_apply
 from tests.support.engine import newest, table_rows, versions
 from tests.support.event_streams import FIRST
+from tests.support.grouped import grouped
 
 if TYPE_CHECKING:
     import random
@@ -48,7 +49,12 @@ class LogFlow:
         asked: dict[str, Any] = {"source_kind": "change_log", **self.arguments, **more}
         self.said.append(f"apply to {ending_version}{f' with {more}' if more else ''}")
         result = apply_changes(
-            self.spark, self.log, self.target, pipeline=self.pipeline, ending_version=ending_version, **asked
+            self.spark,
+            self.log,
+            self.target,
+            pipeline=self.pipeline,
+            ending_version=ending_version,
+            **grouped(asked),
         )
         self.results.append(result)
         return result

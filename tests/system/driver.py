@@ -14,10 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from delta_cdc import job
+from delta_cdc import get_session, job
 from delta_cdc.core import failpoints
 from delta_cdc.core.spec import ApplyOptions, ApplyRequest
-from delta_cdc.launch.session import embedded_session
 from delta_cdc.run.apply import run_apply
 
 
@@ -55,7 +54,7 @@ def main() -> None:
     source, target, scd, pins, *more = sys.argv[1:]
     logging.basicConfig(format="%(message)s")
     logging.getLogger("delta_cdc").setLevel(logging.INFO)
-    spark = embedded_session("driver", cores=1, quick_start=True)
+    spark = get_session("driver", cores=1, quick_start=True)
     failpoints.install_from_environment()
     result = run_apply(
         request(source, target, int(scd), **(json.loads(more[0]) if more else {})),

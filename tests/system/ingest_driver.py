@@ -8,13 +8,13 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from delta_cdc import get_session
 from delta_cdc.core import failpoints
-from delta_cdc.launch.session import embedded_session
 from tests.support.deliveries import Deliveries
 
 
 def main() -> None:
-    spark = embedded_session("driver", cores=1, quick_start=True)
+    spark = get_session("driver", cores=1, quick_start=True)
     failpoints.install_from_environment()
     Deliveries(spark, Path(sys.argv[1])).ingest()
 

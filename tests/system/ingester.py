@@ -16,9 +16,8 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from delta_cdc import apply_changes, ingest_changes
+from delta_cdc import apply_changes, get_session, ingest_changes
 from delta_cdc.core import failpoints
-from delta_cdc.launch.session import embedded_session
 from demo.landing import ADAPTER_OPTIONS
 from demo.workload import ACCOUNTS
 
@@ -55,7 +54,7 @@ def step(spark: SparkSession, folder: Path, max_files: int | None) -> bool:
         schema=TABLE.schema,
         adapter="plain",
         adapter_options=ADAPTER_OPTIONS,
-        max_files=max_files,
+        limits={"max_files": max_files},
     )
     applied = [
         apply_changes(
@@ -100,7 +99,7 @@ def _die() -> None:
 
 def main() -> None:
     folder, max_files, death = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
-    spark = embedded_session("ingester", cores=2, quick_start=True, **{"spark.driver.memory": "2g"})
+    spark = get_session("ingester", cores=2, quick_start=True, **{"spark.driver.memory": "2g"})
     doom(death)
     steps = 0
     while step(spark, folder, max_files or None):

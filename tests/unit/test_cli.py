@@ -26,7 +26,7 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LogTable:
     def refused(*_: Any, **__: Any) -> None:
         raise AssertionError("Spark was started")
 
-    monkeypatch.setattr("delta_cdc.cli.common.embedded_session", refused)
+    monkeypatch.setattr("delta_cdc.cli.common.get_session", refused)
     # Another test of the same run may have left a session.
     monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", lambda: None)
     made = LogTable(tmp_path / "table", configuration=dict(FEED)).create()

@@ -34,7 +34,7 @@ def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tables:
     def refused(*_: Any, **__: Any) -> None:
         raise AssertionError("Spark was started")
 
-    monkeypatch.setattr("delta_cdc.cli.common.embedded_session", refused)
+    monkeypatch.setattr("delta_cdc.cli.common.get_session", refused)
     monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", lambda: None)
     made = Tables.made_in(tmp_path / "tables")
     made.sealed(5)

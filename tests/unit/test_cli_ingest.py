@@ -22,7 +22,7 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: Any, **__: Any) -> None:
         raise AssertionError("Spark was started")
 
-    monkeypatch.setattr("delta_cdc.cli.common.embedded_session", refused)
+    monkeypatch.setattr("delta_cdc.cli.common.get_session", refused)
     # Another test of the same run may have left a session.
     monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", lambda: None)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import delta_cdc
 from delta_cdc.core.errors import EnvironmentNotReady
 from delta_cdc.launch import environment, session
 
@@ -119,7 +120,8 @@ class _Builder:
     def __init__(self) -> None:
         self.confs: dict[str, str] = {}
 
-    def appName(self, _: str) -> _Builder:  # noqa: N802 - PySpark's name
+    def appName(self, name: str) -> _Builder:  # noqa: N802 - PySpark's name
+        self.name = name
         return self
 
     def config(self, name: str, value: str) -> _Builder:
@@ -143,6 +145,13 @@ def started(monkeypatch: pytest.MonkeyPatch) -> _Builder:
     return builder
 
 
+def test_a_session_is_public(started: _Builder) -> None:
+    assert delta_cdc.get_session() is started
+    assert started.name == "delta-cdc"
+    assert started.confs.items() >= session.delta_confs().items()
+    assert started.confs[session.CLASS_PATH] == "/ours.jar"
+
+
 def test_a_class_path_of_the_users_own_comes_behind_ours(
     started: _Builder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -150,9 +159,9 @@ def test_a_class_path_of_the_users_own_comes_behind_ours(
     (tmp_path / "spark-defaults.conf").write_text(f"{session.CLASS_PATH} /default.jar")
     mine: dict[str, Any] = {session.CLASS_PATH: "/mine.jar"}
     for given, behind in ((mine, "/mine.jar"), ({}, "/default.jar")):
-        session.embedded_session("a", **given)
+        session.get_session("a", **given)
         assert started.confs[session.CLASS_PATH] == f"/ours.jar:{behind}"
-    session.embedded_session("a", jars=False, **mine)
+    session.get_session("a", jars=False, **mine)
     assert started.confs[session.CLASS_PATH] == "/mine.jar"
 
 
@@ -162,10 +171,10 @@ def test_options_of_the_launchers_own_file_are_kept(
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
     file = tmp_path / "spark-defaults.conf"
     file.write_text("spark.driver.defaultJavaOptions -XX:+UseG1GC\nspark.driver.extraJavaOptions -Dproxy=1")
-    session.embedded_session("a")
+    session.get_session("a")
     assert started.confs[session.JAVA_OPTIONS].endswith(" -Dproxy=1")
     assert "GC" not in started.confs[session.JAVA_OPTIONS]
     theirs: dict[str, Any] = {"spark.driver.defaultJavaOptions": "-Dmine=1"}
-    session.embedded_session("a", **theirs)
+    session.get_session("a", **theirs)
     assert "-XX:+UseParallelGC" in started.confs[session.JAVA_OPTIONS]
     assert started.confs["spark.driver.defaultJavaOptions"] == "-Dmine=1"

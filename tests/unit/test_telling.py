@@ -115,7 +115,7 @@ class Started:
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[Started]:
     made = Started()
-    monkeypatch.setattr("delta_cdc.cli.common.embedded_session", made)
+    monkeypatch.setattr("delta_cdc.cli.common.get_session", made)
     monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", lambda: None)
     monkeypatch.delenv("AWS_ACCESS_KEY_ID", raising=False)
     yield made

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc import job
-from delta_cdc.core.option_schema import READ, filled
-from delta_cdc.core.spec import QueryOptions, segments_of
+from delta_cdc.core.option_schema import APPLY, INGEST, READ, filled, flat
+from delta_cdc.core.spec import IngestOptions, QueryOptions, segments_of
 from delta_cdc.core.uris import spark_uri
 from delta_cdc.delta_log.file_manifests import prepared, write_slices
 from delta_cdc.manifest_folder import folder_for, is_local
 from delta_cdc.planning.changes import ChangesRequest
 from delta_cdc.planning.changes import plan_changes as planned_changes
+from delta_cdc.planning.ingest_request import IngestRequest
 from delta_cdc.run.apply import run_apply
 from delta_cdc.run.ingest import run_ingest
 from delta_cdc.run.table_arguments import apply_request, ingest_request, pipeline_of
@@ -28,10 +30,16 @@ if TYPE_CHECKING:
 
     from delta_cdc.core.spec import ApplySpec, IngestSpec, JobResult
     from delta_cdc.planning.changes import ChangesPlan
-    from delta_cdc.planning.ingest_request import IngestRequest
     from delta_cdc.run.outcomes import ApplyResult, IngestResult
 
 logger = logging.getLogger(__name__)
+
+#: Without those of the apply of the log.
+_INGEST_ALONE = {
+    field.name: INGEST[field.name]
+    for field in (*fields(IngestOptions), *fields(IngestRequest))
+    if field.name in INGEST and field.name != "source_kind"
+}
 
 
 def apply_changes(
@@ -50,10 +58,6 @@ def apply_changes(
     ending_version: int | None = None,
     starting_timestamp: str | None = None,
     ending_timestamp: str | None = None,
-    max_versions: int | None = None,
-    max_bytes: int | None = None,
-    versions_per_commit: int | None = None,
-    bytes_per_commit: int | None = None,
     where: str | None = None,
     select: Sequence[str] | str | None = None,
     apply_as_deletes: str | None = None,
@@ -66,30 +70,18 @@ def apply_changes(
     ignore_null_updates_column_list: Sequence[str] | None = None,
     ignore_null_updates_except_column_list: Sequence[str] | None = None,
     columns_to_update: str | None = None,
-    start_column: str = "__START_AT",
-    end_column: str = "__END_AT",
-    on_conflict: str | Mapping[str, Sequence[str]] = "fail",
-    on_invalid: str = "fail",
     delete_mode: str = "hard",
     initial_load: str | Mapping[str, int] = "snapshot",
-    partition_by: Sequence[str] | Mapping[str, str | None] | None = None,
-    cluster_by: Sequence[str] | None = None,
-    target_properties: Mapping[str, Any] | None = None,
-    publish_changes: bool = False,
-    schema_evolution: str = "additive",
     mode: str = "incremental",
     discard_history: bool = False,
-    repair_keys: str | None = None,
-    repair_quarantined: bool = False,
-    on_late: str = "fail",
-    on_drift: str = "fail",
-    on_source_replaced: str = "fail",
-    on_target_replaced: str = "fail",
-    on_versions_expired: str = "fail",
     take_over_from: str | None = None,
     snapshot_version_column: str | None = None,
     single_driver: bool = False,
     dry_run: bool = False,
+    limits: Mapping[str, Any] | str | None = None,
+    policies: Mapping[str, Any] | str | None = None,
+    layout: Mapping[str, Any] | str | None = None,
+    repair: Mapping[str, Any] | str | None = None,
     scratch: str | None = None,
     storage_options: Mapping[str, str] | None = None,
     run_id: str = "",
@@ -102,9 +94,11 @@ def apply_changes(
 
     Expressions and predicates are Spark SQL.
 
-    The options and what they mean: :data:`delta_cdc.core.option_schema.APPLY`.
+    The options, what they mean, and which of them stand in ``limits``, ``policies``, ``layout`` and
+    ``repair``: :data:`delta_cdc.core.option_schema.APPLY`.
 
     :param spark: a session with Delta's extension and catalog; left as it is
+    :param repair: with ``mode="repair"``: mapping with ``keys`` or ``quarantined``
     :param scratch: path or URI of a folder that this process and Spark's executors reach; needed where the
         source has no change data feed and Spark does not run on this machine alone
     :param storage_options: options of the object store for reading the logs without Spark
@@ -113,7 +107,7 @@ def apply_changes(
     :return: what was applied, the watermark, counts and the target's version
     :raises DeltaCdcError: a named error with its remedy; nothing of the failing step was written
     """
-    given = locals()
+    given = flat(APPLY, locals())
     request = apply_request(
         given,
         source=located(spark, source),
@@ -140,18 +134,18 @@ def read_changes(
     raw: bool = False,
     where: str | None = None,
     select: Sequence[str] | str | None = None,
-    on_change_commit: str = "fail",
+    policies: Mapping[str, Any] | str | None = None,
     scratch: str | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> DataFrame:
     """Return what changed in a Delta table between two versions, as one lazy DataFrame.
 
     This call chooses the read method from the log; Spark reads rows when it evaluates the DataFrame. Errors
-    that only the rows can show arise then, from Spark, with our error's name and text in its message:
-
-    The options and what they mean: :data:`delta_cdc.core.option_schema.READ`.
-
+    that only the rows can show arise then, from Spark, with our error's name and text in its message;
     :func:`delta_cdc.named_in_plan` gives the error itself.
+
+    The options, what they mean, and which of them stand in a mapping:
+    :data:`delta_cdc.core.option_schema.READ`.
 
     :param spark: a session with Delta's extension and catalog; left as it is
     :param table: path, URI or catalog name
@@ -169,7 +163,7 @@ def read_changes(
     :raises RangeTooLong: too many versions for one DataFrame
     :raises DeltaCdcError: a named error with its remedy; nothing is ever written to the table
     """
-    given = locals()
+    given = flat(READ, locals())
     request = filled(
         ChangesRequest,
         READ,
@@ -227,7 +221,7 @@ def plan_changes(
     raw: bool = False,
     where: str | None = None,
     select: Sequence[str] | str | None = None,
-    on_change_commit: str = "fail",
+    policies: Mapping[str, Any] | str | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> ChangesPlan:
     """Plan how :func:`read_changes` would read a range, from the log alone: starts no process.
@@ -237,7 +231,7 @@ def plan_changes(
     :return: the whole range and its parts (``segments``), each with its read method (``capture``), the reason
         and its size in bytes; ``print`` shows it
     """
-    given = locals()
+    given = flat(READ, locals())
     options = filled(QueryOptions, READ, given)
     storage = dict(storage_options) if storage_options else None
     return planned_changes(filled(ChangesRequest, READ, given, options=options, storage_options=storage))
@@ -265,16 +259,12 @@ def ingest_changes(
     format_options: Mapping[str, Any] | None = None,
     insert_only: bool = False,
     starting_timestamp: str | None = None,
-    max_files: int | None = None,
-    max_bytes: int | None = None,
-    max_offsets: int | None = None,
     glob: str | None = None,
     lexical_order: bool = False,
-    on_invalid: str = "quarantine",
-    on_expired: str = "fail",
     replay: bool = False,
-    cluster_by: Sequence[str] | None = None,
-    log_properties: Mapping[str, Any] | None = None,
+    limits: Mapping[str, Any] | str | None = None,
+    policies: Mapping[str, Any] | str | None = None,
+    layout: Mapping[str, Any] | str | None = None,
     kafka_options: Mapping[str, str] | None = None,
     single_driver: bool = False,
     storage_options: Mapping[str, str] | None = None,
@@ -286,7 +276,8 @@ def ingest_changes(
     in the table ``<log>__ingested``. If there is nothing new, Spark is not used and nothing is written. An
     unfinished batch is finished first, alone.
 
-    The options and what they mean: :data:`delta_cdc.core.option_schema.INGEST`.
+    The options, what they mean, and which of them stand in a mapping:
+    :data:`delta_cdc.core.option_schema.INGEST`.
 
     :param spark: a session with Delta's extension and catalog; left as it is
     :param kafka_options: options of the Kafka client, to observe the topic and for the job
@@ -296,7 +287,7 @@ def ingest_changes(
     :return: what was ingested, with counts, and what the limits left for later
     :raises DeltaCdcError: a named error with its remedy; nothing of the failing batch is in the log
     """
-    given = locals()
+    given = flat(_INGEST_ALONE, locals())
     request = ingest_request(
         given,
         log=located(spark, log),

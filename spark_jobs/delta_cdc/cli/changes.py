@@ -70,11 +70,12 @@ def add(commands: Any) -> None:
 
 def _changes(arguments: argparse.Namespace) -> int:
     output.check(arguments.format, arguments.output, arguments.limit)
-    asked_of = ("query", "capture", "raw", "where", "select", "on_change_commit")
+    asked_of = ("query", "capture", "raw", "where", "select")
     about = _about(arguments)
     storage = about.storage_options
     asked = {name: getattr(arguments, name) for name in asked_of} | {
         "keys": about.keys,
+        "policies": {"on_change_commit": arguments.on_change_commit},
         "storage_options": storage,
     }
     ends = {name: getattr(arguments, name) for name in ("ending_version", "ending_timestamp")}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from delta_cdc.core.errors import DeltaCdcError, InvalidConfiguration, JobFailed
 from delta_cdc.core.storage_options import spark_storage
 from delta_cdc.delta_log.table import DeltaLog
-from delta_cdc.launch.session import embedded_session
+from delta_cdc.launch.session import get_session
 from delta_cdc.launch.storage_secrets import storage_confs
 from delta_cdc.planning.reconcile import reconcile
 from delta_cdc.spark import named_errors
@@ -97,7 +97,7 @@ def session(
     :param name: of the application
     :param locations: those that it has to reach: Spark is configured for them
     :param storage_options: of the object store there; None takes those of the environment
-    :param quick_start: see :func:`delta_cdc.launch.session.embedded_session`
+    :param quick_start: see :func:`delta_cdc.launch.session.get_session`
     :param extra: more for it
     """
     from pyspark.sql import SparkSession
@@ -115,7 +115,7 @@ def session(
     with tempfile.TemporaryDirectory(prefix="delta-cdc-") as folder:
         with storage_confs(spark_storage(storage_options, locations), Path(folder)) as told:
             confs |= {"quick_start": quick_start, "locations": locations, **told, **extra}
-            started = embedded_session(name, **confs)
+            started = get_session(name, **confs)
         try:
             yield started
         finally:

@@ -117,8 +117,7 @@ def _replayed(arguments: argparse.Namespace, place: _Place) -> int:
 
 def _ingest_again(spark: SparkSession, arguments: argparse.Namespace, place: _Place) -> dict[str, int]:
     seal = place.seal
-    names = ("format", "adapter", "adapter_options", "keys", "schema", "format_options", "insert_only",
-             "on_invalid")  # fmt: skip
+    names = ("format", "adapter", "adapter_options", "keys", "schema", "format_options", "insert_only")
     # A seal omits options that would make it too long.
     told = ingest_options_of(seal) or IngestOptions()
     known = {name: getattr(told, name) for name in names}
@@ -131,6 +130,7 @@ def _ingest_again(spark: SparkSession, arguments: argparse.Namespace, place: _Pl
         place.uri,
         pipeline=seal.pipeline,
         replay=True,
+        policies={"on_invalid": place.configured.get("on_invalid", told.on_invalid)},
         single_driver=arguments.single_driver or bool(place.configured.get("single_driver")),
         storage_options=place.of.storage_options,
         **{**known, **given},

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 from pydantic import ConfigDict, Field, TypeAdapter, with_config
 from typing_extensions import TypedDict
 
-from delta_cdc.core.option_schema import APPLY, CONFLICT, INGEST, INITIAL_LOAD
+from delta_cdc.core.option_schema import APPLY, CONFLICT, GROUPS, INGEST, INITIAL_LOAD, in_group
 
 
 @dataclass(frozen=True)
@@ -203,9 +203,22 @@ def _expected(hint: Any) -> str:
     return "another value"
 
 
+#: The keys in each group of options.
+IN_GROUPS = {
+    group: names
+    for group in GROUPS
+    if (names := tuple(name for name in in_group(INGEST, group) if name in _OF_A_TABLE))
+}
+
+
 def table_keys() -> tuple[str, ...]:
-    """Return the names of the keys of a pipeline, in order."""
+    """Return the names of a pipeline's options, in order."""
     return tuple(_OF_A_TABLE)
+
+
+def _written_keys() -> tuple[str, ...]:
+    """Return the keys of a pipeline, in order: a group in the place of its options."""
+    return tuple(dict.fromkeys(INGEST[n].group or n if n in INGEST else n for n in _OF_A_TABLE))
 
 
 def dag_keys() -> tuple[str, ...]:
@@ -215,9 +228,9 @@ def dag_keys() -> tuple[str, ...]:
 
 def default_keys() -> tuple[str, ...]:
     """Return the names of all keys: those of ``defaults``, and of a pipeline without a group."""
-    return (*table_keys(), *dag_keys(), "group")
+    return (*_written_keys(), *dag_keys(), "group")
 
 
 def group_keys() -> tuple[str, ...]:
     """Return the names of a group's keys: its own, and those for its pipelines."""
-    return (*dag_keys(), *table_keys())
+    return (*dag_keys(), *_written_keys())

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _TOP = ("defaults", "groups", "pipelines")
 #: Options of one run, from its form or the command line: a configuration would set them for every run.
-_OF_A_RUN = ("tables", *(name for name, one in {**INGEST, **APPLY}.items() if one.of_run))
+_OF_A_RUN = ("tables", *(name for name, one in {**INGEST, **APPLY}.items() if one.of_run), "repair")
 _INGEST_ONLY = tuple(name for name in INGEST if name not in APPLY and name != "log")
 _DAG_ID = re.compile(r"[A-Za-z0-9_.\-]{1,200}")
 _BACKFILL = "__backfill"
@@ -45,6 +45,15 @@ class _Section:
     nodes: dict[str, Node] = field(default_factory=dict)
     wrong: set[str] = field(default_factory=set)
     unknown: bool = False
+
+    def take(self, name: str, place: Place, value: Node) -> None:
+        """Take the value of a key. An empty value counts, too: it overrides settings further away."""
+        self.places[name] = place
+        self.nodes[name] = value
+        if value.is_told:
+            self.wrong.add(name)
+        else:
+            self.given[name] = value.texts() if name in models.OF_TEXTS else value.plain()
 
 
 def resolved(roots: list[Node], files: tuple[str, ...], findings: Findings) -> Configuration:
@@ -151,18 +160,32 @@ class _Resolver:
             if name not in known:
                 section.unknown = True
                 self._unknown(name, node.keys[name], where, known)
-                continue
-            section.places[name] = node.keys[name]
-            section.nodes[name] = value
-            if value.is_told:
-                section.wrong.add(name)
-                continue
-            # An empty value counts, too: it overrides settings further away.
-            section.given[name] = value.texts() if name in models.OF_TEXTS else value.plain()
+            elif name in models.IN_GROUPS:
+                self._take_group(section, name, value, f"{name} of {where}")
+            else:
+                section.take(name, node.keys[name], value)
         section.wrong |= values.check(section.given, section.nodes, where, self._findings)
         for name in section.wrong:
             section.given.pop(name, None)
         return section
+
+    def _take_group(self, section: _Section, group: str, node: Node, where: str) -> None:
+        """Put the options of a group into a section; an empty group gives all of them an empty value."""
+        keys = models.IN_GROUPS[group]
+        if node.is_mapping:
+            for name, value in node.value.items():
+                if name in keys:
+                    section.take(name, node.keys[name], value)
+                else:
+                    section.unknown = True
+                    self._unknown(name, node.keys[name], where, keys)
+        elif node.value is None or node.is_told:
+            for name in keys:
+                section.take(name, node.place, node)
+        else:
+            section.wrong.update(keys)
+            remedy = f"give a mapping with keys among {', '.join(keys)}."
+            self._findings.add(node.place, f"{where} is {shown(node.value)}.", remedy)
 
     def _unknown(self, name: str, place: Place, where: str, known: tuple[str, ...]) -> None:
         message = f"{shown(name)} is no key of {where}."
@@ -172,6 +195,8 @@ class _Resolver:
             remedy = "put what several pipelines share into defaults or a group."
         elif name == "pipeline":
             remedy = "take it out: the key that all this stands below is the pipeline's name."
+        elif name in INGEST and INGEST[name].group:
+            remedy = f"write it under {INGEST[name].group}:."
         else:
             remedy = nearest(name, known)
         self._findings.add(place, message, remedy)

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from delta_cdc.config import models
+from delta_cdc.core.option_schema import GROUPS
 
 _SCHEMA = "https://json-schema.org/draft/2020-12/schema"
 
@@ -19,6 +20,8 @@ def json_schema() -> dict[str, Any]:
             # The loader takes these values as they are written.
             key["additionalProperties"] = {"type": ["string", "number", "boolean"]}
         keys[name] = _nullable(key)
+    for group, names in models.IN_GROUPS.items():
+        keys[group] = _keys(names, keys, f"{GROUPS[group]}.")
     defaults = _keys(models.default_keys(), keys, "What holds for all pipelines that do not say otherwise.")
     return {
         "$schema": _SCHEMA,

@@ -4,16 +4,21 @@ This is the only definition. It provides defaults and parsing, the keys of a con
 Schema, the template fields of the operators and the tables of the documentation. The signatures of the
 operators and functions repeat the names and defaults, for editors and for Airflow; a test compares them.
 
+Callers give everyday options as arguments, and the others in the mappings ``limits``, ``policies``,
+``layout`` and ``repair``. :func:`flat` dissolves these mappings at the edge: inside, options have no groups.
+
 Rules between options are code: :mod:`delta_cdc.core.options`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from difflib import get_close_matches
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from delta_cdc.core import arguments
+from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.spec import Capture, Query, SourceKind
 
 if TYPE_CHECKING:
@@ -47,6 +52,7 @@ class Option:
     :param default: the value if not given
     :param templated: whether the operators render it
     :param of_run: whether it belongs to one run only, so no configuration may contain it
+    :param group: the mapping in which callers give it; "" for an argument of its own
     """
 
     name: str
@@ -55,6 +61,12 @@ class Option:
     default: Any = None
     templated: bool = True
     of_run: bool = False
+    group: str = ""
+
+    @property
+    def key(self) -> str:
+        """Return the name within the group: ``repair_keys`` is ``keys`` in ``repair``."""
+        return self.name.removeprefix(f"{self.group}_")
 
     def read(self, value: Any) -> Any:
         """Return a value as the engine uses it.
@@ -78,9 +90,50 @@ def filled(cls: type[_T], options: Mapping[str, Option], given: Mapping[str, Any
     return cls(**{name: options[name].read(given.get(name)) for name in names}, **more)
 
 
-def templated(options: Mapping[str, Option]) -> tuple[str, ...]:
-    """Return the names of the options that the operators render."""
-    return tuple(name for name, option in options.items() if option.templated)
+#: What the options of each group are about.
+GROUPS = {
+    "limits": "How much a run and a commit take",
+    "policies": "How a run deals with what is not as expected",
+    "layout": "The form of tables that are created here",
+    "repair": "With mode ``repair``: which keys are computed again; or give a range",
+}
+
+
+def flat(options: Mapping[str, Option], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments with the options of each group in the place of the group's mapping.
+
+    :param options: :data:`APPLY`, :data:`INGEST` or :data:`READ`, or some of them
+    :param given: arguments by name, as people and templates write them
+    :raises InvalidConfiguration: a group is no mapping, or has an unknown key
+    """
+    found = {name: value for name, value in given.items() if name not in GROUPS}
+    for group in GROUPS:
+        keys = in_group(options, group)
+        for key, value in arguments.mapping(group, given.get(group)).items():
+            if key not in keys:
+                nearest = get_close_matches(key, keys, n=1)
+                hint = f"did you mean {nearest[0]!r}? " if nearest else ""
+                raise InvalidConfiguration(
+                    f"{group} has the key {key!r}.",
+                    remedy=f"{hint}Its keys are {', '.join(keys)}.",
+                    argument=group,
+                )
+            found[keys[key].name] = value
+    return found
+
+
+def in_group(options: Mapping[str, Option], group: str) -> dict[str, Option]:
+    """Return the options of a group by their keys in it."""
+    return {option.key: option for option in options.values() if option.group == group}
+
+
+def parameters(options: Mapping[str, Option], *, templated: bool = False) -> tuple[str, ...]:
+    """Return the names of the arguments with which callers give options: a group counts as one argument.
+
+    :param templated: only what the operators render
+    """
+    wanted = (option for option in options.values() if option.templated or not templated)
+    return tuple(dict.fromkeys(option.group or option.name for option in wanted))
 
 
 def _by_name(*options: Option) -> dict[str, Option]:
@@ -139,11 +192,7 @@ APPLY = _by_name(
         "name, or without a target of the log's. It must stay the same as long as the table lives, and no "
         "two pipelines into one table may share it",
     ),
-    Option(
-        "source",
-        TABLE,
-        "Path, URI or catalog name of the source, ``${ENV}`` allowed",
-    ),
+    Option("source", TABLE, "Path, URI or catalog name of the source, ``${ENV}`` allowed"),
     Option(
         "target",
         TABLE,
@@ -158,11 +207,7 @@ APPLY = _by_name(
         "``snapshot_version_column``. None: a change log that an ingest made is a ``change_log``, any other "
         "table a ``change_feed``",
     ),
-    Option(
-        "keys",
-        KEYS,
-        "Columns that identify a row; may be empty only with ``insert_only``",
-    ),
+    Option("keys", KEYS, "Columns that identify a row; may be empty only with ``insert_only``"),
     Option(
         "insert_only",
         FLAG,
@@ -171,10 +216,7 @@ APPLY = _by_name(
         templated=False,
     ),
     Option(
-        "stored_as_scd_type",
-        SCD_TYPE,
-        "1 keeps the current rows, 2 keeps every version of them",
-        default=1,
+        "stored_as_scd_type", SCD_TYPE, "1 keeps the current rows, 2 keeps every version of them", default=1
     ),
     Option(
         "sequence_by",
@@ -189,54 +231,37 @@ APPLY = _by_name(
         "A change feed: the same for deletes; required where ``sequence_by`` is an expression, because a "
         "delete in the feed carries the old values",
     ),
-    Option(
-        "starting_version",
-        COUNT,
-        "First version, inclusive; None goes on at the watermark",
-    ),
-    Option(
-        "ending_version",
-        COUNT,
-        "Last version, inclusive; None is the newest one",
-    ),
+    Option("starting_version", COUNT, "First version, inclusive; None goes on at the watermark"),
+    Option("ending_version", COUNT, "Last version, inclusive; None is the newest one"),
     Option(
         "starting_timestamp",
         TEXT,
         "The start as a time (ISO 8601 with offset or zone): the first version at or after it",
     ),
-    Option(
-        "ending_timestamp",
-        TEXT,
-        "The end as a time: the last version at or before it",
-    ),
+    Option("ending_timestamp", TEXT, "The end as a time: the last version at or before it"),
     Option(
         "max_versions",
         POSITIVE,
         "At most so many versions of the source, counted from the first one that changes data",
+        group="limits",
     ),
-    Option("max_bytes", POSITIVE, "At most so many bytes of changes by the log, but at least one version"),
+    Option(
+        "max_bytes",
+        POSITIVE,
+        "At most so many bytes of changes by the log, but at least one version",
+        group="limits",
+    ),
     Option(
         "versions_per_commit",
         POSITIVE,
         "Commit after at most so many versions, all in one application, so that a retry goes on behind the "
         "last commit; None applies everything in one commit, and reads as many as one plan of Spark should "
         "hold",
+        group="limits",
     ),
-    Option(
-        "bytes_per_commit",
-        POSITIVE,
-        "The same by bytes of changes",
-    ),
-    Option(
-        "where",
-        TEXT,
-        "Predicate on rows: one that leaves it is deleted, one that enters is inserted",
-    ),
-    Option(
-        "select",
-        PROJECTIONS,
-        "Projections; ``*`` stands for all columns",
-    ),
+    Option("bytes_per_commit", POSITIVE, "The same by bytes of changes", group="limits"),
+    Option("where", TEXT, "Predicate on rows: one that leaves it is deleted, one that enters is inserted"),
+    Option("select", PROJECTIONS, "Projections; ``*`` stands for all columns"),
     Option(
         "apply_as_deletes",
         TEXT,
@@ -249,59 +274,28 @@ APPLY = _by_name(
         "A change log: predicate; where it is true, the event has no key and deletes everything of a lower "
         "sequence",
     ),
+    Option("column_list", COLUMNS, "Of the projected columns, those that land; keys always do"),
+    Option("except_column_list", COLUMNS, "Of the projected columns, those that don't land"),
+    Option("track_history_column_list", COLUMNS, "Type 2: only changes of these columns make a new version"),
+    Option("track_history_except_column_list", COLUMNS, "Type 2: all columns but these do"),
+    Option("ignore_null_updates", FLAG, "A NULL keeps the value that was there", default=False),
     Option(
-        "column_list",
-        COLUMNS,
-        "Of the projected columns, those that land; keys always do",
+        "ignore_null_updates_column_list", COLUMNS, "Only in these columns, or leaves of structs (``a.b``)"
     ),
-    Option(
-        "except_column_list",
-        COLUMNS,
-        "Of the projected columns, those that don't land",
-    ),
-    Option(
-        "track_history_column_list",
-        COLUMNS,
-        "Type 2: only changes of these columns make a new version",
-    ),
-    Option(
-        "track_history_except_column_list",
-        COLUMNS,
-        "Type 2: all columns but these do",
-    ),
-    Option(
-        "ignore_null_updates",
-        FLAG,
-        "A NULL keeps the value that was there",
-        default=False,
-    ),
-    Option(
-        "ignore_null_updates_column_list",
-        COLUMNS,
-        "Only in these columns, or leaves of structs (``a.b``)",
-    ),
-    Option(
-        "ignore_null_updates_except_column_list",
-        COLUMNS,
-        "In all columns but these",
-    ),
+    Option("ignore_null_updates_except_column_list", COLUMNS, "In all columns but these"),
     Option(
         "columns_to_update",
         TEXT,
         "Column of the source with an array of the names of the columns that the event carries; the others "
         "keep their values. NULL means all",
     ),
-    Option(
-        "start_column",
-        NAME,
-        "Type 2: name of the start column",
-        default="__START_AT",
-    ),
+    Option("start_column", NAME, "Type 2: name of the start column", default="__START_AT", group="layout"),
     Option(
         "end_column",
         NAME,
         "Type 2: name of the end column; NULL in the current version",
         default="__END_AT",
+        group="layout",
     ),
     Option(
         "on_conflict",
@@ -309,6 +303,7 @@ APPLY = _by_name(
         "A change log: different events of one key at one sequence: ``fail``, ``quarantine``, or "
         '``{"last_by": [<column>, ...]}``: the greatest wins',
         default="fail",
+        group="policies",
     ),
     Option(
         "on_invalid",
@@ -316,6 +311,7 @@ APPLY = _by_name(
         "An event without key or sequence: ``fail``, or ``quarantine`` into the table "
         "``<target>__quarantine``",
         default="fail",
+        group="policies",
     ),
     Option(
         "delete_mode",
@@ -335,36 +331,37 @@ APPLY = _by_name(
         "partition_by",
         PARTITIONS,
         "Columns, or a mapping from a new column to its expression",
+        group="layout",
     ),
     Option(
         "cluster_by",
         COLUMNS,
         "Clustering columns; None takes the first keys, an empty list none",
+        group="layout",
     ),
     Option(
-        "target_properties",
-        PROPERTIES,
-        "Table properties of a target that is created here",
+        "target_properties", PROPERTIES, "Table properties of a target that is created here", group="layout"
     ),
     Option(
         "publish_changes",
         FLAG,
         "Give a target that is created here a change data feed of its own",
         default=False,
-        templated=False,
+        group="layout",
     ),
     Option(
         "schema_evolution",
         choice("additive", "none"),
         "``additive``, or ``none`` to refuse new columns",
         default="additive",
+        group="policies",
     ),
     Option(
         "mode",
         MODE,
         "``incremental``, also where it is empty; ``backfill``, the same, as forms call it; ``dry_run``, "
-        "the same with ``dry_run``; ``repair``: the keys of a range at or below the watermark, of "
-        "``repair_keys`` or of the quarantine are computed again, and the watermark stays; ``reload``: all "
+        "the same with ``dry_run``; ``repair``: the keys of a range at or below the watermark, or "
+        "those that ``repair`` names, are computed again, and the watermark stays; ``reload``: all "
         "keys are; ``reset``: the target is deleted and loaded again; ``interval``: from the starting to "
         "the ending timestamp, exclusive: a first fill up to there, or the repair of what is applied "
         "already",
@@ -379,23 +376,22 @@ APPLY = _by_name(
         of_run=True,
     ),
     Option(
-        "repair_keys",
-        TEXT,
-        "``repair``: predicate over the key columns, instead of a range",
-        of_run=True,
+        "repair_keys", TEXT, "Predicate over the key columns, instead of a range", of_run=True, group="repair"
     ),
     Option(
         "repair_quarantined",
         FLAG,
-        "``repair``: the keys that stand in the quarantine table",
+        "The keys that stand in the quarantine table",
         default=False,
         of_run=True,
+        group="repair",
     ),
     Option(
         "on_late",
         choice("fail", "discard"),
         "A change log: an event below the lateness horizon: ``fail`` or ``discard``",
         default="fail",
+        group="policies",
     ),
     Option(
         "on_drift",
@@ -403,24 +399,28 @@ APPLY = _by_name(
         "Other options than the target was built with: ``fail``; ``accept``: they hold from now on; "
         "``repair``: and the target is reloaded with them",
         default="fail",
+        group="policies",
     ),
     Option(
         "on_source_replaced",
         FAIL_OR_RELOAD,
         "The source was made again: ``fail`` or ``reload``",
         default="fail",
+        group="policies",
     ),
     Option(
         "on_target_replaced",
         FAIL_OR_RELOAD,
         "Another writer replaced or overwrote the target: ``fail`` or ``reload``",
         default="fail",
+        group="policies",
     ),
     Option(
         "on_versions_expired",
         FAIL_OR_RELOAD,
         "Versions to apply are gone: ``fail`` or ``reload``",
         default="fail",
+        group="policies",
     ),
     Option(
         "take_over_from",
@@ -442,11 +442,7 @@ APPLY = _by_name(
         templated=False,
     ),
     Option(
-        "dry_run",
-        FLAG,
-        "Plan, count and show the statements, and write nothing",
-        default=False,
-        of_run=True,
+        "dry_run", FLAG, "Plan, count and show the statements, and write nothing", default=False, of_run=True
     ),
     Option(
         "staging",
@@ -486,46 +482,18 @@ _INGEST = _by_name(
         "name of a function of your own",
         default="plain",
     ),
-    Option(
-        "adapter_options",
-        MAPPING,
-        "Settings of the adapter",
-    ),
-    Option(
-        "schema",
-        TEXT,
-        "The events' columns as Spark SQL DDL; None takes what the records show",
-    ),
-    Option(
-        "format_options",
-        PROPERTIES,
-        'Of Spark\'s reader, for instance ``{"sep": ";"}``',
-    ),
+    Option("adapter_options", MAPPING, "Settings of the adapter"),
+    Option("schema", TEXT, "The events' columns as Spark SQL DDL; None takes what the records show"),
+    Option("format_options", PROPERTIES, 'Of Spark\'s reader, for instance ``{"sep": ";"}``'),
     Option(
         "starting_timestamp",
         TEXT,
         "Files and records before it (ISO 8601 with offset or zone) are left out, and counted",
     ),
-    Option(
-        "max_files",
-        POSITIVE,
-        "Take at most so many files",
-    ),
-    Option(
-        "max_bytes",
-        POSITIVE,
-        "Take files of at most so many bytes, but at least one",
-    ),
-    Option(
-        "max_offsets",
-        POSITIVE,
-        "Kafka: take at most so many records",
-    ),
-    Option(
-        "glob",
-        TEXT,
-        "Pattern over the files' own names, for instance ``orders-*.json``",
-    ),
+    Option("max_files", POSITIVE, "Take at most so many files", group="limits"),
+    Option("max_bytes", POSITIVE, "Take files of at most so many bytes, but at least one", group="limits"),
+    Option("max_offsets", POSITIVE, "Kafka: take at most so many records", group="limits"),
+    Option("glob", TEXT, "Pattern over the files' own names, for instance ``orders-*.json``"),
     Option(
         "lexical_order",
         FLAG,
@@ -537,6 +505,7 @@ _INGEST = _by_name(
         choice("fail", "quarantine"),
         "What is no event: ``quarantine`` or ``fail``",
         default="quarantine",
+        group="policies",
     ),
     Option(
         "on_expired",
@@ -544,6 +513,7 @@ _INGEST = _by_name(
         "Kafka: records that the topic has lost before they were taken: ``fail``, or ``continue`` behind "
         "them",
         default="fail",
+        group="policies",
     ),
     Option(
         "replay",
@@ -557,11 +527,7 @@ _INGEST = _by_name(
         choice(*get_args(SourceKind)),
         "Of the log for the apply; None is ``change_log``, or with ``insert_only`` ``change_feed``",
     ),
-    Option(
-        "log_properties",
-        PROPERTIES,
-        "Table properties of a log that is created here",
-    ),
+    Option("log_properties", PROPERTIES, "Table properties of a log that is created here", group="layout"),
 )
 #: Options of an ingest, including those of the apply of its log.
 INGEST = {
@@ -585,21 +551,9 @@ _OF_A_RANGE = (
 #: Options of a read of changes.
 READ = {
     **_by_name(
-        Option(
-            "pipeline",
-            NAME,
-            "The flow's name, the same as in the apply or commit task",
-        ),
-        Option(
-            "table",
-            TABLE,
-            "Path, URI or catalog name of the source, ``${ENV}`` allowed",
-        ),
-        Option(
-            "staging",
-            TABLE,
-            "Path or URI of the staging table; it is created where it doesn't exist",
-        ),
+        Option("pipeline", NAME, "The flow's name, the same as in the apply or commit task"),
+        Option("table", TABLE, "Path, URI or catalog name of the source, ``${ENV}`` allowed"),
+        Option("staging", TABLE, "Path or URI of the staging table; it is created where it doesn't exist"),
         Option(
             "target",
             OPTIONAL_TABLE,
@@ -631,11 +585,7 @@ READ = {
             TEXT,
             "Spark SQL predicate on rows: one that leaves it is a delete, one that enters an insert",
         ),
-        Option(
-            "select",
-            PROJECTIONS,
-            "Spark SQL projections of rows",
-        ),
+        Option("select", PROJECTIONS, "Spark SQL projections of rows"),
         Option(
             "raw",
             FLAG,
@@ -649,6 +599,7 @@ READ = {
             "``added_files``: ``fail`` at a commit that removes rows, or ``skip`` it, which nothing with a "
             "``target`` can",
             default="fail",
+            group="policies",
         ),
         Option(
             "output_path",

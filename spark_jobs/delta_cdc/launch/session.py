@@ -1,6 +1,6 @@
 """Spark profiles: confs of a Delta session, of an embedded session, and the engine as a zip.
 
-Standard library only at import time; pyspark is imported by :func:`embedded_session` alone.
+Standard library only at import time; pyspark is imported by :func:`get_session` alone.
 """
 
 from __future__ import annotations
@@ -122,8 +122,8 @@ def _usable_cpus() -> int:
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
-def embedded_session(
-    app_name: str,
+def get_session(
+    app_name: str = "delta-cdc",
     *,
     cores: int | None = None,
     quick_start: bool = False,
@@ -132,19 +132,24 @@ def embedded_session(
     jars: bool = True,
     **extra: str,
 ) -> SparkSession:
-    """Start (or return, if this process has one) a local Spark session that understands Delta.
+    """Return a local Spark session with Delta's JARs and confs: a new one, or the one of this process.
 
-    Sets ``SPARK_HOME`` and the ``PYSPARK_…`` variables of this process, for Spark's children.
+    The command line, the operators without a Spark connection and the demo use the same session. It sets
+    ``SPARK_HOME`` and the ``PYSPARK_…`` variables of this process, for Spark's children.
+
+    .. code-block:: python
+
+        spark = get_session(locations=["s3://lake"], **{"spark.driver.memory": "4g"})
 
     :param app_name: name of the Spark application
-    :param cores: see :func:`embedded_confs`
-    :param quick_start: see :func:`embedded_confs`
-    :param kafka: see :func:`embedded_confs`
-    :param locations: see :func:`embedded_confs`
-    :param jars: see :func:`embedded_confs`
-    :param extra: more confs, or other values for those of :func:`embedded_confs`. A class path, and options
-        for the JVM, come behind ours; if missing here, those of ``spark-defaults.conf`` do
-    :raises EnvironmentNotReady: see :func:`embedded_confs`
+    :param cores: threads of the local master; None means all CPUs this process may use
+    :param quick_start: start in half the CPU time and compute more slowly once warm: for small work
+    :param kafka: also load the connector to Kafka
+    :param locations: paths or URIs that are read and written: if one is on S3, the JARs for it are loaded
+    :param jars: False loads no JARs, for a class path of the caller's own
+    :param extra: Spark confs. A class path and options for the JVM are appended to ours; without them, those
+        of ``spark-defaults.conf`` are
+    :raises EnvironmentNotReady: Java is missing or too old, or the JARs cannot be resolved
     """
     ours = embedded_confs(
         cores,

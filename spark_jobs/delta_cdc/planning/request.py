@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from delta_cdc.core import validation
 from delta_cdc.core.errors import InvalidConfiguration
+from delta_cdc.core.option_schema import APPLY, in_group
 from delta_cdc.core.options import check_options
 from delta_cdc.core.spec import ApplyRequest, QueryOptions, Request
 from delta_cdc.core.uris import canonical_uri
@@ -19,16 +20,14 @@ if TYPE_CHECKING:
 
     Rules = Iterator[tuple[bool, str, str, str]]
 
+_LIMITS = tuple(in_group(APPLY, "limits"))
 _BOUNDS = (
     "take_over_from",
     "starting_version",
     "ending_version",
     "starting_timestamp",
     "ending_timestamp",
-    "max_versions",
-    "max_bytes",
-    "versions_per_commit",
-    "bytes_per_commit",
+    *_LIMITS,
 )
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -94,7 +93,6 @@ def _check_initial_load(request: ApplyRequest) -> None:
         )
 
 
-_LIMITS = ("max_versions", "max_bytes", "versions_per_commit", "bytes_per_commit")
 _STARTS = ("starting_version", "starting_timestamp")
 _POLICIES = ("on_source_replaced", "on_target_replaced", "on_versions_expired")
 
@@ -165,19 +163,19 @@ def _repairs(r: ApplyRequest) -> Rules:
         yield (
             given,
             "mode",
-            f"repair_keys or repair_quarantined is given with mode {r.mode!r}",
-            "set mode to 'repair', or leave them out.",
+            f"repair is given with mode {r.mode!r}",
+            "set mode to 'repair', or leave it out.",
         )
         return
     what_to_name = (
         "name the versions whose keys are computed again, from starting_version to ending_version or the "
-        "watermark; or the keys (repair_keys); or those in quarantine (repair_quarantined)."
+        "watermark; or the keys (keys in repair); or those in quarantine (quarantined in repair)."
     )
     named = [starts or ends, r.repair_keys is not None, r.repair_quarantined]
     yield (
         named.count(True) != 1 or (ends and not starts),
         "mode",
-        "mode is 'repair', and not exactly one of a range, repair_keys and repair_quarantined is given",
+        "mode is 'repair', and not exactly one of a range, keys and quarantined is given",
         what_to_name,
     )
 

@@ -56,8 +56,12 @@ def iso(name: str, value: Any) -> str | None:
 
 
 def start(name: str, value: str) -> DateTime:
-    """Read a time as :func:`moment` does, or a date, which begins at midnight in UTC."""
-    found = moment(name, f"{value}T00:00:00Z" if re.fullmatch(r"\d{4}-\d\d-\d\d", value) else value)
+    """Read a time as :func:`moment` does, or a date, which begins at midnight in UTC.
+
+    :raises InvalidConfiguration: also for an empty text
+    """
+    text = arguments.required(name, value)
+    found = moment(name, f"{text}T00:00:00Z" if re.fullmatch(r"\d{4}-\d\d-\d\d", text) else text)
     assert found is not None
     return found
 

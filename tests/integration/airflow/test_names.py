@@ -21,9 +21,9 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 _CREATE = """
 import sys
-from delta_cdc.launch.session import embedded_session
+from delta_cdc.launch.session import get_session
 
-spark = embedded_session("catalog", cores=2, quick_start=True, **{confs!r})
+spark = get_session("catalog", cores=2, quick_start=True, **{confs!r})
 spark.sql("CREATE SCHEMA sales")
 for name, properties in (("orders", "delta.enableChangeDataFeed = true"), ("history", "a = 1")):
     spark.sql(

@@ -93,7 +93,7 @@ def test_a_repair_mends_the_keys_of_its_range_and_moves_no_watermark(
     assert result.watermark is not None
     assert (result.applied, result.watermark.version) == (True, 5)
 
-    again = apply_changes(spark, feed, target, mode="repair", repair_keys="k = 6", **asked)
+    again = apply_changes(spark, feed, target, mode="repair", repair={"keys": "k = 6"}, **asked)
     if scd == 1:
         assert held(spark, target) == right
     assert again.watermark == result.watermark
@@ -152,7 +152,7 @@ def test_a_log_is_cut_again_for_keys_ranges_or_as_a_whole(spark: SparkSession, t
         return [row for row in held(spark, target) if row[0] not in keys]
 
     damage()
-    apply_changes(spark, log, target, mode="repair", repair_keys="k = 1", **asked)
+    apply_changes(spark, log, target, mode="repair", repair={"keys": "k = 1"}, **asked)
     assert [row for row in held(spark, target) if row[0] == 1] == [row for row in right if row[0] == 1]
     assert [row for row in held(spark, target) if row[0] == 2] != [row for row in right if row[0] == 2]
     apply_changes(spark, log, target, mode="repair", starting_version=1, ending_version=1, **asked)
@@ -192,13 +192,13 @@ def test_rows_behind_the_horizon_are_frozen_and_later_ones_cut_again(
     with pytest.raises(LateBeyondHorizon, match=r"1 event.*k = 1"):
         apply_changes(spark, log, target, **asked)
     assert held(spark, target) == sorted(expected, key=str)
-    shown = apply_changes(spark, log, target, on_late="discard", dry_run=True, **asked)
-    result = apply_changes(spark, log, target, on_late="discard", **asked)
+    shown = apply_changes(spark, log, target, policies={"on_late": "discard"}, dry_run=True, **asked)
+    result = apply_changes(spark, log, target, policies={"on_late": "discard"}, **asked)
     assert (shown.counts["discarded"], result.counts["discarded"]) == (1, 1)
     assert held(spark, target) == sorted(expected, key=str)
     # Cut again, the key is what it would be without the event that was discarded.
     put(spark, log, (1, "y", 9, "U", 36))
-    apply_changes(spark, log, target, on_late="discard", **asked)
+    apply_changes(spark, log, target, policies={"on_late": "discard"}, **asked)
     mended = [(1, "x", 9, 35, 36), (1, "y", 9, 36, 40)]
     kept = [row for row in expected if row != (1, "x", 9, 35, 40)]
     assert held(spark, target) == sorted([*kept, *mended], key=str)
@@ -214,7 +214,7 @@ def test_nothing_is_discarded_that_a_later_cut_could_not_leave_out(
     put(spark, log, (1, "late", 1, "I", 5))
     before = newest(target)
     with pytest.raises(InvalidConfiguration, match="enableRowTracking"):
-        apply_changes(spark, log, target, pipeline="p", on_late="discard", **LOG)
+        apply_changes(spark, log, target, pipeline="p", policies={"on_late": "discard"}, **LOG)
     assert newest(target) == before
 
 
@@ -258,7 +258,7 @@ def test_a_dry_run_counts_and_writes_nothing(spark: SparkSession, tmp_table: Tab
         counts = {"inserted": 1, "updated": 2, "deleted": 0}
     if mode == "repair":
         do(spark, f"DELETE FROM delta.`{target}` WHERE k = 1")
-        asked |= {"repair_keys": "k = 1"}
+        asked |= {"repair": {"keys": "k = 1"}}
         counts = {"inserted": 1, "updated": 0, "deleted": 0}
     if mode in ("repair", "reload"):
         asked |= {"mode": mode}

@@ -50,7 +50,7 @@ def test_a_truncate_acts_whatever_stands_in_its_key(spark: SparkSession, tmp_tab
 
 def test_a_tie_takes_out_what_was_applied_before(spark: SparkSession, tmp_table: Table) -> None:
     log, target = tmp_table("log"), tmp_table("target")
-    asked = LOG | {"on_conflict": "quarantine"}
+    asked = LOG | {"policies": {"on_conflict": "quarantine"}}
     put(spark, log, (1, "a", "I", 10), (2, "b", "I", 10))
     apply_changes(spark, log, target, **asked)
     put(spark, log, (1, "other", "I", 10))
@@ -63,10 +63,11 @@ def test_a_tie_takes_out_what_was_applied_before(spark: SparkSession, tmp_table:
     }
     # What is mended is replayed; what is not stays in quarantine.
     put(spark, log, (1, "last", "D", 10), (2, "c", "I", None), (3, "d", "I", 30))
-    apply_changes(spark, log, target, **asked, on_invalid="quarantine")
+    asked |= {"policies": {"on_conflict": "quarantine", "on_invalid": "quarantine"}}
+    apply_changes(spark, log, target, **asked)
     assert held(spark, target) == [(2, "b"), (3, "d")]
     side = spark.read.format("delta").load(f"{target}__quarantine")
-    asked |= {"on_invalid": "quarantine", "mode": "repair", "repair_quarantined": True}
+    asked |= {"mode": "repair", "repair": {"quarantined": True}}
     apply_changes(spark, log, target, **asked)
     side = spark.read.format("delta").load(f"{target}__quarantine")
     assert [(row["reason"], row["keys"]) for row in side.collect()] == [("null_sequence", '{"k":"2"}')]

@@ -283,7 +283,13 @@ def test_keys_of_a_repair_that_are_no_function_of_the_key(spark: SparkSession, t
     before = versions(target)
     with pytest.raises(InvalidExpression, match=r"repair_keys = .* no function of the row alone"):
         apply_changes(
-            spark, source, target, pipeline="p", keys=["id"], mode="repair", repair_keys="id < 10 * rand()"
+            spark,
+            source,
+            target,
+            pipeline="p",
+            keys=["id"],
+            mode="repair",
+            repair={"keys": "id < 10 * rand()"},
         )
     assert versions(target) == before
 

@@ -30,7 +30,7 @@ def test_the_smallest_cell(
     with benchmark("report") as report:
         kept = report.Kept(None)
     # In the session that is there.
-    monkeypatch.setattr(program, "embedded_session", lambda *_, **__: spark)
+    monkeypatch.setattr(program, "get_session", lambda *_, **__: spark)
     monkeypatch.setattr(spark, "stop", lambda: None)
     program.measure(kept, tmp_path, [cell], program.SMALL_LOOKS, repeats=1, warm_ups=0)
     assert set(kept.cells[cell.name]["arms"]) == {"ours", "by hand"}

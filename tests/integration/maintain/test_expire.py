@@ -339,14 +339,14 @@ def test_waits_dies_races_and_goes_on(spark: SparkSession, tmp_table: Table) -> 
     put(spark, log, (2, "late", "U", 39))
     with pytest.raises(LateBeyondHorizon):
         apply()
-    apply(on_late="discard")
-    apply("q", on_late="discard")
+    apply(policies={"on_late": "discard"})
+    apply("q", policies={"on_late": "discard"})
     expected = [(1, "a", 10, 20), (1, "b", 20, 40), (1, "c", 40, 50), (1, "d", 50, None), (2, "a", 10, None)]
     assert held(spark, target) == held(spark, other) == expected
     assert go()["deleted"] == 0, "the one of key 2 that was late is no reason to delete the one before"
     assert sequences(spark, log) == [10, 20, 39, 40, 50]
     put(spark, log, (1, "e", "U", 45), (2, "b", "U", 40))
-    apply(on_late="discard")
+    apply(policies={"on_late": "discard"})
     expected[2:] = [
         (1, "c", 40, 45),
         (1, "d", 50, None),

@@ -50,7 +50,7 @@ def test_targets_are_laid_out_and_pipelines_go_on(spark: SparkSession, tmp_table
         f"CREATE TABLE delta.`{source}` (k INT, part STRING, v STRING) USING delta TBLPROPERTIES ({FEED})"
     )
     spark.sql(f"INSERT INTO delta.`{source}` SELECT id, IF(id % 2 = 0, 'a', 'b'), 'x' FROM range(20)")
-    one: dict[str, Any] = {"keys": ["k", "part"], "partition_by": ["part"], "pipeline": "one"}
+    one: dict[str, Any] = {"keys": ["k", "part"], "layout": {"partition_by": ["part"]}, "pipeline": "one"}
     two: dict[str, Any] = {"keys": ["k"], "stored_as_scd_type": 2, "pipeline": "two"}
 
     def change(text: str) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 import shutil
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from delta_cdc import apply_changes
+from tests.support.grouped import grouped
 from tests.support.world import Source, eventful
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def apply(spark: SparkSession, source: Source, target: str) -> Callable[..., App
 
     def run(scd: int = 1, **arguments: Any) -> ApplyResult:
         given: dict[str, Any] = {"pipeline": "flow", "keys": ["id"], "stored_as_scd_type": scd, **arguments}
-        return partial(apply_changes, spark, source.path, target)(**given)
+        return apply_changes(spark, source.path, target, **grouped(given))
 
     return run
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from delta_cdc import apply_changes, job
 from delta_cdc.planning.verify import VerifyRequest
 from delta_cdc.run.verify import run_verify
+from tests.support.grouped import grouped
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,7 +65,8 @@ class Targets:
         """Bring some targets, or all, up to their sources."""
         for name in names or tuple(self.made):
             source, options = self.made[name]
-            apply_changes(self.spark, source, self.target(name), pipeline=name, **{**options, **more})
+            given = grouped({**options, **more})
+            apply_changes(self.spark, source, self.target(name), pipeline=name, **given)
 
     def checks(self, *names: str, **more: Any) -> dict[str, dict[str, Check]]:
         """Verify some targets, or all: their checks by name.

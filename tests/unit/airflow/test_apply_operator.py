@@ -18,6 +18,7 @@ from airflow_delta_cdc.operators import DeltaApplyChangesOperator, DeltaReadChan
 from airflow_delta_cdc.operators.pins import TaskPins
 from delta_cdc.api.changes import apply_changes
 from delta_cdc.core.errors import InvalidConfiguration
+from tests.support.grouped import grouped
 from tests.unit.airflow.test_base_operator import Store
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ PUBLISHED = {
 
 def operator(**arguments: Any) -> DeltaApplyChangesOperator:
     given = {"pipeline": "orders", "source": "/lake/source", "target": "/lake/target", "keys": ["id"]}
-    return DeltaApplyChangesOperator(task_id="apply", **{**given, **arguments})
+    return DeltaApplyChangesOperator(task_id="apply", **{**given, **grouped(arguments)})
 
 
 class Answer:
@@ -210,14 +211,14 @@ def test_the_function_asks_for_the_same(monkeypatch: pytest.MonkeyPatch) -> None
         pipeline="orders",
         keys=["id"],
         run_id="manual__1",
-        **given,
+        **grouped(given),
     )
     assert asked == [by_operator]
 
 
 def test_an_empty_form_is_an_incremental_run(monkeypatch: pytest.MonkeyPatch) -> None:
     _, _, (plain, _) = run(operator(), monkeypatch, Answer())
-    fixed = {"insert_only", "publish_changes", "single_driver", "start_column", "end_column"}
+    fixed = {"insert_only", "single_driver", "start_column", "end_column"}
     names = set(_GIVEN) - fixed - {"schema_evolution"} | {"on_conflict", "starting_version", "max_bytes"}
     for empty in ("", "None"):
         _, _, (request, _) = run(operator(**dict.fromkeys(names, empty)), monkeypatch, Answer())
@@ -245,7 +246,7 @@ def test_the_operator_takes_what_the_function_takes() -> None:
     both = set(function) & set(task)
     assert {name: task[name].default for name in both} == {name: function[name].default for name in both}
     # Every other argument of a run is told in _GIVEN, so a new one cannot be forgotten.
-    assert set(_GIVEN) <= both
+    assert set(grouped(dict.fromkeys(_GIVEN))) <= both
 
 
 @pytest.mark.parametrize(
@@ -259,6 +260,8 @@ def test_the_operator_takes_what_the_function_takes() -> None:
         {"on_drift": "reload"},
         {"ending_version": -1},
         {"max_versions": 0},
+        {"policies": {"on_drit": "accept"}},
+        {"limits": "many"},
         {"pipeline": ["orders"]},
         {"source": "${NOT_SET_ANYWHERE}/t"},
         {"initial_load": "all"},
@@ -273,7 +276,7 @@ def test_wrong_arguments_are_named_before_anything_happens(
 
 def test_every_argument_of_the_users_is_templated() -> None:
     task = operator()
-    fixed = {"insert_only", "publish_changes", "single_driver"}
+    fixed = {"insert_only", "single_driver"}
     own = set(DeltaApplyChangesOperator.__init__.__annotations__) - {"kwargs", "return"} - fixed
     assert own <= set(DeltaApplyChangesOperator.template_fields)
     assert all(hasattr(task, name) for name in DeltaApplyChangesOperator.template_fields)
@@ -470,7 +473,7 @@ def test_reading_asks_for_the_same_pipeline(monkeypatch: pytest.MonkeyPatch, tmp
         table="/lake/source",
         staging="/lake/staging",
         target="/lake/target",
-        max_versions="5",
+        limits={"max_versions": "5"},
     )
     store = Store(**{Answer.pin_key: {"ending_version": 12}})
     context: Any = {"run_id": "r", "task_state_store": store}

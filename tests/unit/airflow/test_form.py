@@ -23,6 +23,7 @@ from airflow_delta_cdc.form import (
 )
 from airflow_delta_cdc.operators import DeltaApplyChangesOperator
 from delta_cdc.core.errors import InvalidConfiguration
+from delta_cdc.core.option_schema import APPLY, flat
 from delta_cdc.run.table_arguments import requests
 
 _TABLES = ("customers", "orders", "orders_history")
@@ -255,11 +256,8 @@ def test_what_a_backfill_by_dates_does_not_take(changes: dict[str, Any], said: s
 # -- one operator -------------------------------------------------------------------------------
 def rendered(context: dict[str, Any]) -> dict[str, str]:
     environment = SandboxedEnvironment()
-    return {
-        name: environment.from_string(text).render(context)
-        for name, text in run_arguments().items()
-        if isinstance(text, str)
-    }
+    texts = flat(APPLY, {name: given for name, given in run_arguments().items() if name != "pre_execute"})
+    return {name: environment.from_string(text).render(context) for name, text in texts.items()}
 
 
 def read(context: dict[str, Any]) -> dict[str, Any]:
@@ -313,14 +311,13 @@ def test_limits_of_size_are_for_what_goes_on(conf: dict[str, Any], kept: bool) -
             source="/s",
             target="/t",
             keys=["id"],
-            max_versions=100,
-            bytes_per_commit="{{ 2 ** 30 }}",
-            **run_arguments(),
+            **run_arguments(limits={"max_versions": 100, "bytes_per_commit": "{{ 2 ** 30 }}"}),
         )
     hook = task._pre_execute_hook
     assert hook is not None
     hook({"params": values(run_params(), **conf), "task": task})  # type: ignore[typeddict-item]
-    assert [task.max_versions is not None, task.bytes_per_commit is not None] == [kept, kept]
+    assert isinstance(task.limits, dict)
+    assert ["max_versions" in task.limits, "bytes_per_commit" in task.limits] == [kept, kept]
 
 
 def test_a_sensor_waits_in_scheduled_runs_only() -> None:

@@ -16,6 +16,7 @@ from airflow_delta_cdc.names import cached_location, each_located, located
 from airflow_delta_cdc.operators import DeltaApplyChangesOperator, DeltaReadChangesOperator
 from delta_cdc.core.errors import NotADeltaTable, TableNotFound
 from delta_cdc.core.spec import JobResult, ResolveSpec
+from tests.support.grouped import grouped
 from tests.unit.airflow.tables import append
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ class World:
 
     def task(self, source: str = SOURCE, **arguments: Any) -> DeltaApplyChangesOperator:
         task = DeltaApplyChangesOperator(
-            task_id="apply", pipeline="p", source=source, target=TARGET, keys=["id"], **arguments
+            task_id="apply", pipeline="p", source=source, target=TARGET, keys=["id"], **grouped(arguments)
         )
         self._monkeypatch.setattr(task, "run_job", self.catalog.run_job)
         for level in ("info", "warning"):

@@ -15,7 +15,18 @@ from airflow_delta_cdc.operators import (
 )
 from delta_cdc import apply_changes, ingest_changes, plan_changes, read_changes
 from delta_cdc.core.errors import InvalidConfiguration
-from delta_cdc.core.option_schema import APPLY, INGEST, READ, TABLE, Option, filled
+from delta_cdc.core.option_schema import (
+    APPLY,
+    GROUPS,
+    INGEST,
+    READ,
+    TABLE,
+    Option,
+    filled,
+    flat,
+    in_group,
+    parameters,
+)
 from delta_cdc.core.spec import ApplyOptions, IngestOptions, QueryOptions
 from delta_cdc.planning.changes import ChangesRequest
 from delta_cdc.planning.ingest_request import IngestRequest
@@ -41,8 +52,10 @@ def signature(cls: Any) -> dict[str, inspect.Parameter]:
     return {name: one for name, one in found.items() if name not in ("self", "kwargs")}
 
 
-def same(default: Any, option: Option) -> bool:
-    return default == option.default or (default in EMPTY and option.default is None)
+def same(default: Any, option: Option | None) -> bool:
+    """Tell whether a default is that of an option, or for a group of options, None."""
+    wanted = option.default if option is not None else None
+    return default == wanted or (default in EMPTY and wanted is None)
 
 
 @pytest.mark.parametrize(("cls", "options", "more"), OPERATORS)
@@ -50,8 +63,9 @@ def test_an_operator_has_the_options_with_their_defaults(
     cls: type, options: dict[str, Option], more: set[str]
 ) -> None:
     taken = signature(cls)
-    assert set(taken) - more == set(options)
-    assert {name for name, option in options.items() if not same(taken[name].default, option)} == set()
+    assert set(taken) - more == set(parameters(options))
+    wrong = {name for name in parameters(options) if not same(taken[name].default, options.get(name))}
+    assert wrong == set()
 
 
 @pytest.mark.parametrize(("cls", "options", "more"), OPERATORS)
@@ -59,7 +73,7 @@ def test_an_operator_renders_what_is_templated(cls: Any, options: dict[str, Opti
     # An operator's attribute `log` is its logger.
     rendered = {"log" if name == "log_table" else name for name in cls.template_fields}
     assert len(rendered) == len(cls.template_fields)
-    assert {name for name, option in options.items() if option.templated != (name in rendered)} == set()
+    assert set(parameters(options)) & rendered == set(parameters(options, templated=True))
 
 
 @pytest.mark.parametrize(
@@ -75,9 +89,9 @@ def test_a_function_has_the_options_with_their_defaults(
     function: Callable[..., Any], options: dict[str, Option], some: bool
 ) -> None:
     taken = {n: p for n, p in inspect.signature(function).parameters.items() if n not in OF_A_CALL}
-    assert set(taken) <= set(options)
-    assert some or set(options) - set(taken) == {"staging"}
-    assert {name for name in taken if not same(taken[name].default, options[name])} == set()
+    assert set(taken) <= set(parameters(options))
+    assert some or set(parameters(options)) - set(taken) == {"staging"}
+    assert {name for name in taken if not same(taken[name].default, options.get(name))} == set()
 
 
 @pytest.mark.parametrize(
@@ -116,6 +130,39 @@ def test_what_is_no_option_of_a_class_is_left_alone() -> None:
     assert filled(QueryOptions, READ, {"query": "upsert", "keys": "id", "nonsense": 1}) == QueryOptions(
         query="upsert", keys=("id",)
     )
+
+
+def test_groups_are_dissolved() -> None:
+    given = {"keys": "id", "limits": {"max_versions": 5}, "repair": '{"keys": "true"}', "layout": "None"}
+    assert flat(APPLY, given) == {"keys": "id", "max_versions": 5, "repair_keys": "true"}
+    assert flat(APPLY, {"policies": {"on_late": "{{ x }}"}}) == {"on_late": "{{ x }}"}
+    assert flat(APPLY, {"single_driver": True, "on_late": "discard"}) == {
+        "single_driver": True,
+        "on_late": "discard",
+    }
+    for options in (APPLY, INGEST, READ):
+        assert {option.group for option in options.values()} <= {"", *GROUPS}
+        for group in GROUPS:
+            for key, option in in_group(options, group).items():
+                assert flat(options, {group: {key: 1}}) == {option.name: 1}
+
+
+@pytest.mark.parametrize(
+    ("group", "value", "said"),
+    [
+        ("policies", {"on_lat": "fail"}, "policies has the key 'on_lat'. Remedy: did you mean 'on_late'?"),
+        ("limits", {"x": 5}, "Its keys are max_versions, max_bytes, versions_per_commit, bytes_per_commit."),
+        ("limits", {"max_files": 5}, "limits has the key 'max_files'"),
+        ("repair", {"repair_keys": "true"}, "Its keys are keys, quarantined."),
+        ("layout", ["cluster_by"], "give a mapping from names to values, or its JSON text."),
+        ("layout", "{cluster_by: id", "layout is '{cluster_by: id'"),
+    ],
+)
+def test_what_a_group_cannot_be(group: str, value: Any, said: str) -> None:
+    with pytest.raises(InvalidConfiguration) as failed:
+        flat(APPLY, {group: value})
+    assert said in str(failed.value)
+    assert failed.value.argument == group
 
 
 def test_a_pipeline_is_called_as_its_table() -> None:

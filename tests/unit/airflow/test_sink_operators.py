@@ -68,11 +68,10 @@ def test_rendered_arguments_become_a_request(monkeypatch: pytest.MonkeyPatch) ->
         keys=["{{ params.key }}"],
         where="id > {{ params.low }}",
         select=["id", "{{ params.key }} AS k"],
-        on_change_commit="{{ none }}",
+        policies={"on_change_commit": "{{ none }}"},
         output_path="${LAKE}/files",
         output_format="{{ params.format }}",
-        versions_per_commit="{{ params.cut }}",
-        bytes_per_commit="",
+        limits={"versions_per_commit": "{{ params.cut }}", "bytes_per_commit": ""},
     )
     params = {"name": "p", "query": "upsert", "key": "id", "low": 3, "format": "json", "cut": 10}
     operator.render_template_fields({"params": params})  # type: ignore[arg-type]
@@ -385,9 +384,7 @@ def confs_of(
 ) -> dict[str, str]:
     """Return the confs that a session would be started with."""
     started: list[dict[str, str]] = []
-    monkeypatch.setattr(
-        "delta_cdc.launch.session.embedded_session", lambda name, **confs: started.append(confs)
-    )
+    monkeypatch.setattr("delta_cdc.launch.session.get_session", lambda name, **confs: started.append(confs))
     monkeypatch.setattr("delta_cdc.launch.jars.needed", lambda *_: [Path("/delta.jar")])
     monkeypatch.setattr(
         "airflow_delta_cdc.runtime.in_process._built", lambda builder, confs: started.append(confs)
@@ -444,7 +441,7 @@ def test_a_session_is_told_of_the_storage_as_every_spark_of_this_process(
     """With Spark's own defaults beside the file that holds what is secret."""
     told: list[str] = []
     monkeypatch.setattr(
-        "delta_cdc.launch.session.embedded_session",
+        "delta_cdc.launch.session.get_session",
         lambda name, **_: told.append(os.environ["PYSPARK_SUBMIT_ARGS"]),
     )
     fields = {"conn_type": "delta", "login": "acc", "password": "c2VjcmV0", "extra": {"storage": "azure"}}

@@ -23,7 +23,7 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: object, **__: object) -> None:
         raise AssertionError("Spark was started")
 
-    monkeypatch.setattr("delta_cdc.cli.common.embedded_session", refused)
+    monkeypatch.setattr("delta_cdc.cli.common.get_session", refused)
 
 
 @pytest.fixture

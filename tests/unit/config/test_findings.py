@@ -194,17 +194,42 @@ STRUCTURE = {
 }
 
 VALUES = {
+    "an option outside of its group": (
+        f"{MARK}on_drift: accept",
+        "'on_drift' is no key of the pipeline p.",
+        "write it under policies:.",
+    ),
+    "an option in another group": (
+        f"layout: {{{MARK}on_drift: accept}}",
+        "'on_drift' is no key of layout of the pipeline p.",
+        "write it under policies:.",
+    ),
+    "an unknown option of a group": (
+        f"policies: {{{MARK}on_drit: accept}}",
+        "'on_drit' is no key of policies of the pipeline p.",
+        "did you mean 'on_drift'?",
+    ),
+    "a group that is a text": (
+        f"limits: {MARK}5",
+        "limits of the pipeline p is 5.",
+        "give a mapping with keys among max_versions, max_bytes",
+    ),
+    "a group of a run": (
+        f"{MARK}repair: {{keys: 'true'}}",
+        "'repair' is no key of the pipeline p.",
+        "take it out: it belongs to one run",
+    ),
     "a number": (
-        f"max_versions: {MARK}ten",
+        f"limits: {{max_versions: {MARK}ten}}",
         "max_versions of the pipeline p is 'ten'",
         "give a whole number >= 1.",
     ),
     "a number in quotes": (
-        f"max_versions: {MARK}'10'",
+        f"limits: {{max_versions: {MARK}'10'}}",
         "max_versions of the pipeline p is '10'",
         "give a whole number >= 1.",
     ),
-    "too small": (f"max_bytes: {MARK}0", "is 0", "give a whole number >= 1."),
+    "too small": (f"limits: {{max_bytes: {MARK}0}}", "is 0", "give a whole number >= 1."),
     "a fraction": (f"retries: {MARK}1.5", "retries of the pipeline p is 1.5", "give a whole number >= 0."),
     "true is no number": (f"retries: {MARK}true", "is True", "give a whole number >= 0."),
     "an SCD type": (f"stored_as_scd_type: {MARK}3", "is 3", "give 1 or 2."),
@@ -216,7 +241,7 @@ VALUES = {
     ),
     "a choice like no other": (f"delete_mode: {MARK}x", "is 'x'", "give one of hard, soft."),
     "yes is a text": (
-        f"publish_changes: {MARK}yes",
+        f"layout: {{publish_changes: {MARK}yes}}",
         "publish_changes of the pipeline p is 'yes'",
         "give true or false.",
     ),
@@ -243,17 +268,17 @@ VALUES = {
         "give a text or a list of texts.",
     ),
     "a mapping of names": (
-        f"partition_by: {{y: year(d), z: {MARK}1}}",
+        f"layout: {{partition_by: {{y: year(d), z: {MARK}1}}}}",
         "partition_by of",
         "give a list of columns, or a mapping",
     ),
     "what wins of ties": (
-        f"on_conflict: {{{MARK}lastby: [n]}}",
+        f"policies: {{on_conflict: {{{MARK}lastby: [n]}}}}",
         "on_conflict of",
         "give one of fail, quarantine, or a mapping",
     ),
     "what wins of ties, within": (
-        f"on_conflict: {{last_by: [n, {MARK}1]}}",
+        f"policies: {{on_conflict: {{last_by: [n, {MARK}1]}}}}",
         "on_conflict of",
         "{last_by: [<column>, …]}",
     ),
@@ -263,7 +288,11 @@ VALUES = {
         "{from_version: N} or {none_at: V}",
     ),
     "a near initial load": (f"initial_load: {MARK}snapshoot", "is 'snapshoot'", "(did you mean 'snapshot'?)"),
-    "properties": (f"target_properties: {MARK}[a]", "is ['a']", "give a mapping from names to values."),
+    "properties": (
+        f"layout: {{target_properties: {MARK}[a]}}",
+        "is ['a']",
+        "give a mapping from names to values.",
+    ),
     "tags": (f"tags: {MARK}lake", "tags of the pipeline p is 'lake'", "give a list of texts."),
     "a callback": (
         f"on_failure_callback: {MARK}page me",
@@ -385,7 +414,7 @@ COMBINATIONS = {
         "leave keys out",
     ),
     "files of a topic": (
-        f"p: {{source: 'kafka://b:9092/t', log: /log, keys: id, {MARK}max_files: 5}}",
+        f"p: {{source: 'kafka://b:9092/t', log: /log, keys: id, limits: {{{MARK}max_files: 5}}}}",
         "max_files and a source of a topic are given",
         "max_offsets and kafka_options are for a topic",
     ),
@@ -622,14 +651,14 @@ def test_templates_and_variables_are_left_to_the_run(tmp_path: Path) -> None:
     """What is rendered later cannot be judged now; what is not templated still is."""
     text = f"""\
 defaults:
-  max_versions: "{{{{ params.n }}}}"
+  limits: {{max_versions: "{{{{ params.n }}}}"}}
 pipelines:
   a: {{source: "${{NOT_SET_HERE}}/s", target: "{{{{ var.value.lake }}}}/t", keys: "{{{{ params.keys }}}}"}}
-  b: {{source: "$NOT_SET_HERE", log: /log, max_offsets: 5, keys: id, max_versions: null}}
-  c: {{source: "{{{{ x }}}}", log: /log2, max_offsets: 5, keys: id}}
+  b: {{source: "$NOT_SET_HERE", log: /log, limits: {{max_offsets: 5, max_versions: null}}, keys: id}}
+  c: {{source: "{{{{ x }}}}", log: /log2, limits: {{max_offsets: 5}}, keys: id}}
   d:
     {{source: /s, target: "{{% if x %}}/t{{% endif %}}", stored_as_scd_type: "{{{{ n }}}}"}}
-  e: {{{MARK}source: "${{NOT_SET_HERE}}/t", target: "${{NOT_SET_HERE}}/t", keys: id, max_versions: null}}
+  e: {{{MARK}source: "${{NOT_SET_HERE}}/t", target: "${{NOT_SET_HERE}}/t", keys: id, limits: null}}
 """
     found, marked = found_in(tmp_path, text)
     assert [(one.file, one.line, one.column) for one in found] == marked, [str(one) for one in found]

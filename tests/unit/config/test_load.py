@@ -80,12 +80,13 @@ def test_the_nearest_wins_and_mappings_are_not_merged() -> None:
             "where": "a > 1",
             "retries": 1,
             "conf": {"spark.a": "1", "spark.b": "1"},
-            "cluster_by": ["far"],
-            "max_versions": 5,
+            "layout": {"cluster_by": ["far"], "publish_changes": True},
+            "limits": {"max_versions": 5},
+            "policies": {"on_drift": "accept"},
         },
-        "groups": {"g": {"keys": ["near"], "conf": {"spark.b": "2"}, "cluster_by": []}},
+        "groups": {"g": {"keys": ["near"], "conf": {"spark.b": "2"}, "layout": {"cluster_by": []}}},
         "pipelines": {
-            "in": {"group": "g", "source": "/s", "target": "/t1", "where": None},
+            "in": {"group": "g", "source": "/s", "target": "/t1", "where": None, "policies": None},
             "out": {"source": "/s", "target": "/t2", "retries": 3, "own_application": True},
         },
     }
@@ -97,8 +98,9 @@ def test_the_nearest_wins_and_mappings_are_not_merged() -> None:
         "source": "/s",
         "target": "/t1",
         "keys": ["near"],
-        "cluster_by": [],
         "max_versions": 5,
+        "cluster_by": [],
+        "publish_changes": True,
     }
     assert alone.settings == {"retries": 3, "conf": {"spark.a": "1", "spark.b": "1"}}
     assert alone.tables[0].own_application
@@ -108,7 +110,7 @@ def test_the_nearest_wins_and_mappings_are_not_merged() -> None:
 def test_what_is_about_an_ingest_reaches_tables_with_a_log_only() -> None:
     log = {"source": "/files", "log": "/other", "keys": ["id"]}
     given = {
-        "defaults": {"format": "csv", "adapter": "plain", "log_properties": {"delta.x": "1"}},
+        "defaults": {"format": "csv", "adapter": "plain", "layout": {"log_properties": {"delta.x": "1"}}},
         "pipelines": {
             "feed": _pipeline()["pipelines"]["p"],
             "fed": log,
@@ -168,7 +170,10 @@ def test_scalars_mean_what_they_look_like(write: Write, written: str, value: Any
 
 
 def test_mappings_of_texts_keep_what_was_written(write: Write) -> None:
-    text = "    target_properties: {delta.a: true, b: 1.10, c: yes, d: 0x1f}\n    storage_options: {n: 007}\n"
+    text = (
+        "    layout: {target_properties: {delta.a: true, b: 1.10, c: yes, d: 0x1f}}\n"
+        "    storage_options: {n: 007}\n"
+    )
     path = write(
         SALES.replace("    group: sales\n", "").replace("groups:\n  sales: {max_parallel_tables: 8}\n", "")
         + text
@@ -177,7 +182,9 @@ def test_mappings_of_texts_keep_what_was_written(write: Write) -> None:
     expected = {"delta.a": "true", "b": "1.10", "c": "yes", "d": "0x1f"}
     assert group.tables[0].arguments["target_properties"] == expected
     assert group.settings["storage_options"] == {"n": "007"}
-    assert _arguments(load(_pipeline(target_properties={"a": True, "b": 2})))["target_properties"] == {
+    assert _arguments(load(_pipeline(layout={"target_properties": {"a": True, "b": 2}})))[
+        "target_properties"
+    ] == {
         "a": "true",
         "b": "2",
     }

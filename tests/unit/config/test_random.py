@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from delta_cdc.config.tree import Node
 
-_KEYS = (*models.default_keys(), "mode", "x", "<<", "pipeline")
+_KEYS = (*models.default_keys(), "mode", "x", "<<", "pipeline", *models.IN_GROUPS)
 _VALUES: tuple[Any, ...] = (
     None, True, False, 0, 1, -1, 10**30, 1.5, float("inf"), "", " ", "id", "a b", "\x00", "ü" * 300,
     "{{ x }}", "{% x %}", "$X", "${X}/y", "s3://a/b", "file:///x", "kafka://b:9/t", "kafka://", "/s", "C:\\x",
@@ -30,7 +30,11 @@ _VALUES: tuple[Any, ...] = (
 
 
 def section(draw: random.Random, most: int) -> dict[str, Any]:
-    return {draw.choice(_KEYS): draw.choice(_VALUES) for _ in range(draw.randint(0, most))}
+    def value(key: str) -> Any:
+        names = models.IN_GROUPS.get(key, ())
+        return {draw.choice(names): draw.choice(_VALUES)} if names else draw.choice(_VALUES)
+
+    return {key: value(key) for key in draw.choices(_KEYS, k=draw.randint(0, most))}
 
 
 def drawn(draw: random.Random) -> dict[str, Any]:

@@ -35,7 +35,9 @@ def test_every_key_is_explained_and_completed() -> None:
     for name in models.default_keys():
         key = made[f"key.{name}"]
         assert key["description"].endswith((".", "4g")), name
-        assert {"type": "null"} in key["anyOf"], name
+        assert {"type": "null"} in key["anyOf"] if "anyOf" in key else "null" in key["type"], name
+    for group, names in models.IN_GROUPS.items():
+        assert list(made[f"key.{group}"]["properties"]) == list(names)
     assert "title" not in made["key.source"]
 
 
@@ -44,11 +46,12 @@ def test_every_key_is_explained_and_completed() -> None:
     [
         {},
         {"keys": "id", "schedule": None, "where": None},
-        {"max_versions": "{{ params.max_versions }}", "initial_load": {"from_version": 3}},
+        {"limits": {"max_versions": "{{ params.max_versions }}"}, "initial_load": {"from_version": 3}},
         {
             "source_kind": "snapshot",
             "conf": {"spark.executor.instances": 2, "a": True},
-            "partition_by": {"y": "year(d)", "z": None},
+            "layout": {"partition_by": {"y": "year(d)", "z": None}},
+            "policies": None,
         },
         {"schedule": {"assets": ["/a"]}, "retry_delay": "5 minutes", "tags": ["lake"]},
     ],
@@ -64,11 +67,14 @@ def test_what_is_right(editor: jsonschema.Draft202012Validator, keys: dict[str, 
     "keys",
     [
         {"sorce": "/s"},
-        {"max_versions": 0},
-        {"max_versions": "ten"},
-        {"publish_changes": "yes"},
+        {"limits": {"max_versions": 0}},
+        {"limits": {"max_versions": "ten"}},
+        {"limits": {"max_version": 5}},
+        {"limits": "{{ params.limits }}"},
+        {"max_versions": 5},
+        {"layout": {"publish_changes": "yes"}},
         {"stored_as_scd_type": 3},
-        {"on_conflict": {"lastby": ["n"]}},
+        {"policies": {"on_conflict": {"lastby": ["n"]}}},
         {"keys": [1]},
         {"mode": "reset"},
         {"on_failure_callback": "page me"},

@@ -21,6 +21,7 @@ _RANGE = ("starting_version", "ending_version", "starting_timestamp", "ending_ti
 _LIST = """
 import json, sys
 from airflow.dag_processing.dagbag import BundleDagBag
+from airflow_delta_cdc.form import run_arguments
 from airflow_delta_cdc.assets import delta_asset
 
 def woken_by(dag):
@@ -41,7 +42,7 @@ dags = {
             name: getattr(task, name)
             for task in dag.tasks
             if task.task_id == "apply" and not task.is_mapped
-            for name in dag.params
+            for name in set(run_arguments()) - {"pre_execute"}
         },
         "checked": {
             task.task_id: task._pre_execute_hook.__name__
@@ -110,7 +111,7 @@ def test_the_form_is_handed_to_the_operator(found: dict, dag_id: str) -> None:
     assert {name: param["value"] for name, param in dag["params"].items()} == {
         name: param.value for name, param in params.items()
     }
-    assert dag["asked"] == {name: run_arguments()[name] for name in params}
+    assert dag["asked"] == {name: text for name, text in run_arguments().items() if name != "pre_execute"}
     # Mistakes in the form end in the first task that has to do with it.
     waits = {"wait": "skip_waiting"} if "wait" in dag["tasks"] else {}
     assert dag["checked"] == {**waits, "apply": "checked"}

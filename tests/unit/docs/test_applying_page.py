@@ -12,6 +12,7 @@ import pytest
 from delta_cdc.api.changes import apply_changes
 from delta_cdc.core import errors
 from delta_cdc.core.arguments import MODES
+from delta_cdc.core.option_schema import APPLY
 from delta_cdc.core.properties import LATENESS_HORIZON
 from delta_cdc.core.spec import DELETED_COLUMN, SourceKind
 from delta_cdc.run.apply import run_apply
@@ -20,6 +21,7 @@ from delta_cdc.spark.apply import batch, layout
 
 _DOCS = Path(__file__).parents[3] / "docs"
 _PARAMETERS = set(inspect.signature(apply_changes).parameters)
+_OPTIONS = _PARAMETERS | {option.key for option in APPLY.values() if option.group}
 #: Arguments that other pages tell about: where, how much, with what right.
 _ELSEWHERE = {
     "spark",
@@ -65,8 +67,8 @@ def _table(page: str, first: str) -> list[list[str]]:
 
 def test_every_argument_has_its_place(prose: str) -> None:
     named = {name for code in _codes(prose) for name in re.findall(r"\w+", code)}
-    assert _PARAMETERS - named - _ELSEWHERE == set()
-    assert _PARAMETERS >= _ELSEWHERE
+    assert _OPTIONS - named - _ELSEWHERE == set()
+    assert _OPTIONS >= _ELSEWHERE
 
 
 def test_arguments_that_are_given_exist(prose: str) -> None:
@@ -91,7 +93,7 @@ def test_what_is_the_same_as_in_auto_cdc_exists_here(page: str) -> None:
     assert len(same) > 12
     assert {name for name in same if not name.startswith("__")} <= _PARAMETERS
     other = [name for row in rows for name in re.findall(r"`(\w+)(?:=[^`]*)?`", row[1])]
-    assert set(other) <= _PARAMETERS
+    assert set(other) <= _OPTIONS
 
 
 def test_columns_of_the_quarantine(page: str) -> None:
@@ -107,7 +109,7 @@ def test_numbers_are_those_of_the_code(page: str) -> None:
     assert f"A batch of {layout._MANY_ROWS:,} rows or more" in page
     assert f"over {layout._COPY_FROM:.0%} of the target's rows".replace("%", " %") in page
     assert f"larger than {layout._FILE_SIZE // 1024**2} MiB" in page
-    assert f'target_properties={{"{layout.FILE_SIZE}":' in page
+    assert f'"target_properties": {{"{layout.FILE_SIZE}":' in page
     tries = inspect.signature(run_apply).parameters["max_attempts"].default
     assert f"{['', 'one', 'two', 'three', 'four', 'five', 'six'][tries]} tries in all" in page
     assert f"'{LATENESS_HORIZON}' = '3'" in page

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from delta_cdc.core import errors
+from delta_cdc.core.option_schema import INGEST
 from delta_cdc.planning.request import check_apply
 
 if TYPE_CHECKING:
@@ -105,6 +106,7 @@ def test_every_ingest_on_a_page_is_one(page: str, block: str, monkeypatch: pytes
     from airflow.sdk import DAG
 
     from airflow_delta_cdc import operators, tables
+    from airflow_delta_cdc.arguments import taken
     from delta_cdc.core.errors import DeltaCdcError
 
     made: list[Any] = []
@@ -121,7 +123,7 @@ def test_every_ingest_on_a_page_is_one(page: str, block: str, monkeypatch: pytes
     monkeypatch.setattr(Kept, "connected", lambda _: {"scratch": True, "storage_options": None})
     monkeypatch.setattr(Kept, "options_of_kafka", lambda _: None)
     for task in made:
-        (piece,) = tables.planned(tables.pieces(task, {"run_id": "r"}, [task.arguments()]))
+        (piece,) = tables.planned(tables.pieces(task, {"run_id": "r"}, [taken(task, INGEST)]))
         try:
             piece.ingest.check()
             if piece.apply is not None:

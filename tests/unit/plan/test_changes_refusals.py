@@ -225,7 +225,12 @@ REFUSED: dict[str, tuple[Callable[[Path], LogTable], dict[str, Any], str, tuple[
     # -- the question ---------------------------------------------------------------------------
     "an unknown query": (fed, {"query": "max_delta"}, "InvalidConfiguration", ("max_delta",)),
     "an unknown capture": (fed, {"capture": "cdf"}, "InvalidConfiguration", ("cdf",)),
-    "an unknown choice": (fed, {"on_change_commit": "ignore"}, "InvalidConfiguration", ("ignore",)),
+    "an unknown choice": (
+        fed,
+        {"policies": {"on_change_commit": "ignore"}},
+        "InvalidConfiguration",
+        ("ignore",),
+    ),
     "upsert without keys": (fed, {"query": "upsert"}, "InvalidConfiguration", ("keys",)),
     "net changes without keys": (fed, {"query": "min_delta"}, "CaptureUnavailable", ("row_tracking",)),
     "a filter without keys": (fed, {"where": "id > 1"}, "InvalidConfiguration", ("where", "keys")),
@@ -308,7 +313,7 @@ def test_a_refused_feed_names_every_way_out(tmp_path: Path) -> None:
 
 def test_commits_that_remove_can_be_left_out_and_are_counted(tmp_path: Path) -> None:
     found = plan_changes(
-        plain(tmp_path).uri, starting_version=1, capture="added_files", on_change_commit="skip"
+        plain(tmp_path).uri, starting_version=1, capture="added_files", policies={"on_change_commit": "skip"}
     )
     assert [(s.starting_version, s.ending_version) for s in found.segments] == [(1, 1), (3, 3)]
     assert any("1 commit(s)" in note and "versions 2" in note for note in found.notes)

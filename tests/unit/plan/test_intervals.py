@@ -111,7 +111,7 @@ def test_an_interval_that_the_log_no_longer_knows(tables: Tables) -> None:
         (between(2, 3, ending_version=4), "both given|not a starting"),
         (between(2, 3, versions_per_commit=4), "versions_per_commit and mode 'interval'"),
         (between(2, 3, staging="/s"), "staging"),
-        (between(2, 3, repair_keys="true"), "repair_keys or repair_quarantined"),
+        (between(2, 3, repair_keys="true"), "repair is given with mode"),
     ],
     ids=str,
 )

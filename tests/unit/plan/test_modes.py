@@ -60,7 +60,7 @@ def built(tables: Tables, watermark: int, options: ApplyOptions = KEYED, **chang
 # -- what is refused ----------------------------------------------------------------------------
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("discard", {"discard_history": True}, "discard_history is given with mode 'incremental'"),
-    ("keys", {"repair_keys": "id = 1"}, "repair_keys or repair_quarantined is given with mode 'incremental'"),
+    ("keys", {"repair_keys": "id = 1"}, "repair is given with mode 'incremental'"),
     ("quarantined", {"mode": "reload", "repair_quarantined": True}, "is given with mode 'reload'"),
     ("no-range", {"mode": "repair"}, "not exactly one of a range"),
     ("end-alone", {"mode": "repair", "ending_version": 3}, "not exactly one of a range"),

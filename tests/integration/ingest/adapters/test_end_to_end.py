@@ -95,7 +95,7 @@ def run(spark: SparkSession, root: Path) -> None:
             adapter=adapter,
             adapter_options={**options, "except_column_list": LEFT_OUT.get(adapter) or None},
             schema=SCHEMAS.get(adapter, SCHEMA),
-            on_invalid="fail",
+            policies={"on_invalid": "fail"},
         )
     for scd in (1, 2):
         apply_changes(
