@@ -64,6 +64,7 @@ class Replay:
         version: int,
         listing: Listing,
         full: Callable[[], Awaitable[Listing]] | None,
+        history: History,
     ) -> None:
         self.version = version
         self._log = log
@@ -72,7 +73,7 @@ class Replay:
         self._full = full
         self._damaged: dict[Checkpoint, str] = {}
         #: Holds what the replay has read: a walk that begins where the replay did reads nothing again.
-        self.history = History(log.find)
+        self.history = history
         self._next = version
         self._metadata: MetaData | None = None
         self._protocol: Protocol | None = None
@@ -199,7 +200,8 @@ class Replay:
         return found
 
     def _undamaged(self, version: int) -> Checkpoint | None:
-        return next((base for base in self._listing.bases(version) if base not in self._damaged), None)
+        usable = (c for c in reversed(self._listing.checkpoints) if c.version <= version)
+        return next((checkpoint for checkpoint in usable if checkpoint not in self._damaged), None)
 
     async def _pass_over(self, base: Checkpoint, error: DamagedCheckpointError) -> None:
         self._damaged[base] = str(error)

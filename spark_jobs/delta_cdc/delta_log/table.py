@@ -307,8 +307,8 @@ class DeltaLog:
     def history(self) -> History:
         """Return the commits for a walk backwards.
 
-        Each call returns the same history, until a :meth:`snapshot` without a version begins another one,
-        which holds what that has read. So a second walk over the same commits reads nothing.
+        Each call returns the same history, so a second walk over the same commits reads nothing. The first
+        :meth:`snapshot` without a version continues it; each later one begins another, with what it reads.
         """
         if self._history is None:
             self._history = History(self.find)
@@ -535,6 +535,7 @@ class DeltaLog:
             version=newest if version is None else version,
             listing=listing,
             full=None if full else self._full_listing,
+            history=self.history() if version is None and self._opened is None else History(self.find),
         )
         await replay.check()
         return replay

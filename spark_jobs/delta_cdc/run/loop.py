@@ -92,7 +92,8 @@ class Run(ABC, Generic[_Request, _Plan, _Spec, _Result]):
         self.say = say
         self.max_attempts = max_attempts
         self.sleep = sleep
-        self._log: DeltaLog | None = None
+        #: The written table's log: what a try has read of it is not read again.
+        self.log = self._opened()
 
     # Each kind says for itself:
     @abstractmethod
@@ -170,7 +171,7 @@ class Run(ABC, Generic[_Request, _Plan, _Spec, _Result]):
         for _, text in segment_lines("", segments_of(plan.steps)):
             self.say(f"Reads {text}.")
         try:
-            result = await self.execute(spec)
+            result = await self._executed(spec)
         except Exception as error:  # noqa: BLE001 - whatever ended the job, the log decides
             return await self._after_crash(plan, spec, error)
         own = await self._own(plan, spec)
@@ -189,6 +190,15 @@ class Run(ABC, Generic[_Request, _Plan, _Spec, _Result]):
         said = f"Not committed to {self.written_table()} ({result.status}: {result.message or 'no reason'})"
         await pause(said, attempt, self.max_attempts, self.say, self.sleep)
         return None
+
+    async def _executed(self, spec: _Spec) -> JobResult:
+        try:
+            return await self.execute(spec)
+        finally:
+            self.log = self._opened()
+
+    def _opened(self) -> DeltaLog:
+        return DeltaLog(self.written_table(), self.request.storage_options)
 
     async def _after_crash(self, plan: _Plan, spec: _Spec, error: Exception) -> _Result:
         """The job went away; the commit may be there all the same."""
@@ -215,14 +225,11 @@ class Run(ABC, Generic[_Request, _Plan, _Spec, _Result]):
         return named(result, self.request.pipeline)
 
     async def _own(self, plan: _Plan, spec: _Spec) -> Own:
-        # What is published next walks over the same commits, and reads none of them again.
-        self._log = DeltaLog(self.written_table(), self.request.storage_options)
         found = await self._commits(fingerprint(spec), after=_planned_version(spec))
         return Own(found, step_fingerprint(spec, plan.steps[-1].seal_number))
 
     async def _commits(self, *plans: str, after: int, run_id: str = "") -> tuple[tuple[Seal, Commit], ...]:
-        log = self._log or DeltaLog(self.written_table(), self.request.storage_options)
-        return await _find_own(log, self.request.pipeline, plans, after, run_id)
+        return await _find_own(self.log, self.request.pipeline, plans, after, run_id)
 
     def pinned(self, key: str) -> Pin:
         return Pin.read(self.pins.get(key))
