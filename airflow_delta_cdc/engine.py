@@ -80,7 +80,6 @@ if TYPE_CHECKING:
         run as run_maintenance,
     )
     from delta_cdc.run.read import run_read
-    from delta_cdc.run.saved_plans import NoPins
     from delta_cdc.run.table_arguments import is_ingested, requests as table_requests
     from delta_cdc.run.times import iso as iso_time, moment, start as start_time
     from delta_cdc.run.verify import Verification, raise_if_wrong, rows_of as verification_rows, run_verify

@@ -529,13 +529,14 @@ class DeltaLog:
         newest = max(listing.commits)
         if version is not None and (version > newest or version < 0):
             raise await self.missing(version)
+        walked = self._history if version is None and self._opened is None else None
         replay = Replay(
             self,
             self._storage,
             version=newest if version is None else version,
             listing=listing,
             full=None if full else self._full_listing,
-            history=self.history() if version is None and self._opened is None else History(self.find),
+            history=History(self.find) if walked is None else walked,
         )
         await replay.check()
         return replay

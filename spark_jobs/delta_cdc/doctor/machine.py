@@ -148,7 +148,7 @@ def pyspark() -> Finding:
     if len(set(told.values())) > 1:
         return failed(
             f"{text} share {home}, and are not of one version",
-            "install pyspark and pyspark-client in one version, both anew (pip install --force-reinstall).",
+            "install pyspark and pyspark-client in one version, both again (pip install --force-reinstall).",
         )
     return ok(text)
 

@@ -171,7 +171,7 @@ class Run(ABC, Generic[_Request, _Plan, _Spec, _Result]):
         for _, text in segment_lines("", segments_of(plan.steps)):
             self.say(f"Reads {text}.")
         try:
-            result = await self._executed(spec)
+            result = await self.execute(spec)
         except Exception as error:  # noqa: BLE001 - whatever ended the job, the log decides
             return await self._after_crash(plan, spec, error)
         own = await self._own(plan, spec)
@@ -190,12 +190,6 @@ class Run(ABC, Generic[_Request, _Plan, _Spec, _Result]):
         said = f"Not committed to {self.written_table()} ({result.status}: {result.message or 'no reason'})"
         await pause(said, attempt, self.max_attempts, self.say, self.sleep)
         return None
-
-    async def _executed(self, spec: _Spec) -> JobResult:
-        try:
-            return await self.execute(spec)
-        finally:
-            self.log = self._opened()
 
     def _opened(self) -> DeltaLog:
         return DeltaLog(self.written_table(), self.request.storage_options)
@@ -225,6 +219,8 @@ class Run(ABC, Generic[_Request, _Plan, _Spec, _Result]):
         return named(result, self.request.pipeline)
 
     async def _own(self, plan: _Plan, spec: _Spec) -> Own:
+        # What is published next walks over the same commits, and reads none of them again.
+        self.log = self._opened()
         found = await self._commits(fingerprint(spec), after=_planned_version(spec))
         return Own(found, step_fingerprint(spec, plan.steps[-1].seal_number))
 
