@@ -55,10 +55,6 @@ class Listing:
             last -= 1
         return last if last >= first else None
 
-    def bases(self, version: int) -> list[Checkpoint]:
-        """Return the checkpoints that a version can be built from, the best first."""
-        return [checkpoint for checkpoint in reversed(self.checkpoints) if checkpoint.version <= version]
-
 
 def of_a_commit(name: str) -> bool:
     """Return whether a file of a log folder is a commit, or proves that there was one."""

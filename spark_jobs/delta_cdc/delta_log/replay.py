@@ -200,7 +200,8 @@ class Replay:
         return found
 
     def _undamaged(self, version: int) -> Checkpoint | None:
-        return next((base for base in self._listing.bases(version) if base not in self._damaged), None)
+        usable = (c for c in reversed(self._listing.checkpoints) if c.version <= version)
+        return next((checkpoint for checkpoint in usable if checkpoint not in self._damaged), None)
 
     async def _pass_over(self, base: Checkpoint, error: DamagedCheckpointError) -> None:
         self._damaged[base] = str(error)

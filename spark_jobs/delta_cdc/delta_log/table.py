@@ -150,7 +150,7 @@ class DeltaLog:
         self.uri = canonical_uri(table)
         self._storage = Storage(self.uri, storage_options)
         self._opened: Replay | None = None
-        self._walked: History | None = None
+        self._history: History | None = None
 
     # -- versions ---------------------------------------------------------------------------------
     async def newest_version(self, after: int | None = None) -> int:
@@ -307,14 +307,12 @@ class DeltaLog:
     def history(self) -> History:
         """Return the commits for a walk backwards.
 
-        It holds what the last :meth:`snapshot` without a version has read, which is not read again. The first
-        snapshot goes on with a walk before it.
+        Each call returns the same history, so a second walk over the same commits reads nothing. The first
+        :meth:`snapshot` without a version continues it; each later one begins another, with what it reads.
         """
-        if self._opened is not None:
-            return self._opened.history
-        if self._walked is None:
-            self._walked = History(self.find)
-        return self._walked
+        if self._history is None:
+            self._history = History(self.find)
+        return self._history
 
     # -- states -----------------------------------------------------------------------------------
     async def snapshot(self, version: int | None = None) -> TableState:
@@ -329,7 +327,7 @@ class DeltaLog:
         replay, protocol, metadata = await self._opened_at(version)
         columns = self._columns(metadata.schema_string, replay.version)
         if version is None:
-            self._opened, self._walked = replay, None
+            self._opened, self._history = replay, replay.history
         return TableState(
             uri=self.uri,
             table_id=metadata.id,
@@ -531,13 +529,14 @@ class DeltaLog:
         newest = max(listing.commits)
         if version is not None and (version > newest or version < 0):
             raise await self.missing(version)
+        walked = self._history if version is None and self._opened is None else None
         replay = Replay(
             self,
             self._storage,
             version=newest if version is None else version,
             listing=listing,
             full=None if full else self._full_listing,
-            history=self._walked if version is None and self._walked is not None else History(self.find),
+            history=History(self.find) if walked is None else walked,
         )
         await replay.check()
         return replay

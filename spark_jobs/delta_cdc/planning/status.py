@@ -117,15 +117,14 @@ async def _ingested(
     log: str, pipeline: str, proof: Proof, storage_options: dict[str, str] | None, now: int
 ) -> Status:
     found = await ingest_status(log, pipeline, proof, storage_options, now)
-    terms = _terms(proof.target, proof, ())
-    warnings = [warning for term in terms if (warning := term.warning(now)) is not None]
+    until, warnings = _terms(proof.target, proof, (), now)
     seal = proof.seal
     return Status(
         pipeline=pipeline,
         target=proof.target.uri,
         target_version=proof.target.version,
         source=seal.source_uri if seal is not None else None,
-        readable_until=_iso(terms[0].until) if terms else None,
+        readable_until=until,
         findings=(*proof.notes, *found.findings, *warnings),
         seal=codec.encoded(seal) if seal is not None else None,
         ingest=found,
@@ -138,8 +137,7 @@ async def _compared(read: DeltaLog, state: TableState, proof: Proof, seal: Seal,
     behind, lost = await _behind(read, seal, state)
     changing = [commit for commit in behind if commit.changes_data]
     age = now - changing[0].timestamp if changing else 0
-    terms = _terms(state, proof, behind)
-    warnings = [warning for term in terms if (warning := term.warning(now)) is not None]
+    until, warnings = _terms(state, proof, behind, now)
     return Status(
         pipeline=seal.pipeline,
         target=proof.target.uri,
@@ -151,7 +149,7 @@ async def _compared(read: DeltaLog, state: TableState, proof: Proof, seal: Seal,
         lag_commits=len(changing),
         lag_bytes=sum(commit.bytes_to_read for commit in changing),
         lag_seconds=age / 1000,
-        readable_until=_iso(terms[0].until) if terms else None,
+        readable_until=until,
         findings=(*notes, *lost, *warnings),
         seal=codec.encoded(seal),
     )
@@ -167,45 +165,46 @@ async def _behind(
         return await read.commits(range(first, state.version + 1)), (str(error),)
 
 
-@dataclass(frozen=True)
-class _Term:
-    """A commit or file that the pipeline needs and that retention removes (times in epoch milliseconds)."""
+def _terms(
+    state: TableState, proof: Proof, behind: tuple[Commit, ...], now: int
+) -> tuple[str | None, list[str]]:
+    """Return until when the pipeline can continue, and warnings, soonest expiry first.
 
-    what: str
-    since: int
-    retention: str
-    table: TableState
-
-    @property
-    def until(self) -> int:
-        return self.since + milliseconds_of(self.retention, self.table.configuration)
-
-    def warning(self, now: int) -> str | None:
-        """Return a warning after half of the retention; another after all of it, if the loss is immediate."""
-        if now - self.since <= (self.until - self.since) // 2:
-            return None
-        kept = f"{self.retention} of {self.table.uri} is {text_of(self.retention, self.table.configuration)}"
-        age = readable(now - self.since)
-        if now > self.until and self.retention == FILE_RETENTION:
-            # Delta now refuses to read from it, so running the pipeline does not help.
-            return f"{self.what} is {age} old, past what is kept ({kept}): {VERSIONS_EXPIRED_REMEDY}"
-        return f"{self.what} is {age} old, past half of what is kept ({kept}): run the pipeline."
-
-
-def _terms(state: TableState, proof: Proof, behind: tuple[Commit, ...]) -> list[_Term]:
-    """Return the commits that must still exist when the pipeline runs next, soonest expiry first."""
-    found = []
+    Both concern the commits that must still exist when the pipeline runs next.
+    """
+    terms = []
     if proof.commit is not None:
         what = f"Version {proof.commit.version} of the target, which carries the watermark,"
-        found.append(_Term(what, proof.commit.timestamp, LOG_RETENTION, proof.target))
+        terms.append(_term(what, proof.commit, LOG_RETENTION, proof.target, now))
     if behind:
         what = f"Version {behind[0].version} of the source, the first one after the watermark,"
-        found.append(_Term(what, behind[0].timestamp, LOG_RETENTION, state))
+        terms.append(_term(what, behind[0], LOG_RETENTION, state, now))
     changing = next((commit for commit in behind if commit.changes_data), None)
     if changing is not None:
         what = f"Version {changing.version} of the source, the oldest change that is not applied,"
-        found.append(_Term(what, changing.timestamp, FILE_RETENTION, state))
-    return sorted(found, key=lambda term: term.until)
+        terms.append(_term(what, changing, FILE_RETENTION, state, now))
+    terms.sort(key=lambda term: term[0])
+    warnings = [warning for _, warning in terms if warning is not None]
+    return _iso(terms[0][0]) if terms else None, warnings
+
+
+def _term(what: str, commit: Commit, retention: str, table: TableState, now: int) -> tuple[int, str | None]:
+    """Return when retention removes a commit or its files (epoch milliseconds), and a warning.
+
+    It warns after half of the retention, and otherwise after all of it, if the loss is immediate.
+    """
+    kept_ms, age_ms = milliseconds_of(retention, table.configuration), now - commit.timestamp
+    until = commit.timestamp + kept_ms
+    if age_ms <= kept_ms // 2:
+        return until, None
+    kept = f"{retention} of {table.uri} is {text_of(retention, table.configuration)}"
+    if age_ms > kept_ms and retention == FILE_RETENTION:
+        # Delta now refuses to read from it, so running the pipeline does not help.
+        return (
+            until,
+            f"{what} is {readable(age_ms)} old, past what is kept ({kept}): {VERSIONS_EXPIRED_REMEDY}",
+        )
+    return until, f"{what} is {readable(age_ms)} old, past half of what is kept ({kept}): run the pipeline."
 
 
 def _iso(milliseconds: int) -> str:
