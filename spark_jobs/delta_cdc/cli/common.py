@@ -13,7 +13,7 @@ from delta_cdc.core.errors import DeltaCdcError, InvalidConfiguration, JobFailed
 from delta_cdc.core.storage_options import spark_storage
 from delta_cdc.delta_log.table import DeltaLog
 from delta_cdc.launch.session import embedded_session
-from delta_cdc.launch.storage_secrets import telling
+from delta_cdc.launch.storage_secrets import storage_confs
 from delta_cdc.planning.reconcile import reconcile
 from delta_cdc.spark import named_errors
 from delta_cdc.spark.silence_loggers import quietly
@@ -113,7 +113,7 @@ def session(
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     }
     with tempfile.TemporaryDirectory(prefix="delta-cdc-") as folder:
-        with telling(spark_storage(storage_options, locations), Path(folder)) as told:
+        with storage_confs(spark_storage(storage_options, locations), Path(folder)) as told:
             confs |= {"quick_start": quick_start, "locations": locations, **told, **extra}
             started = embedded_session(name, **confs)
         try:

@@ -20,7 +20,7 @@ from delta_cdc.cli.pipelines import (
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.spec import ApplyRequest
 from delta_cdc.core.text_table import grid
-from delta_cdc.core.validation import ingest_options_of, is_untold
+from delta_cdc.core.validation import ingest_options_of
 from delta_cdc.planning.ingest_request import IngestRequest
 from delta_cdc.run.batch import Piece, piece, run_bundle
 
@@ -92,10 +92,9 @@ def _of_a_seal(arguments: argparse.Namespace, one: Chosen, run_id: str) -> Piece
         refuse(arguments, FIRST_LOAD, "for a change log that has a seal")
         return Piece(ingest=IngestRequest(log=target, options=batch, **common))
     options = options_told(arguments, seal)
-    if options is None or is_untold(options):
+    if options is None:
         raise InvalidConfiguration(
-            f"Nothing says how {one.pipeline} builds {target}: "
-            + ("there is no seal yet." if seal is None else "its seal does not tell sequence_by."),
+            f"Nothing says how {one.pipeline} builds {target}: there is no seal yet.",
             remedy="name the keys with --key, and the rest as --help says; or write a configuration.",
         )
     return Piece(apply=ApplyRequest(target=target, options=options, **common))

@@ -148,7 +148,7 @@ def pyspark() -> Finding:
     if len(set(told.values())) > 1:
         return failed(
             f"{text} share {home}, and are not of one version",
-            "install pyspark and pyspark-client in one version, both anew (pip install --force-reinstall).",
+            "install pyspark and pyspark-client in one version, both again (pip install --force-reinstall).",
         )
     return ok(text)
 
@@ -255,14 +255,14 @@ def archive(*, kafka: bool = False, s3: bool = False) -> Finding:
     try:
         if not all(one.is_resolved() for one in jar_sets(locations, kafka=kafka)):
             return skipped("the JARs that it is made of are not there yet")
-        standing = ClassDataArchive(class_path(locations, kafka=kafka)).standing()
+        status = ClassDataArchive(class_path(locations, kafka=kafka)).status()
     except EnvironmentNotReady as error:
         # Another check reports the missing part.
         return skipped(error.message.rstrip("."))
-    found = standing.reason.rstrip(".")
-    if standing.state in ("damaged", "impossible"):
+    found = status.reason.rstrip(".")
+    if status.state in ("damaged", "impossible"):
         return warning(found, "Spark starts without it, a few seconds later: see `delta-cdc archive`.")
-    return ok(found) if standing.state == "ready" else skipped(found)
+    return ok(found) if status.state == "ready" else skipped(found)
 
 
 def _sha256(file: Path) -> str:
