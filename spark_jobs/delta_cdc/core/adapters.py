@@ -87,12 +87,12 @@ def checked(adapter: str, options: Mapping[str, Any], known: Mapping[str, Settin
 
 
 def _value(adapter: str, name: str, value: Any, setting: Setting) -> Any:
-    told, make = KINDS[setting.kind]
+    expects, make = KINDS[setting.kind]
     try:
         made = make(value)
     except (TypeError, ValueError) as error:
         raise invalid(
-            f"{name} of the adapter {adapter!r} is {value!r}", f"{name} is {told}, and not empty."
+            f"{name} of the adapter {adapter!r} is {value!r}", f"{name} is {expects}, and not empty."
         ) from error
     if setting.choices:
         for text in _chosen(made):
@@ -113,8 +113,8 @@ def unknown(what: str, name: str, known: Iterable[str], of: str) -> InvalidConfi
     """Build the error for an unknown name."""
     names = sorted(known)
     near = get_close_matches(name.lower(), names, n=1, cutoff=0.5)
-    told = f"did you mean {near[0]!r}? It" if near else "it"
-    return invalid(f"{what}, which is not {of} of it", f"{told} is one of {', '.join(names)}.")
+    hint = f"did you mean {near[0]!r}? It" if near else "it"
+    return invalid(f"{what}, which is not {of} of it", f"{hint} is one of {', '.join(names)}.")
 
 
 def required(adapter: str, name: str, why: str) -> InvalidConfiguration:

@@ -91,22 +91,22 @@ def for_java(options: Mapping[str, str] | None) -> dict[str, str]:
     """
     given = options or {}
     own = {name.removeprefix(_OF_JAVA): value for name, value in given.items() if name.startswith(_OF_JAVA)}
-    told: dict[str, str] = {"isolation.level": isolation_level(given)}
+    java: dict[str, str] = {"isolation.level": isolation_level(given)}
     for name in ("security.protocol", "ssl.key.password"):
         if name in given:
-            told[name] = given[name]
+            java[name] = given[name]
     mechanism = given.get("sasl.mechanism") or given.get("sasl.mechanisms")
     if mechanism:
-        told["sasl.mechanism"] = mechanism
+        java["sasl.mechanism"] = mechanism
     if ("sasl.username" in given or "sasl.password" in given) and "sasl.jaas.config" not in own:
-        told["sasl.jaas.config"] = _jaas(mechanism, given.get("sasl.username"), given.get("sasl.password"))
+        java["sasl.jaas.config"] = _jaas(mechanism, given.get("sasl.username"), given.get("sasl.password"))
     algorithm = given.get("ssl.endpoint.identification.algorithm")
     if algorithm is not None:
         is_checked = algorithm.strip().lower() not in ("", "none")
-        told["ssl.endpoint.identification.algorithm"] = "https" if is_checked else ""
+        java["ssl.endpoint.identification.algorithm"] = "https" if is_checked else ""
     if "ssl.ca.location" in given:
-        told |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": given["ssl.ca.location"]}
-    return {**told, **_identity(given), **own}
+        java |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": given["ssl.ca.location"]}
+    return {**java, **_identity(given), **own}
 
 
 def _jaas(mechanism: str | None, user: str | None, password: str | None) -> str:

@@ -49,8 +49,8 @@ def parse(source: str) -> Topics:
     names = tuple(parts.path.removeprefix("/").split(","))
     wrong = [name for name in names if not _NAME.fullmatch(name) or name in (".", "..")]
     if not is_topics(source) or parts.query or parts.fragment or wrong:
-        told = f": {wrong[0]!r} is no name of a topic" if wrong and wrong[0] else ""
-        raise InvalidConfiguration(f"The source {source!r} names no topics{told}.", remedy=_FORM)
+        detail = f": {wrong[0]!r} is no name of a topic" if wrong and wrong[0] else ""
+        raise InvalidConfiguration(f"The source {source!r} names no topics{detail}.", remedy=_FORM)
     if len(set(names)) != len(names):
         raise InvalidConfiguration(
             f"The source {source!r} names a topic twice.", remedy="name each topic once."

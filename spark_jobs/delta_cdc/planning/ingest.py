@@ -336,9 +336,9 @@ async def _recorded(
 ) -> tuple[tuple[SourceFile, ...], int]:
     """Return the files of a recorded batch, and how many no longer exist."""
     there = {file.uri for file in observed.listed}
-    asked = [uri for uri, _ in files if uri not in there]
-    looks = (find_file(uri, observed.request.storage_options) for uri in asked)
-    found = dict(zip(asked, await gathered(looks), strict=True))
+    unlisted = [uri for uri, _ in files if uri not in there]
+    looks = (find_file(uri, observed.request.storage_options) for uri in unlisted)
+    found = dict(zip(unlisted, await gathered(looks), strict=True))
     made = await _described(
         observed.request,
         [
@@ -393,5 +393,5 @@ def _remarks(file: SourceFile) -> str:
         "gone": file.missing,
         f"unreadable ({file.unreadable})": bool(file.unreadable),
     }
-    said = ", ".join(text for text, so in remarks.items() if so)
-    return f": {said}" if said else ""
+    listed = ", ".join(text for text, so in remarks.items() if so)
+    return f": {listed}" if listed else ""

@@ -1,6 +1,6 @@
 """What earlier batches of an ingest took, read from the table beside the change log without Spark.
 
-The table is only ever appended to, so masked rows are none of its business: what was taken stays taken.
+The table is append-only, so it has no masked rows.
 """
 
 from __future__ import annotations

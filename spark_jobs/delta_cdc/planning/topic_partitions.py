@@ -28,8 +28,8 @@ async def choose(request: IngestRequest, standing: Standing, looks: Looks | None
 
     :param looks: connections that several plans share
     :raises SourceNotFound: there is no such topic
-    :raises OffsetsExpired: records after the last one taken are gone, and that is not to be passed over
-    :raises TopicReplaced: a partition ends before the last record taken, or is gone
+    :raises OffsetsExpired: the topic dropped records after the last one taken, and ``on_expired`` is ``fail``
+    :raises TopicReplaced: a partition ends before the last record taken, or was deleted
     """
     return chosen(request, standing, await _bounds(request, looks))
 
@@ -37,8 +37,8 @@ async def choose(request: IngestRequest, standing: Standing, looks: Looks | None
 def chosen(request: IngestRequest, standing: Standing, bounds: Mapping[Key, Bounds]) -> Chosen:
     """Choose records of the partitions whose bounds are known.
 
-    A partition that was never looked at is part of the batch, even if it has no record for it: only what has
-    a position can be seen to have lost records.
+    A new partition is part of the batch even if it has no records: it needs a position, so that a later run
+    can detect lost records.
     """
     positions = standing.counted.positions
     ids = _ids(bounds)
@@ -80,8 +80,8 @@ async def recorded(
     """Return the records of a batch that a try before recorded, as far as the brokers still have them.
 
     :raises SourceNotFound: there is no such topic any more
-    :raises OffsetsExpired: some of them are gone, or not named by the source, and that is not to be passed
-        over
+    :raises OffsetsExpired: the topic dropped some of them, or the source does not name it any more, and
+        ``on_expired`` is ``fail``
     :raises TopicReplaced: a partition ends before the last of them, or is another topic's by now
     """
     batch, bounds, known = tuple(ranges), await _bounds(request, looks), await _recorded_topics(request)

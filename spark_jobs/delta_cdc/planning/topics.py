@@ -1,6 +1,6 @@
-"""The look at topics, without a JVM: which offsets each partition holds. Needs confluent-kafka.
+"""Reads which offsets each partition of a topic holds, without a JVM. Needs confluent-kafka.
 
-Everything is asked of the brokers by administrative requests; no consumer group is joined or made.
+Sends only administrative requests to the brokers; neither joins nor creates a consumer group.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class Bounds:
     :param earliest: the first offset that can be read
     :param end: the one after the last; without ``isolation.level`` in the options, the one after the last
         record of a finished transaction
-    :param starting: the first record written at or after the asked time, ``end`` where there is none; None
-        where no time was asked for
-    :param topic_id: which topic of that name it is; another one after it was deleted and made anew
+    :param starting: the first record written at or after the given time, ``end`` if there is no such record;
+        None without a given time
+    :param topic_id: identifies the topic among those that had this name one after the other
     """
 
     earliest: int
@@ -112,7 +112,7 @@ class _Client:
             ) from error
 
     def _note(self, error: KafkaError) -> None:
-        # Requests only time out while the client keeps trying: why, is told here alone.
+        # While the client keeps trying, requests only time out; only this callback gets the cause.
         if error.code() in (error._AUTHENTICATION, error.SASL_AUTHENTICATION_FAILED):
             self._refusal = error.str()
         elif error.code() != error._ALL_BROKERS_DOWN:
@@ -173,7 +173,7 @@ class _Client:
             raise self._silence("no answer") from error
 
     def _named(self, error: KafkaError, what: str) -> DeltaCdcError:
-        # What the client told meanwhile is handed over here.
+        # The poll runs the callback for errors that the client met meanwhile.
         self._admin.poll(0)
         if error.code() in (error.UNKNOWN_TOPIC_OR_PART, error._UNKNOWN_TOPIC, error._UNKNOWN_PARTITION):
             return SourceNotFound(

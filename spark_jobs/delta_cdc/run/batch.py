@@ -362,7 +362,7 @@ class _Rounds:
         """Start a round if every piece waits for one."""
         if self._jobs and len(self._jobs) == self._active:
             jobs, self._jobs = dict(sorted(self._jobs.items())), {}
-            self._round = asyncio.create_task(self._run_round(jobs))
+            self._round = asyncio.ensure_future(self._run_round(jobs))
 
     async def _run_round(
         self, jobs: dict[int, tuple[ApplySpec | IngestSpec, asyncio.Future[JobResult]]]

@@ -270,7 +270,7 @@ def test_one_seal_one_set_of_rows(
         groups = found.groupBy("pipeline", "seal", "starting_version", "ending_version").count().collect()
         return sorted(tuple(row) for row in groups)  # type: ignore[misc]
 
-    real, calls = quarantine._exists, []
+    real, calls = quarantine.exists, []
 
     def too_early(*given: Any) -> bool:
         """The table is made by somebody else right after it was looked for."""
@@ -280,7 +280,7 @@ def test_one_seal_one_set_of_rows(
             assert write(spec_of(tmp_path, "other"), 1, 1, 9, 1) is None
         return found
 
-    monkeypatch.setattr(quarantine, "_exists", too_early)
+    monkeypatch.setattr(quarantine, "exists", too_early)
     assert write(ours, 1, 2, 5, 2) is None
     assert held() == [("flow", 5, 1, 2, 2), ("other", 9, 1, 1, 1)]
     seal = seal_of(uri, newest(uri))

@@ -111,10 +111,9 @@ def read(
     :raises InvalidConfiguration: the files have no header, and no schema is declared
     """
     known, quoting = _known(types), Quoting.of(options)
-    has_header, may_span = (
-        reader_options.is_true(options, "header"),
-        (reader_options.option(options, "multiLine") or "true").lower() != "false",
-    )
+    has_header = reader_options.is_true(options, "header")
+    # Quoted values may have line breaks, unless the option is false.
+    may_span = (reader_options.option(options, "multiLine") or "true").lower() != "false"
     headless = None if has_header else _Columns("", _declared(types), known, _patterns(options))
     if has_header or may_span:
         found = _looked_at(session, files, options, quoting) if files else {}

@@ -348,12 +348,12 @@ def _layout(batch: Batch) -> tuple[Shape, ApplyOptions]:
         schema=T.StructType(list(columns.values())),
         sequence_type=None,
     )
-    asked = ApplyOptions(keys=keys, cluster_by=options.cluster_by)
-    bounded = dict.fromkeys((*layout.clustering_columns(shape, asked), *keys, SEQUENCE))
+    options_of_layout = ApplyOptions(keys=keys, cluster_by=options.cluster_by)
+    bounded = dict.fromkeys((*layout.clustering_columns(shape, options_of_layout), *keys, SEQUENCE))
     statistics = ",".join(quote(name) for name in bounded if layout.has_statistics(shape, name))
     described = description(insert_only=options.insert_only)
     ours = {CHANGE_LOG: "true", **described, **({_STATISTICS: statistics} if statistics else {})}
-    return shape, replace(asked, target_properties={**ours, **options.log_properties})
+    return shape, replace(options_of_layout, target_properties={**ours, **options.log_properties})
 
 
 def _tidy(

@@ -267,8 +267,10 @@ def _reasons(
     """Return the reasons why a row is invalid, most important first; each is NULL if it does not apply."""
     operation = F.col(OP)
     meant = operation.isin(UPSERT, DELETE, TRUNCATE, IGNORE)
-    said = F.concat(F.lit("unknown operation '"), F.coalesce(operation.cast("string"), F.lit("")), F.lit("'"))
-    found = [F.col(ERROR).cast("string"), F.when(~F.coalesce(meant, F.lit(False)), said)]
+    unknown = F.concat(
+        F.lit("unknown operation '"), F.coalesce(operation.cast("string"), F.lit("")), F.lit("'")
+    )
+    found = [F.col(ERROR).cast("string"), F.when(~F.coalesce(meant, F.lit(False)), unknown)]
     if spec.options.insert_only:
         other = operation.isin(DELETE, TRUNCATE)
         found.append(F.when(other, F.concat(operation, F.lit(" of a source that is insert_only"))))
@@ -317,8 +319,8 @@ def _refuse(spec: IngestSpec, rows: DataFrame, counts: Mapping[str, int]) -> Non
 def _new(spec: IngestSpec, events: DataFrame, held: DataFrame) -> DataFrame:
     """Remove events that the log holds already."""
     replayed = spec.step.kind == "replay"
-    asked = F.lit(True) if replayed else F.col(_AGAIN)
-    maybe, fresh = events.where(asked), events.where(~asked)
+    may_repeat = F.lit(True) if replayed else F.col(_AGAIN)
+    maybe, fresh = events.where(may_repeat), events.where(~may_repeat)
     if spec.offsets and not replayed:
         left = redelivery.without(maybe, held)
     else:

@@ -105,12 +105,12 @@ def _of_images(frame: DataFrame, context: Context, options: dict[str, Any]) -> D
     """Take the row images from the envelope; a changed key yields two events."""
     envelope = f"{parsing.ROW}_envelope"
     frame = frame.withColumn(envelope, parsing.json_object(F.col(_PAYLOAD), ["before", "after", *ENVELOPE]))
-    told = F.col(envelope)
+    members = F.col(envelope)
     frame = frame.withColumns(
         {
-            _BEFORE: told.getField("before"),
-            _AFTER: told.getField("after"),
-            **{order.member(name): told.getField(name) for name in ENVELOPE},
+            _BEFORE: members.getField("before"),
+            _AFTER: members.getField("after"),
+            **{order.member(name): members.getField(name) for name in ENVELOPE},
         }
     ).drop(envelope)
     frame = order.with_source(frame, F.col(order.member("source")))
@@ -132,7 +132,7 @@ def _key_payload() -> Column:
 
 def _of_flat(frame: DataFrame, context: Context, options: dict[str, Any]) -> DataFrame:
     """Read the fields that ``add.fields`` added to the row's columns."""
-    prefix, told = options["field_prefix"], f"{parsing.ROW}_told"
+    prefix, fields = options["field_prefix"], f"{parsing.ROW}_told"
     wanted = {
         **{order.member(name): (f"{prefix}{name}",) for name in (*ENVELOPE, "deleted")},
         **{
@@ -141,14 +141,15 @@ def _of_flat(frame: DataFrame, context: Context, options: dict[str, Any]) -> Dat
         },
     }
     names = list(dict.fromkeys(_flat_names(prefix)))
-    frame = frame.withColumn(told, parsing.json_object(F.col(_PAYLOAD), names))
+    frame = frame.withColumn(fields, parsing.json_object(F.col(_PAYLOAD), names))
     found = {
-        own: F.coalesce(*[F.col(told).getField(name) for name in several]) for own, several in wanted.items()
+        own: F.coalesce(*[F.col(fields).getField(name) for name in several])
+        for own, several in wanted.items()
     }
     found[order.source_name("connector")] = F.coalesce(
         F.lit(options["connector"]), found[order.source_name("connector")]
     )
-    frame = frame.withColumns(found).drop(told)
+    frame = frame.withColumns(found).drop(fields)
     return frame.withColumns({parsing.ROW: F.col(_PAYLOAD), parsing.INDEX: F.lit(1)})
 
 
@@ -162,8 +163,8 @@ def _meta_names(columns: Mapping[str, Value], options: dict[str, Any]) -> list[s
 
 def _flat_names(prefix: str) -> list[str]:
     """Return the names that ``add.fields`` may use for fields that order or describe an event."""
-    told = [f"{prefix}{name}" for name in (*ENVELOPE, "deleted", *order.SOURCE_FIELDS)]
-    return [*told, *[f"{prefix}source_{name}" for name in order.SOURCE_FIELDS]]
+    names = [f"{prefix}{name}" for name in (*ENVELOPE, "deleted", *order.SOURCE_FIELDS)]
+    return [*names, *[f"{prefix}source_{name}" for name in order.SOURCE_FIELDS]]
 
 
 # -- unavailable values -------------------------------------------------------------------------
@@ -187,9 +188,9 @@ def _without_placeholders(
 
 # -- operation and order ------------------------------------------------------------------------
 def _operation(options: dict[str, Any]) -> tuple[Column, Column]:
-    told = F.col(order.member("op"))
-    op, error = plain.operation(told, OPERATIONS, {})
-    absent = told.isNull()
+    code = F.col(order.member("op"))
+    op, error = plain.operation(code, OPERATIONS, {})
+    absent = code.isNull()
     if options["unwrapped"]:
         deleted = F.lower(F.col(order.member("deleted")))
         op = (
@@ -224,8 +225,8 @@ def _with_sequence(frame: DataFrame, options: dict[str, Any], context: Context) 
         index = F.col(parsing.INDEX).cast("string")
         return frame.withColumns({_PLACE: parsing.joined([place, index]), _LACKING: lacking})
     source = F.struct(*[order.source(name).alias(name) for name in order.SOURCE_FIELDS])
-    told = {name: F.col(order.member(name)) for name in ENVELOPE if name != "source"}
-    seen = frame.withColumns({**told, "source": source})
+    envelope = {name: F.col(order.member(name)) for name in ENVELOPE if name != "source"}
+    seen = frame.withColumns({**envelope, "source": source})
     place = plain.sequence_of(seen, options, context)
     found = seen.withColumns({_PLACE: place, _LACKING: F.lit("no value for sequence_by")})
     return found.drop(*ENVELOPE)

@@ -53,10 +53,10 @@ def source(name: str) -> Column:
 
 def with_source(frame: DataFrame, text: Column) -> DataFrame:
     """Split the object ``source`` into columns."""
-    told = f"{_PREFIX}told"
-    frame = frame.withColumn(told, parsing.json_object(text, SOURCE_FIELDS))
-    members = {source_name(name): F.col(told).getField(name) for name in SOURCE_FIELDS}
-    return frame.withColumns(members).drop(told)
+    members_of = f"{_PREFIX}told"
+    frame = frame.withColumn(members_of, parsing.json_object(text, SOURCE_FIELDS))
+    members = {source_name(name): F.col(members_of).getField(name) for name in SOURCE_FIELDS}
+    return frame.withColumns(members).drop(members_of)
 
 
 def is_table(name: str) -> Column:
@@ -111,7 +111,7 @@ def _oracle(op: Column, in_order: bool) -> Column:
     redo = F.lower(source("rs_id"))
     groups = [F.regexp_extract(redo, _REDO, at) for at in (1, 2, 3)]
     # Without it, changes of one key with the same change number are conflicting events, which apply detects.
-    told = redo.isNotNull() & redo.rlike(_REDO)
+    has_redo = redo.isNotNull() & redo.rlike(_REDO)
     place = F.concat(F.lpad(groups[0], 10, "0"), F.lit("."), groups[1], F.lit("."), groups[2])
     none = "0000000000.00000000.0000"
     number = F.coalesce(values.digits(source("ssn"), _NARROW), F.lit("0" * _NARROW))
@@ -120,7 +120,7 @@ def _oracle(op: Column, in_order: bool) -> Column:
             values.digits(commit, _WIDE),
             _rank(op),
             values.digits(source("scn"), _WIDE),
-            F.when(told, place).otherwise(none),
+            F.when(has_redo, place).otherwise(none),
             number,
         ]
     )

@@ -203,9 +203,9 @@ def value_of(schema: Mapping[str, Any], options: Mapping[str, Any]) -> Value:
 def _bytes_value(schema: Mapping[str, Any], name: str) -> Value:
     if name != "org.apache.kafka.connect.data.Decimal":
         return Value(T.BinaryType(), "bytes:base64")
-    told = schema.get("parameters") or {}
-    scale = int(told["scale"])
-    precision = int(told.get("connect.decimal.precision") or 38)
+    parameters = schema.get("parameters") or {}
+    scale = int(parameters["scale"])
+    precision = int(parameters.get("connect.decimal.precision") or 38)
     # A database's decimal may exceed Spark's precision; a value that does not fit becomes an error.
     fits = 0 <= scale <= 38 and precision <= 38
     own = T.DecimalType(max(precision, scale), scale) if fits else T.DecimalType(38, min(max(scale, 0), 38))

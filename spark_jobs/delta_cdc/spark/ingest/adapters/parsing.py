@@ -188,11 +188,11 @@ def shown_types(
     has_new = F.size(F.array_except(keys, F.array(*map(F.lit, names)))) > 0 if names else keys.isNotNull()
     looked = frame.agg(F.schema_of_variant_agg(F.when(has_new, F.try_parse_json(row)))).collect()[0][0]
     # Names that are not plain words are quoted.
-    told = re.sub(r"`(?:[^`]|``)*`|\bOBJECT<", lambda m: "STRUCT<" if m[0] == "OBJECT<" else m[0], looked)
+    ddl = re.sub(r"`(?:[^`]|``)*`|\bOBJECT<", lambda m: "STRUCT<" if m[0] == "OBJECT<" else m[0], looked)
     found: dict[str, T.DataType] = {}
-    if not told.startswith("STRUCT<"):
+    if not ddl.startswith("STRUCT<"):
         return found
-    schema = T.DataType.fromDDL(told)
+    schema = T.DataType.fromDDL(ddl)
     assert isinstance(schema, T.StructType)
     for field in sorted(schema.fields, key=lambda field: field.name not in spelt):
         kind = inferred(field.dataType)
@@ -259,8 +259,8 @@ def opened(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
         {TEXTS: json_object(F.col(ROW), columns), CARRIED: F.json_object_keys(F.col(ROW))}
     )
     no_object = F.col(TEXTS).isNull() | F.col(CARRIED).isNull()
-    told = F.concat(F.lit("a column of another case than in the log: "), F.get(odd, F.lit(0)))
-    unread = F.when(F.col(ROW).isNull(), None).when(no_object, NOT_JSON).when(F.size(odd) > 0, told)
+    respelt = F.concat(F.lit("a column of another case than in the log: "), F.get(odd, F.lit(0)))
+    unread = F.when(F.col(ROW).isNull(), None).when(no_object, NOT_JSON).when(F.size(odd) > 0, respelt)
     return frame.withColumn(UNREAD, F.coalesce(F.col(UNREAD), unread))
 
 
@@ -328,17 +328,17 @@ def _with_numbers(text: Column, name: str) -> Column:
 def _misfit(name: str, value: Value) -> Column:
     """Return the error for a value that does not fit."""
     text = F.col(TEXTS).getField(name)
-    told = F.when(
+    error = F.when(
         text.isNotNull() & F.col(quote(name)).isNull(),
         f"column {name} is no {value.data_type.simpleString()[:100]}",
     )
     for member in value.misspelt:
         # A string value that looks like the member matches too; better a false error than a lost value.
         has_it = text.contains(f'"{member}":')
-        told = F.coalesce(
-            F.when(has_it, f"column {name} has a member in another case than the log: {member}"), told
+        error = F.coalesce(
+            F.when(has_it, f"column {name} has a member in another case than the log: {member}"), error
         )
-    return told
+    return error
 
 
 def _either(text: Column, ways: list[tuple[Value, Column | None]]) -> Column:
@@ -428,13 +428,13 @@ def events(
         names = F.array_except(names, left_out)
     nothing = F.lit(None).cast("string")
     op = F.when(is_blank(frame), change_log.IGNORE).otherwise(op)
-    told = F.coalesce(nothing if error is None else error, F.when(sequence.isNull(), lacking))
+    problem = F.coalesce(nothing if error is None else error, F.when(sequence.isNull(), lacking))
     misfit = F.when(op == change_log.UPSERT, F.col(MISFIT)).when(op == change_log.DELETE, F.col(KEY_MISFIT))
     reason = (
         F.when(F.col(UNREAD).isNotNull(), F.col(UNREAD))
         .when(op == change_log.IGNORE, None)
-        .when(op.isNull(), told)
-        .otherwise(F.coalesce(misfit, told))
+        .when(op.isNull(), problem)
+        .otherwise(F.coalesce(misfit, problem))
     )
     has_row = op.isin(change_log.UPSERT, change_log.DELETE)
     row = F.struct(
