@@ -16,23 +16,17 @@ from airflow_delta_cdc.hooks.table import DeltaTableHook, merged
 from airflow_delta_cdc.runtime.exchange import needed_results_uri, options_for, results_uri
 from airflow_delta_cdc.runtime.submit import hands_over_jars
 from airflow_delta_cdc.runtime.submit_hook import DeltaCdcSubmitHook
-from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.secrets import secrets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from delta_cdc.doctor import Check, Finding, Hider, Questions
+    from delta_cdc.doctor import Check, Hider, Questions, Result
 
 
 def doctor_command(given: argparse.Namespace) -> None:
     """Make the checks, print what they found, and end with the exit code."""
-
-    try:
-        asked = engine.Questions(**engine.doctor_questions(given))
-    except InvalidConfiguration as error:
-        sys.stderr.write(f"{type(error).__name__}: {error}\n")
-        sys.exit(2)
+    asked = engine.doctor_questions(given)
     # As Airflow's own commands do: else connections are looked for in the environment and in secrets backends
     # alone, not in Airflow's database.
     os.environ.setdefault("_AIRFLOW_PROCESS_CONTEXT", "server")
@@ -97,13 +91,13 @@ class Connections:
             yield from self._of_spark()
 
     # -- what Airflow keeps ---------------------------------------------------------------------
-    def _configuration(self) -> Finding:
+    def _configuration(self) -> Result:
         jars = "auto" if hands_over_jars() else "provided"
         return engine.check_ok(
             f"[delta_cdc] delta_jars is {jars}, results_uri is {results_uri() or 'not set'}"
         )
 
-    def _delta_connection(self) -> Finding:
+    def _delta_connection(self) -> Result:
         hook = DeltaTableHook(str(self._delta))
         options = hook.storage_options()
         self._hide.secrets.update(secrets(options or {}))
@@ -114,7 +108,7 @@ class Connections:
         names = ", ".join(sorted(told)) or "nothing: the identity of the machine is used"
         return engine.check_ok(f"{self._delta} tells {names}")
 
-    def _spark_connection(self) -> Finding:
+    def _spark_connection(self) -> Result:
         conn_id = str(self._spark)
         if is_connect(conn_id):
             hook = DeltaCdcConnectHook(conn_id)
@@ -147,7 +141,7 @@ class Connections:
                 ),
             )
 
-    def _results_folder(self) -> Finding:
+    def _results_folder(self) -> Result:
         """Go the way that specs and results go between this worker and a driver on the cluster."""
 
         uri = needed_results_uri(f"The connection {self._spark!r} runs applications in deploy mode cluster")

@@ -15,10 +15,13 @@ from typing import TYPE_CHECKING
 # isort: off
 # For type checkers: the names of NAMES.
 if TYPE_CHECKING:
-    from delta_cdc.cli.doctor import options as doctor_options, questions as doctor_questions
+    from delta_cdc.cli.doctor import (
+        DESCRIPTION as DOCTOR_DESCRIPTION,
+        options as doctor_options,
+        questions as doctor_questions,
+    )
     from delta_cdc.config import Group, load as load_configuration
     from delta_cdc.config.verification import (
-        chosen as chosen_tables,
         paired as paired_requests,
         request_of as verify_request_of,
     )
@@ -26,13 +29,12 @@ if TYPE_CHECKING:
     from delta_cdc.delta_log.requests import delete_folder
     from delta_cdc.delta_log.store import open_store
     from delta_cdc.delta_log.table import DeltaLog, run_sync
-    from delta_cdc.doctor import Questions
     from delta_cdc.doctor.report import (
         Check,
         examined as examined_checks,
         ok as check_ok,
+        print_report as print_checks,
         skipped as check_skipped,
-        told as print_checks,
     )
     from delta_cdc.doctor.store import RoundTrip
     from delta_cdc.job import run as run_spec
@@ -93,17 +95,16 @@ if TYPE_CHECKING:
 
 #: What is used of each module: names, and behind an equals sign the name that it has here.
 _USED = {
-    "delta_cdc.cli.doctor": "options=doctor_options questions=doctor_questions",
+    "delta_cdc.cli.doctor": "DESCRIPTION=DOCTOR_DESCRIPTION options=doctor_options "
+    "questions=doctor_questions",
     "delta_cdc.config": "Group load=load_configuration",
-    "delta_cdc.config.verification": "chosen=chosen_tables paired=paired_requests "
-    "request_of=verify_request_of",
+    "delta_cdc.config.verification": "paired=paired_requests request_of=verify_request_of",
     "delta_cdc.delta_log.file_manifests": "forget=delete_manifests prepared=with_manifests",
     "delta_cdc.delta_log.requests": "delete_folder",
     "delta_cdc.delta_log.store": "open_store",
     "delta_cdc.delta_log.table": "DeltaLog run_sync",
-    "delta_cdc.doctor": "Questions",
     "delta_cdc.doctor.report": "Check examined=examined_checks ok=check_ok "
-    "skipped=check_skipped told=print_checks",
+    "print_report=print_checks skipped=check_skipped",
     "delta_cdc.doctor.store": "RoundTrip",
     "delta_cdc.job": "run=run_spec",
     "delta_cdc.launch.class_data_archive": "ClassDataArchive",

@@ -187,13 +187,11 @@ class DeltaVerifyOperator(DeltaCdcOperator):
         return _Asked(pipeline, request.target, located, self._mirror(context, self.source, pipeline))
 
     def _configured(self, context: Context, given: dict[str, Any]) -> list[_Asked]:
-        tables = engine.chosen_tables(
-            configuration(self, context, arguments.required("config", self.config)),
-            arguments.text(self.group),
-            arguments.names("tables", self.tables),
+        tables = configuration(self, context, arguments.required("config", self.config)).chosen(
+            arguments.text(self.group), arguments.names("tables", self.tables)
         )
         asked = []
-        for one in tables:
+        for one in (table.arguments for _, table in tables):
             mirror = self._mirror(context, source_of(one), one["pipeline"])
             place = str(one.get("target") or one.get("log"))
             try:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from delta_cdc.config import combine, models, values
 from delta_cdc.config.configuration import Configuration, Group, Table
-from delta_cdc.config.findings import nearest, shown
-from delta_cdc.config.tree import Node, Place
+from delta_cdc.config.findings import Place, nearest, shown
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.option_schema import APPLY, INGEST
 from delta_cdc.core.validation import check_pipeline
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from delta_cdc.config.findings import Findings
+    from delta_cdc.config.tree import Node
 
 _TOP = ("defaults", "groups", "pipelines")
 #: Options of one run, from its form or the command line: a configuration would set them for every run.
@@ -154,11 +154,11 @@ class _Resolver:
                 continue
             section.places[name] = node.keys[name]
             section.nodes[name] = value
-            if value.is_told:
+            if value.is_reported:
                 section.wrong.add(name)
                 continue
             # An empty value counts, too: it overrides settings further away.
-            section.given[name] = value.texts() if name in models.OF_TEXTS else value.plain()
+            section.given[name] = value.plain(as_written=name in models.OF_TEXTS)
         section.wrong |= values.check(section.given, section.nodes, where, self._findings)
         for name in section.wrong:
             section.given.pop(name, None)

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from delta_cdc.config.tree import Place, from_value, read_file
+from delta_cdc.config.findings import Place
+from delta_cdc.config.tree import from_value, read_file
 
 if TYPE_CHECKING:
     from delta_cdc.config.findings import Findings
     from delta_cdc.config.tree import Node
 
-_SUFFIXES = (".yaml", ".yml")
+SUFFIXES = (".yaml", ".yml")
 
 
 def read(source: str | Path | Mapping[str, Any], findings: Findings) -> tuple[list[Node], tuple[str, ...]]:
@@ -27,12 +28,10 @@ def read(source: str | Path | Mapping[str, Any], findings: Findings) -> tuple[li
     if not path.is_dir():
         return _trees([path], findings), (str(path),)
     try:
-        files = sorted(
-            entry for entry in path.iterdir() if entry.suffix in _SUFFIXES and entry.name[0] != "."
-        )
+        files = sorted(entry for entry in path.iterdir() if entry.suffix in SUFFIXES and entry.name[0] != ".")
     except OSError as error:
-        said = error.strerror or str(error)
-        findings.add(Place(str(path)), f"The folder cannot be read: {said}.", "correct its permissions.")
+        why = error.strerror or str(error)
+        findings.add(Place(str(path)), f"The folder cannot be read: {why}.", "correct its permissions.")
         return [], ()
     if not files:
         remedy = "name a file, or a folder that holds *.yaml or *.yml."
@@ -41,5 +40,5 @@ def read(source: str | Path | Mapping[str, Any], findings: Findings) -> tuple[li
 
 
 def _trees(files: list[Path], findings: Findings) -> list[Node]:
-    found = [read_file(path, str(path), findings) for path in files]
-    return [node for node in found if node is not None]
+    nodes = [read_file(path, str(path), findings) for path in files]
+    return [node for node in nodes if node is not None]

@@ -57,7 +57,7 @@ def test_mappings(seed: int) -> None:
     for _ in range(400):
         given = drawn(draw)
         found = config.lint(given)
-        assert all(finding.file and finding.message and finding.remedy for finding in found)
+        assert all(finding.place.file and finding.message and finding.remedy for finding in found)
         if not found:
             sound += 1
             assert len(config.load(given).fingerprint) == 64
@@ -82,7 +82,7 @@ def test_texts(tmp_path: Path) -> None:
         path.write_text("".join(letters), encoding="utf-8")
         found = config.lint(path)
         sound += not found
-        assert all(finding.file == str(path) and finding.remedy for finding in found)
+        assert all(finding.place.file == str(path) and finding.remedy for finding in found)
     assert 10 < sound < 390
 
 

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, NoReturn
 
 from delta_cdc.core.errors import TableNotFound
 from delta_cdc.doctor import Questions, report
-from delta_cdc.doctor.report import Check, Hider, examined, failed, ok, skipped, told, warning
+from delta_cdc.doctor.report import Check, Hider, examined, failed, ok, print_report, skipped, warning
 
 if TYPE_CHECKING:
     import pytest
 
-    from delta_cdc.doctor.report import Finding
+    from delta_cdc.doctor.report import Result
 
 
 def tell(*checks: Check, as_json: bool = False, hide: Hider | None = None) -> tuple[int, str]:
     out = io.StringIO()
-    code = told(examined(checks, timeout=60, hide=hide or Hider()), out, as_json=as_json)
+    code = print_report(examined(checks, timeout=60, hide=hide or Hider()), out, as_json=as_json)
     return code, out.getvalue()
 
 
@@ -64,7 +64,7 @@ def test_a_check_that_hangs_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(report, "GRACE", 0.0)
     never = threading.Event()
 
-    def hang() -> Finding:
+    def hang() -> Result:
         never.wait()
         return ok("at last")
 
@@ -107,7 +107,7 @@ def test_secrets_are_hidden_wherever_they_are(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_long_story_becomes_a_line_and_is_told_to_its_end() -> None:
-    def raises() -> Finding:
+    def raises() -> Result:
         raise RuntimeError("x\n" * 1000 + "y")
 
     _, text = tell(Check("a", lambda: ok("x\n" * 1000 + "y")), Check("b", raises))
