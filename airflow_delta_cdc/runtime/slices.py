@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from airflow_delta_cdc import engine
 from airflow_delta_cdc.runtime.exchange import needed_results_uri, results_uri
-from delta_cdc.core.spec import ApplySpec, BundleSpec, IngestSpec, ReadSpec, fingerprint, sha256
+from delta_cdc.core.spec import ApplySpec, BundleSpec, IngestSpec, ReadSpec, fingerprint, segments_of, sha256
 from delta_cdc.core.storage_options import hadoop_uri
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def is_here(master: str) -> bool:
 def _root(spec: Spec, master: str, directory: Path, name: str) -> str:
     if is_here(master):
         return str(directory / "slices")
-    segments = [segment for step in _readable(spec) for segment in step.segments]
+    segments = segments_of(_readable(spec))
     needed = [segment for segment in segments if segment.needs_slice]
     if not needed and not (segments and results_uri()):
         return ""
@@ -117,7 +117,7 @@ def _root(spec: Spec, master: str, directory: Path, name: str) -> str:
 
 
 def _forget(spec: Spec, name: str, options: dict[str, str] | None, log: Logger) -> None:
-    if any(step.segments for step in _readable(spec)):
+    if segments_of(_readable(spec)):
         # All that lies there is slices.
         _deleted(_shared(results_uri(), name), options, log)
 

@@ -30,6 +30,7 @@ from delta_cdc.core.spec import (
     ReadSpec,
     ResolveSpec,
     VerifySpec,
+    segments_of,
 )
 from delta_cdc.delta_log.file_manifests import prepared
 from delta_cdc.manifest_folder import folder_for
@@ -212,7 +213,7 @@ def execute(
     spark: SparkSession, storage_options: Mapping[str, str] | None, scratch: str | None, spec: ApplySpec
 ) -> JobResult:
     """Run an apply in this process, with its file manifests in a folder that Spark's executors can reach."""
-    segments = [segment for step in spec.steps for segment in step.segments]
+    segments = segments_of(spec.steps)
     folder = folder_for(spark, segments, scratch)
     options = dict(storage_options) if storage_options else None
     return run(spark, prepared(spec, folder, options))

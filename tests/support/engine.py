@@ -12,6 +12,7 @@ from delta_cdc import job
 from delta_cdc.core.spec import ApplyOptions, ApplySpec, JobResult, ReadSpec, Segment, Staging, Step
 from delta_cdc.core.watermark import Seal, TableVersion
 from delta_cdc.spark.sessions import private_session
+from tests.support.steps import step as made_step
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -97,7 +98,7 @@ class Flow:
     def step(self, kind: str, start: int, end: int, **changes: Any) -> Step:
         """Plan one step on the target as it is now."""
         last = newest_seal(self.target)
-        planned = Step(
+        planned = made_step(
             kind=kind,  # type: ignore[arg-type]
             starting_version=start,
             watermark=TableVersion(metadata(self.source)["id"], end, commit_hash(self.source, max(end, 0))),

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from delta_cdc.core.spec import CommitStep, Step
+from delta_cdc.core.spec import CommitStep
 from delta_cdc.core.watermark import PipelineState, Seal, SealStep, TableVersion, app_id
 
 if TYPE_CHECKING:
@@ -281,11 +281,12 @@ def changed(made: Seal, **changes: Any) -> Seal:
     return replace(made, state=replace(made.state, **of_state), **changes)
 
 
-def state_after(step: Step | CommitStep, configuration: dict[str, Any]) -> PipelineState:
+def state_after(step: Any, configuration: dict[str, Any]) -> PipelineState:
     """Return what a seal carries after a step, as the engine has it."""
-    before = step.applied_from if isinstance(step, CommitStep) else 0
-    if isinstance(step, Step) and step.before is not None:
-        before = step.before.applied_from
+    if isinstance(step, CommitStep):
+        before = step.applied_from
+    else:
+        before = 0 if step.before is None else step.before.applied_from
     return PipelineState(
         step.watermark, before, loaded_version=step.watermark.version, configuration=configuration
     )

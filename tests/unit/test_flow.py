@@ -91,7 +91,7 @@ class World:
                 # What the engine does for a step that follows another one.
                 step = replace(step, planned_on=TableVersion(self.target.table_id, self.target.version))
             made = Seal(
-                pipeline=step.pipeline or spec.pipeline,
+                pipeline=getattr(step, "pipeline", None) or spec.pipeline,
                 number=step.seal_number,
                 source_uri=spec.source_uri,
                 state=state_after(step, {"where": spec.options.where}),
@@ -105,7 +105,7 @@ class World:
                     counts={"suppressed": 4},
                 ),
             )
-            made = replace(made, successor=step.successor)
+            made = replace(made, successor=getattr(step, "successor", None))
             given: dict[str, Any] = {"operation": "MERGE"}
             if load:
                 given = {"operation": "WRITE", "metrics": {"numOutputRows": "50", "numFiles": "1"}}
@@ -477,13 +477,13 @@ def test_a_repair_that_is_restored_while_it_is_confirmed(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The watermark is the same without it, so it alone does not tell."""
-    found = apply_flow.reconcile
+    found = apply_flow.reconcile_async
 
-    def after_a_restore(*given: Any, **named: Any) -> Any:
+    async def after_a_restore(*given: Any, **named: Any) -> Any:
         world.target.restore(0)
-        return found(*given, **named)
+        return await found(*given, **named)
 
-    monkeypatch.setattr(apply_flow, "reconcile", after_a_restore)
+    monkeypatch.setattr(apply_flow, "reconcile_async", after_a_restore)
     with pytest.raises(OutcomeUnknown, match="restored or replaced right after it"):
         world.apply(mode="repair", repair_keys="true")
 

@@ -142,7 +142,7 @@ class Job:
             if step.planned_on is None and target.version >= 0:
                 step = replace(step, planned_on=TableVersion(target.table_id, target.version))
             step = replace(step, before=state if step.before is None else step.before)
-            step = replace(step, horizons=apply_engine.horizons_of(step))
+            step = apply_engine.with_horizons(step)
             moving = step.kind not in ("adopt", "reseal")
             work = Work(
                 lambda: None,
@@ -154,7 +154,7 @@ class Job:
             state = apply_engine._state(spec, step, work)
             seal = apply_engine._seal(spec, step, work, state)
             self.seals.append(seal)
-            target.write_seal(seal, rows=moving and not step.is_empty, **written(step))
+            target.write_seal(seal, rows=moving and not getattr(step, "is_empty", False), **written(step))
         return JobResult("committed")
 
     def read(self, spec: specs.ReadSpec) -> JobResult:

@@ -15,8 +15,7 @@ from delta_cdc.core.watermark import TableVersion
 if TYPE_CHECKING:
     from pathlib import Path
 
-STEP = specs.Step(
-    kind="apply",
+STEP = specs.ApplyStep(
     starting_version=11,
     watermark=TableVersion("a-source", 20, "ab" * 32),
     seal_number=5,
@@ -37,7 +36,10 @@ READ = specs.ReadSpec(
     run_id="run",
     source_uri="s3://lake/orders",
     staging_uri="s3://lake/staging",
-    steps=(STEP, replace(STEP, kind="complete")),
+    steps=(
+        STEP,
+        specs.StagingStep(kind="complete", starting_version=5, watermark=STEP.watermark, seal_number=6),
+    ),
     kind="changes",
     starting_version=5,
     applied_from=0,

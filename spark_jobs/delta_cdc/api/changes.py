@@ -10,7 +10,7 @@ from delta_cdc import job
 from delta_cdc.core.option_schema import READ, filled
 from delta_cdc.core.spec import QueryOptions
 from delta_cdc.core.uris import spark_uri
-from delta_cdc.delta_log.file_manifests import prepared, write_slices
+from delta_cdc.delta_log.file_manifests import write_slices
 from delta_cdc.manifest_folder import folder_for, is_local
 from delta_cdc.planning.changes import ChangesRequest
 from delta_cdc.planning.changes import plan_changes as planned_changes
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from delta_cdc.core.spec import ApplySpec, IngestSpec, JobResult
+    from delta_cdc.core.spec import IngestSpec, JobResult
     from delta_cdc.planning.changes import ChangesPlan
     from delta_cdc.planning.ingest_request import IngestRequest
     from delta_cdc.run.outcomes import ApplyResult, IngestResult
@@ -123,7 +123,9 @@ def apply_changes(
         scratch=scratch is not None or is_local(spark),
         storage_options=dict(storage_options) if storage_options else None,
     )
-    return run_apply(request, execute=partial(_run, spark, scratch, request.storage_options), say=logger.info)
+    return run_apply(
+        request, execute=partial(job.execute, spark, request.storage_options, scratch), say=logger.info
+    )
 
 
 def read_changes(
@@ -238,14 +240,6 @@ def plan_changes(
     options = filled(QueryOptions, READ, given)
     storage = dict(storage_options) if storage_options else None
     return planned_changes(filled(ChangesRequest, READ, given, options=options, storage_options=storage))
-
-
-def _run(
-    spark: SparkSession, scratch: str | None, storage_options: dict[str, str] | None, spec: ApplySpec
-) -> JobResult:
-    segments = [segment for step in spec.steps for segment in step.segments]
-    folder = folder_for(spark, segments, scratch)
-    return job.run(spark, prepared(spec, folder, storage_options))
 
 
 def ingest_changes(

@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING
 
 from delta_cdc.core.spec import (
     ApplySpec,
+    ApplyStep,
     BundleSpec,
     CareSpec,
     CommitSpec,
     EnableSpec,
     IngestSpec,
+    LoadStep,
     ReadSpec,
     VerifySpec,
 )
@@ -28,7 +30,11 @@ def locations_of(spec: Spec) -> list[str]:
         then = [spec.after.target] if spec.after is not None else []
         return [*source, spec.log_uri, *then]
     if isinstance(spec, ApplySpec):
-        staged = [step.staging.uri for step in spec.steps if step.staging is not None]
+        staged = [
+            step.staging.uri
+            for step in spec.steps
+            if isinstance(step, LoadStep | ApplyStep) and step.staging is not None
+        ]
         return [spec.source_uri, spec.target_uri, *staged]
     if isinstance(spec, ReadSpec):
         return [spec.source_uri, spec.staging_uri, *([spec.output_uri] if spec.output_uri else [])]

@@ -176,61 +176,20 @@ class Segment:
         return self.capture != "change_files"
 
 
-@dataclass(frozen=True)
-class Step:
+@dataclass(frozen=True, kw_only=True)
+class _SealedStep:
     """One sealed commit of a target or of staging.
 
-    :param kind: ``load`` (a snapshot of ``watermark``; -1 is before all rows), ``declare`` (set a baseline;
-        no rows: the target's content counts as that snapshot; creates an empty target if none exists),
-        ``apply`` (the changes of the range), ``reseal`` (renew; no rows: the same state under a new seal),
-        ``adopt`` (take over; no rows: the state of another pipeline of this target under a seal of this one;
-        with ``successor`` the closing seal of that other pipeline), ``reload`` (the difference between the
-        target and the source as of ``watermark``; for a change log, all keys are computed again), ``reset``
-        (a load that replaces all rows) or ``repair`` (the same difference, for some keys). In staging also:
-        ``answer`` (the query, computed over the staged change rows, replaces them) and ``complete`` (no rows:
-        the staged rows are the batch)
-    :param watermark: the watermark that the seal will record. A repair does not move it
-    :param source_columns: the source's columns as of the watermark
-    :param planned_on: the target as planned; None = no table yet, or the step before creates it
-    :param segments: ``apply``, ``repair``: the ranges to read, in order. They begin with the first version
-        that changes data: commits before it may lie outside retention, or before the feed was turned on
+    :param watermark: the watermark that the seal will record
+    :param planned_on: the table as planned; None = no table yet, or the step before creates it
     :param before: the pipeline's state before the step; None is the state after the previous step, or no
         state. A step without rows copies it into its own seal
-    :param pipeline: the pipeline of the seal; None is the spec's
-    :param successor: the pipeline that continues where this seal ends the other one
-    :param repaired_to: ``repair``: the keys are those changed in versions ``starting_version`` to this one
-    :param keys_where: ``repair``: Spark SQL predicate over the key columns, instead of a range
-    :param replayed: ``repair``: the keys are those in the quarantine table
-    :param horizons: change log: (version, sequence) ascending: events that arrived after that version must
-        not lie below that sequence, the allowed lateness
     """
 
-    kind: Literal[
-        "load",
-        "declare",
-        "apply",
-        "reseal",
-        "adopt",
-        "reload",
-        "reset",
-        "repair",
-        "answer",
-        "complete",
-    ]
-    starting_version: int
     watermark: TableVersion
     seal_number: int
-    source_columns: tuple[str, ...] = ()
     planned_on: TableVersion | None = None
-    staging: Staging | None = None
-    segments: tuple[Segment, ...] = ()
     before: PipelineState | None = None
-    pipeline: str | None = None
-    successor: str | None = None
-    repaired_to: int | None = None
-    keys_where: str | None = None
-    replayed: bool = False
-    horizons: tuple[tuple[int, str], ...] = ()
 
     @property
     def at(self) -> int:
@@ -240,17 +199,7 @@ class Step:
     @property
     def ending_version(self) -> int:
         """Return the last version that the step covers."""
-        return self.watermark.version if self.repaired_to is None else self.repaired_to
-
-    @property
-    def is_empty(self) -> bool:
-        """Return whether a load or baseline writes no rows."""
-        return self.kind == "declare" or self.ending_version < 0
-
-    @property
-    def first_read(self) -> int:
-        """Return the version from which changes are read."""
-        return self.segments[0].starting_version if self.segments else self.starting_version
+        return self.watermark.version
 
     @property
     def highest_sequence(self) -> str | None:
@@ -261,6 +210,126 @@ class Step:
     def truncate_sequences(self) -> tuple[str, ...]:
         """Return the newest truncates applied before."""
         return self.before.truncate_sequences if self.before is not None else ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _RowStep(_SealedStep):
+    """A step that reads the source and writes rows.
+
+    :param source_columns: the source's columns as of the watermark
+    :param horizons: change log: (version, sequence) ascending: events that arrived after that version must
+        not lie below that sequence, the allowed lateness
+    """
+
+    source_columns: tuple[str, ...] = ()
+    horizons: tuple[tuple[int, str], ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadStep(_RowStep):
+    """Load the snapshot of the watermark's version; version -1 is before all rows.
+
+    :param kind: ``load``; ``reset`` (the snapshot replaces all rows); or ``declare`` (set a baseline: no rows
+        are loaded, the target's content counts as that snapshot; an empty target is created if none exists)
+    :param staging: the snapshot is a staged batch
+    """
+
+    kind: Literal["load", "declare", "reset"] = "load"
+    staging: Staging | None = None
+
+    @property
+    def starting_version(self) -> int:
+        """Return the version of the snapshot."""
+        return self.at
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether no rows are written."""
+        return self.kind == "declare" or self.at < 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ApplyStep(_RowStep):
+    """Apply, or stage, the changes of a range.
+
+    :param segments: the ranges to read, in order. They begin with the first version that changes data:
+        commits before it may lie outside retention, or before the feed was turned on
+    :param staging: the changes are a staged batch
+    """
+
+    starting_version: int
+    segments: tuple[Segment, ...] = ()
+    staging: Staging | None = None
+    kind: Literal["apply"] = "apply"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReloadStep(_RowStep):
+    """Apply the difference between the target and the source as of the watermark.
+
+    For a change log, all keys are computed again.
+    """
+
+    kind: Literal["reload"] = "reload"
+
+    @property
+    def starting_version(self) -> int:
+        """Return the version that the target is compared with."""
+        return self.at
+
+
+@dataclass(frozen=True, kw_only=True)
+class RepairStep(_RowStep):
+    """Compute some keys again, as of the watermark, which the step does not move.
+
+    :param segments: the ranges to read, see :class:`ApplyStep`
+    :param repaired_to: the keys are those changed in versions ``starting_version`` to this one
+    :param keys_where: Spark SQL predicate over the key columns, instead of a range
+    :param replayed: the keys are those in the quarantine table
+    """
+
+    starting_version: int
+    repaired_to: int
+    segments: tuple[Segment, ...] = ()
+    keys_where: str | None = None
+    replayed: bool = False
+    kind: Literal["repair"] = "repair"
+
+    @property
+    def ending_version(self) -> int:
+        """Return the last version whose keys are computed again."""
+        return self.repaired_to
+
+
+@dataclass(frozen=True, kw_only=True)
+class StateStep(_SealedStep):
+    """A seal without rows.
+
+    :param kind: ``reseal`` (renew: the same state under a new seal) or ``adopt`` (take over: the state of
+        another pipeline of this target under a seal of this one; with ``successor`` the closing seal of that
+        other pipeline)
+    :param pipeline: the pipeline of the seal; None is the spec's
+    :param successor: the pipeline that continues where this seal ends the other one
+    """
+
+    starting_version: int
+    pipeline: str | None = None
+    successor: str | None = None
+    kind: Literal["reseal", "adopt"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StagingStep(_SealedStep):
+    """A commit of a staging table that reads only what is staged.
+
+    :param kind: ``answer`` (the query, computed over the staged change rows, replaces them) or ``complete``
+        (no rows: the staged rows are the batch)
+    :param source_columns: the source's columns as of the watermark
+    """
+
+    starting_version: int
+    source_columns: tuple[str, ...] = ()
+    kind: Literal["answer", "complete"]
 
 
 @dataclass(frozen=True)
@@ -304,13 +373,18 @@ class IngestStep:
     configuration: dict[str, Any] = field(default_factory=dict)
 
 
+#: A sealed commit of a target, by an apply.
+RowStep = LoadStep | ApplyStep | ReloadStep | RepairStep
+TargetStep = RowStep | StateStep
+#: A sealed commit of a staging table, by a read.
+ReadStep = LoadStep | ApplyStep | StagingStep
 #: One sealed commit of any job.
-AnyStep = Step | CommitStep | IngestStep
+Step = TargetStep | StagingStep | CommitStep | IngestStep
 
 
-def segments_of(steps: Iterable[AnyStep]) -> list[Segment]:
+def segments_of(steps: Iterable[Step]) -> list[Segment]:
     """Return the ranges that steps read, in order."""
-    return [segment for step in steps if isinstance(step, Step) for segment in step.segments]
+    return [one for step in steps if isinstance(step, ApplyStep | RepairStep) for one in step.segments]
 
 
 @dataclass(frozen=True)
@@ -329,7 +403,7 @@ class ApplySpec:
     source_uri: str
     target_uri: str
     options: ApplyOptions
-    steps: tuple[Step, ...]
+    steps: tuple[TargetStep, ...]
     single_driver: bool = False
     slices_uri: str = ""
     quarantine_uri: str = ""
@@ -355,7 +429,7 @@ class ReadSpec:
     run_id: str
     source_uri: str
     staging_uri: str
-    steps: tuple[Step, ...]
+    steps: tuple[ReadStep, ...]
     kind: Literal["changes", "snapshot"]
     starting_version: int
     applied_from: int
@@ -831,8 +905,10 @@ def fingerprint(spec: ApplySpec | ReadSpec | CommitSpec | IngestSpec) -> str:
 
 def _unprepared(spec: ApplySpec | ReadSpec) -> ApplySpec | ReadSpec:
     """Return a spec as planned, before file manifests were written."""
-    steps = tuple(
+    steps: Any = tuple(
         replace(step, segments=tuple(replace(one, sliced=False) for one in step.segments))
+        if isinstance(step, ApplyStep | RepairStep)
+        else step
         for step in spec.steps
     )
     return replace(spec, steps=steps, slices_uri="")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from delta_cdc.core import column_lists
 from delta_cdc.core.errors import ColumnNotFound, ConfigurationDrift, InvalidConfiguration, ReservedColumnName
 from delta_cdc.core.reserved_columns import METADATA_COLUMNS
-from delta_cdc.core.spec import DELETED_COLUMN, ApplyOptions, IngestOptions, QueryOptions
+from delta_cdc.core.spec import DELETED_COLUMN, ApplyOptions, IngestOptions, QueryOptions, StateStep
 from delta_cdc.core.sql import PLAN_PREFIX
 from delta_cdc.core.watermark import MAX_SEAL_BYTES, SEAL_ROOM_BYTES
 
@@ -230,7 +230,7 @@ def check_seal_of_apply(spec: ApplySpec) -> None:
 
     A seal without rows copies the previous seal's content.
     """
-    columns = [step.source_columns for step in spec.steps if step.kind not in ("reseal", "adopt")]
+    columns = [step.source_columns for step in spec.steps if not isinstance(step, StateStep)]
     for told in columns[-1:]:
         configuration = {**described(spec.options), **described_columns(spec.options, told, ())}
         check_seal(spec.pipeline, (spec.source_uri, spec.run_id), configuration)

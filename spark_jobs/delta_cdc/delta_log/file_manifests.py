@@ -26,7 +26,7 @@ from delta_cdc.core.manifest_columns import (
     location,
     side,
 )
-from delta_cdc.core.spec import ApplySpec, ReadSpec
+from delta_cdc.core.spec import ApplySpec, ApplyStep, ReadSpec, RepairStep, segments_of
 from delta_cdc.delta_log import deletion_vectors, manifest_feed
 from delta_cdc.delta_log.actions import Add, DeletionVector, MetaData, Remove
 from delta_cdc.delta_log.checkpoint import key_of
@@ -62,9 +62,7 @@ def prepared(spec: S, root: str, storage_options: dict[str, str] | None = None) 
     :raises DeltaCdcError: see :func:`write_slice`
     """
     steps = tuple(
-        step
-        if step.staging is not None
-        else replace(
+        replace(
             step,
             segments=write_slices(
                 spec.source_uri,
@@ -74,9 +72,11 @@ def prepared(spec: S, root: str, storage_options: dict[str, str] | None = None) 
                 storage_options=storage_options,
             ),
         )
+        if isinstance(step, ApplyStep | RepairStep)
+        else step
         for step in spec.steps
     )
-    if not any(segment.sliced for step in steps for segment in step.segments):
+    if not any(segment.sliced for segment in segments_of(steps)):
         return spec
     return replace(spec, steps=steps, slices_uri=root)
 

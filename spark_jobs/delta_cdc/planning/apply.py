@@ -16,7 +16,7 @@ from delta_cdc.core.errors import (
     VersionsExpired,
 )
 from delta_cdc.core.properties import CHANGE_FEED, feed_on
-from delta_cdc.core.spec import ApplyRequest, ApplySpec, QueryOptions, Staging, Step
+from delta_cdc.core.spec import ApplyRequest, ApplySpec, ApplyStep, LoadStep, QueryOptions, Staging, StateStep
 from delta_cdc.core.uris import canonical_uri, spark_uri
 from delta_cdc.core.versions import VersionRange
 from delta_cdc.core.watermark import TableVersion
@@ -33,7 +33,7 @@ from delta_cdc.planning.staging import open_batch
 if TYPE_CHECKING:
     from typing import Literal
 
-    from delta_cdc.core.spec import ApplyOptions
+    from delta_cdc.core.spec import ApplyOptions, TargetStep
     from delta_cdc.core.watermark import Seal
     from delta_cdc.delta_log.table import TableState
     from delta_cdc.planning.observe import Sight
@@ -158,7 +158,9 @@ async def _reset(request: ApplyRequest, sight: Sight) -> Plan:
     assert isinstance(plan.spec, ApplySpec)
     at = len(sight.before)
     steps = plan.spec.steps
-    reset = replace(steps[at], kind="reset")
+    load = steps[at]
+    assert isinstance(load, LoadStep)
+    reset = replace(load, kind="reset")
     spec = replace(plan.spec, steps=(*steps[:at], reset, *steps[at + 1 :]))
     note = f"{why}All rows of {target} are thrown away and loaded anew (reset)."
     return replace(plan, spec=spec, notes=(note, *plan.notes))
@@ -179,7 +181,7 @@ async def _from_watermark(request: ApplyRequest, sight: Sight, seal: Seal) -> Pl
 
 async def _steps(
     request: ApplyRequest, sight: Sight, chosen: ranges.Chosen, number: int
-) -> tuple[tuple[Step, ...], tuple[str, ...]]:
+) -> tuple[tuple[ApplyStep, ...], tuple[str, ...]]:
     columns, ending = chosen.at_end.schema_columns, chosen.versions.ending_version
     validation.check_columns(request.options, columns, sight.source.uri, ending)
     try:
@@ -232,7 +234,7 @@ def _planned(
     request: ApplyRequest,
     sight: Sight,
     at_end: TableState,
-    steps: tuple[Step, ...],
+    steps: tuple[TargetStep, ...],
     notes: tuple[str, ...],
     versions: VersionRange | None,
 ) -> Plan:
@@ -267,7 +269,7 @@ async def _seal_alone(request: ApplyRequest, sight: Sight, seal: Seal, found: No
     if due is None:
         return sight.nothing(found.ended.version, *found.notes)
     notes = await preconditions.check_schema(sight.log, found.commits) if found.commits else ()
-    step = Step(
+    step = StateStep(
         kind="reseal",
         starting_version=min(seal.watermark.version + 1, found.ended.version),
         watermark=replace(found.ended, table_id=sight.source.table_id),
@@ -304,7 +306,7 @@ async def _load(request: ApplyRequest, sight: Sight) -> Plan:
     return _planned(request, sight, found.at_end, (load, *made), (*found.notes, *said), found.versions)
 
 
-def _load_alone(request: ApplyRequest, sight: Sight, load: Step, at: TableState) -> Plan:
+def _load_alone(request: ApplyRequest, sight: Sight, load: LoadStep, at: TableState) -> Plan:
     version = load.ending_version
     validation.check_columns(request.options, at.schema_columns, sight.source.uri, version)
     versions = None if load.is_empty else VersionRange(version, version)
@@ -339,13 +341,11 @@ def _declares(sight: Sight) -> bool:
     return isinstance(sight.request, ApplyRequest) and sight.request.declares_state
 
 
-async def _load_before(sight: Sight, first: int, *, declared: bool) -> tuple[Step, TableState]:
+async def _load_before(sight: Sight, first: int, *, declared: bool) -> tuple[LoadStep, TableState]:
     if first > 0:
         return await load_step(sight, first - 1, declared=declared)
     at = await sight.at(0)
-    step = Step(
-        kind="load",
-        starting_version=-1,
+    step = LoadStep(
         watermark=TableVersion(at.table_id, -1),
         seal_number=sight.next_number,
         source_columns=at.schema_columns,
@@ -394,14 +394,22 @@ async def _from_staging(request: ApplyRequest, sight: Sight, uri: str) -> Plan:
     at = await sight.at(ending)
     validation.check_columns(request.options, at.schema_columns, sight.source.uri, ending)
     kind: Literal["changes", "snapshot"] = "snapshot" if seal is None else "changes"
-    step = Step(
-        kind="load" if seal is None else "apply",
-        starting_version=batch.step.starting_version,
+    load = LoadStep(
         watermark=replace(batch.watermark, table_id=at.table_id),
         seal_number=sight.next_number if sight.proof is not None else batch.number,
         source_columns=at.schema_columns,
         planned_on=sight.planned_on,
         staging=Staging(spark_uri(uri), commit.version, kind),
-        before=seal.state if seal is not None else None,
     )
+    step: LoadStep | ApplyStep = load
+    if seal is not None:
+        step = ApplyStep(
+            starting_version=batch.step.starting_version,
+            watermark=load.watermark,
+            seal_number=load.seal_number,
+            source_columns=load.source_columns,
+            planned_on=load.planned_on,
+            staging=load.staging,
+            before=seal.state,
+        )
     return _planned(request, sight, at, (step,), (), VersionRange(step.starting_version, ending))

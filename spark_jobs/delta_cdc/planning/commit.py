@@ -9,11 +9,11 @@ from delta_cdc.core.errors import NoOpenBatch, OtherBatchOpen
 from delta_cdc.core.spec import CommitSpec, CommitStep
 from delta_cdc.core.uris import spark_uri
 from delta_cdc.core.watermark import TableVersion
-from delta_cdc.delta_log.table import DeltaLog, run_sync
+from delta_cdc.delta_log.table import DeltaLog
 from delta_cdc.planning.staging import sink
 
 if TYPE_CHECKING:
-    from delta_cdc.core.watermark import Seal
+    from delta_cdc.planning.reconcile import Proof
     from delta_cdc.planning.request import CommitRequest
     from delta_cdc.planning.staging import Batch, Sink
 
@@ -22,19 +22,29 @@ if TYPE_CHECKING:
 class CommitPlan:
     """The plan of a commit.
 
-    :param seal: the seal of the last commit; None before the first
-    :param staging_version: newest version of the staging table
+    :param found: the staging table as observed
     :param spec: the job; None if the batch was already committed
     """
 
-    seal: Seal | None
-    staging_version: int
+    found: Sink
     spec: CommitSpec | None
+    pin_key: str = ""
+    notes: tuple[str, ...] = ()
 
+    @property
+    def proof(self) -> Proof:
+        """Return the recorded watermark."""
+        return self.found.proof
 
-def plan_commit(request: CommitRequest) -> CommitPlan:
-    """Plan a commit; see :func:`plan_commit_async`."""
-    return run_sync(plan_commit_async(request))
+    @property
+    def steps(self) -> tuple[CommitStep, ...]:
+        """Return the step, if there is one."""
+        return self.spec.steps if self.spec is not None else ()
+
+    @property
+    def ending_version(self) -> int | None:
+        """Return the last version of the batch."""
+        return self.spec.step.ending_version if self.spec is not None else None
 
 
 async def plan_commit_async(request: CommitRequest) -> CommitPlan:
@@ -54,12 +64,11 @@ async def plan_commit_async(request: CommitRequest) -> CommitPlan:
     done, wanted = found.proof.seal, request.ending_version
     batch = found.batch if found.batch is not None and found.batch.is_complete else None
     if done is not None and (wanted is not None and wanted <= done.watermark.version):
-        return CommitPlan(done, found.proof.target.version, None)
+        return CommitPlan(found, None)
     if batch is not None and wanted in (None, batch.seal.watermark.version):
-        spec = _spec(request, found, batch)
-        return CommitPlan(done, found.proof.target.version, spec)
+        return CommitPlan(found, _spec(request, found, batch))
     if done is not None and wanted is None and found.newest.step.kind == "commit":
-        return CommitPlan(done, found.proof.target.version, None)
+        return CommitPlan(found, None)
     raise _refused(staging, found, wanted)
 
 

@@ -23,7 +23,7 @@ from delta_cdc.core.errors import (
     VersionsExpired,
 )
 from delta_cdc.core.reserved_columns import COMMIT_VERSION
-from delta_cdc.core.spec import QueryOptions, Step
+from delta_cdc.core.spec import QueryOptions, ReloadStep, RepairStep
 from delta_cdc.core.uris import canonical_uri
 from delta_cdc.core.versions import VersionRange
 from delta_cdc.core.watermark import PipelineState
@@ -33,7 +33,7 @@ from delta_cdc.planning import appended_events, preconditions, quarantine, range
 
 if TYPE_CHECKING:
     from delta_cdc.core.errors import DeltaCdcError
-    from delta_cdc.core.spec import ApplyOptions, ApplyRequest
+    from delta_cdc.core.spec import ApplyOptions, ApplyRequest, ApplyStep
     from delta_cdc.core.watermark import Seal
     from delta_cdc.delta_log.actions import Commit
     from delta_cdc.delta_log.table import TableState
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 class Work:
     """Steps, the source as of their end, and the versions that they cover."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[ReloadStep | RepairStep, ...]
     at_end: TableState
     versions: VersionRange
     notes: tuple[str, ...]
@@ -69,13 +69,19 @@ async def reload(request: ApplyRequest, sight: Sight, because: DeltaCdcError | N
     ending = _ending(sight, None if other_source or seal is None else seal.watermark.version)
     if seal is not None and not other_source:
         await _refuse_outlived(request, sight, seal, ending)
-    step, at = await ranges.load_step(sight, ending)
-    step = replace(step, kind="reload")
-    if seal is None or other_source:
-        # No row of the target is known to be right, so no allowed-lateness bound applies.
-        step = replace(step, horizons=())
-    if seal is not None:
-        step = replace(step, before=await _before(request, sight, seal, ending, other_source=other_source))
+    load, at = await ranges.load_step(sight, ending)
+    trusted = seal is not None and not other_source
+    step = ReloadStep(
+        watermark=load.watermark,
+        seal_number=load.seal_number,
+        planned_on=load.planned_on,
+        before=None
+        if seal is None
+        else await _before(request, sight, seal, ending, other_source=other_source),
+        source_columns=load.source_columns,
+        # If no row of the target is known to be right, no allowed-lateness bound applies.
+        horizons=load.horizons if trusted else (),
+    )
     validation.check_columns(request.options, at.schema_columns, sight.source.uri, ending)
     why = because.message if because is not None else ""
     text = (
@@ -194,8 +200,7 @@ async def repair(
     if watermark < sight.source.version:
         preconditions.check_retention(await sight.log.commit(watermark), sight.source, sight.now_ms)
     validation.check_columns(request.options, at.schema_columns, sight.source.uri, watermark)
-    named = Step(
-        kind="repair",
+    named = RepairStep(
         starting_version=min(first, last),
         watermark=replace(seal.watermark, table_id=at.table_id),
         seal_number=sight.next_number,
@@ -227,7 +232,7 @@ async def repair(
     return Work(steps, at, VersionRange(first, last), notes)
 
 
-def _part(named: Step, at: int, read: Step, *, whole: bool) -> Step:
+def _part(named: RepairStep, at: int, read: ApplyStep, *, whole: bool) -> RepairStep:
     """Return the repair of one part of a range, as large as one plan can read."""
     step = replace(named, seal_number=named.seal_number + at, segments=read.segments)
     if whole:
@@ -238,7 +243,7 @@ def _part(named: Step, at: int, read: Step, *, whole: bool) -> Step:
 
 async def _read(
     sight: Sight, asked: QueryOptions, first: int, last: int, *, one_by_one: bool
-) -> tuple[tuple[Step, ...], tuple[str, ...]] | Nothing:
+) -> tuple[tuple[ApplyStep, ...], tuple[str, ...]] | Nothing:
     arrivals = ranges.arrivals_of(sight)
     commits: tuple[Commit, ...] = await ranges.reader(sight, arrivals)(first, last)
     if not any(commit.changes_data for commit in commits):

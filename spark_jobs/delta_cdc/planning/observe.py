@@ -15,7 +15,7 @@ from delta_cdc.core.errors import (
     TargetReplaced,
     TargetWithoutProof,
 )
-from delta_cdc.core.spec import ApplyRequest, Step
+from delta_cdc.core.spec import ApplyRequest, StateStep
 from delta_cdc.core.watermark import TableVersion
 from delta_cdc.delta_log.table import DeltaLog
 from delta_cdc.planning.plan import Plan
@@ -53,7 +53,7 @@ class Sight:
     starting: int | None
     ending: int | None
     pinned_end: int | None
-    before: tuple[Step, ...] = ()
+    before: tuple[StateStep, ...] = ()
     found: tuple[str, ...] = ()
 
     @property
@@ -224,7 +224,7 @@ async def _adopted(sight: Sight, target: DeltaLog, name: str) -> Sight:
             f"The target {proof.target.uri} was already adopted from {name} by {seal.successor}.",
             remedy=f"set take_over_from to {seal.successor}.",
         )
-    step = Step(
+    step = StateStep(
         kind="adopt",
         starting_version=seal.watermark.version,
         watermark=seal.watermark,

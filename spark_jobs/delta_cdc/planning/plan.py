@@ -5,17 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from delta_cdc.core.spec import CommitStep, segments_of
+from delta_cdc.core.spec import CommitStep, LoadStep, RepairStep, StateStep, segments_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from delta_cdc.core.spec import ApplySpec, CommitSpec, ReadSpec, Segment, Step
+    from delta_cdc.core.spec import ApplySpec, CommitSpec, ReadSpec, ReadStep, Segment, TargetStep
     from delta_cdc.core.versions import VersionRange
     from delta_cdc.core.watermark import Seal
     from delta_cdc.delta_log.actions import Commit
     from delta_cdc.delta_log.table import TableState
     from delta_cdc.planning.reconcile import Proof
+
+    PlannedStep = TargetStep | ReadStep | CommitStep
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class Plan:
     batch: tuple[Seal, Commit] | None = None
 
     @property
-    def steps(self) -> tuple[Step | CommitStep, ...]:
+    def steps(self) -> tuple[PlannedStep, ...]:
         """Return the steps of the job in order; each makes one sealed commit."""
         return self.spec.steps if self.spec is not None else ()
 
@@ -66,7 +68,7 @@ class Plan:
         return f"{state.uri} (id {state.table_id}, version {state.version}): {proved}"
 
 
-def told(step: Step | CommitStep) -> str:
+def told(step: PlannedStep) -> str:
     """Return a readable description of a step."""
     if isinstance(step, CommitStep):
         what = f"no rows: everything up to version {step.ending_version} has arrived"
@@ -77,21 +79,21 @@ def told(step: Step | CommitStep) -> str:
         "apply": versions,
         "reload": f"the difference to version {step.ending_version}",
         "reset": f"the snapshot of version {step.ending_version} in the place of all rows",
-        "repair": _repaired(step),
+        "repair": _repaired(step) if isinstance(step, RepairStep) else "",
         "declare": f"no rows: what is there counts as version {step.ending_version}",
         "reseal": f"no rows: the watermark {step.ending_version} under a new seal",
         "adopt": f"no rows: the watermark {step.ending_version} of the pipeline that built the target",
         "answer": f"the query over all that is staged, {versions}",
         "complete": f"no rows: the batch, {versions}, is complete",
     }[step.kind]
-    if step.kind in ("load", "reset") and step.is_empty:
+    if isinstance(step, LoadStep) and step.at < 0:
         what = "no rows: a table without rows, before version 0"
-    if step.successor is not None:
+    if isinstance(step, StateStep) and step.successor is not None:
         what = f"no rows: the last seal of {step.pipeline}, which {step.successor} goes on from"
     return f"{what}, seal {step.seal_number}"
 
 
-def _repaired(step: Step) -> str:
+def _repaired(step: RepairStep) -> str:
     """Describe which keys a repair recomputes."""
     keys = f"that {step.starting_version}-{step.ending_version} changed"
     if step.keys_where is not None:

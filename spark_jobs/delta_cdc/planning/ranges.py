@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from delta_cdc.core.errors import ChangeFeedDisabled, RangeNotContiguous
-from delta_cdc.core.spec import ApplyRequest, Step
+from delta_cdc.core.spec import ApplyRequest, ApplyStep, LoadStep
 from delta_cdc.core.versions import VersionRange
 from delta_cdc.core.watermark import TableVersion
 from delta_cdc.planning import appended_events, preconditions, read_methods
@@ -183,7 +183,7 @@ def refuse_beyond(sight: Sight) -> None:
 
 
 # -- a snapshot ---------------------------------------------------------------------------------
-async def load_step(sight: Sight, version: int, *, declared: bool = False) -> tuple[Step, TableState]:
+async def load_step(sight: Sight, version: int, *, declared: bool = False) -> tuple[LoadStep, TableState]:
     """Return the step that loads a version's snapshot as one sealed commit, and the source at that version.
 
     :param declared: load no rows: set the target's contents as the baseline for that snapshot
@@ -192,9 +192,8 @@ async def load_step(sight: Sight, version: int, *, declared: bool = False) -> tu
     commit = await sight.log.commit(version)
     if version < sight.source.version:
         preconditions.check_retention(commit, sight.source, sight.now_ms)
-    step = Step(
+    step = LoadStep(
         kind="declare" if declared else "load",
-        starting_version=version,
         watermark=ended(at, commit),
         seal_number=sight.next_number,
         source_columns=at.schema_columns,
@@ -267,7 +266,7 @@ async def steps(
     versions: int | None = None,
     size: int | None = None,
     one_by_one: bool = False,
-) -> tuple[tuple[Step, ...], tuple[str, ...]]:
+) -> tuple[tuple[ApplyStep, ...], tuple[str, ...]]:
     """Return one step per target commit, and notes on how the changes are read.
 
     :param options: the query over the changes
@@ -276,7 +275,7 @@ async def steps(
     :param size: maximum bytes per commit, see :func:`milestones`
     :param one_by_one: see :func:`delta_cdc.planning.read_methods.choose`
     """
-    made: list[Step] = []
+    made: list[ApplyStep] = []
     notes: list[str] = []
     arrivals = chosen.arrivals
     horizons = arrivals.horizons if arrivals is not None else {}
@@ -288,13 +287,11 @@ async def steps(
             last = commits[-1]
             notes += captured.notes
             made.append(
-                Step(
-                    kind="apply",
+                ApplyStep(
                     starting_version=commits[0].version,
                     watermark=ended(chosen.at_end, last),
                     seal_number=number + len(made),
                     source_columns=await _columns_at(sight, chosen, last.version),
-                    planned_on=None,
                     segments=captured.segments,
                     horizons=appended_events.since(
                         appended_events.horizon_of(commits, horizons), chosen.tracked_from

@@ -12,7 +12,14 @@ from delta_cdc.core.errors import (
     SourceTableReplaced,
     VersionsExpired,
 )
-from delta_cdc.core.spec import CommitSpec, CommitStep, ReadSpec, Step, fingerprint
+from delta_cdc.core.spec import (
+    ApplyStep,
+    CommitSpec,
+    CommitStep,
+    ReadSpec,
+    StagingStep,
+    fingerprint,
+)
 from delta_cdc.core.uris import canonical_uri, spark_uri
 from delta_cdc.core.versions import VersionRange
 from delta_cdc.delta_log.table import DeltaLog, run_sync
@@ -39,6 +46,7 @@ from delta_cdc.planning.staging import (
 if TYPE_CHECKING:
     from typing import Literal
 
+    from delta_cdc.core.spec import ReadStep
     from delta_cdc.delta_log.table import TableState
     from delta_cdc.planning.observe import Sight
     from delta_cdc.planning.reconcile import Proof
@@ -63,7 +71,7 @@ class _Work:
     :param continues: the beginning of the batch is staged already
     """
 
-    steps: tuple[Step, ...]
+    steps: tuple[ReadStep, ...]
     at_end: TableState
     starting: int
     kind: Literal["changes", "snapshot"]
@@ -168,11 +176,12 @@ async def _work(request: ReadRequest, sight: Sight, batch: Batch | None) -> _Wor
     chosen = await ranges.choose(sight, sight.seal)
     if not isinstance(chosen, ranges.Chosen):
         return chosen
-    made, notes = await _milestones(request, sight, chosen)
+    read, notes = await _milestones(request, sight, chosen)
+    made: tuple[ReadStep, ...] = read
     starting = chosen.versions.starting_version
     plain = request.options.is_net and len(made) > 1
     if plain:
-        made = (*made, _without_rows("answer", made[-1], starting))
+        made = (*made, _without_rows("answer", read[-1], starting))
     made = _completed(request, made, starting)
     return _Work(made, chosen.at_end, starting, "changes", plain, notes=(*chosen.notes, *notes))
 
@@ -180,7 +189,7 @@ async def _work(request: ReadRequest, sight: Sight, batch: Batch | None) -> _Wor
 async def _rest(request: ReadRequest, sight: Sight, batch: Batch) -> _Work:
     """Return the remaining work of a batch whose beginning is staged."""
     starting = batch.versions.starting_version
-    known = Step(
+    known = StagingStep(
         kind="complete",
         starting_version=starting,
         watermark=batch.seal.watermark,
@@ -198,7 +207,7 @@ async def _rest(request: ReadRequest, sight: Sight, batch: Batch) -> _Work:
     ending = batch.ending_version if sight.ending is None else sight.ending
     bounded = replace(sight, starting=None, ending=None, pinned_end=max(ending, batch.seal.watermark.version))
     chosen = await ranges.choose(bounded, batch.seal)
-    made: tuple[Step, ...] = ()
+    made: tuple[ReadStep, ...] = ()
     notes: tuple[str, ...] = ()
     at_end = await sight.at(batch.seal.watermark.version)
     if isinstance(chosen, ranges.Chosen):
@@ -214,7 +223,7 @@ async def _rest(request: ReadRequest, sight: Sight, batch: Batch) -> _Work:
 
 async def _milestones(
     request: ReadRequest, sight: Sight, chosen: ranges.Chosen
-) -> tuple[tuple[Step, ...], tuple[str, ...]]:
+) -> tuple[tuple[ApplyStep, ...], tuple[str, ...]]:
     # Rows matched only by row id are matched between the two ends of the whole range.
     whole = request.options.is_net and not request.options.keys
     return await ranges.steps(
@@ -227,11 +236,17 @@ async def _milestones(
     )
 
 
-def _without_rows(kind: Literal["answer", "complete"], last: Step, starting: int) -> Step:
-    return replace(last, kind=kind, starting_version=starting, segments=())
+def _without_rows(kind: Literal["answer", "complete"], last: ReadStep, starting: int) -> StagingStep:
+    return StagingStep(
+        kind=kind,
+        starting_version=starting,
+        watermark=last.watermark,
+        seal_number=last.seal_number,
+        source_columns=last.source_columns,
+    )
 
 
-def _completed(request: ReadRequest, steps: tuple[Step, ...], starting: int) -> tuple[Step, ...]:
+def _completed(request: ReadRequest, steps: tuple[ReadStep, ...], starting: int) -> tuple[ReadStep, ...]:
     """Add the step that writes the output files from the staged rows, then seals the batch as complete."""
     if request.output_path is None:
         return steps

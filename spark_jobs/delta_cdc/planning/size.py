@@ -13,23 +13,26 @@ from delta_cdc.core.concurrency import gathered
 from delta_cdc.core.errors import DeltaCdcError, NotADeltaTable, TableNotFound
 from delta_cdc.core.spec import (
     ApplySpec,
+    ApplyStep,
     BundleSpec,
     CommitSpec,
     EnableSpec,
     ExpireSpec,
     IngestSpec,
+    LoadStep,
     OptimizeSpec,
     ReadSpec,
     ResolveSpec,
     VacuumSpec,
     VerifySpec,
+    segments_of,
 )
 from delta_cdc.delta_log.table import DeltaLog, run_sync
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable, Mapping
 
-    from delta_cdc.core.spec import Spec, Step
+    from delta_cdc.core.spec import ReadStep, Spec, TargetStep
 
 #: Maximum bytes of Parquet, read and rewritten, of a small job. A cautious guess;
 #: ``benchmarks/start.py`` can measure it.
@@ -115,12 +118,15 @@ async def _of_steps(spec: ApplySpec | ReadSpec, options: dict[str, str] | None) 
     return None if target is None else read + target * len(steps)
 
 
-async def _read(spec: ApplySpec | ReadSpec, step: Step, options: dict[str, str] | None) -> int | None:
-    if step.staging is not None:
+async def _read(
+    spec: ApplySpec | ReadSpec, step: TargetStep | ReadStep, options: dict[str, str] | None
+) -> int | None:
+    if isinstance(step, LoadStep | ApplyStep) and step.staging is not None:
         return await table_size(step.staging.uri, step.staging.version, options)
-    if step.segments:
-        return sum(segment.size for segment in step.segments)
-    if step.is_empty:
+    segments = segments_of((step,))
+    if segments:
+        return sum(segment.size for segment in segments)
+    if isinstance(step, LoadStep) and step.is_empty:
         return 0
     return await table_size(spec.source_uri, step.ending_version, options)
 

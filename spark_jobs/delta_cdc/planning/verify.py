@@ -61,7 +61,7 @@ from delta_cdc.planning.reconcile import Backwards, Mirror, reconcile_async
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from delta_cdc.core.spec import ApplyOptions
+    from delta_cdc.core.spec import ApplyOptions, TargetStep
     from delta_cdc.delta_log.table import TableState
     from delta_cdc.planning.reconcile import Proof
     from delta_cdc.planning.verify_request import VerifyRequest
@@ -313,10 +313,9 @@ class _Look:
         )
         try:
             if options.insert_only:
-                step, _ = await ranges.load_step(sight, seal.watermark.version)
+                steps: tuple[TargetStep, ...] = ((await ranges.load_step(sight, seal.watermark.version))[0],)
             else:
-                work = await modes.reload(request, sight, None)
-                step = work.steps[0]
+                steps = (await modes.reload(request, sight, None)).steps
         except _GONE as error:
             return skipped(EQUALS_SOURCE, error.message)
         return ApplySpec(
@@ -325,7 +324,7 @@ class _Look:
             source_uri=spark_uri(request.source),
             target_uri=spark_uri(request.target),
             options=options,
-            steps=(step,),
+            steps=steps,
             dry_run=True,
         )
 

@@ -15,15 +15,15 @@ from delta_cdc.core.uris import canonical_uri
 from delta_cdc.core.versions import VersionRange
 from delta_cdc.core.watermark import TableVersion
 from delta_cdc.delta_log.table import DeltaLog
-from delta_cdc.planning.apply import plan_apply
+from delta_cdc.planning.apply import plan_apply_async
 from delta_cdc.planning.plan import Plan, told
-from delta_cdc.planning.reconcile import Mirror, reconcile
-from delta_cdc.run.loop import Own, Run, Say, described_range
+from delta_cdc.planning.reconcile import Mirror, reconcile_async
+from delta_cdc.run.loop import Own, Run, Say, described_range, run_alone
 from delta_cdc.run.outcomes import ApplyResult, counted, summed
 from delta_cdc.run.saved_plans import NoPins, Pins
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from delta_cdc.core.watermark import Seal
     from delta_cdc.delta_log.actions import Commit
@@ -75,11 +75,13 @@ def run_apply(
     :raises OutcomeUnknown: the job said that it committed, and the log doesn't show it
     :raises DeltaCdcError: the named error that the job or a check reported
     """
-    # What would be done decides nothing about what is.
-    kept = NoPins() if request.dry_run or pins is None else pins
-    flow = _Apply(request, execute, kept, mirror, say, max_attempts, sleep)
-    flow.ours_since = ours_since
-    return flow.run()
+    return run_alone(
+        lambda execute, sleep: Applying(
+            request, execute, pins, mirror, say, max_attempts, sleep, ours_since
+        ).run(),
+        execute,
+        sleep,
+    )
 
 
 def asked_of(request: ApplyRequest) -> str:
@@ -90,22 +92,30 @@ def asked_of(request: ApplyRequest) -> str:
     return json.dumps([getattr(request, name) for name in names])
 
 
-class _Apply(Run[ApplyRequest, Plan, ApplySpec, ApplyResult]):
-    #: See :func:`run_apply`.
-    ours_since: int | None = None
+class Applying(Run[ApplyRequest, Plan, ApplySpec, ApplyResult]):
+    """One apply, step by step; see :func:`run_apply`."""
 
-    def plan(self) -> Plan:
-        return plan_apply(self.request, self.memory())
+    def __init__(
+        self,
+        request: ApplyRequest,
+        execute: Callable[[ApplySpec], Awaitable[JobResult]],
+        pins: Pins | None,
+        mirror: Callable[[], Any] | None,
+        say: Say,
+        max_attempts: int,
+        sleep: Callable[[float], Awaitable[None]],
+        ours_since: int | None,
+    ) -> None:
+        # A dry run must not change what a later run plans.
+        kept = NoPins() if request.dry_run or pins is None else pins
+        super().__init__(request, execute, kept, mirror, say, max_attempts, sleep)
+        self.ours_since = ours_since
+
+    async def plan(self) -> Plan:
+        return await plan_apply_async(self.request, self.memory())
 
     def written_table(self) -> str:
         return canonical_uri(self.request.target)
-
-    def planned_version(self, spec: ApplySpec) -> int:
-        planned = spec.steps[0].planned_on
-        return planned.version if planned is not None else -1
-
-    def seal_number(self, spec: ApplySpec) -> int:
-        return spec.steps[0].seal_number
 
     def asked(self) -> str:
         return asked_of(self.request)
@@ -116,26 +126,26 @@ class _Apply(Run[ApplyRequest, Plan, ApplySpec, ApplyResult]):
             return f"{steps}, {plan.source.uri} into {self.written_table()}"
         return described_range(plan, self.written_table())
 
-    def covered(self, plan: Plan) -> bool:
+    async def covered(self, plan: Plan) -> bool:
         """Another seal may already stand on ours: then our range lies inside what it proves."""
-        return not _stands_alone(plan) and _proves(self._proof(), plan)
+        return not _stands_alone(plan) and _proves(await self._proof(), plan)
 
-    def without_job(self, plan: Plan) -> ApplyResult | None:
+    async def without_job(self, plan: Plan) -> ApplyResult | None:
         if self.request.dry_run and plan.versions is None:
             # A seal without rows: there is nothing to count.
             return self._publish_dry(plan, JobResult("planned"))
         pin = self.pinned(plan.pin_key)
         if not self.asked() or pin.asked != self.asked() or plan.proof is None:
             return None
-        earlier = self._ours(plan)
+        earlier = await self._ours(plan)
         if not any(seal.step.fingerprint in pin.lasts for seal, _ in earlier):
             return None
         return self._publish_earlier(plan, plan.proof, earlier)
 
-    def publish_nothing(self, plan: Plan) -> ApplyResult:
+    async def publish_nothing(self, plan: Plan) -> ApplyResult:
         proof = plan.proof
         seal = proof.seal if proof is not None else None
-        earlier = self._ours(plan)
+        earlier = await self._ours(plan)
         if proof is not None and earlier:
             return self._publish_earlier(plan, proof, earlier)
         known = f"watermark {seal.watermark}" if seal is not None else "no watermark yet"
@@ -157,7 +167,7 @@ class _Apply(Run[ApplyRequest, Plan, ApplySpec, ApplyResult]):
         )
         return self._result(plan, proof, _range(earlier), summed(earlier), commit.version, applied=True)
 
-    def _ours(self, plan: Plan) -> tuple[tuple[Seal, Commit], ...]:
+    async def _ours(self, plan: Plan) -> tuple[tuple[Seal, Commit], ...]:
         """Return the commits with rows that this piece of work made and did not publish yet, oldest first.
 
         They may be of several tries and milestones, and runs of others may have sealed in between and on top
@@ -169,14 +179,14 @@ class _Apply(Run[ApplyRequest, Plan, ApplySpec, ApplyResult]):
             return ()
         known = [pin.planned_version] if pin.fingerprints else []
         since = [self.ours_since] if self.ours_since is not None and run_id else []
-        found = self._commits(*pin.fingerprints, after=min(known + since), run_id=run_id)
+        found = await self._commits(*pin.fingerprints, after=min(known + since), run_id=run_id)
         return tuple(pair for pair in found if pair[0].step.kind in _MOVING)
 
-    def publish(self, plan: Plan, own: Own, result: JobResult | None) -> ApplyResult:
+    async def publish(self, plan: Plan, own: Own, result: JobResult | None) -> ApplyResult:
         if result is not None and result.status == "planned":
             return self._publish_dry(plan, result)
-        proof = self._proof()
-        ours = self._ours(plan)
+        proof = await self._proof()
+        ours = await self._ours(plan)
         in_effect = _proves(proof, plan) and (bool(ours) or not _stands_alone(plan))
         if proof is None or proof.seal is None or not in_effect:
             raise OutcomeUnknown(
@@ -212,9 +222,9 @@ class _Apply(Run[ApplyRequest, Plan, ApplySpec, ApplyResult]):
         done = self._result(plan, plan.proof, plan.versions, dict(result.counts), version, applied=False)
         return replace(done, dry_run=found)
 
-    def _proof(self) -> Proof | None:
+    async def _proof(self) -> Proof | None:
         log = DeltaLog(self.request.target, self.request.storage_options)
-        return reconcile(log, self.request.pipeline, mirror=self.mirror)
+        return await reconcile_async(log, self.request.pipeline, mirror=self.mirror)
 
     def _result(
         self,

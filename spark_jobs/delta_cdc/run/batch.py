@@ -1,17 +1,16 @@
-"""Many flows and one application: each table plans, confirms, fails and is planned again by itself.
+"""Many pipelines and one application: each table plans, confirms, fails and is planned again by itself.
 
-Every piece runs its ordinary flows in a thread of its own. Where a flow wants its job run, it waits until all
-others want so, too, or have come to their end; then the jobs that are wanted run as parts of one application.
-So nothing is planned twice, and a table that lost a race meets others of its kind in the next round.
+Every pipeline runs its ordinary flows as a coroutine. Where a flow needs its job, it waits until each of the
+others needs one, too, or has ended; then these jobs run as parts of one application. So nothing is planned
+twice, and a table that lost a race meets others of its kind in the next round.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-import threading
 import time
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core.concurrency import AT_ONCE
@@ -25,16 +24,17 @@ from delta_cdc.core.errors import (
 from delta_cdc.core.reasons import unnamed
 from delta_cdc.core.spec import ApplySpec, BundleSpec, IngestSpec, JobResult
 from delta_cdc.core.uris import canonical_uri
-from delta_cdc.delta_log.table import DeltaLog, run_sync
+from delta_cdc.delta_log.table import DeltaLog
 from delta_cdc.planning.topics import Looks
-from delta_cdc.run.apply import run_apply
-from delta_cdc.run.ingest import run_ingest
+from delta_cdc.run.apply import Applying
+from delta_cdc.run.caller import CallerThread, run_beside
+from delta_cdc.run.ingest import Ingesting
 from delta_cdc.run.loop import new_run_id
 from delta_cdc.run.saved_plans import NoPins, Pins
 from delta_cdc.run.table_arguments import requests
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from delta_cdc.core.spec import ApplyRequest
     from delta_cdc.planning.ingest_request import IngestRequest
@@ -112,49 +112,33 @@ def run_bundle(
     :param parallel: how many jobs of an application run at the same moment
     :return: one result per piece, in order
     """
-    kept, one = pins or NoPins(), threading.RLock()
-    lines = _Lines(say, named=len(pieces) > 1)
-    rounds, looks = _Rounds(len(pieces)), Looks()
-    results: list[PieceResult | None] = [None] * len(pieces)
-    left: set[int] = set()
+    kept, looks = pins or NoPins(), Looks()
 
-    def work(at: int, piece: Piece) -> None:
-        member = _Member(rounds, at)
-        try:
-            with rounds.turn():
-                results[at] = _run_piece(
-                    _identified(piece),
-                    member,
-                    _SharedPins(kept if piece.pins is None else piece.pins, one),
-                    lines.of(piece.pipeline),
-                    max_attempts,
-                    sleep,
-                    looks,
-                )
-        finally:
-            rounds.leave()
+    async def main(caller: CallerThread) -> list[PieceResult]:
+        rounds = _Rounds(caller, execute, run_id, parallel, active=len(pieces))
 
-    threads = [
-        threading.Thread(target=work, args=(at, piece), name=f"delta-cdc-{piece.pipeline}", daemon=True)
-        for at, piece in enumerate(pieces)
-    ]
-    try:
-        for thread in threads:
-            thread.start()
-        while wanted := rounds.gathered():
-            answers = _executed(execute, run_id, wanted, parallel)
-            unanswered = {at for (at, _), one in zip(wanted, answers, strict=True) if _is_gone(one)}
-            left = (left - {at for at, _ in wanted}) | unanswered
-            rounds.answer(answers)
-    except BaseException as error:
-        rounds.abort(error)
-        raise
-    for thread in threads:
-        thread.join()
-    return [
-        _ended(piece, result, unanswered=at in left)
-        for at, (piece, result) in enumerate(zip(pieces, results, strict=True))
-    ]
+        async def run(at: int, piece: Piece) -> PieceResult:
+            name = f"{piece.pipeline}: " if len(pieces) > 1 else ""
+            flow = _PieceRun(
+                _identified(piece),
+                rounds,
+                at,
+                kept if piece.pins is None else piece.pins,
+                lambda line: say(f"{name}{line}"),
+                max_attempts,
+                sleep,
+                looks,
+            )
+            try:
+                async with rounds.planning:
+                    result = await flow.run()
+            finally:
+                rounds.leave()
+            return replace(result, unanswered=result.error is not None and at in rounds.unanswered)
+
+        return await asyncio.gather(*[run(at, piece) for at, piece in enumerate(pieces)])
+
+    return run_beside(main)
 
 
 def since_key(request: ApplyRequest) -> str:
@@ -162,13 +146,13 @@ def since_key(request: ApplyRequest) -> str:
     return f"since:{request.pipeline}:{canonical_uri(request.target)}"
 
 
-def version_before(request: ApplyRequest, pins: Pins) -> int:
+async def _version_before(request: ApplyRequest, pins: Pins) -> int:
     """Return the target's version before this piece of work, pinned over its tries; -1 for no table."""
     pinned = (pins.get(since_key(request)) or {}).get("version")
     if isinstance(pinned, int):
         return pinned
     try:
-        version = run_sync(DeltaLog(request.target, request.storage_options).newest_version())
+        version = await DeltaLog(request.target, request.storage_options).newest_version()
     except (TableNotFound, NotADeltaTable):
         version = -1
     pins.set(since_key(request), {"version": version})
@@ -176,46 +160,86 @@ def version_before(request: ApplyRequest, pins: Pins) -> int:
 
 
 # -- a piece ------------------------------------------------------------------------------------
-def _run_piece(
-    piece: Piece,
-    member: _Member,
-    pins: Pins,
-    say: Say,
-    max_attempts: int,
-    sleep: Callable[[float], None],
-    looks: Looks,
-) -> PieceResult:
-    pipeline = piece.pipeline
+@dataclass
+class _PieceRun:
+    """The flows of one piece."""
+
+    piece: Piece
+    rounds: _Rounds
+    at: int
+    pins: Pins
+    say: Say
+    max_attempts: int
+    sleep: Callable[[float], None]
+    looks: Looks
     ingested: IngestResult | None = None
-    more: dict[str, Any] = {
-        "pins": pins,
-        "say": say,
-        "max_attempts": max_attempts,
-        "sleep": member.paused(sleep),
-    }
-    try:
-        since = piece.since
-        if piece.ingest is not None:
-            run = _Prepared(member.execute, piece.apply, pins, since)
-            then = piece.apply if _may_come_twice(piece.apply) else None
-            ingested = run_ingest(piece.ingest, execute=run, then=then, looks=looks, **more)
-            since = run.since
-            if (failed := _failed_then(ingested)) is not None:
-                return PieceResult(pipeline=pipeline, ingested=ingested, error=failed)
-        if piece.apply is None:
-            return PieceResult(pipeline=pipeline, ingested=ingested)
-        if ingested is not None and ingested.log_version is None:
-            # Nothing was ever ingested, so there is nothing to apply.
-            return PieceResult(pipeline=pipeline, ingested=ingested)
-        applied = run_apply(
-            piece.apply, execute=member.execute, mirror=piece.mirror, ours_since=since, **more
-        )
-    except DeltaCdcError as error:
-        return PieceResult(pipeline=pipeline, ingested=ingested, error=error)
-    except Exception as error:
-        logger.debug("Pipeline %s failed", pipeline, exc_info=True)
-        return PieceResult(pipeline=pipeline, ingested=ingested, error=_without_name(pipeline, error))
-    return PieceResult(pipeline=pipeline, ingested=ingested, applied=applied)
+    since: int | None = None
+
+    async def run(self) -> PieceResult:
+        """Run the ingest, the apply, or both; an error becomes part of the result."""
+        applied, error = None, None
+        try:
+            applied = await self._run()
+        except DeltaCdcError as failure:
+            error = failure
+        except Exception as failure:
+            logger.debug("Pipeline %s failed", self.piece.pipeline, exc_info=True)
+            error = _without_name(self.piece.pipeline, failure)
+        return PieceResult(pipeline=self.piece.pipeline, ingested=self.ingested, applied=applied, error=error)
+
+    async def _run(self) -> ApplyResult | None:
+        ingest, apply = self.piece.ingest, self.piece.apply
+        self.since = self.piece.since
+        if apply is not None and self.since is None and self.pins.get(since_key(apply)) is not None:
+            self.since = await _version_before(apply, self.pins)
+        if ingest is not None:
+            then = apply if _may_come_twice(apply) else None
+            self.ingested = await Ingesting(
+                ingest,
+                self._execute_ingest,
+                self.pins,
+                self.say,
+                self.max_attempts,
+                self._wait,
+                then,
+                self.looks,
+            ).run()
+            if (failed := _failed_then(self.ingested)) is not None:
+                raise failed
+        if apply is None or (self.ingested is not None and self.ingested.log_version is None):
+            # Without a log there is nothing to apply.
+            return None
+        return await Applying(
+            apply,
+            self._execute,
+            self.pins,
+            self.piece.mirror,
+            self.say,
+            self.max_attempts,
+            self._wait,
+            self.since,
+        ).run()
+
+    async def _execute_ingest(self, spec: IngestSpec) -> JobResult:
+        """Run an ingest's job, once the version of the target before it is known."""
+        if self.since is None and self.piece.apply is not None:
+            self.since = await _version_before(self.piece.apply, self.pins)
+        return await self._execute(spec)
+
+    async def _execute(self, spec: ApplySpec | IngestSpec) -> JobResult:
+        """Run a job in the next round; meanwhile other pieces plan."""
+        self.rounds.planning.release()
+        try:
+            return await self.rounds.run(self.at, spec)
+        finally:
+            await self.rounds.planning.acquire()
+
+    async def _wait(self, seconds: float) -> None:
+        self.rounds.planning.release()
+        try:
+            await asyncio.to_thread(self.sleep, seconds)
+        finally:
+            await self.rounds.planning.acquire()
 
 
 def _identified(piece: Piece) -> Piece:
@@ -241,25 +265,6 @@ def _may_come_twice(request: ApplyRequest | None) -> bool:
     )
 
 
-@dataclass
-class _Prepared:
-    """Runs an ingest's job, once it is known where the target stood before."""
-
-    execute: Callable[[IngestSpec], JobResult]
-    apply: ApplyRequest | None
-    pins: Pins
-    since: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.since is None and self.apply is not None and self.pins.get(since_key(self.apply)) is not None:
-            self.since = version_before(self.apply, self.pins)
-
-    def __call__(self, spec: IngestSpec) -> JobResult:
-        if self.since is None and self.apply is not None:
-            self.since = version_before(self.apply, self.pins)
-        return self.execute(spec)
-
-
 def _failed_then(ingested: IngestResult) -> DeltaCdcError | None:
     """Return the named error of an apply in the same application, if another one would meet it again.
 
@@ -282,28 +287,19 @@ def _without_name(pipeline: str, error: Exception) -> DeltaCdcError:
     return named
 
 
-def _ended(piece: Piece, result: PieceResult | None, *, unanswered: bool) -> PieceResult:
-    if result is None:
-        return PieceResult(pipeline=piece.pipeline, error=_unfinished(piece))
-    return replace(result, unanswered=True) if unanswered and result.error is not None else result
-
-
-def _unfinished(piece: Piece) -> JobFailed:
-    return JobFailed(
-        f"Pipeline {piece.pipeline} came to no end.", remedy="look into the log of the task, and run again."
-    )
-
-
 # -- rounds -------------------------------------------------------------------------------------
 def _executed(
-    execute: Callable[[BundleSpec], JobResult], run_id: str, wanted: Sequence[tuple[int, Any]], parallel: int
+    execute: Callable[[BundleSpec], JobResult],
+    run_id: str,
+    specs: Sequence[ApplySpec | IngestSpec],
+    parallel: int,
 ) -> list[JobResult | Exception]:
-    """Run the jobs that are wanted in one application, and return the result of each."""
+    """Run jobs in one application, and return the result of each."""
     try:
-        result = execute(BundleSpec(run_id, tuple(spec for _, spec in wanted), parallel))
+        result = execute(BundleSpec(run_id, tuple(specs), parallel))
     except Exception as error:  # noqa: BLE001 - each piece finds out from its own log what was done
-        return [error] * len(wanted)
-    parts = [*result.parts, *[JobResult("unreached")] * (len(wanted) - len(result.parts))]
+        return [error] * len(specs)
+    parts = [*result.parts, *[JobResult("unreached")] * (len(specs) - len(result.parts))]
     return [part if part.status != "unreached" else _gone(result) for part in parts]
 
 
@@ -322,131 +318,64 @@ def _gone(result: JobResult) -> DeltaCdcError:
     )
 
 
-class _AbortedError(Exception):
-    """The caller's thread has been stopped."""
-
-
-@dataclass
 class _Rounds:
-    """Where pieces meet: who wants a job waits until nobody is on the way any more."""
+    """Gathers the jobs of all pieces that need one into an application.
 
-    active: int
-    _wanted: dict[int, Any] = field(default_factory=dict)
-    _answers: dict[int, JobResult | Exception] = field(default_factory=dict)
-    _order: list[int] = field(default_factory=list)
-    _aborted: BaseException | None = None
-    _changed: threading.Condition = field(default_factory=threading.Condition)
-    _turns: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(AT_ONCE))
+    :param active: number of pieces that have not ended
+    """
 
-    @contextmanager
-    def turn(self) -> Iterator[None]:
-        """Take one of the places at which pieces plan."""
-        with self._turns:
-            yield
+    def __init__(
+        self,
+        caller: CallerThread,
+        execute: Callable[[BundleSpec], JobResult],
+        run_id: str,
+        parallel: int,
+        active: int,
+    ) -> None:
+        self._caller = caller
+        self._execute = execute
+        self._run_id = run_id
+        self._parallel = parallel
+        self._active = active
+        self._jobs: dict[int, tuple[ApplySpec | IngestSpec, asyncio.Future[JobResult]]] = {}
+        self._round: asyncio.Task[None] | None = None
+        #: Limits how many pieces plan at once.
+        self.planning = asyncio.Semaphore(AT_ONCE)
+        #: Pieces whose last job has an unknown outcome.
+        self.unanswered: set[int] = set()
 
-    @contextmanager
-    def away(self) -> Iterator[None]:
-        """Leave one's place to others meanwhile."""
-        self._turns.release()
-        try:
-            yield
-        finally:
-            self._turns.acquire()
-
-    def ask(self, at: int, spec: Any) -> JobResult:
-        """Have a job run in the next round, and return its result."""
-        with self._changed:
-            self._wanted[at] = spec
-            self._changed.notify_all()
-            self._changed.wait_for(lambda: at in self._answers or self._aborted is not None)
-            if self._aborted is not None:
-                raise _AbortedError from self._aborted
-            answer = self._answers.pop(at)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+    async def run(self, at: int, spec: ApplySpec | IngestSpec) -> JobResult:
+        """Run a job in the next round, and return its result."""
+        future: asyncio.Future[JobResult] = asyncio.get_running_loop().create_future()
+        self._jobs[at] = spec, future
+        self._start()
+        return await future
 
     def leave(self) -> None:
-        """Say that a piece has come to its end."""
-        with self._changed:
-            self.active -= 1
-            self._changed.notify_all()
+        """Count one piece less."""
+        self._active -= 1
+        self._start()
 
-    def gathered(self) -> list[tuple[int, Any]]:
-        """Wait for a round; return what is wanted, in order, or nothing where all have come to their end."""
-        with self._changed:
-            self._changed.wait_for(lambda: len(self._wanted) == self.active)
-            wanted = sorted(self._wanted.items())
-            self._order = [at for at, _ in wanted]
-            return wanted
+    def _start(self) -> None:
+        """Start a round if every piece waits for one."""
+        if self._jobs and len(self._jobs) == self._active:
+            jobs, self._jobs = dict(sorted(self._jobs.items())), {}
+            self._round = asyncio.create_task(self._run_round(jobs))
 
-    def answer(self, results: Sequence[JobResult | Exception]) -> None:
-        """Give everybody who waits the result."""
-        with self._changed:
-            self._wanted.clear()
-            self._answers.update(zip(self._order, results, strict=True))
-            self._changed.notify_all()
-
-    def abort(self, error: BaseException) -> None:
-        """Let nobody wait any more."""
-        with self._changed:
-            self._aborted = error
-            self._changed.notify_all()
-
-
-@dataclass(frozen=True)
-class _Member:
-    """A piece's way to the rounds."""
-
-    rounds: _Rounds
-    at: int
-
-    def execute(self, spec: ApplySpec | IngestSpec) -> JobResult:
-        with self.rounds.away():
-            return self.rounds.ask(self.at, spec)
-
-    def paused(self, sleep: Callable[[float], None]) -> Callable[[float], None]:
-        def wait(seconds: float) -> None:
-            with self.rounds.away():
-                sleep(seconds)
-
-        return wait
-
-
-@dataclass(frozen=True)
-class _SharedPins:
-    """Pins for many threads: the store behind them need not know of any."""
-
-    pins: Pins
-    _one: threading.RLock
-
-    def get(self, key: str) -> dict[str, Any] | None:
-        with self._one:
-            return self.pins.get(key)
-
-    def set(self, key: str, value: dict[str, Any]) -> None:
-        with self._one:
-            self.pins.set(key, value)
-
-    def delete(self, key: str) -> None:
-        with self._one:
-            self.pins.delete(key)
-
-
-@dataclass(frozen=True)
-class _Lines:
-    """Lines of many threads, each with its pipeline's name where there are several."""
-
-    say: Say
-    named: bool
-    _one: threading.Lock = field(default_factory=threading.Lock)
-
-    def of(self, pipeline: str) -> Say:
-        def tell(line: str) -> None:
-            with self._one:
-                self.say(f"{pipeline}: {line}" if self.named else line)
-
-        return tell
+    async def _run_round(
+        self, jobs: dict[int, tuple[ApplySpec | IngestSpec, asyncio.Future[JobResult]]]
+    ) -> None:
+        specs = [spec for spec, _ in jobs.values()]
+        loop = asyncio.get_running_loop()
+        answers = await loop.run_in_executor(
+            self._caller, _executed, self._execute, self._run_id, specs, self._parallel
+        )
+        for (at, (_, future)), answer in zip(jobs.items(), answers, strict=True):
+            (self.unanswered.add if _is_gone(answer) else self.unanswered.discard)(at)
+            if isinstance(answer, Exception):
+                future.set_exception(answer)
+            else:
+                future.set_result(answer)
 
 
 def piece(

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 from delta_cdc.core.spec import IngestSpec, JobResult
 from delta_cdc.core.uris import canonical_uri
-from delta_cdc.planning.ingest import IngestPlan, plan_ingest
+from delta_cdc.planning.ingest import IngestPlan, plan_ingest_async
 from delta_cdc.planning.ingest_request import IngestRequest
-from delta_cdc.run.loop import Own, Run, Say
+from delta_cdc.run.loop import Own, Run, Say, run_alone
 from delta_cdc.run.outcomes import IngestResult, counted
 from delta_cdc.run.saved_plans import NoPins, Pins
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from delta_cdc.core.spec import ApplyRequest
     from delta_cdc.core.watermark import Seal
@@ -58,38 +58,39 @@ def run_ingest(
     :raises OutcomeUnknown: the job said that it committed, and the log doesn't show it
     :raises DeltaCdcError: the named error that the job or a check reported
     """
-    flow = Ingesting(request, execute, pins or NoPins(), say, max_attempts, sleep, then)
-    flow.looks = looks
-    return flow.run()
+    return run_alone(
+        lambda execute, sleep: Ingesting(request, execute, pins, say, max_attempts, sleep, then, looks).run(),
+        execute,
+        sleep,
+    )
 
 
 class Ingesting(Run[IngestRequest, IngestPlan, IngestSpec, IngestResult]):
-    """One ingest, step by step."""
-
-    #: See :func:`run_ingest`.
-    looks: Looks | None = None
+    """One ingest, step by step; see :func:`run_ingest`."""
 
     def __init__(
         self,
         request: IngestRequest,
-        execute: Callable[[IngestSpec], JobResult],
-        pins: Pins,
+        execute: Callable[[IngestSpec], Awaitable[JobResult]],
+        pins: Pins | None,
         say: Say,
         max_attempts: int,
-        sleep: Callable[[float], None],
+        sleep: Callable[[float], Awaitable[None]],
         then: ApplyRequest | None,
+        looks: Looks | None,
     ) -> None:
-        super().__init__(request, execute, pins, None, say, max_attempts, sleep)
+        super().__init__(request, execute, pins or NoPins(), None, say, max_attempts, sleep)
         self._then = then
+        self._looks = looks
         self._left_behind = False
 
-    def run(self) -> IngestResult:
-        done = super().run()
+    async def run(self) -> IngestResult:
+        done = await super().run()
         # What was asked for is the replay; a batch that was left behind only had to come before it.
-        return super().run() if self.request.replay and self._left_behind else done
+        return await super().run() if self.request.replay and self._left_behind else done
 
-    def plan(self) -> IngestPlan:
-        plan = plan_ingest(self.request, replace(self.memory(), looks=self.looks))
+    async def plan(self) -> IngestPlan:
+        plan = await plan_ingest_async(self.request, replace(self.memory(), looks=self._looks))
         self._left_behind = plan.spec is not None and plan.spec.recorded and plan.spec.step.kind != "replay"
         if self._then is None or plan.spec is None:
             return plan
@@ -99,26 +100,15 @@ class Ingesting(Run[IngestRequest, IngestPlan, IngestSpec, IngestResult]):
     def written_table(self) -> str:
         return canonical_uri(self.request.log)
 
-    def planned_version(self, spec: IngestSpec) -> int:
-        planned = spec.step.planned_on
-        return planned.version if planned is not None else -1
-
-    def seal_number(self, spec: IngestSpec) -> int:
-        return spec.step.seal_number
-
     def described(self, plan: IngestPlan) -> str:
         return f"{plan.told} into {self.written_table()}"
 
-    def covered(self, plan: IngestPlan) -> bool:
-        # Only our own commit is a proof here: what somebody else ingested is found by planning again.
-        return False
-
-    def without_job(self, plan: IngestPlan) -> IngestResult | None:
+    async def without_job(self, plan: IngestPlan) -> IngestResult | None:
         """One piece of work is one batch: what a try before brought is its result, whatever came since."""
-        return self._earlier(plan)
+        return await self._earlier(plan)
 
-    def publish_nothing(self, plan: IngestPlan) -> IngestResult:
-        earlier = self._earlier(plan)
+    async def publish_nothing(self, plan: IngestPlan) -> IngestResult:
+        earlier = await self._earlier(plan)
         if earlier is not None:
             return earlier
         what = "partition" if self.request.is_kafka else "file"
@@ -126,7 +116,7 @@ class Ingesting(Run[IngestRequest, IngestPlan, IngestSpec, IngestResult]):
         self.say(f"Nothing to ingest: {looked}, nothing new for {self.written_table()}.")
         return self._result(plan, None)
 
-    def publish(self, plan: IngestPlan, own: Own, result: JobResult | None) -> IngestResult:
+    async def publish(self, plan: IngestPlan, own: Own, result: JobResult | None) -> IngestResult:
         then = result.then if result is not None else None
         seal, commit = own.found[-1]
         if seal.step.kind not in _MOVING:
@@ -141,12 +131,12 @@ class Ingesting(Run[IngestRequest, IngestPlan, IngestSpec, IngestResult]):
             self.say(f"Left for another run: {counted(done.left)}.")
         return replace(done, then=then)
 
-    def _earlier(self, plan: IngestPlan) -> IngestResult | None:
+    async def _earlier(self, plan: IngestPlan) -> IngestResult | None:
         pin = self.pinned(plan.pin_key)
         if not pin.fingerprints:
             return None
         kinds = ("replay",) if self.request.replay else _MOVING
-        found = self._commits(*pin.fingerprints, after=pin.planned_version)
+        found = await self._commits(*pin.fingerprints, after=pin.planned_version)
         ours = [(seal, commit) for seal, commit in found if seal.step.kind in kinds]
         if not ours:
             return None

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -21,6 +22,7 @@ from delta_cdc.core.reasons import reason
 from delta_cdc.core.spec import (
     ApplyRequest,
     ApplySpec,
+    CommitSpec,
     IngestSpec,
     JobResult,
     ReadSpec,
@@ -28,11 +30,12 @@ from delta_cdc.core.spec import (
     segments_of,
     step_fingerprint,
 )
-from delta_cdc.delta_log.table import DeltaLog, run_sync
+from delta_cdc.delta_log.table import DeltaLog
 from delta_cdc.planning.ingest_request import IngestRequest
 from delta_cdc.planning.plan import segment_lines
 from delta_cdc.planning.reconcile import own_commits
 from delta_cdc.planning.request import CommitRequest, Memory, ReadRequest
+from delta_cdc.run.caller import CallerThread, run_beside
 from delta_cdc.run.outcomes import Published
 from delta_cdc.run.saved_plans import Pin, Pins, Planned
 
@@ -43,10 +46,10 @@ if TYPE_CHECKING:
 
 Say = Callable[[str], None]
 
-_Request = TypeVar("_Request", ApplyRequest, ReadRequest, IngestRequest)
-_Named = TypeVar("_Named", ApplyRequest, ReadRequest, IngestRequest, CommitRequest)
+T = TypeVar("T")
+_Request = TypeVar("_Request", ApplyRequest, ReadRequest, IngestRequest, CommitRequest)
 _Plan = TypeVar("_Plan", bound=Planned)
-_Spec = TypeVar("_Spec", ApplySpec, ReadSpec, IngestSpec)
+_Spec = TypeVar("_Spec", ApplySpec, ReadSpec, CommitSpec, IngestSpec)
 _Result = TypeVar("_Result", bound=Published)
 
 #: Seconds before a lost race is planned again: doubled each time, up to the most, and half of it by chance.
@@ -74,16 +77,16 @@ class Run(ABC, Generic[_Request, _Plan, _Spec, _Result]):
     def __init__(
         self,
         request: _Request,
-        execute: Callable[[_Spec], JobResult],
+        execute: Callable[[_Spec], Awaitable[JobResult]],
         pins: Pins,
         mirror: Callable[[], Any] | None,
         say: Say,
         max_attempts: int,
-        sleep: Callable[[float], None],
+        sleep: Callable[[float], Awaitable[None]],
     ) -> None:
         self.request: _Request = identified(request)
         self._is_unnamed = not request.run_id
-        self.execute: Callable[[_Spec], JobResult] = execute
+        self.execute: Callable[[_Spec], Awaitable[JobResult]] = execute
         self.pins = pins
         self.mirror = mirror
         self.say = say
@@ -92,7 +95,7 @@ class Run(ABC, Generic[_Request, _Plan, _Spec, _Result]):
 
     # Each kind says for itself:
     @abstractmethod
-    def plan(self) -> _Plan:
+    async def plan(self) -> _Plan:
         """Decide what is to be done."""
 
     @abstractmethod
@@ -100,26 +103,18 @@ class Run(ABC, Generic[_Request, _Plan, _Spec, _Result]):
         """Return the table that carries the seal."""
 
     @abstractmethod
-    def planned_version(self, spec: _Spec) -> int:
-        """Return the version of that table that was planned on; -1 for none."""
-
-    @abstractmethod
-    def seal_number(self, spec: _Spec) -> int:
-        """Return the number of the first step's seal."""
-
-    @abstractmethod
-    def publish_nothing(self, plan: _Plan) -> _Result:
+    async def publish_nothing(self, plan: _Plan) -> _Result:
         """Return the result where no job is needed."""
 
     @abstractmethod
-    def publish(self, plan: _Plan, own: Own, result: JobResult | None) -> _Result:
+    async def publish(self, plan: _Plan, own: Own, result: JobResult | None) -> _Result:
         """Return the result of a commit that was confirmed."""
 
     def asked(self) -> str:
         """Return what is asked for beside the changes after the watermark; "" is nothing."""
         return ""
 
-    def without_job(self, plan: _Plan) -> _Result | None:
+    async def without_job(self, plan: _Plan) -> _Result | None:
         """Return the result of a plan with steps for which no job is needed all the same."""
         return None
 
@@ -127,24 +122,24 @@ class Run(ABC, Generic[_Request, _Plan, _Spec, _Result]):
     def described(self, plan: _Plan) -> str:
         """Say what a plan does, for people."""
 
-    @abstractmethod
-    def covered(self, plan: _Plan) -> bool:
-        """Tell whether a later seal proves this plan's range."""
+    async def covered(self, plan: _Plan) -> bool:
+        """Return whether a later seal proves this plan's range; by default, only its own commit does."""
+        return False
 
-    def run(self) -> _Result:
+    async def run(self) -> _Result:
         for attempt in range(1, self.max_attempts + 1):
-            plan = self._planned()
+            plan = await self._planned()
             for note in plan.notes:
                 self.say(note)
             if plan.spec is None:
-                done = self.publish_nothing(plan)
+                done = await self.publish_nothing(plan)
                 if not done.applied:
                     self.pins.delete(plan.pin_key)
                 return done
-            known = self.without_job(plan)
+            known = await self.without_job(plan)
             if known is not None:
                 return known
-            published = self._attempt(plan, plan.spec, attempt)  # type: ignore[arg-type]
+            published = await self._attempt(plan, plan.spec, attempt)  # type: ignore[arg-type]
             if published is not None:
                 return published
         raise ConcurrentModification(
@@ -153,19 +148,19 @@ class Run(ABC, Generic[_Request, _Plan, _Spec, _Result]):
             remedy="run again; let one run per pipeline be active at a time.",
         )
 
-    def _planned(self) -> _Plan:
+    async def _planned(self) -> _Plan:
         """Plan; where the caller gives no ``run_id`` and keeps pins, as who made the tries before."""
-        plan = self.plan()
+        plan = await self.plan()
         before = self.pinned(plan.pin_key).run_id
         if not self._is_unnamed or before in ("", self.request.run_id):
             return plan
         self.request = replace(self.request, run_id=before)
-        return self.plan()
+        return await self.plan()
 
-    def _attempt(self, plan: _Plan, spec: _Spec, attempt: int) -> _Result | None:
+    async def _attempt(self, plan: _Plan, spec: _Spec, attempt: int) -> _Result | None:
         """Run one plan; None where another writer was faster."""
         pin = self.pinned(plan.pin_key).following(
-            plan, fingerprint(spec), self.planned_version(spec), self.seal_number(spec), self.asked()
+            plan, fingerprint(spec), _planned_version(spec), spec.steps[0].seal_number, self.asked()
         )
         if self._is_unnamed:
             pin = replace(pin, run_id=self.request.run_id)
@@ -174,16 +169,16 @@ class Run(ABC, Generic[_Request, _Plan, _Spec, _Result]):
         for _, text in segment_lines("", segments_of(plan.steps)):
             self.say(f"Reads {text}.")
         try:
-            result = self.execute(spec)
+            result = await self.execute(spec)
         except Exception as error:  # noqa: BLE001 - whatever ended the job, the log decides
-            return self._after_crash(plan, spec, error)
-        own = self._own(plan, spec)
+            return await self._after_crash(plan, spec, error)
+        own = await self._own(plan, spec)
         if result.status == "planned":
-            return self.publish(plan, own, result)
+            return await self.publish(plan, own, result)
         if result.status == "failed":
             raise self._failed(result, own)
-        if own.complete or (result.status == "committed" and self.covered(plan)):
-            return self.publish(plan, own, result)
+        if own.complete or (result.status == "committed" and await self.covered(plan)):
+            return await self.publish(plan, own, result)
         if result.status == "committed":
             raise OutcomeUnknown(
                 f"The job for pipeline {self.request.pipeline} said that it committed, but the log of "
@@ -191,13 +186,13 @@ class Run(ABC, Generic[_Request, _Plan, _Spec, _Result]):
                 remedy="run again; the log will tell.",
             )
         said = f"Not committed to {self.written_table()} ({result.status}: {result.message or 'no reason'})"
-        pause(said, attempt, self.max_attempts, self.say, self.sleep)
+        await pause(said, attempt, self.max_attempts, self.say, self.sleep)
         return None
 
-    def _after_crash(self, plan: _Plan, spec: _Spec, error: Exception) -> _Result:
+    async def _after_crash(self, plan: _Plan, spec: _Spec, error: Exception) -> _Result:
         """The job went away; the commit may be there all the same."""
         try:
-            own = self._own(plan, spec)
+            own = await self._own(plan, spec)
         except Exception as second:
             self.say(f"The log of {self.written_table()} could not be read after the job failed: {second}")
             raise error from second
@@ -208,7 +203,7 @@ class Run(ABC, Generic[_Request, _Plan, _Spec, _Result]):
             f"The job ended with an error, but its commit is there: version {commit.version} of "
             f"{self.written_table()}, seal {seal.number} ({reason(error)})."
         )
-        return self.publish(plan, own, None)
+        return await self.publish(plan, own, None)
 
     def _failed(self, result: JobResult, own: Own) -> DeltaCdcError:
         for seal, commit in own.found:
@@ -218,13 +213,13 @@ class Run(ABC, Generic[_Request, _Plan, _Spec, _Result]):
             )
         return named(result, self.request.pipeline)
 
-    def _own(self, plan: _Plan, spec: _Spec) -> Own:
-        found = self._commits(fingerprint(spec), after=self.planned_version(spec))
+    async def _own(self, plan: _Plan, spec: _Spec) -> Own:
+        found = await self._commits(fingerprint(spec), after=_planned_version(spec))
         return Own(found, step_fingerprint(spec, plan.steps[-1].seal_number))
 
-    def _commits(self, *plans: str, after: int, run_id: str = "") -> tuple[tuple[Seal, Commit], ...]:
+    async def _commits(self, *plans: str, after: int, run_id: str = "") -> tuple[tuple[Seal, Commit], ...]:
         log = DeltaLog(self.written_table(), self.request.storage_options)
-        return run_sync(_find_own(log, self.request.pipeline, plans, after, run_id))
+        return await _find_own(log, self.request.pipeline, plans, after, run_id)
 
     def pinned(self, key: str) -> Pin:
         return Pin.read(self.pins.get(key))
@@ -242,6 +237,34 @@ class Run(ABC, Generic[_Request, _Plan, _Spec, _Result]):
         )
 
 
+def _planned_version(spec: ApplySpec | ReadSpec | CommitSpec | IngestSpec) -> int:
+    """Return the version of the written table that a job was planned on; -1 for none."""
+    planned = spec.steps[0].planned_on
+    return planned.version if planned is not None else -1
+
+
+def run_alone(
+    run: Callable[[Callable[[Any], Awaitable[JobResult]], Callable[[float], Awaitable[None]]], Awaitable[T]],
+    execute: Callable[[Any], JobResult],
+    sleep: Callable[[float], None],
+) -> T:
+    """Run one flow to its end.
+
+    :param run: the flow; takes what runs a job, and what waits
+    :param execute: runs a spec in Spark; called in the caller's own thread
+    :param sleep: waits for so many seconds
+    """
+
+    async def main(caller: CallerThread) -> T:
+        loop = asyncio.get_running_loop()
+        return await run(
+            lambda spec: loop.run_in_executor(caller, execute, spec),
+            lambda seconds: asyncio.to_thread(sleep, seconds),
+        )
+
+    return run_beside(main)
+
+
 def described_range(plan: Plan, table: str) -> str:
     """Say which versions a plan moves into a table, for people."""
     if plan.versions is None:
@@ -251,7 +274,7 @@ def described_range(plan: Plan, table: str) -> str:
     return f"versions {plan.versions} of {plan.source.uri} into {table}{milestones}"
 
 
-def identified(request: _Named) -> _Named:
+def identified(request: _Request) -> _Request:
     """Return a request that says who runs it: in the place of no ``run_id`` it has one of its own.
 
     The fingerprint of a plan holds it. Two runs without it could plan the same, and each would take the
@@ -285,7 +308,9 @@ def named(result: JobResult, pipeline: str) -> DeltaCdcError:
     )
 
 
-def pause(said: str, attempt: int, max_attempts: int, say: Say, sleep: Callable[[float], None]) -> None:
+async def pause(
+    said: str, attempt: int, max_attempts: int, say: Say, sleep: Callable[[float], Awaitable[None]]
+) -> None:
     """Wait before planning again: writers that lost to each other would meet at the same moment once more."""
     if attempt >= max_attempts:
         say(f"{said}; no attempt is left.")
@@ -293,4 +318,4 @@ def pause(said: str, attempt: int, max_attempts: int, say: Say, sleep: Callable[
     longest = min(_LONGEST_WAIT, _FIRST_WAIT * 2 ** (attempt - 1))
     seconds = random.uniform(longest / 2, longest)
     say(f"{said}; planning again in {seconds:.1f} s (attempt {attempt + 1} of {max_attempts}).")
-    sleep(seconds)
+    await sleep(seconds)

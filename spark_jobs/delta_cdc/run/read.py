@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from delta_cdc.core.spec import JobResult, ReadSpec
 from delta_cdc.core.uris import canonical_uri
 from delta_cdc.planning.plan import Plan
-from delta_cdc.planning.read import plan_read
+from delta_cdc.planning.read import plan_read_async
 from delta_cdc.planning.request import ReadRequest
-from delta_cdc.run.loop import Own, Run, Say, described_range
+from delta_cdc.run.loop import Own, Run, Say, described_range, run_alone
 from delta_cdc.run.outcomes import ReadResult, counted
 from delta_cdc.run.saved_plans import NoPins, Pins
 
@@ -41,31 +41,26 @@ def run_read(
     try staged is gone on with. Parameters and errors are those of
     :func:`run_apply`; what is proved is the staging table's seal.
     """
-    return _Read(request, execute, pins or NoPins(), mirror, say, max_attempts, sleep).run()
+    return run_alone(
+        lambda execute, sleep: _Read(
+            request, execute, pins or NoPins(), mirror, say, max_attempts, sleep
+        ).run(),
+        execute,
+        sleep,
+    )
 
 
 class _Read(Run[ReadRequest, Plan, ReadSpec, ReadResult]):
-    def plan(self) -> Plan:
-        return plan_read(self.request, self.memory())
+    async def plan(self) -> Plan:
+        return await plan_read_async(self.request, self.memory())
 
     def written_table(self) -> str:
         return canonical_uri(self.request.staging)
 
-    def planned_version(self, spec: ReadSpec) -> int:
-        planned = spec.steps[0].planned_on
-        return planned.version if planned is not None else -1
-
-    def seal_number(self, spec: ReadSpec) -> int:
-        return spec.steps[0].seal_number
-
     def described(self, plan: Plan) -> str:
         return described_range(plan, self.written_table())
 
-    def covered(self, plan: Plan) -> bool:
-        # Only our own commit is a proof here: a batch of somebody else is found by planning again.
-        return False
-
-    def publish_nothing(self, plan: Plan) -> ReadResult:
+    async def publish_nothing(self, plan: Plan) -> ReadResult:
         if plan.batch is None:
             self.say(
                 f"Nothing to read: {plan.source.uri} is at version {plan.source.version}, and "
@@ -76,7 +71,7 @@ class _Read(Run[ReadRequest, Plan, ReadSpec, ReadResult]):
         ours = made_by in self.pinned(plan.pin_key).fingerprints
         return self._result(plan, applied=ours, batch=plan.batch)
 
-    def publish(self, plan: Plan, own: Own, result: JobResult | None) -> ReadResult:
+    async def publish(self, plan: Plan, own: Own, result: JobResult | None) -> ReadResult:
         if plan.versions is None:
             sealed, commit = own.found[-1]
             self.say(

@@ -9,7 +9,7 @@ from delta_cdc.core import codec
 from delta_cdc.core.codec import UnreadableJson
 
 if TYPE_CHECKING:
-    from delta_cdc.core.spec import AnyStep, ApplySpec, CommitSpec, IngestSpec, ReadSpec
+    from delta_cdc.core.spec import ApplySpec, CommitSpec, IngestSpec, ReadSpec, Step
     from delta_cdc.planning.reconcile import Proof
 
 #: More tries than anybody waits for; the pin must not grow without bound.
@@ -31,7 +31,7 @@ class Planned(Protocol):
     @property
     def spec(self) -> ApplySpec | ReadSpec | CommitSpec | IngestSpec | None: ...
     @property
-    def steps(self) -> tuple[AnyStep, ...]: ...
+    def steps(self) -> tuple[Step, ...]: ...
     @property
     def notes(self) -> tuple[str, ...]: ...
 

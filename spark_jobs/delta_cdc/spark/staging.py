@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core import failpoints, reserved_columns
 from delta_cdc.core.reasons import reason
-from delta_cdc.core.spec import JobResult, step_fingerprint
+from delta_cdc.core.spec import JobResult, segments_of, step_fingerprint
 from delta_cdc.core.sql import quote
 from delta_cdc.core.watermark import PipelineState, Seal, SealStep, TableVersion
 from delta_cdc.spark.apply import layout
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from delta_cdc.core.spec import QueryOptions, ReadSpec, Step
+    from delta_cdc.core.spec import QueryOptions, ReadSpec, ReadStep
     from delta_cdc.spark.apply.commit import Seen
 
 log = logging.getLogger(__name__)
@@ -76,7 +76,7 @@ def _run_steps(session: SparkSession, spec: ReadSpec) -> JobResult:
     return JobResult(status="committed", counts=counts)
 
 
-def _following(session: SparkSession, spec: ReadSpec, step: Step, version: int) -> Step | str:
+def _following(session: SparkSession, spec: ReadSpec, step: ReadStep, version: int) -> ReadStep | str:
     """Return the step, planned on the previous step's commit; a text if that is no longer the newest."""
     seen = look(session, spec.staging_uri)
     return _moved(spec, seen, version) or replace(step, planned_on=TableVersion(seen.table_id, version))
@@ -89,7 +89,7 @@ def _moved(spec: ReadSpec, seen: Seen, version: int) -> str | None:
     return f"the staging table {spec.staging_uri} is at version {seen.version}, planned on version {version}"
 
 
-def _run_step(session: SparkSession, spec: ReadSpec, step: Step, counts: dict[str, int]) -> Outcome:
+def _run_step(session: SparkSession, spec: ReadSpec, step: ReadStep, counts: dict[str, int]) -> Outcome:
     what = _told(spec, step)
     log.info("reading %s of %s", what, spec.source_uri)
     write = _prepared(session, spec, step)
@@ -113,18 +113,18 @@ def _run_step(session: SparkSession, spec: ReadSpec, step: Step, counts: dict[st
     return outcome
 
 
-def _adds(spec: ReadSpec, step: Step) -> bool:
+def _adds(spec: ReadSpec, step: ReadStep) -> bool:
     """Return whether a step extends the staged rows; otherwise it replaces them."""
     if step.kind == "apply":
         return spec.continues or step.starting_version > spec.starting_version
     return step.kind != "load"
 
 
-def _reads_source(step: Step) -> bool:
+def _reads_source(step: ReadStep) -> bool:
     return step.kind in ("load", "apply")
 
 
-def _told(spec: ReadSpec, step: Step) -> str:
+def _told(spec: ReadSpec, step: ReadStep) -> str:
     if step.kind == "load":
         return f"the snapshot of version {step.ending_version}"
     versions = f"versions {step.starting_version}-{step.ending_version}"
@@ -133,7 +133,7 @@ def _told(spec: ReadSpec, step: Step) -> str:
     return f"the end of {versions}" if step.kind == "complete" else versions
 
 
-def _seal(spec: ReadSpec, step: Step, counts: Mapping[str, int], *, complete: bool) -> Seal:
+def _seal(spec: ReadSpec, step: ReadStep, counts: Mapping[str, int], *, complete: bool) -> Seal:
     """Return the seal of a step: what staging holds after it, from the batch's first version on."""
     configuration: dict[str, Any] = {
         **spec.configuration,
@@ -161,7 +161,7 @@ def _seal(spec: ReadSpec, step: Step, counts: Mapping[str, int], *, complete: bo
 
 
 # -- rows ---------------------------------------------------------------------------------------
-def _prepared(session: SparkSession, spec: ReadSpec, step: Step) -> Callable[[], object]:
+def _prepared(session: SparkSession, spec: ReadSpec, step: ReadStep) -> Callable[[], object]:
     """Return the write of a step."""
     if step.kind == "complete":
         return nothing_added(session, spec.staging_uri)
@@ -189,7 +189,7 @@ def staged(session: SparkSession, staging: str, version: int) -> DataFrame:
     return session.read.format("delta").option("versionAsOf", version).load(staging)
 
 
-def _rows(session: SparkSession, spec: ReadSpec, step: Step) -> DataFrame:
+def _rows(session: SparkSession, spec: ReadSpec, step: ReadStep) -> DataFrame:
     if step.kind == "load":
         return _answered(_snapshot(session, spec, step), spec, step, _for_snapshot(spec.options))
     if step.kind == "answer":
@@ -201,7 +201,7 @@ def _rows(session: SparkSession, spec: ReadSpec, step: Step) -> DataFrame:
     found = change.change_rows(
         session,
         spec.source_uri,
-        step.segments,
+        segments_of((step,)),
         step.source_columns,
         at=step.ending_version,
         slices_uri=spec.slices_uri,
@@ -215,7 +215,7 @@ def _for_snapshot(options: QueryOptions) -> QueryOptions:
     return options if options.keys or not options.is_net else replace(options, query="full_delta")
 
 
-def _snapshot(session: SparkSession, spec: ReadSpec, step: Step) -> DataFrame:
+def _snapshot(session: SparkSession, spec: ReadSpec, step: ReadStep) -> DataFrame:
     from pyspark.sql import functions as F
 
     version = F.lit(step.ending_version).cast("bigint")
@@ -232,7 +232,7 @@ def _snapshot(session: SparkSession, spec: ReadSpec, step: Step) -> DataFrame:
 
 
 def _answered(
-    rows: DataFrame, spec: ReadSpec, step: Step, options: QueryOptions, *, by_row_id: bool = False
+    rows: DataFrame, spec: ReadSpec, step: ReadStep, options: QueryOptions, *, by_row_id: bool = False
 ) -> DataFrame:
     return queries.answer(
         rows,
@@ -245,7 +245,7 @@ def _answered(
 
 
 # -- files --------------------------------------------------------------------------------------
-def _export(session: SparkSession, spec: ReadSpec, step: Step) -> None:
+def _export(session: SparkSession, spec: ReadSpec, step: ReadStep) -> None:
     """Write the batch as files, replacing those of an earlier attempt.
 
     This happens before the seal, so that the files always exist if the seal says so.
@@ -262,7 +262,7 @@ def _export(session: SparkSession, spec: ReadSpec, step: Step) -> None:
 
 
 # -- counts -------------------------------------------------------------------------------------
-def _counts_of(session: SparkSession, spec: ReadSpec, step: Step, outcome: Outcome) -> dict[str, int]:
+def _counts_of(session: SparkSession, spec: ReadSpec, step: ReadStep, outcome: Outcome) -> dict[str, int]:
     """Count what a step staged. The step is committed: failing only warns."""
     from pyspark.sql import functions as F
 

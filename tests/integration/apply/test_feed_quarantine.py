@@ -21,6 +21,7 @@ from tests.support.engine import (
     table_rows,
     versions,
 )
+from tests.support.steps import step as made_step
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -167,7 +168,7 @@ def spec_of(tmp_path: Path, pipeline: str = "flow") -> ApplySpec:
 
 
 def step_of(start: int, end: int, seal: int) -> Step:
-    return Step("apply", start, TableVersion("i", end), seal)
+    return made_step("apply", start, TableVersion("i", end), seal)
 
 
 def seal_for(spec: ApplySpec, step: Step) -> Seal:

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from airflow.sdk.execution_time.context import OutletEventAccessors
+from delta.exceptions import ConcurrentTransactionException
 
 from airflow_delta_cdc.assets import pipeline_alias
 from airflow_delta_cdc.operators import DeltaApplyChangesOperator
 from delta_cdc import VersionRange, job
 from delta_cdc.core import errors
 from delta_cdc.spark.apply import commit
+from delta_cdc.spark.apply.commit import is_conflict
 from tests.support.holding import Gate, Running, hooked
 from tests.support.world import expected, held, ranges, sealed_counts, seals, summed
 from tests.unit.airflow.test_apply_operator import AssetStores
@@ -238,3 +240,12 @@ def runs_at_once(run: Callable[[int], Any], runs: int) -> list[Any]:
         for gate in gates:
             gate.open()
         return [thread.result() for thread in threads]
+
+
+def test_a_lost_race_is_known_by_its_class() -> None:
+    """Delta names two metadata domains that clash in a text without its error class."""
+    assert is_conflict(
+        ConcurrentTransactionException("A conflicting metadata domain delta.clustering is added.")
+    )
+    assert is_conflict(RuntimeError("io.delta.exceptions.ConcurrentWriteException: another writer"))
+    assert not is_conflict(RuntimeError("A conflicting metadata domain"))

@@ -19,17 +19,17 @@ from delta_cdc.core.spec import (
     IngestOptions,
     IngestSpec,
     IngestStep,
-    Step,
 )
 from delta_cdc.core.watermark import TableVersion
 from delta_cdc.launch.class_data_archive import ClassDataArchive, Standing
 from delta_cdc.launch.session import CLASS_PATH, JAVA_OPTIONS
 from delta_cdc.planning import size
+from tests.support.steps import step as made_step
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-_STEP = Step("apply", 1, TableVersion("id", 1), 1)
+_STEP = made_step("apply", 1, TableVersion("id", 1), 1)
 _BATCH = IngestStep("ingest", 1, 1)
 _APPLY = ApplySpec("p", "r", "/s", "/t", ApplyOptions(), (_STEP,))
 _AFTER = ApplyRequest(pipeline="p", source="/log", target="/t", options=ApplyOptions(keys=("id",)))

@@ -29,9 +29,9 @@ from delta_cdc.core.spec import (
     IngestStep,
     ReadSpec,
     Staging,
-    Step,
 )
 from delta_cdc.core.watermark import TableVersion
+from tests.support.steps import step as made_step
 from tests.unit.airflow.test_base_operator import COMMITTED, SPEC, Store, _writes, operator, run, small_world
 
 if TYPE_CHECKING:
@@ -379,7 +379,7 @@ def test_azures_confs_name_the_host_of_every_table(kind: str, records: Records, 
             self.text = write("").read_text()
 
     uris = [f"abfss://c@{name}.dfs.core.windows.net/t" for name in ("one", "two", "three")]
-    step = Step(
+    step = made_step(
         kind="apply",
         starting_version=1,
         watermark=TableVersion("id", 2),

@@ -26,11 +26,12 @@ from delta_cdc.core.errors import (
     JobFailed,
     SparkConnectionNotFound,
 )
-from delta_cdc.core.spec import ApplyOptions, ApplySpec, BundleSpec, JobResult, QueryOptions, Segment, Step
+from delta_cdc.core.spec import ApplyOptions, ApplySpec, BundleSpec, JobResult, QueryOptions, Segment
 from delta_cdc.core.versions import VersionRange
 from delta_cdc.core.watermark import TableVersion
 from delta_cdc.run.outcomes import CommitResult, ReadResult
 from tests.support.logs import LogTable, changed, seal
+from tests.support.steps import step as made_step
 from tests.support.tables import Tables
 from tests.unit.airflow.test_apply_operator import Ti
 from tests.unit.airflow.test_base_operator import Store
@@ -485,7 +486,7 @@ def test_a_session_cannot_be_what_a_process_could(connect: Connect, tmp_path: Pa
 
 # -- slices ---------------------------------------------------------------------------------------
 def spec_with(capture: Any) -> ApplySpec:
-    step = Step(
+    step = made_step(
         kind="apply",
         starting_version=1,
         watermark=TableVersion("id", 2),

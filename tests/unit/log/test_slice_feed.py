@@ -11,12 +11,13 @@ import pytest
 
 from delta_cdc.core import manifest_columns
 from delta_cdc.core.errors import CaptureUnavailable, CorruptLog, VersionsExpired
-from delta_cdc.core.spec import ApplyOptions, ApplySpec, Segment, Step
+from delta_cdc.core.spec import ApplyOptions, ApplySpec, Segment
 from delta_cdc.core.watermark import TableVersion
 from delta_cdc.delta_log import deletion_vectors, manifest_feed
 from delta_cdc.delta_log.file_manifests import prepared, write_slices
 from tests.support.logs import EPOCH, FEED, SECOND, LogTable, field_of
 from tests.support.random_logs import seeds
+from tests.support.steps import step as made_step
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -325,7 +326,7 @@ def test_damaged_and_missing_vectors_are_named(source: LogTable) -> None:
 
 # -- who asks -----------------------------------------------------------------------------------
 def spec_of(source: LogTable, *segments: Segment) -> ApplySpec:
-    step = Step("apply", 1, TableVersion("i", source.version), 1, ("id",), segments=segments)
+    step = made_step("apply", 1, TableVersion("i", source.version), 1, ("id",), segments=segments)
     return ApplySpec("p", "r", source.uri, "/target", ApplyOptions(keys=("id",)), (step,))
 
 

@@ -19,7 +19,7 @@ from delta_cdc.core.errors import (
     VersionsExpired,
 )
 from delta_cdc.core.manifest_columns import MARKS, SIDES, location
-from delta_cdc.core.spec import ApplyOptions, ApplySpec, Segment, Staging, Step, fingerprint
+from delta_cdc.core.spec import ApplyOptions, ApplySpec, Segment, Staging, fingerprint
 from delta_cdc.core.watermark import TableVersion
 from delta_cdc.delta_log import deletion_vectors
 from delta_cdc.delta_log.file_manifests import forget, net_bytes, prepared, write_slice, write_slices
@@ -28,6 +28,7 @@ from delta_cdc.delta_log.table import DeltaLog, run_sync
 from tests.support.checkpoints import checkpoint
 from tests.support.http_store import HttpStore, always
 from tests.support.logs import EPOCH, SECOND, LogTable, field_of
+from tests.support.steps import step as made_step
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -424,8 +425,9 @@ def test_a_table_and_its_slice_in_an_object_store(tmp_path: Path) -> None:
 
 # -- specs ----------------------------------------------------------------------------------------
 def _spec(made: LogTable, *segments: Segment, at: int = 2, **more: Any) -> ApplySpec:
-    step = Step(
-        kind="apply", starting_version=1, watermark=TableVersion(made.table_id, at), seal_number=1,
+    step = made_step(
+        kind="apply",
+        starting_version=1, watermark=TableVersion(made.table_id, at), seal_number=1,
         source_columns=("id",), segments=segments, **more,
     )  # fmt: skip
     return ApplySpec("p", "r", made.uri, "/target", ApplyOptions(keys=("id",)), (step,))
@@ -460,7 +462,7 @@ def test_a_spec_that_needs_no_slice_stays_as_it_is(tmp_path: Path) -> None:
     made = table(tmp_path)
     made.commit("WRITE", add("a"))
     root = tmp_path / "slices"
-    staged = _spec(made, segment(1, 1), staging=Staging("/staging", 0, "changes"))
+    staged = _spec(made, staging=Staging("/staging", 0, "changes"))
     assert prepared(staged, str(root)) is staged
     assert not root.exists()
     # Nowhere to put it, which the change feed can do without.

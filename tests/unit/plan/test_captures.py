@@ -22,7 +22,6 @@ from delta_cdc.core.spec import (
     ApplySpec,
     QueryOptions,
     Segment,
-    Step,
     fingerprint,
     from_json,
     to_json,
@@ -33,6 +32,7 @@ from delta_cdc.delta_log.table import run_sync
 from delta_cdc.planning import read_methods
 from delta_cdc.planning.changes import ChangesPlan, ChangesRequest, plan_changes_async
 from tests.support.logs import EPOCH, FEED, SECOND, LogTable, field_of
+from tests.support.steps import step as made_step
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -484,7 +484,7 @@ def test_what_was_removed_long_ago_may_be_gone(tmp_path: Path) -> None:
 
 def test_a_segment_travels() -> None:
     segment = Segment(1, 3, "row_tracking", "why", 9, net=True, timestamps=((1, 5), (3, 8)))
-    step = Step("apply", 1, TableVersion("i", 3), 7, ("id",), segments=(segment,))
+    step = made_step("apply", 1, TableVersion("i", 3), 7, ("id",), segments=(segment,))
     spec = ApplySpec("p", "r", "/s", "/t", ApplyOptions(keys=("id",)), (step,))
     assert from_json(to_json(spec)) == spec
     sliced = replace(step, segments=(replace(segment, sliced=True),))

@@ -257,7 +257,7 @@ def test_a_reload_moves_the_watermark_to_the_newest_version(tables: Tables) -> N
     plan = tables.apply(mode="reload")
     (step,) = steps(plan)
     assert (step.kind, step.starting_version, step.ending_version, step.at) == ("reload", 5, 5, 5)
-    assert (step.seal_number, step.segments, step.planned_on) == (101, (), TableVersion("id-1", 0))
+    assert (step.seal_number, step.planned_on) == (101, TableVersion("id-1", 0))
     assert (step.watermark.commit_hash, step.highest_sequence) == (tables.source.sha256(5), "7")
     assert (step.truncate_sequences, step.source_columns) == (("2",), ("id", "name"))
     assert plan.versions == VersionRange(5, 5)
@@ -395,7 +395,7 @@ def test_a_reset_is_a_load_in_the_place_of_all_rows(tables: Tables) -> None:
     (step,) = steps(plan)
     assert (step.kind, step.ending_version, step.before) == ("reset", 5, None)
     assert (step.seal_number, step.planned_on) == (101, TableVersion("id-1", 0))
-    assert (step.highest_sequence, step.truncate_sequences, step.segments) == (None, (), ())
+    assert (step.highest_sequence, step.truncate_sequences) == (None, ())
     assert "thrown away and loaded anew" in plan.notes[0]
     assert "the snapshot of version 5 in the place of all rows" in str(plan)
 

@@ -34,7 +34,10 @@ DAY = 86_400 * SECOND
 
 
 def steps(plan: Plan) -> list[tuple[Any, ...]]:
-    return [(s.kind, s.pipeline, s.starting_version, s.ending_version, s.seal_number) for s in plan.steps]
+    return [
+        (s.kind, getattr(s, "pipeline", None), s.starting_version, s.ending_version, s.seal_number)
+        for s in plan.steps
+    ]
 
 
 # -- re-sealing ---------------------------------------------------------------------------------

@@ -22,7 +22,8 @@ from delta_cdc.core.errors import (
 from delta_cdc.core.spec import CommitSpec, QueryOptions, ReadSpec
 from delta_cdc.core.versions import VersionRange
 from delta_cdc.core.watermark import TableVersion
-from delta_cdc.planning.commit import CommitPlan, plan_commit
+from delta_cdc.delta_log.table import run_sync
+from delta_cdc.planning.commit import CommitPlan, plan_commit_async
 from delta_cdc.planning.read import plan_read
 from delta_cdc.planning.request import CommitRequest, Memory, ReadRequest
 from tests.support.logs import EPOCH, changed, field_of, seal
@@ -78,7 +79,9 @@ def mark(tables: Tables, version: int) -> dict[str, Any]:
 
 
 def commit(tables: Tables, ending: int | None = None) -> CommitPlan:
-    return plan_commit(CommitRequest(pipeline="p", staging=tables.staging.uri, ending_version=ending))
+    return run_sync(
+        plan_commit_async(CommitRequest(pipeline="p", staging=tables.staging.uri, ending_version=ending))
+    )
 
 
 # -- milestones ---------------------------------------------------------------------------------
@@ -104,7 +107,7 @@ def test_milestones(
     spec = spec_of(plan)
     assert told(plan) == steps
     assert [step.seal_number for step in spec.steps] == list(range(101, 101 + len(steps)))
-    assert all(bool(step.segments) == (step.kind == "apply") for step in spec.steps)
+    assert all(step.segments for step in spec.steps if step.kind == "apply")
     assert (spec.starting_version, plan.versions, spec.plain) == (3, VersionRange(3, 5), plain)
     assert (spec.continues, spec.configuration["ending"]) == (False, 5)
     folder = "00000000000000000003-00000000000000000005"
@@ -446,8 +449,8 @@ def test_a_commit_takes_the_open_batch(tables: Tables) -> None:
     for ending in (None, 3, 2):
         again = commit(tables, ending)
         assert again.spec is None
-        assert again.seal is not None
-        assert again.seal.watermark.version == 3
+        assert again.proof.seal is not None
+        assert again.proof.seal.watermark.version == 3
     with pytest.raises(NoOpenBatch, match="its watermark is 3"):
         commit(tables, 4)
 

@@ -202,6 +202,8 @@ def attempt(session: SparkSession, seal: Seal, write: Callable[[], object], into
 def is_conflict(error: BaseException) -> bool:
     """Return whether a writer lost a race.
 
-    Checks the text: over Connect, and without delta's Python package, the exception's class does not show it.
+    Checks the text, because over Connect and without delta's Python package the exception's class does not
+    show it; and the class, because with that package some texts do not name it.
     """
-    return any(name in str(error) for name in _CONFLICTS)
+    text = f"{type(error).__name__}: {error}"
+    return any(name in text for name in _CONFLICTS)

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeVar
 
 from delta_cdc.core import failpoints, validation
 from delta_cdc.core.reasons import reason
-from delta_cdc.core.spec import JobResult, step_fingerprint
+from delta_cdc.core.spec import (
+    ApplyStep,
+    JobResult,
+    LoadStep,
+    ReloadStep,
+    RepairStep,
+    StateStep,
+    step_fingerprint,
+)
 from delta_cdc.core.sql import table
 from delta_cdc.core.watermark import PipelineState, Seal, SealStep, TableVersion, newest
 from delta_cdc.spark.apply import batch as b
@@ -23,8 +31,7 @@ from delta_cdc.spark.sessions import private_session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from delta_cdc.core.spec import ApplyOptions, ApplySpec, Step
-    from delta_cdc.core.watermark import StepKind
+    from delta_cdc.core.spec import ApplyOptions, ApplySpec, RowStep, TargetStep
     from delta_cdc.spark.apply.rows import Shape
 
 log = logging.getLogger(__name__)
@@ -36,11 +43,14 @@ _KEPT_HORIZONS = 50
 _ATTEMPTS = 3
 
 
+AnyTargetStep = TypeVar("AnyTargetStep", bound="TargetStep")
+
+
 @dataclass(frozen=True)
 class _Done:
     """The result of a step; its counts and state are valid if it committed."""
 
-    step: Step
+    step: TargetStep
     outcome: Outcome
     work: Work
     state: PipelineState
@@ -90,10 +100,10 @@ def _milestone(spec: ApplySpec, at: int) -> str:
 
 def _dry_run(session: SparkSession, spec: ApplySpec) -> JobResult:
     """Find out what the first step with rows would do. The later steps depend on its commit."""
-    moving = (at for at, step in enumerate(spec.steps) if step.kind not in ("adopt", "reseal"))
+    moving = (at for at, step in enumerate(spec.steps) if not isinstance(step, StateStep))
     place = next(moving, 0)
     step = spec.steps[place]
-    step = replace(step, horizons=horizons_of(step))
+    step = with_horizons(step)
     work = _prepare(session, spec, step)
     if work.merge is not None:
         statement, counts = work.merge.statement, work.merge.counted(session)
@@ -106,7 +116,7 @@ def _dry_run(session: SparkSession, spec: ApplySpec) -> JobResult:
     return JobResult("planned", {**counts, **work.counts}, told, statements=(statement,))
 
 
-def _following(session: SparkSession, spec: ApplySpec, step: Step, previous: _Done) -> Step | str:
+def _following(session: SparkSession, spec: ApplySpec, step: TargetStep, previous: _Done) -> TargetStep | str:
     """Return the step, planned on exactly the version that the previous step committed.
 
     If a RESTORE or a replacement came between the previous step's last observation and its commit, return
@@ -126,7 +136,7 @@ def _following(session: SparkSession, spec: ApplySpec, step: Step, previous: _Do
     )
 
 
-def _run_step_again(session: SparkSession, spec: ApplySpec, step: Step) -> _Done:
+def _run_step_again(session: SparkSession, spec: ApplySpec, step: TargetStep) -> _Done:
     """Run a step, and retry if an executor dies that held rows the step had computed.
 
     Spark itself cannot recompute these rows, because local checkpoints drop their lineage.
@@ -146,9 +156,9 @@ def _run_step_again(session: SparkSession, spec: ApplySpec, step: Step) -> _Done
     return _run_step(session, spec, step)
 
 
-def _run_step(session: SparkSession, spec: ApplySpec, step: Step) -> _Done:
+def _run_step(session: SparkSession, spec: ApplySpec, step: TargetStep) -> _Done:
     what = _told(spec, step)
-    step = replace(step, horizons=horizons_of(step))
+    step = with_horizons(step)
     log.info("preparing %s", what)
     seen: Seen | None = None
     if step.planned_on is None:
@@ -193,51 +203,51 @@ def _into(session: SparkSession, spec: ApplySpec, work: Work) -> Into:
     return Into(spec.target_uri, None if inserts is None else lambda: inserts, keys)
 
 
-def horizons_of(step: Step) -> tuple[tuple[int, str], ...]:
-    """Return the limits of allowed lateness (``horizons``) of a step, each with its first version.
+def with_horizons(step: AnyTargetStep) -> AnyTargetStep:
+    """Return a step with its limits of allowed lateness (``horizons``), each with its first version.
 
     The plan of a range contains the limit for that range; the previous seal contains the version. A limit
     that was withdrawn no longer holds. Limits only rise while one is set.
     """
     known = step.before.horizons if step.before is not None else ()
-    if step.kind in ("reseal", "adopt"):
-        return known
-    if not step.horizons or not known:
-        return step.horizons
+    if isinstance(step, StateStep) or not step.horizons or not known:
+        return step
     if known[-1][1] == step.horizons[-1][1]:
-        return known
-    return newest((*known, *step.horizons), _KEPT_HORIZONS)
+        return replace(step, horizons=known)
+    return replace(step, horizons=newest((*known, *step.horizons), _KEPT_HORIZONS))
 
 
-def _prepared(session: SparkSession, spec: ApplySpec, step: Step) -> tuple[Work, str | None]:
+def _prepared(session: SparkSession, spec: ApplySpec, step: TargetStep) -> tuple[Work, str | None]:
     """Prepare a step; also return why it no longer fits its source, or None."""
     work = _prepare(session, spec, step)
     failpoints.reached("planned")
     return work, feed.changed_source(session, spec.source_uri, step)
 
 
-def _told(spec: ApplySpec, step: Step) -> str:
+def _told(spec: ApplySpec, step: TargetStep) -> str:
     if step.kind == "apply":
         return f"{_range(step)} of {spec.source_uri}"
-    if step.kind in ("load", "reset", "reload") and not step.is_empty:
+    if isinstance(step, ReloadStep) or (isinstance(step, LoadStep) and not step.is_empty):
         return f"a {step.kind} of version {step.ending_version} of {spec.source_uri}"
-    if step.kind == "repair":
+    if isinstance(step, RepairStep):
         chosen = step.keys_where or ("what is quarantined" if step.replayed else "")
         return f"a repair of {chosen or _range(step)} of {spec.source_uri}"
     return f"a seal without rows for version {step.ending_version} of {spec.source_uri}"
 
 
-def _range(step: Step) -> str:
+def _range(step: TargetStep) -> str:
     return f"versions {step.starting_version}-{step.ending_version}"
 
 
-def _overtaken_since(session: SparkSession, spec: ApplySpec, step: Step) -> str | None:
+def _overtaken_since(session: SparkSession, spec: ApplySpec, step: TargetStep) -> str | None:
     if step.planned_on is None:
         return None
     return overtaken(session, spec.target_uri, step.planned_on, look(session, spec.target_uri))
 
 
-def _tidy(session: SparkSession, spec: ApplySpec, step: Step, shape: Shape | None, seen: Seen | None) -> None:
+def _tidy(
+    session: SparkSession, spec: ApplySpec, step: TargetStep, shape: Shape | None, seen: Seen | None
+) -> None:
     """Complete the target's layout and empty the staging table. The step is committed: failing only warns.
 
     The next run does both again: it finds what is still missing, and its batch replaces this one.
@@ -245,24 +255,24 @@ def _tidy(session: SparkSession, spec: ApplySpec, step: Step, shape: Shape | Non
     try:
         if shape is not None:
             layout.complete(session, spec.target_uri, shape, spec.options, seen)
-        if step.staging is not None:
+        if isinstance(step, LoadStep | ApplyStep) and step.staging is not None:
             # The target holds the batch; any later read uses the version of a newer batch.
             session.sql(f"DELETE FROM {table(step.staging.uri)}")
-        if step.replayed:
+        if isinstance(step, RepairStep) and step.replayed:
             quarantine.forget(session, spec.quarantine_uri, spec.pipeline, step.seal_number)
     except Exception as error:  # noqa: BLE001 - optional work after a commit must not fail the commit
         log.warning("after the commit to %s: %s", spec.target_uri, reason(error))
 
 
-def _prepare(session: SparkSession, spec: ApplySpec, step: Step) -> Work:
-    if step.kind in ("load", "declare", "reset"):
+def _prepare(session: SparkSession, spec: ApplySpec, step: TargetStep) -> Work:
+    if isinstance(step, LoadStep):
         takes_events = spec.options.takes_events and not spec.options.insert_only
         return from_events.first(session, spec, step) if takes_events else load.load(session, spec, step)
-    if step.kind == "reload":
+    if isinstance(step, ReloadStep):
         return repair.reload(session, spec, step)
-    if step.kind == "repair":
+    if isinstance(step, RepairStep):
         return repair.repair(session, spec, step)
-    if step.kind != "apply":
+    if isinstance(step, StateStep):
         return _seal_alone(session, spec, step)
     if spec.options.insert_only:
         return from_feed.append(session, spec, step)
@@ -273,7 +283,7 @@ def _prepare(session: SparkSession, spec: ApplySpec, step: Step) -> Work:
     return from_feed.merge(session, spec, step)
 
 
-def _seal_alone(session: SparkSession, spec: ApplySpec, step: Step) -> Work:
+def _seal_alone(session: SparkSession, spec: ApplySpec, step: TargetStep) -> Work:
     """Append no rows: the commit records the transaction and the seal."""
 
     def write() -> None:
@@ -283,9 +293,9 @@ def _seal_alone(session: SparkSession, spec: ApplySpec, step: Step) -> Work:
     return Work(write, {}, step.highest_sequence, truncate_sequences=step.truncate_sequences)
 
 
-def _state(spec: ApplySpec, step: Step, work: Work) -> PipelineState:
+def _state(spec: ApplySpec, step: TargetStep, work: Work) -> PipelineState:
     """Return the pipeline state that a step passes on."""
-    begins = step.before is None or step.kind in ("load", "declare", "reset")
+    begins = step.before is None or isinstance(step, LoadStep)
     before = PipelineState(step.watermark, 0, loaded_version=step.at) if begins else step.before
     assert before is not None
     return replace(
@@ -293,23 +303,22 @@ def _state(spec: ApplySpec, step: Step, work: Work) -> PipelineState:
         applied_to=step.watermark,
         highest_sequence=work.highest_sequence,
         truncate_sequences=work.truncate_sequences,
-        horizons=step.horizons,
+        horizons=before.horizons if isinstance(step, StateStep) else step.horizons,
         configuration=before.configuration
-        if work.shape is None
+        if work.shape is None or isinstance(step, StateStep)
         else _configuration(spec.options, work.shape, step),
     )
 
 
-def _seal(spec: ApplySpec, step: Step, work: Work, state: PipelineState) -> Seal:
+def _seal(spec: ApplySpec, step: TargetStep, work: Work, state: PipelineState) -> Seal:
     return Seal(
-        pipeline=step.pipeline or spec.pipeline,
+        pipeline=(step.pipeline if isinstance(step, StateStep) else None) or spec.pipeline,
         number=step.seal_number,
         source_uri=spec.source_uri,
         state=state,
-        successor=step.successor,
+        successor=step.successor if isinstance(step, StateStep) else None,
         step=SealStep(
-            # An apply never has the kinds that exist only in staging.
-            kind=cast("StepKind", step.kind),
+            kind=step.kind,
             starting_version=step.starting_version,
             ending_version=step.ending_version,
             fingerprint=step_fingerprint(spec, step.seal_number),
@@ -320,7 +329,7 @@ def _seal(spec: ApplySpec, step: Step, work: Work, state: PipelineState) -> Seal
     )
 
 
-def _configuration(options: ApplyOptions, shape: Shape, step: Step) -> dict[str, object]:
+def _configuration(options: ApplyOptions, shape: Shape, step: RowStep) -> dict[str, object]:
     sequence, followed = shape.order_type, {*shape.tracked, *shape.keys}
     untracked = [name for name in shape.values if name not in followed]
     return {

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame
 
-    from delta_cdc.core.spec import ApplyOptions, Step
+    from delta_cdc.core.spec import ApplyOptions, RowStep
     from delta_cdc.spark.apply.rows import Shape
 
 KIND, AUTHORED = f"{PLAN_PREFIX}event", f"{PLAN_PREFIX}authored"
@@ -66,11 +66,20 @@ def effective(options: ApplyOptions) -> ApplyOptions:
     return replace(options, sequence_by=quote(options.snapshot_version_column))
 
 
-def of_rows(source_rows: DataFrame, options: ApplyOptions, source: str, step: Step) -> Events:
+def of_rows(
+    source_rows: DataFrame,
+    options: ApplyOptions,
+    source: str,
+    horizons: Sequence[tuple[int, str]] = (),
+    *,
+    keep_raw: bool = False,
+) -> Events:
     """Read rows of a change log, or of a table of snapshots, as events.
 
     :param source_rows: columns of the source and ``_commit_version`` (NULL if unknown)
     :param options: from :func:`effective`
+    :param horizons: the allowed lateness, see :class:`delta_cdc.core.spec.RepairStep`
+    :param keep_raw: keep each source row whole, also if the options do not quarantine
     :raises InvalidExpression: an expression does not resolve, or has the wrong type
     """
     from pyspark.sql import functions as F
@@ -84,7 +93,7 @@ def of_rows(source_rows: DataFrame, options: ApplyOptions, source: str, step: St
         CARRIED: carried(plain, options),
         TIE: _tie(plain, options),
         RAW: F.struct(*[F.col(quote(name)) for name in columns])
-        if options.quarantines or step.replayed
+        if options.quarantines or keep_raw
         else F.lit(None),
     }
     keep = (reserved_columns.COMMIT_VERSION, *added)
@@ -105,7 +114,7 @@ def of_rows(source_rows: DataFrame, options: ApplyOptions, source: str, step: St
     if options.columns_to_update == COLUMNS and set(LOG_COLUMNS) <= set(columns):
         # An ingest also lists record columns that never had a value, so the table may lack them so far.
         names_unknown = F.lit(False)
-    invalid = _reason(shape, step, names_unknown)
+    invalid = _reason(shape, horizons, names_unknown)
     # A truncate belongs to no key, whatever its key columns contain.
     has_key = F.col(KIND) != TRUNCATE
     events = found.select(
@@ -166,13 +175,13 @@ def _tie(plain: DataFrame, options: ApplyOptions) -> Column:
     return F.struct(*[F.col(quote(name)) for name in found])
 
 
-def _reason(shape: Shape, step: Step, names_unknown: Column) -> Column:
+def _reason(shape: Shape, horizons: Sequence[tuple[int, str]], names_unknown: Column) -> Column:
     from pyspark.sql import functions as F
 
     is_truncate, sequence = F.col(KIND) == TRUNCATE, F.col(states.SEQUENCE)
     late = F.lit(False)
     assert shape.order_type is not None
-    for version, text in step.horizons:
+    for version, text in horizons:
         late = late | (
             (F.col(reserved_columns.COMMIT_VERSION) > version)
             & (sequence < from_text(text, shape.order_type))
@@ -251,7 +260,7 @@ class Checked:
     highest: str | None
 
 
-def checked(found: Events, options: ApplyOptions, step: Step, source: str, versions: str) -> Checked:
+def checked(found: Events, options: ApplyOptions, step: RowStep, source: str, versions: str) -> Checked:
     """Materialise a batch of events once; refuse, quarantine or discard what cannot be applied.
 
     :raises NullKey: and :class:`NullSequence`, :class:`InvalidEvent`, :class:`LateBeyondHorizon`: with counts
@@ -349,12 +358,12 @@ def _is(reason: str) -> Column:
 
 
 def extent(
-    source_rows: DataFrame, options: ApplyOptions, source: str, step: Step
+    source_rows: DataFrame, options: ApplyOptions, source: str, horizons: Sequence[tuple[int, str]]
 ) -> tuple[str | None, tuple[str, ...]]:
     """Return the greatest sequence of valid events, and the sequences of truncates, as text."""
     from pyspark.sql import functions as F
 
-    found = of_rows(source_rows, options, source, step)
+    found = of_rows(source_rows, options, source, horizons)
     order_type = found.shape.order_type
     assert order_type is not None
     sequence = F.col(states.SEQUENCE)

@@ -21,7 +21,7 @@ from delta_cdc.core.errors import (
     KeyNotUnique,
     SnapshotNotAscending,
 )
-from delta_cdc.core.spec import DELETED_COLUMN
+from delta_cdc.core.spec import DELETED_COLUMN, ApplyStep, LoadStep, RepairStep, segments_of
 from delta_cdc.core.sql import PLAN_PREFIX, quote
 from delta_cdc.core.watermark import newest
 from delta_cdc.spark.apply import batch as b
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from delta_cdc.core.spec import ApplyOptions, ApplySpec, Step
+    from delta_cdc.core.spec import ApplyOptions, ApplySpec, RowStep
     from delta_cdc.spark.apply.events import Checked
     from delta_cdc.spark.apply.merge import Merge
     from delta_cdc.spark.apply.rows import Shape
@@ -79,7 +79,7 @@ class Job:
 
     session: SparkSession
     spec: ApplySpec
-    step: Step
+    step: RowStep
     options: ApplyOptions
     truncated: bool = False
     size: int | None = None
@@ -95,6 +95,17 @@ class Job:
     def versions(self) -> str:
         """Return the range, for messages."""
         return f"versions {self.step.starting_version}-{self.step.ending_version}"
+
+    @property
+    def replays(self) -> bool:
+        """Return whether the step is a repair of the keys in quarantine."""
+        return isinstance(self.step, RepairStep) and self.step.replayed
+
+    def events(self, source_rows: DataFrame, options: ApplyOptions | None = None) -> events.Events:
+        """Read rows of the source as events, see :func:`delta_cdc.spark.apply.events.of_rows`."""
+        return events.of_rows(
+            source_rows, options or self.options, self.source, self.step.horizons, keep_raw=self.replays
+        )
 
     @property
     def is_small(self) -> bool:
@@ -135,7 +146,7 @@ class Job:
         return rows
 
 
-def job_of(session: SparkSession, spec: ApplySpec, step: Step) -> Job:
+def job_of(session: SparkSession, spec: ApplySpec, step: RowStep) -> Job:
     """Return the job of a step."""
     return Job(session, spec, step, events.effective(spec.options), truncated=bool(step.truncate_sequences))
 
@@ -149,7 +160,7 @@ def batch_rows(job: Job) -> DataFrame:
     found = captured.change_rows(
         job.session,
         job.source,
-        job.step.segments,
+        segments_of((job.step,)),
         columns,
         at=job.step.at,
         slices_uri=job.spec.slices_uri,
@@ -194,7 +205,7 @@ def _checked(job: Job, rows: DataFrame) -> tuple[Checked, Shape, DataFrame]:
     """Return checked events, their shape, and rows with the sequence of every snapshot or event."""
     from pyspark.sql import functions as F
 
-    found = events.of_rows(rows, job.options, job.source, job.step)
+    found = job.events(rows)
     checked = events.checked(found, job.options, job.step, job.source, job.versions)
     if checked.counts["discarded"] and not _tracks_rows(_as_of_step(job)):
         raise InvalidConfiguration(
@@ -232,7 +243,7 @@ def _resolved(job: Job, found: DataFrame, shape: Shape) -> DataFrame:
 
 
 # -- a range ------------------------------------------------------------------------------------
-def apply(session: SparkSession, spec: ApplySpec, step: Step) -> Work:
+def apply(session: SparkSession, spec: ApplySpec, step: RowStep) -> Work:
     """Prepare the MERGE of a range of a change log, or of a table of snapshots."""
     from pyspark.sql import functions as F
 
@@ -446,7 +457,7 @@ def _since_oldest(job: Job, existing: DataFrame, shape: Shape) -> tuple[DataFram
 
     order_type = shape.order_type
     assert order_type is not None
-    every = events.of_rows(all_rows(job), job.options, job.source, job.step).sequences
+    every = job.events(all_rows(job)).sequences
     oldest = every.agg(as_text(F.min(states.SEQUENCE), order_type).alias("oldest")).collect()[0]["oldest"]
     if oldest is None:
         return existing.limit(0), existing.limit(0)
@@ -471,7 +482,7 @@ def desired_entries(
     from pyspark.sql import functions as F
 
     options = job.options
-    found = events.of_rows(all_rows(job), options, job.source, job.step)
+    found = job.events(all_rows(job), options)
     valid = found.rows.where(F.col(events.REASON).isNull())
     is_truncate = F.col(events.KIND) == events.TRUNCATE
     of_keys = valid.where(~is_truncate).alias("t") if options.apply_as_truncates else valid.alias("t")
@@ -480,8 +491,8 @@ def desired_entries(
     of_keys = selection.of(of_keys, shape)
     of_keys = of_keys.repartition(*[F.col(quote(key)) for key in shape.keys]).localCheckpoint()
     # Replayed events are treated as new.
-    news = F.lit(job.step.replayed)
-    if job.step.replayed:
+    news = F.lit(job.replays)
+    if job.replays:
         _set_aside_again(job, selection.of(found.rows.where(F.col(events.REASON).isNotNull()), shape), shape)
     if batch is not None:
         place = [*shape.keys, states.SEQUENCE]
@@ -537,12 +548,12 @@ def _tuned(job: Job, merge: Merge) -> Merge:
     """Tune the MERGE to its size: an event changes at most three rows of history."""
     rewritten = 0 if job.size is None else job.size
     changed = _UNKNOWN if job.size is None else 3 * job.size
-    size = sum(segment.size for segment in job.step.segments)
+    size = sum(segment.size for segment in segments_of((job.step,)))
     return layout.tuned(job.session, merge, job.options, changed=changed, rewritten=rewritten, size=size)
 
 
 # -- states whose events carry some of the columns ------------------------------------------------
-def apply_states(session: SparkSession, spec: ApplySpec, step: Step) -> Work:
+def apply_states(session: SparkSession, spec: ApplySpec, step: RowStep) -> Work:
     """Prepare the MERGE of a range of a change feed whose upserts do not set every column."""
     from pyspark.sql import functions as F
 
@@ -641,6 +652,7 @@ def states_of(job: Job) -> tuple[DataFrame, Shape]:
     """Return the events of a change feed, with the state before each, and their shape."""
 
     options = job.options
+    assert isinstance(job.step, ApplyStep | RepairStep)
     source_rows = from_feed.read(job.session, job.spec, job.step)
     told = rows.with_sequence(source_rows, options)
     keep = [*reserved_columns.METADATA_COLUMNS, reserved_columns.ORDER, states.SEQUENCE]
@@ -696,7 +708,7 @@ def checked_states(job: Job, found: DataFrame, shape: Shape) -> b.Batch:
 
 
 # -- load ---------------------------------------------------------------------------------------
-def first(session: SparkSession, spec: ApplySpec, step: Step) -> Work:
+def first(session: SparkSession, spec: ApplySpec, step: LoadStep) -> Work:
     """Prepare a load: apply all events of the source to a new target, or replace all rows of the target."""
     from pyspark.sql import functions as F
 
@@ -712,7 +724,7 @@ def first(session: SparkSession, spec: ApplySpec, step: Step) -> Work:
     if checked.truncates:
         made = timeline.with_truncates(made, found.where(is_truncate), shape)
     rows = desired_rows(intervals.inherited(made, shape, job.options), shape, job.options)
-    if step.is_empty:
+    if isinstance(step, LoadStep) and step.is_empty:
         rows = rows.limit(0)
     if step.planned_on is not None and step.kind != "reset":
         schema.check_target(session, spec, rows.schema)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from delta_cdc.core import reserved_columns
 from delta_cdc.core.errors import NotInsertOnly, NullKey, NullSequence
+from delta_cdc.core.spec import ApplyStep
 from delta_cdc.core.sql import quote
 from delta_cdc.spark.apply import batch as b
 from delta_cdc.spark.apply import layout, quarantine, rows, scd1, scd2, schema
@@ -19,13 +20,13 @@ from delta_cdc.spark.changes import rows as captured
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from delta_cdc.core.spec import ApplySpec, Step
+    from delta_cdc.core.spec import ApplySpec, RepairStep
     from delta_cdc.spark.apply.rows import Shape
 
 log = logging.getLogger(__name__)
 
 
-def change_rows(session: SparkSession, spec: ApplySpec, step: Step) -> tuple[DataFrame, Shape]:
+def change_rows(session: SparkSession, spec: ApplySpec, step: ApplyStep) -> tuple[DataFrame, Shape]:
     """Return the change rows of a step, filtered and projected, and their shape."""
     source_rows = read(session, spec, step)
     sequenced = rows.with_sequence(source_rows, spec.options)
@@ -38,9 +39,9 @@ def change_rows(session: SparkSession, spec: ApplySpec, step: Step) -> tuple[Dat
     return found, shape
 
 
-def read(session: SparkSession, spec: ApplySpec, step: Step) -> DataFrame:
+def read(session: SparkSession, spec: ApplySpec, step: ApplyStep | RepairStep) -> DataFrame:
     """Return the change rows of a step as they are."""
-    if step.staging is not None:
+    if isinstance(step, ApplyStep) and step.staging is not None:
         return captured.staged_rows(session, step.staging, step.source_columns)
     return captured.change_rows(
         session,
@@ -52,11 +53,11 @@ def read(session: SparkSession, spec: ApplySpec, step: Step) -> DataFrame:
     )
 
 
-def _versions(step: Step) -> str:
+def _versions(step: ApplyStep) -> str:
     return f"versions {step.starting_version}-{step.ending_version}"
 
 
-def merge(session: SparkSession, spec: ApplySpec, step: Step) -> Work:
+def merge(session: SparkSession, spec: ApplySpec, step: ApplyStep) -> Work:
     """Prepare the MERGE of a range of changes."""
     found, shape = change_rows(session, spec, step)
     evolve = schema.check_target(session, spec, schema.target_schema(shape, spec.options))
@@ -73,7 +74,7 @@ def merge(session: SparkSession, spec: ApplySpec, step: Step) -> Work:
 
 
 def _merge(
-    session: SparkSession, spec: ApplySpec, step: Step, events: DataFrame, shape: Shape, *, evolve: bool
+    session: SparkSession, spec: ApplySpec, step: ApplyStep, events: DataFrame, shape: Shape, *, evolve: bool
 ) -> Work:
     options, source, versions = spec.options, spec.source_uri, _versions(step)
     highest = step.highest_sequence
@@ -104,7 +105,7 @@ def _merge(
 
 
 def _without_invalid(
-    found: DataFrame, shape: Shape, spec: ApplySpec, step: Step
+    found: DataFrame, shape: Shape, spec: ApplySpec, step: ApplyStep
 ) -> tuple[DataFrame, DataFrame]:
     """Take out states whose key can't be matched again, and events without a position in their key's history.
 
@@ -138,7 +139,7 @@ def _without_invalid(
     return events, out.localCheckpoint()
 
 
-def append(session: SparkSession, spec: ApplySpec, step: Step) -> Work:
+def append(session: SparkSession, spec: ApplySpec, step: ApplyStep) -> Work:
     """Prepare the append of a range of inserts."""
     from pyspark.sql import functions as F
 

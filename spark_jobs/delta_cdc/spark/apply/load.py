@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import DataType
 
-    from delta_cdc.core.spec import ApplyOptions, ApplySpec, Step
+    from delta_cdc.core.spec import ApplyOptions, ApplySpec, LoadStep
     from delta_cdc.spark.apply.rows import Shape
 
 _ROWS, _HIGHEST = f"{PLAN_PREFIX}rows", f"{PLAN_PREFIX}highest"
 _NULL_SEQUENCES = f"{PLAN_PREFIX}null_sequences"
 
 
-def load(session: SparkSession, spec: ApplySpec, step: Step) -> Work:
+def load(session: SparkSession, spec: ApplySpec, step: LoadStep) -> Work:
     """Prepare the load of a snapshot, or set a baseline."""
     from pyspark.sql import functions as F
 
@@ -69,7 +69,7 @@ def load(session: SparkSession, spec: ApplySpec, step: Step) -> Work:
 
 
 def _without_invalid(
-    found: DataFrame, shape: Shape, spec: ApplySpec, step: Step
+    found: DataFrame, shape: Shape, spec: ApplySpec, step: LoadStep
 ) -> tuple[DataFrame, DataFrame]:
     """Return the rows that have keys and sequences, and rows for the quarantine."""
     from pyspark.sql import functions as F
@@ -90,7 +90,7 @@ def _without_invalid(
     return found.where(reason.isNull()), aside.localCheckpoint()
 
 
-def write_step(spec: ApplySpec, step: Step, target_rows: DataFrame, shape: Shape) -> Callable[[], None]:
+def write_step(spec: ApplySpec, step: LoadStep, target_rows: DataFrame, shape: Shape) -> Callable[[], None]:
     """Return the write of a load's rows: create a target, fill an empty one, or replace all rows (reset)."""
     options = spec.options
     writer = layout.arranged(target_rows, shape, options).write.format("delta")
@@ -110,7 +110,7 @@ def write_step(spec: ApplySpec, step: Step, target_rows: DataFrame, shape: Shape
     return lambda: writer.save(spec.target_uri)
 
 
-def _rows_per_file(target_rows: DataFrame, spec: ApplySpec, step: Step) -> int | None:
+def _rows_per_file(target_rows: DataFrame, spec: ApplySpec, step: LoadStep) -> int | None:
     """Return how many rows a file may hold, assuming that they are as wide as the source's."""
     like = spec.source_uri if step.staging is None else step.staging.uri
     return layout.rows_per_file(layout.extent(target_rows.sparkSession, like), spec.options)

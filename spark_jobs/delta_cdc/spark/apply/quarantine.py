@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, DataFrameWriter, SparkSession
     from pyspark.sql.types import DataType
 
-    from delta_cdc.core.spec import ApplySpec, Step
+    from delta_cdc.core.spec import ApplySpec, TargetStep
     from delta_cdc.core.watermark import Seal
     from delta_cdc.spark.apply.rows import Shape
 
@@ -59,7 +59,7 @@ def rows(
     found: DataFrame,
     *,
     spec: ApplySpec,
-    step: Step,
+    step: TargetStep,
     reason: Column,
     keys: Sequence[str],
     sequence: Column,
@@ -122,7 +122,9 @@ def _key_value(text: Column, data_type: DataType) -> Column:
     return text.cast(data_type)
 
 
-def write(session: SparkSession, spec: ApplySpec, step: Step, seal: Seal, rows: DataFrame) -> str | None:
+def write(
+    session: SparkSession, spec: ApplySpec, step: TargetStep, seal: Seal, rows: DataFrame
+) -> str | None:
     """Write the rows that a step takes out: one commit, with the seal of the step's commit in the target.
 
     An attempt that died between the two commits has left rows under this seal. Rows of the same range are
@@ -153,7 +155,7 @@ def write(session: SparkSession, spec: ApplySpec, step: Step, seal: Seal, rows: 
 
 
 def _writer(
-    session: SparkSession, spec: ApplySpec, step: Step, rows: DataFrame, *, exists: bool
+    session: SparkSession, spec: ApplySpec, step: TargetStep, rows: DataFrame, *, exists: bool
 ) -> DataFrameWriter:
     writer = rows.write.format("delta")
     if not exists:
@@ -181,7 +183,7 @@ def _exists(session: SparkSession, uri: str) -> bool:
     return True
 
 
-def _same_seal(step: Step) -> str:
+def _same_seal(step: TargetStep) -> str:
     """Return the SQL condition of rows under this step's seal whose range lies inside the step's range."""
     return (
         f"seal = {step.seal_number} AND starting_version >= {step.starting_version} "
@@ -189,7 +191,7 @@ def _same_seal(step: Step) -> str:
     )
 
 
-def _same_range(step: Step) -> str:
+def _same_range(step: TargetStep) -> str:
     return f"starting_version = {step.starting_version} AND ending_version = {step.ending_version}"
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from delta_cdc.core import reserved_columns
 from delta_cdc.core.errors import InvalidConfiguration, NullSequence, SequenceNotIncreasing
+from delta_cdc.core.spec import RepairStep
 from delta_cdc.core.sql import PLAN_PREFIX, quote
 from delta_cdc.spark.apply import batch as b
 from delta_cdc.spark.apply import (
@@ -34,7 +35,7 @@ from delta_cdc.spark.changes.queries import raised
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from delta_cdc.core.spec import ApplySpec, Step
+    from delta_cdc.core.spec import ApplySpec, ReloadStep
     from delta_cdc.spark.apply.from_events import Job
     from delta_cdc.spark.apply.prepared_step import Work
     from delta_cdc.spark.apply.rows import Shape
@@ -43,7 +44,7 @@ _LAST, _OPEN = f"{PLAN_PREFIX}last", f"{PLAN_PREFIX}open"
 _ROWS, _NULL = f"{PLAN_PREFIX}rows", f"{PLAN_PREFIX}null"
 
 
-def reload(session: SparkSession, spec: ApplySpec, step: Step) -> Work:
+def reload(session: SparkSession, spec: ApplySpec, step: ReloadStep) -> Work:
     """Prepare the difference between the target and the source as of the step's version."""
     job = from_events.job_of(session, spec, step)
     if job.options.takes_events:
@@ -51,7 +52,7 @@ def reload(session: SparkSession, spec: ApplySpec, step: Step) -> Work:
     return _from_snapshot(job, Selection())
 
 
-def repair(session: SparkSession, spec: ApplySpec, step: Step) -> Work:
+def repair(session: SparkSession, spec: ApplySpec, step: RepairStep) -> Work:
     """Prepare the difference for the keys that a range changed, that were chosen, or that are quarantined."""
     job = from_events.job_of(session, spec, step)
     options = job.options
@@ -73,7 +74,7 @@ def _chosen(job: Job) -> Selection | None:
     from pyspark.sql import types as T
 
     step = job.step
-    if step.keys_where is None and not step.replayed:
+    if not isinstance(step, RepairStep) or (step.keys_where is None and not step.replayed):
         return None
     shape = event_shape(job) if job.options.takes_events else snapshot(job)[1]
     if step.keys_where is not None:
@@ -92,14 +93,14 @@ def _keys(found: DataFrame, shape: Shape) -> Selection:
 # -- all events of a key ------------------------------------------------------------------------
 def event_shape(job: Job) -> Shape:
     """Return the shape of the rows that a source of events makes."""
-    return events.of_rows(from_events.all_rows(job).limit(0), job.options, job.source, job.step).shape
+    return job.events(from_events.all_rows(job).limit(0)).shape
 
 
 def _of_events(job: Job) -> Selection:
     """Return the keys of the events of a range; all keys if a truncate is among them."""
     from pyspark.sql import functions as F
 
-    found = events.of_rows(from_events.batch_rows(job), job.options, job.source, job.step)
+    found = job.events(from_events.batch_rows(job))
     if job.options.source_kind == "snapshot":
         # A snapshot also changes the keys that are missing from it.
         return Selection()
@@ -116,7 +117,7 @@ def _from_events(job: Job, selection: Selection) -> Work:
     merge = from_events.merged(job, [made], shape, (), evolve=evolve)
     highest, truncates = None, job.step.truncate_sequences
     if job.step.kind == "reload":
-        highest, told = events.extent(from_events.all_rows(job), job.options, job.source, job.step)
+        highest, told = events.extent(from_events.all_rows(job), job.options, job.source, job.step.horizons)
         truncates = told or truncates
     return from_events.work(job, merge, shape, highest, truncates)
 

@@ -11,6 +11,7 @@ import re
 from typing import TYPE_CHECKING
 
 from delta_cdc.core.errors import ForbiddenConf, SchemaChangeInRange, VersionsExpired, WrongReader
+from delta_cdc.core.spec import ApplyStep, LoadStep, StateStep
 from delta_cdc.core.sql import quote, table
 from delta_cdc.spark.sessions import SCHEMA_AS_OF, confs_for_a_moment, is_connect
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
     from pyspark.sql.types import StructType
 
-    from delta_cdc.core.spec import Staging, Step
+    from delta_cdc.core.spec import ReadStep, Staging, TargetStep
 from delta_cdc.core.reserved_columns import AFTER_TYPES, BEFORE_TYPES, CHANGE_TYPE, METADATA_COLUMNS
 
 #: With these, missing files or unreadable schemas silently give fewer rows instead of an error.
@@ -196,13 +197,14 @@ def commit_timestamp(session: SparkSession, source: str, version: int) -> Column
         limit *= 8
 
 
-def changed_source(session: SparkSession, source: str, step: Step) -> str | None:
+def changed_source(session: SparkSession, source: str, step: TargetStep | ReadStep) -> str | None:
     """Return why the source is not the table that was planned for; None if it still is.
 
     Between planning and reading, a table can be dropped and created again at the same location. The hash of
     the commit file at the end of the range distinguishes them.
     """
-    if step.staging is not None or step.watermark.commit_hash is None or step.kind in ("adopt", "reseal"):
+    staged = isinstance(step, LoadStep | ApplyStep) and step.staging is not None
+    if staged or step.watermark.commit_hash is None or isinstance(step, StateStep):
         # No rows are read, and the source's log may no longer contain the watermark's version.
         return None
     # The reader treats its path as a pattern.

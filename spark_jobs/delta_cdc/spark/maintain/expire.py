@@ -23,9 +23,8 @@ from typing import TYPE_CHECKING, Any
 from delta_cdc.core import failpoints, maintenance_tags, reserved_columns
 from delta_cdc.core.errors import ConcurrentModification, InvalidConfiguration
 from delta_cdc.core.properties import EXPIRED_BELOW, LATENESS_HORIZON, tracks_rows
-from delta_cdc.core.spec import JobResult, Step
+from delta_cdc.core.spec import JobResult
 from delta_cdc.core.sql import PLAN_PREFIX, merge, quote, string, table
-from delta_cdc.core.watermark import TableVersion
 from delta_cdc.spark.apply import events
 from delta_cdc.spark.apply.commit import look
 from delta_cdc.spark.apply.events import AUTHORED, KIND, LATE, REASON
@@ -194,15 +193,8 @@ def _lots(rows: DataFrame, spec: ExpireSpec, reader: Reader) -> DataFrame:
 
 def _read(rows: DataFrame, reader: Reader, spec: ExpireSpec) -> Events:
     """Read rows as the consumer's events, each together with its whole row."""
-    step = Step(
-        kind="repair",
-        starting_version=0,
-        watermark=TableVersion(spec.table_id, spec.since),
-        seal_number=0,
-        replayed=True,
-        horizons=reader.horizons,
-    )
-    return events.of_rows(rows, events.effective(reader.options), spec.table_uri, step)
+    options = events.effective(reader.options)
+    return events.of_rows(rows, options, spec.table_uri, reader.horizons, keep_raw=True)
 
 
 def _row() -> Column:

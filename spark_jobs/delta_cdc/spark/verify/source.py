@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from delta_cdc.core import reserved_columns
 from delta_cdc.core.checks import EQUALS_SOURCE, MOST_SAMPLES, Check, finding, ok
+from delta_cdc.core.spec import StateStep
 from delta_cdc.core.sql import PLAN_PREFIX, quote
 from delta_cdc.spark.apply import batch as b
 from delta_cdc.spark.apply import (
@@ -65,7 +66,8 @@ def compared(session: SparkSession, spec: VerifySpec) -> Check:
     """
     assert spec.source is not None
     (step,) = spec.source.steps
-    step = replace(step, horizons=engine.horizons_of(step))
+    assert not isinstance(step, StateStep)
+    step = engine.with_horizons(step)
     pinned = replace(spec.source, target_uri=address(spec.target_uri, spec.target_version))
     job = from_events.job_of(session, pinned, step)
     options = job.options
