@@ -37,7 +37,7 @@ def add(commands: Any) -> None:
         "changes",
         help="show what changed in a table between two versions (starts Spark here, if there are changes)",
         description="Without --to the range ends at the newest version. Rows are sorted by version, then key "
-        "(without keys: the first column), the state before an update first. For a pipeline, the table is "
+        "(without keys: the first column), the state before an update first. For one pipeline, the table is "
         "its target's source, the keys are its keys, and without --from the range begins after its "
         "watermark: it shows the changes that are not applied yet.",
     )

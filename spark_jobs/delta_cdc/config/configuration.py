@@ -110,11 +110,11 @@ class Configuration:
         )
 
 
-def _refuse_unknown(what: str, names: Sequence[str], known: Sequence[str]) -> None:
+def _refuse_unknown(what: str, names: Sequence[str], valid: Sequence[str]) -> None:
     for name in names:
-        if name not in known:
+        if name not in valid:
             message = f"The configuration has no {what} {name!r}."
-            raise InvalidConfiguration(message, remedy=nearest(name, known))
+            raise InvalidConfiguration(message, remedy=nearest(name, valid))
 
 
 def _hashed(value: Any) -> str:

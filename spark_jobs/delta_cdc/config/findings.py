@@ -84,12 +84,12 @@ class Findings:
         return len(self._findings)
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, valid: Iterable[str]) -> str:
     """Return the remedy for an unknown name.
 
     :param name: as given
     """
-    names = list(known)
+    names = list(valid)
     near = get_close_matches(name.lower(), names, n=1)
     return f"did you mean {near[0]!r}?" if near else f"use one of {', '.join(names)}."
 

@@ -261,7 +261,7 @@ class Spark:
         if answer.get("merged") != _MERGED:
             return failed(
                 f"{text}; after a MERGE {answer.get('merged')} of {_MERGED} rows were right",
-                "keep this Spark from writing tables until the reason is known.",
+                "keep this Spark from writing tables until the reason is clear.",
             )
         if left:
             return warning(f"{text}, a MERGE ran; its table was left at {left}", "delete the folder by hand.")

@@ -75,14 +75,13 @@ def checks(*, timeout: float, kafka: bool = False, s3: bool = False) -> list[Che
 
 
 # -- interpreters -------------------------------------------------------------------------------
-def python(found: Sequence[int] | None = None) -> Result:
-    """Check the interpreter; ``found`` is its version."""
-    found = tuple(found or sys.version_info[:3])
-    text = f"Python {'.'.join(map(str, found))}, {sys.executable}"
-    if found[:2] >= MINIMUM_PYTHON:
+def python(release: Sequence[int] | None = None) -> Result:
+    """Check the interpreter."""
+    release = tuple(release or sys.version_info[:3])
+    text = f"Python {'.'.join(map(str, release))}, {sys.executable}"
+    if release[:2] >= MINIMUM_PYTHON:
         return ok(text)
-    least = ".".join(map(str, MINIMUM_PYTHON))
-    return failed(text, f"run the workers with Python {least} or newer.")
+    return failed(text, f"run the workers with Python {'.'.join(map(str, MINIMUM_PYTHON))} or newer.")
 
 
 def java(timeout: float) -> Result:
@@ -111,12 +110,12 @@ def java(timeout: float) -> Result:
 def spark() -> Result:
     """Check the Spark distribution in pyspark."""
     home = spark_home()
-    found = spark_version(home)
-    if found is None:
+    installed = spark_version(home)
+    if installed is None:
         return failed(
             f"{home} has no spark-core JAR", "reinstall pyspark: its folder is damaged or incomplete."
         )
-    text = f"Spark {found}, {home}"
+    text = f"Spark {installed}, {home}"
     if not os.access(home / "bin" / "spark-submit", os.X_OK):
         return failed(f"{home}/bin/spark-submit cannot be executed", "give the file its permission back.")
     inherited = os.environ.get("SPARK_HOME")
@@ -143,7 +142,7 @@ def pyspark() -> Result:
         **({"code": code.group(1)} if code else {}),
         **({"JARs": jvm} if (jvm := spark_version(home)) else {}),
     }
-    text = ", ".join(f"{name} {found}" for name, found in versions.items())
+    text = ", ".join(f"{name} {installed}" for name, installed in versions.items())
     if len(set(versions.values())) > 1:
         return failed(
             f"{text} share {home}, and differ in their versions",
