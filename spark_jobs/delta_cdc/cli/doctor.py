@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from dataclasses import fields
-from typing import Any, Protocol
+from typing import Any
 
 from delta_cdc.cli.common import json_file
 from delta_cdc.doctor import DEFAULT_TIMEOUT, Questions, examined, print_report
@@ -29,15 +29,11 @@ def add(commands: Any) -> None:
     doctor.set_defaults(run=_run)
 
 
-class Declares(Protocol):
-    """A parser that accepts arguments as argparse does."""
+def options(parser: Any) -> None:
+    """Add the arguments for the checks; Airflow's command has the same.
 
-    def add_argument(self, *flags: str, **keywords: Any) -> Any:
-        """Add an argument."""
-
-
-def options(parser: Declares) -> None:
-    """Add the arguments for the checks; Airflow's command has the same."""
+    :param parser: has the method ``add_argument`` of argparse
+    """
     text = "folder in which to write, list, read and delete an object, and to try a MERGE"
     parser.add_argument("--storage", metavar="URI", help=text)
     text = "JSON file with options of the store, with delta-rs's names; default: the environment's"
@@ -63,8 +59,7 @@ def options(parser: Declares) -> None:
 def questions(arguments: argparse.Namespace) -> Questions:
     """Return the requested checks."""
     given = {field.name: getattr(arguments, field.name) for field in fields(Questions)}
-    lists = {name: tuple(given[name]) for name in ("tables", "masters", "remotes")}
-    return Questions(**{**given, **lists, "confs": dict(given["confs"])})
+    return Questions(**{**given, "confs": dict(given["confs"])})
 
 
 def _run(arguments: argparse.Namespace) -> int:

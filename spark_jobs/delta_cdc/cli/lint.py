@@ -29,10 +29,8 @@ def add(commands: Any) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     findings = [finding for source in arguments.sources for finding in lint(source)]
-    if arguments.json:
-        print(json.dumps([finding.to_dict() for finding in findings], indent=2))
-    else:
-        count = f"{len(findings)} finding{'' if len(findings) == 1 else 's'}"
-        # Report the checked files even if there are no findings.
-        print(*findings, f"{count} in {', '.join(arguments.sources)}", sep="\n")
+    count = f"{len(findings)} finding{'' if len(findings) == 1 else 's'}"
+    # Report the checked files even if there are no findings.
+    text = "\n".join([*map(str, findings), f"{count} in {', '.join(arguments.sources)}"])
+    print(json.dumps([one.to_dict() for one in findings], indent=2) if arguments.json else text)
     return 1 if findings else 0

@@ -66,12 +66,10 @@ def _run(arguments: argparse.Namespace) -> int:
             pieces, execute=application.execute, run_id=run_id, parallel=int(parallel), say=lambda _: None
         )
     rows = [_row(result) for result in results]
-    if arguments.json:
-        print(json.dumps(rows, indent=2))
-    else:
-        print(grid([_for_people(row) for row in rows]))
-        print(*(f"{row['pipeline']}: {row['error']}\n" for row in rows if row["error"]), sep="", end="")
-    return 1 if any(row["error"] for row in rows) else 0
+    errors = [f"{row['pipeline']}: {row['error']}" for row in rows if row["error"]]
+    text = "\n".join([grid([_for_people(row) for row in rows]), *errors])
+    print(json.dumps(rows, indent=2) if arguments.json else text)
+    return 1 if errors else 0
 
 
 def _row(result: PieceResult) -> dict[str, Any]:

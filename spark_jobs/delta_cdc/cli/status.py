@@ -43,23 +43,21 @@ def _status(arguments: argparse.Namespace) -> int:
             sources,
         )
     )
-    rows, needs_attention = [], False
+    rows, lines, is_well = [], [], True
     for (one, table), result in zip(tables, results, strict=True):
+        lines.append(one.pipeline)
         if isinstance(result, DeltaCdcError):
-            needs_attention = True
-            lines = [one.pipeline, f"  {type(result).__name__}: {result}"]
+            is_well = False
+            lines.append(f"  {type(result).__name__}: {result}")
             rows.append({"pipeline": one.pipeline, "target": table, "error": result.to_dict()})
         elif isinstance(result, Status):
-            needs_attention = needs_attention or bool(result.findings)
-            lines = [one.pipeline, *_lines(result)]
+            is_well = is_well and not result.findings
+            lines += _lines(result)
             rows.append(result.to_dict())
         else:
             raise result
-        if not arguments.json:
-            print(*lines, sep="\n")
-    if arguments.json:
-        print(json.dumps(rows, indent=2))
-    return 1 if needs_attention else 0
+    print(json.dumps(rows, indent=2) if arguments.json else "\n".join(lines))
+    return 0 if is_well else 1
 
 
 def _lines(status: Status) -> Iterator[str]:

@@ -51,15 +51,13 @@ def _run(arguments: argparse.Namespace) -> int:
     requests = _requests(arguments, pipelines, checks, settings["storage_options"])
     with Application(settings, requests) as application:
         results = run_verify(requests, execute=application.execute, run_id="delta-cdc-verify")
-    if arguments.json:
-        failed = [
-            {"pipeline": one.pipeline, "table": one.table, "error": one.error.to_dict()}
-            for one in results
-            if one.error is not None
-        ]
-        print(json.dumps([*rows_of(results), *failed], indent=2))
-    else:
-        print(text_of(results))
+    failed = [
+        {"pipeline": one.pipeline, "table": one.table, "error": one.error.to_dict()}
+        for one in results
+        if one.error is not None
+    ]
+    rows = [*rows_of(results), *failed]
+    print(json.dumps(rows, indent=2) if arguments.json else text_of(results))
     return 1 if any(one.error is not None or one.findings for one in results) else 0
 
 

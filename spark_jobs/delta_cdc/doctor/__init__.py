@@ -16,7 +16,7 @@ from delta_cdc.doctor.application import Spark
 from delta_cdc.doctor.report import Check, Hider, Result, examined, print_report
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 __all__ = ["Check", "Hider", "Questions", "Result", "examined", "print_report"]
 
@@ -41,9 +41,9 @@ class Questions:
 
     storage: str | None = None
     storage_options: Mapping[str, str] | None = field(default=None, repr=False)
-    tables: tuple[str, ...] = ()
-    masters: tuple[str, ...] = ()
-    remotes: tuple[str, ...] = ()
+    tables: Sequence[str] = ()
+    masters: Sequence[str] = ()
+    remotes: Sequence[str] = ()
     confs: Mapping[str, str] = field(default_factory=dict, repr=False)
     kafka: bool = False
     s3: bool = False
