@@ -33,10 +33,10 @@ from delta_cdc.planning.staging import open_batch
 if TYPE_CHECKING:
     from typing import Literal
 
-    from delta_cdc.core.spec import ApplyOptions, TargetStep
+    from delta_cdc.core.spec import ApplyOptions
     from delta_cdc.core.watermark import Seal
     from delta_cdc.delta_log.table import TableState
-    from delta_cdc.planning.observe import Sight
+    from delta_cdc.planning.observe import Observation
     from delta_cdc.planning.ranges import Nothing
 
 
@@ -64,7 +64,7 @@ async def plan_apply_async(request: ApplyRequest, memory: Memory | None = None) 
         return await _reset(request, sight)
     seal, refused = sight.seal, sight.proof.refused if sight.proof is not None else None
     if refused is not None:
-        return _worked(request, sight, await modes.reload(request, sight, refused))
+        return await modes.reload(request, sight, refused)
     drifted: tuple[str, ...] = ()
     if seal is not None:
         drifted = validation.check_drift(
@@ -86,7 +86,7 @@ async def plan_apply_async(request: ApplyRequest, memory: Memory | None = None) 
     return await _onwards(request, sight, seal)
 
 
-async def _first(request: ApplyRequest, sight: Sight) -> Plan:
+async def _first(request: ApplyRequest, sight: Observation) -> Plan:
     """Plan the first commit of a target. A repair is an error; every other mode does the same here."""
     if request.mode == "repair":
         raise modes.nothing_to_repair(request)
@@ -95,7 +95,7 @@ async def _first(request: ApplyRequest, sight: Sight) -> Plan:
     return await _load(*await quarantine.resumed(request, sight))
 
 
-async def _onwards(request: ApplyRequest, sight: Sight, seal: Seal) -> Plan:
+async def _onwards(request: ApplyRequest, sight: Observation, seal: Seal) -> Plan:
     """Plan the changes after the watermark; if they are unavailable and a policy allows it, a reload."""
     try:
         if request.staging is None:
@@ -104,20 +104,16 @@ async def _onwards(request: ApplyRequest, sight: Sight, seal: Seal) -> Plan:
     except (SourceTableReplaced, SourceHistoryChanged) as error:
         if request.on_source_replaced != "reload":
             raise
-        return _worked(request, sight, await modes.reload(request, sight, error))
+        return await modes.reload(request, sight, error)
     except VersionsExpired as error:
         if request.on_versions_expired != "reload":
             raise
-        return _worked(request, sight, await modes.reload(request, sight, error))
+        return await modes.reload(request, sight, error)
     return await _from_staging(request, sight, request.staging)
 
 
 # -- modes --------------------------------------------------------------------------------------
-def _worked(request: ApplyRequest, sight: Sight, work: modes.Work) -> Plan:
-    return _planned(request, sight, work.at_end, work.steps, work.notes, work.versions)
-
-
-async def _reload(request: ApplyRequest, sight: Sight, seal: Seal) -> Plan:
+async def _reload(request: ApplyRequest, sight: Observation, seal: Seal) -> Plan:
     because: SourceTableReplaced | SourceHistoryChanged | None = None
     notes: tuple[str, ...] = ()
     try:
@@ -127,29 +123,26 @@ async def _reload(request: ApplyRequest, sight: Sight, seal: Seal) -> Plan:
         if request.on_source_replaced != "reload":
             raise
         because = error
-    work = await modes.reload(request, sight, because)
-    return _worked(request, sight, replace(work, notes=(*notes, *work.notes)))
+    plan = await modes.reload(request, sight, because)
+    return replace(plan, notes=(*notes, *plan.notes))
 
 
-async def _repair(request: ApplyRequest, sight: Sight, seal: Seal) -> Plan:
+async def _repair(request: ApplyRequest, sight: Observation, seal: Seal) -> Plan:
     asked = _asked(request.options)
     if asked.is_net:
         # A repair needs every key that changed, also one whose net change is empty.
         asked = QueryOptions("full_delta")
     copies = request.options.source_kind == "snapshot" and not request.options.takes_events
     try:
-        found = await modes.repair(request, sight, seal, asked, one_by_one=copies)
+        return await modes.repair(request, sight, seal, asked, one_by_one=copies)
     except ChangeFeedDisabled:
         if validation.needs_history(request.options) or request.options.takes_events:
             raise
         # Without the change feed, comparing each version with the one before also gives the changed keys.
-        found = await modes.repair(request, sight, seal, asked, one_by_one=True)
-    if isinstance(found, modes.Work):
-        return _worked(request, sight, found)
-    return sight.nothing(seal.watermark.version, *found.notes)
+        return await modes.repair(request, sight, seal, asked, one_by_one=True)
 
 
-async def _reset(request: ApplyRequest, sight: Sight) -> Plan:
+async def _reset(request: ApplyRequest, sight: Observation) -> Plan:
     """Plan a load that replaces all rows."""
     assert sight.proof is not None
     target, refused = canonical_uri(request.target), sight.proof.refused
@@ -167,7 +160,7 @@ async def _reset(request: ApplyRequest, sight: Sight) -> Plan:
 
 
 # -- after the watermark ------------------------------------------------------------------------
-async def _from_watermark(request: ApplyRequest, sight: Sight, seal: Seal) -> Plan:
+async def _from_watermark(request: ApplyRequest, sight: Observation, seal: Seal) -> Plan:
     chosen = await ranges.choose(sight, seal)
     if not isinstance(chosen, ranges.Chosen):
         return await _seal_alone(request, sight, seal, chosen)
@@ -175,12 +168,11 @@ async def _from_watermark(request: ApplyRequest, sight: Sight, seal: Seal) -> Pl
     known = appended_events.since(seal.state.horizons, chosen.tracked_from)
     before = replace(seal.state, horizons=known)
     first = replace(made[0], planned_on=sight.planned_on, before=before)
-    notes = (*chosen.notes, *said)
-    return _planned(request, sight, chosen.at_end, (first, *made[1:]), notes, chosen.versions)
+    return modes.planned(request, sight, (first, *made[1:]), chosen.versions, *chosen.notes, *said)
 
 
 async def _steps(
-    request: ApplyRequest, sight: Sight, chosen: ranges.Chosen, number: int
+    request: ApplyRequest, sight: Observation, chosen: ranges.Chosen, number: int
 ) -> tuple[tuple[ApplyStep, ...], tuple[str, ...]]:
     columns, ending = chosen.at_end.schema_columns, chosen.versions.ending_version
     validation.check_columns(request.options, columns, sight.source.uri, ending)
@@ -230,40 +222,14 @@ def _needs_every(options: ApplyOptions) -> bool:
     return options.stored_as_scd_type == 2 or options.is_partial or options.delete_mode == "soft"
 
 
-def _planned(
-    request: ApplyRequest,
-    sight: Sight,
-    at_end: TableState,
-    steps: tuple[TargetStep, ...],
-    notes: tuple[str, ...],
-    versions: VersionRange | None,
-) -> Plan:
-    spec = ApplySpec(
-        pipeline=request.pipeline,
-        run_id=request.run_id,
-        source_uri=spark_uri(request.source),
-        target_uri=spark_uri(request.target),
-        options=request.options,
-        steps=(*sight.before, *steps),
-        single_driver=request.single_driver,
-        quarantine_uri=request.quarantine or "",
-        dry_run=request.dry_run,
-    )
-    validation.check_seal_of_apply(spec)
-    ending = spec.steps[-1].ending_version
-    return Plan(
-        sight.source, sight.proof, sight.pin_key, ending, versions, spec, notes=(*sight.notes, *notes)
-    )
-
-
 # -- nothing to apply ---------------------------------------------------------------------------
-async def _seal_alone(request: ApplyRequest, sight: Sight, seal: Seal, found: Nothing) -> Plan:
+async def _seal_alone(request: ApplyRequest, sight: Observation, seal: Seal, found: Nothing) -> Plan:
     """Plan no rows: nothing at all, or a seal that is due.
 
     :raises SchemaChangeInRange: a seal is due, and its range drops, renames or retypes a column
     """
     if sight.before:
-        return _planned(request, sight, sight.source, (), found.notes, None)
+        return modes.planned(request, sight, (), None, *found.notes)
     assert sight.proof is not None
     due = reseal_due(sight.source, sight.proof, sight.now_ms)
     if due is None:
@@ -277,11 +243,11 @@ async def _seal_alone(request: ApplyRequest, sight: Sight, seal: Seal, found: No
         planned_on=sight.planned_on,
         before=replace(seal.state, horizons=appended_events.since(seal.state.horizons, found.tracked_from)),
     )
-    return _planned(request, sight, sight.source, (step,), (*found.notes, *notes, due), None)
+    return modes.planned(request, sight, (step,), None, *found.notes, *notes, due)
 
 
 # -- initial load -------------------------------------------------------------------------------
-async def _load(request: ApplyRequest, sight: Sight) -> Plan:
+async def _load(request: ApplyRequest, sight: Observation) -> Plan:
     """Plan the first commit of a target, and the later changes if the load starts at a past version."""
     ranges.refuse_beyond(sight)
     if request.initial_load != "snapshot" and sight.starting is not None:
@@ -303,18 +269,18 @@ async def _load(request: ApplyRequest, sight: Sight) -> Plan:
         return _load_alone(request, sight, load, at)
     load = replace(load, horizons=appended_events.since(load.horizons, found.tracked_from))
     made, said = await _steps(request, sight, found, load.seal_number + 1)
-    return _planned(request, sight, found.at_end, (load, *made), (*found.notes, *said), found.versions)
+    return modes.planned(request, sight, (load, *made), found.versions, *found.notes, *said)
 
 
-def _load_alone(request: ApplyRequest, sight: Sight, load: LoadStep, at: TableState) -> Plan:
+def _load_alone(request: ApplyRequest, sight: Observation, load: LoadStep, at: TableState) -> Plan:
     version = load.ending_version
     validation.check_columns(request.options, at.schema_columns, sight.source.uri, version)
     versions = None if load.is_empty else VersionRange(version, version)
     warnings = feed_warning(at) if request.options.source_kind == "change_feed" else ()
-    return _planned(request, sight, at, (load,), warnings, versions)
+    return modes.planned(request, sight, (load,), versions, *warnings)
 
 
-def _first_version(request: ApplyRequest, sight: Sight) -> int | None:
+def _first_version(request: ApplyRequest, sight: Observation) -> int | None:
     """Return the first version whose changes are applied; None if the load covers everything."""
     load = request.initial_load
     if isinstance(load, dict):
@@ -322,7 +288,7 @@ def _first_version(request: ApplyRequest, sight: Sight) -> int | None:
     return None if load == "none" else sight.starting
 
 
-def _check_first(sight: Sight, first: int, ending: int) -> None:
+def _check_first(sight: Observation, first: int, ending: int) -> None:
     newest, uri = sight.source.version, sight.source.uri
     if first > newest + 1 or (first > newest and not _declares(sight)):
         raise RangeNotContiguous(
@@ -337,11 +303,11 @@ def _check_first(sight: Sight, first: int, ending: int) -> None:
         )
 
 
-def _declares(sight: Sight) -> bool:
+def _declares(sight: Observation) -> bool:
     return isinstance(sight.request, ApplyRequest) and sight.request.declares_state
 
 
-async def _load_before(sight: Sight, first: int, *, declared: bool) -> tuple[LoadStep, TableState]:
+async def _load_before(sight: Observation, first: int, *, declared: bool) -> tuple[LoadStep, TableState]:
     if first > 0:
         return await load_step(sight, first - 1, declared=declared)
     at = await sight.at(0)
@@ -368,7 +334,7 @@ def feed_warning(state: TableState) -> tuple[str, ...]:
 
 
 # -- staging ------------------------------------------------------------------------------------
-async def _from_staging(request: ApplyRequest, sight: Sight, uri: str) -> Plan:
+async def _from_staging(request: ApplyRequest, sight: Observation, uri: str) -> Plan:
     seal = sight.seal
     if seal is not None:
         await preconditions.check_identity(sight.log, sight.source, seal)
@@ -412,4 +378,4 @@ async def _from_staging(request: ApplyRequest, sight: Sight, uri: str) -> Plan:
             staging=load.staging,
             before=seal.state,
         )
-    return _planned(request, sight, at, (step,), (), VersionRange(step.starting_version, ending))
+    return modes.planned(request, sight, (step,), VersionRange(step.starting_version, ending))

@@ -18,11 +18,11 @@ from delta_cdc.planning.request import check_apply
 
 if TYPE_CHECKING:
     from delta_cdc.core.spec import ApplyRequest
-    from delta_cdc.planning.observe import Sight
+    from delta_cdc.planning.observe import Observation
     from delta_cdc.planning.plan import Plan
 
 
-async def resolved(request: ApplyRequest, sight: Sight) -> tuple[ApplyRequest, Sight] | Plan:
+async def resolved(request: ApplyRequest, sight: Observation) -> tuple[ApplyRequest, Observation] | Plan:
     """Return the request that replaces mode ``interval`` for the target's current state, or an empty plan.
 
     :param sight: its bounds are the first and the last version of the interval; the last is -1 if all
@@ -86,6 +86,6 @@ def _as(
     return found
 
 
-def _nothing(sight: Sight, text: str) -> Plan:
+def _nothing(sight: Observation, text: str) -> Plan:
     seal = sight.seal
     return sight.nothing(seal.watermark.version if seal is not None else -1, text)

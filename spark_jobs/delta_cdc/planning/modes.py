@@ -7,7 +7,7 @@ source as of a version. (A reset replaces all rows with a load.) Each is a step 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from delta_cdc.core import validation
@@ -23,8 +23,8 @@ from delta_cdc.core.errors import (
     VersionsExpired,
 )
 from delta_cdc.core.reserved_columns import COMMIT_VERSION
-from delta_cdc.core.spec import QueryOptions, ReloadStep, RepairStep
-from delta_cdc.core.uris import canonical_uri
+from delta_cdc.core.spec import ApplySpec, QueryOptions, ReloadStep, RepairStep
+from delta_cdc.core.uris import canonical_uri, spark_uri
 from delta_cdc.core.versions import VersionRange
 from delta_cdc.core.watermark import PipelineState
 from delta_cdc.delta_log.schema_changes import leaf_paths
@@ -33,26 +33,43 @@ from delta_cdc.planning import appended_events, preconditions, quarantine, range
 
 if TYPE_CHECKING:
     from delta_cdc.core.errors import DeltaCdcError
-    from delta_cdc.core.spec import ApplyOptions, ApplyRequest, ApplyStep
+    from delta_cdc.core.spec import ApplyOptions, ApplyRequest, ApplyStep, TargetStep
     from delta_cdc.core.watermark import Seal
     from delta_cdc.delta_log.actions import Commit
-    from delta_cdc.delta_log.table import TableState
-    from delta_cdc.planning.observe import Sight
+    from delta_cdc.planning.observe import Observation
+    from delta_cdc.planning.plan import Plan
     from delta_cdc.planning.ranges import Nothing
 
 
-@dataclass(frozen=True)
-class Work:
-    """Steps, the source as of their end, and the versions that they cover."""
+def planned(
+    request: ApplyRequest,
+    sight: Observation,
+    steps: tuple[TargetStep, ...],
+    versions: VersionRange | None,
+    *notes: str,
+) -> Plan:
+    """Return the plan of an apply.
 
-    steps: tuple[ReloadStep | RepairStep, ...]
-    at_end: TableState
-    versions: VersionRange
-    notes: tuple[str, ...]
+    :param steps: those after :attr:`Observation.before`
+    :raises InvalidConfiguration: the options are too long for a seal
+    """
+    spec = ApplySpec(
+        pipeline=request.pipeline,
+        run_id=request.run_id,
+        source_uri=spark_uri(request.source),
+        target_uri=spark_uri(request.target),
+        options=request.options,
+        steps=(*sight.before, *steps),
+        single_driver=request.single_driver,
+        quarantine_uri=request.quarantine or "",
+        dry_run=request.dry_run,
+    )
+    validation.check_seal_of_apply(spec)
+    return sight.plan(spec, versions, *notes)
 
 
 # -- reload -------------------------------------------------------------------------------------
-async def reload(request: ApplyRequest, sight: Sight, because: DeltaCdcError | None) -> Work:
+async def reload(request: ApplyRequest, sight: Observation, because: DeltaCdcError | None) -> Plan:
     """Plan a comparison of the target with the source as of its newest version, or of a given one.
 
     :param because: the error that makes the reload necessary; None if the user requested it
@@ -88,11 +105,11 @@ async def reload(request: ApplyRequest, sight: Sight, because: DeltaCdcError | N
         f"{why} All keys of {canonical_uri(request.target)} are compared with version {ending} of "
         f"{sight.source.uri} (reload)."
     )
-    return Work((step,), at, VersionRange(ending, ending), (text.strip(),))
+    return planned(request, sight, (step,), VersionRange(ending, ending), text.strip())
 
 
 async def _before(
-    request: ApplyRequest, sight: Sight, seal: Seal, ending: int, *, other_source: bool
+    request: ApplyRequest, sight: Observation, seal: Seal, ending: int, *, other_source: bool
 ) -> PipelineState:
     """Return the pipeline state before a reload."""
     if not other_source:
@@ -109,7 +126,7 @@ async def _before(
     )
 
 
-def _ending(sight: Sight, watermark: int | None) -> int:
+def _ending(sight: Observation, watermark: int | None) -> int:
     """Return the version to which a reload updates the target.
 
     :param watermark: the lower limit of that version; None if the watermark counts another table's versions
@@ -128,7 +145,7 @@ def _ending(sight: Sight, watermark: int | None) -> int:
 
 
 async def _horizons(
-    request: ApplyRequest, sight: Sight, seal: Seal, ending: int
+    request: ApplyRequest, sight: Observation, seal: Seal, ending: int
 ) -> tuple[tuple[int, str], ...]:
     """Return the seal's allowed-lateness bounds, adjusted to when row tracking was turned on."""
     if not seal.state.horizons:
@@ -140,7 +157,7 @@ async def _horizons(
     return appended_events.since(seal.state.horizons, version)
 
 
-async def _refuse_outlived(request: ApplyRequest, sight: Sight, seal: Seal, ending: int) -> None:
+async def _refuse_outlived(request: ApplyRequest, sight: Observation, seal: Seal, ending: int) -> None:
     """Refuse to compute history intervals again from a log that lost events before the target applied them.
 
     This happens after a RESTORE of the target, because maintenance waits for every consumer. Type 1 is not
@@ -178,8 +195,8 @@ def _refuse_counted(options: ApplyOptions, because: DeltaCdcError) -> None:
 
 # -- repair -------------------------------------------------------------------------------------
 async def repair(
-    request: ApplyRequest, sight: Sight, seal: Seal, asked: QueryOptions, *, one_by_one: bool
-) -> Work | Nothing:
+    request: ApplyRequest, sight: Observation, seal: Seal, asked: QueryOptions, *, one_by_one: bool
+) -> Plan:
     """Plan a repair of the keys that a range changed, that a predicate selects, or that are in quarantine.
 
     :param asked: the query that gives the changes
@@ -194,7 +211,7 @@ async def repair(
         first = _in_history(sight, seal, first)
     if request.repair_quarantined and await _nothing_in_quarantine(request):
         text = f"Nothing is in quarantine beside {canonical_uri(request.target)}: there is nothing to repair."
-        return ranges.Nothing(seal.watermark, (text,))
+        return sight.nothing(seal.watermark.version, text)
     watermark = seal.watermark.version
     at = await sight.at(watermark)
     if watermark < sight.source.version:
@@ -216,11 +233,13 @@ async def repair(
     needs_history = validation.needs_history(request.options)
     if not (by_range or (needs_history and first <= watermark)):
         # The source as of the watermark is sufficient; also if no change followed the load.
-        return Work((named,), at, VersionRange(min(first, last), last), ())
+        return planned(request, sight, (named,), VersionRange(min(first, last), last))
     read_to = watermark if needs_history else last
     found = await _read(sight, asked, first, read_to, one_by_one=one_by_one)
     if isinstance(found, ranges.Nothing):
-        return found if by_range else Work((named,), at, VersionRange(first, last), found.notes)
+        if by_range:
+            return sight.nothing(watermark, *found.notes)
+        return planned(request, sight, (named,), VersionRange(first, last), *found.notes)
     made, notes = found
     if needs_history and len(made) > 1:
         raise RangeTooLong(
@@ -229,7 +248,7 @@ async def repair(
             remedy="start later: history before the start stands.",
         )
     steps = tuple(_part(named, at_, one, whole=len(made) == 1) for at_, one in enumerate(made))
-    return Work(steps, at, VersionRange(first, last), notes)
+    return planned(request, sight, steps, VersionRange(first, last), *notes)
 
 
 def _part(named: RepairStep, at: int, read: ApplyStep, *, whole: bool) -> RepairStep:
@@ -242,7 +261,7 @@ def _part(named: RepairStep, at: int, read: ApplyStep, *, whole: bool) -> Repair
 
 
 async def _read(
-    sight: Sight, asked: QueryOptions, first: int, last: int, *, one_by_one: bool
+    sight: Observation, asked: QueryOptions, first: int, last: int, *, one_by_one: bool
 ) -> tuple[tuple[ApplyStep, ...], tuple[str, ...]] | Nothing:
     arrivals = ranges.arrivals_of(sight)
     commits: tuple[Commit, ...] = await ranges.reader(sight, arrivals)(first, last)
@@ -255,7 +274,7 @@ async def _read(
     return made, (*notes, *said)
 
 
-def _in_history(sight: Sight, seal: Seal, first: int) -> int:
+def _in_history(sight: Observation, seal: Seal, first: int) -> int:
     """Return the version from which history intervals are computed again: the first after the load, or later.
 
     :raises RangeNotContiguous: an explicit start is not after the load, where history begins
@@ -272,7 +291,7 @@ def _in_history(sight: Sight, seal: Seal, first: int) -> int:
     return loaded + 1
 
 
-def _named(sight: Sight, seal: Seal) -> tuple[int, int]:
+def _named(sight: Observation, seal: Seal) -> tuple[int, int]:
     """Return the explicit range of versions; by default, all applied versions."""
     uri, watermark = sight.source.uri, seal.watermark.version
     if watermark < 0:
@@ -298,7 +317,7 @@ async def _nothing_in_quarantine(request: ApplyRequest) -> bool:
     return state is None or await asyncio.to_thread(lambda: state.num_files == 0)
 
 
-def reload_first(request: ApplyRequest, sight: Sight, seal: Seal) -> ConfigurationDrift:
+def reload_first(request: ApplyRequest, sight: Observation, seal: Seal) -> ConfigurationDrift:
     """Build the error for a repair of some keys if changed options require computing all keys again."""
     source = leaf_paths(sight.source.schema_string)
     found = validation.drifts(seal, request.options, canonical_uri(request.target), source)

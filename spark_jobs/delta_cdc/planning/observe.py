@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from delta_cdc.core.errors import DeltaCdcError
-    from delta_cdc.core.spec import Request
+    from delta_cdc.core.spec import ApplySpec, CommitSpec, ReadSpec, Request
+    from delta_cdc.core.versions import VersionRange
     from delta_cdc.core.watermark import Seal
     from delta_cdc.delta_log.table import TableState
     from delta_cdc.planning.request import Memory
@@ -36,7 +37,7 @@ _NUMBER_AGE = 7 * 86_400_000
 
 
 @dataclass(frozen=True)
-class Sight:
+class Observation:
     """Source and target as their logs show them now.
 
     :param starting: the explicit start, resolved to a version
@@ -85,7 +86,13 @@ class Sight:
 
     def nothing(self, ending: int, *notes: str) -> Plan:
         """Return an empty plan."""
-        return Plan(self.source, self.proof, self.pin_key, ending, None, None, notes=(*self.notes, *notes))
+        return Plan(self, ending, None, None, notes=(*self.notes, *notes))
+
+    def plan(
+        self, spec: ApplySpec | ReadSpec | CommitSpec, versions: VersionRange | None, *notes: str
+    ) -> Plan:
+        """Return the plan of a job."""
+        return Plan(self, spec.steps[-1].ending_version, versions, spec, notes=(*self.notes, *notes))
 
     async def at(self, version: int) -> TableState:
         """Return the source as of a version."""
@@ -94,7 +101,7 @@ class Sight:
 
 async def look(
     request: Request, memory: Memory, prove: Callable[[], Awaitable[Proof | None]] | None = None
-) -> Sight:
+) -> Observation:
     """Identify source and target, reconcile, and resolve the explicit bounds to versions.
 
     :param prove: returns the recorded watermark if it is not in a target
@@ -107,7 +114,7 @@ async def look(
     _refuse_declared_again(request, proof)
     now = time.time_ns() // 1_000_000 if memory.now_ms is None else memory.now_ms
     key = pin_key(request.pipeline, source)
-    sight = Sight(
+    sight = Observation(
         request=request,
         log=log,
         source=source,
@@ -203,7 +210,7 @@ async def _end(request: Request, log: DeltaLog, source: TableState) -> int | Non
 
 
 # -- taking over --------------------------------------------------------------------------------
-async def _adopted(sight: Sight, target: DeltaLog, name: str) -> Sight:
+async def _adopted(sight: Observation, target: DeltaLog, name: str) -> Observation:
     """Take over another pipeline's recorded watermark, unless this pipeline has its own.
 
     The other pipeline's closing seal comes first, and this pipeline's first seal number follows from it: so

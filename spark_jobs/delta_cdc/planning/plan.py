@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from delta_cdc.core.watermark import Seal
     from delta_cdc.delta_log.actions import Commit
     from delta_cdc.delta_log.table import TableState
+    from delta_cdc.planning.observe import Observation
     from delta_cdc.planning.reconcile import Proof
 
     PlannedStep = TargetStep | ReadStep | CommitStep
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 class Plan:
     """The work to do, decided from the logs. ``str()`` returns it as readable lines.
 
-    :param pin_key: key under which the range's end is saved for a retry
+    :param observed: source and target, as the plan found them
     :param ending_version: the end that was decided
     :param versions: versions that the work covers; None if no rows move
     :param spec: the job; None if there is nothing to do
@@ -32,14 +33,27 @@ class Plan:
     :param batch: for a read: the open batch in staging, if it exists already
     """
 
-    source: TableState
-    proof: Proof | None
-    pin_key: str
+    observed: Observation
     ending_version: int
     versions: VersionRange | None
     spec: ApplySpec | ReadSpec | CommitSpec | None
     notes: tuple[str, ...] = ()
     batch: tuple[Seal, Commit] | None = None
+
+    @property
+    def source(self) -> TableState:
+        """Return the source."""
+        return self.observed.source
+
+    @property
+    def proof(self) -> Proof | None:
+        """Return the target's recorded watermark; None without a target."""
+        return self.observed.proof
+
+    @property
+    def pin_key(self) -> str:
+        """Return the key under which the range's end is saved for a retry."""
+        return self.observed.pin_key
 
     @property
     def steps(self) -> tuple[PlannedStep, ...]:

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from delta_cdc.core.spec import ApplyRequest
     from delta_cdc.core.watermark import Seal
     from delta_cdc.delta_log.table import TableState
-    from delta_cdc.planning.observe import Sight
+    from delta_cdc.planning.observe import Observation
 
 
-async def resumed(request: ApplyRequest, sight: Sight) -> tuple[ApplyRequest, Sight]:
+async def resumed(request: ApplyRequest, sight: Observation) -> tuple[ApplyRequest, Observation]:
     """Return request and observation, with the end of a try that died after its commit to the quarantine.
 
     The quarantine holds that try's rows under the target's next seal number. The same end is used again, so
@@ -43,7 +43,7 @@ async def resumed(request: ApplyRequest, sight: Sight) -> tuple[ApplyRequest, Si
     )
 
 
-async def _begun(request: ApplyRequest, sight: Sight) -> Seal | None:
+async def _begun(request: ApplyRequest, sight: Observation) -> Seal | None:
     if not request.goes_on or request.staging is not None or request.quarantine is None:
         return None
     log = DeltaLog(request.quarantine, request.storage_options)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from delta_cdc.core.watermark import Seal
     from delta_cdc.delta_log.actions import Commit
     from delta_cdc.delta_log.table import TableState
-    from delta_cdc.planning.observe import Sight
+    from delta_cdc.planning.observe import Observation
 
     Read = Callable[[int, int], Awaitable[tuple[Commit, ...]]]
 
@@ -71,7 +71,7 @@ class Chosen:
         return self.commits[first:]
 
 
-async def choose(sight: Sight, seal: Seal) -> Chosen | Nothing:
+async def choose(sight: Observation, seal: Seal) -> Chosen | Nothing:
     """Choose the range after the watermark.
 
     :raises RangeNotContiguous: an explicit start would leave versions out, or an explicit end does not exist
@@ -94,7 +94,9 @@ async def choose(sight: Sight, seal: Seal) -> Chosen | Nothing:
     return found
 
 
-async def choose_after(sight: Sight, watermark: int, ending: int, notes: tuple[str, ...]) -> Chosen | Nothing:
+async def choose_after(
+    sight: Observation, watermark: int, ending: int, notes: tuple[str, ...]
+) -> Chosen | Nothing:
     """Read the commits of ``(watermark, ending]`` up to the run's limits, and check the preconditions."""
     request, uri = sight.request, sight.source.uri
     # An earlier try computed ``pinned_end`` from the same limits.
@@ -126,7 +128,7 @@ def _tracked_from(commits: tuple[Commit, ...], arrivals: appended_events.Arrival
     return max((commit.version for commit in commits if commit.version in known), default=-1)
 
 
-def arrivals_of(sight: Sight) -> appended_events.Arrivals | None:
+def arrivals_of(sight: Observation) -> appended_events.Arrivals | None:
     """Return the commit reader for a source that is a table of events, else None."""
     request = sight.request
     if not isinstance(request, ApplyRequest) or not request.options.takes_events:
@@ -134,14 +136,14 @@ def arrivals_of(sight: Sight) -> appended_events.Arrivals | None:
     return appended_events.Arrivals(sight.log, sight.source)
 
 
-def reader(sight: Sight, arrivals: appended_events.Arrivals | None) -> Read:
+def reader(sight: Observation, arrivals: appended_events.Arrivals | None) -> Read:
     """Return the function that reads the commits of a range."""
     if arrivals is not None:
         return arrivals.read
     return lambda starting, ending: preconditions.read_range(sight.log, starting, ending)
 
 
-def _ending(sight: Sight, committed: int) -> tuple[int, tuple[str, ...]]:
+def _ending(sight: Observation, committed: int) -> tuple[int, tuple[str, ...]]:
     """Return the range's end, and notes on a requested range that is already applied or not there yet."""
     newest, uri = sight.source.version, sight.source.uri
     start, end = sight.starting, sight.ending
@@ -169,7 +171,7 @@ def _ending(sight: Sight, committed: int) -> tuple[int, tuple[str, ...]]:
     return ending, ()
 
 
-def refuse_beyond(sight: Sight) -> None:
+def refuse_beyond(sight: Observation) -> None:
     """Refuse an explicit end that does not exist yet: Spark would silently shorten the range.
 
     :raises RangeNotContiguous: names the newest version
@@ -183,7 +185,9 @@ def refuse_beyond(sight: Sight) -> None:
 
 
 # -- a snapshot ---------------------------------------------------------------------------------
-async def load_step(sight: Sight, version: int, *, declared: bool = False) -> tuple[LoadStep, TableState]:
+async def load_step(
+    sight: Observation, version: int, *, declared: bool = False
+) -> tuple[LoadStep, TableState]:
     """Return the step that loads a version's snapshot as one sealed commit, and the source at that version.
 
     :param declared: load no rows: set the target's contents as the baseline for that snapshot
@@ -258,7 +262,7 @@ async def _up_to(
 
 # -- steps --------------------------------------------------------------------------------------
 async def steps(
-    sight: Sight,
+    sight: Observation,
     chosen: Chosen,
     options: QueryOptions,
     *,
@@ -302,7 +306,7 @@ async def steps(
 
 
 async def _within_limits(
-    sight: Sight,
+    sight: Observation,
     chosen: Chosen,
     commits: tuple[Commit, ...],
     options: QueryOptions,
@@ -328,11 +332,11 @@ async def _within_limits(
         commits = commits[len(part) :]
 
 
-async def _state_at(sight: Sight, chosen: Chosen, version: int) -> TableState:
+async def _state_at(sight: Observation, chosen: Chosen, version: int) -> TableState:
     if all(commit.metadata is None for commit in chosen.commits if commit.version > version):
         return chosen.at_end
     return await sight.at(version)
 
 
-async def _columns_at(sight: Sight, chosen: Chosen, version: int) -> tuple[str, ...]:
+async def _columns_at(sight: Observation, chosen: Chosen, version: int) -> tuple[str, ...]:
     return (await _state_at(sight, chosen, version)).schema_columns

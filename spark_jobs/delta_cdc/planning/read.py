@@ -26,7 +26,6 @@ from delta_cdc.delta_log.table import DeltaLog, run_sync
 from delta_cdc.planning import preconditions, ranges
 from delta_cdc.planning.apply import feed_warning
 from delta_cdc.planning.observe import look
-from delta_cdc.planning.plan import Plan
 from delta_cdc.planning.ranges import load_step
 from delta_cdc.planning.renewal import reseal_due
 from delta_cdc.planning.request import Memory
@@ -48,7 +47,8 @@ if TYPE_CHECKING:
 
     from delta_cdc.core.spec import ReadStep
     from delta_cdc.delta_log.table import TableState
-    from delta_cdc.planning.observe import Sight
+    from delta_cdc.planning.observe import Observation
+    from delta_cdc.planning.plan import Plan
     from delta_cdc.planning.reconcile import Proof
     from delta_cdc.planning.request import ReadRequest
     from delta_cdc.planning.staging import Batch
@@ -119,7 +119,7 @@ async def _decided(request: ReadRequest, memory: Memory) -> Plan:
     return await _planned(request, sight, staging, batch, work, given_up)
 
 
-async def _look(request: ReadRequest, memory: Memory, staging: DeltaLog) -> tuple[Sight, Batch | None]:
+async def _look(request: ReadRequest, memory: Memory, staging: DeltaLog) -> tuple[Observation, Batch | None]:
     """Return the observation (watermark from the target, else from staging itself) and the newest batch."""
     if request.target is not None:
         return await look(request, memory), await newest_batch(staging, request.pipeline)
@@ -131,7 +131,9 @@ async def _look(request: ReadRequest, memory: Memory, staging: DeltaLog) -> tupl
     return await look(request, memory, proof), found.batch if found is not None else None
 
 
-async def _idle(request: ReadRequest, sight: Sight, found: ranges.Nothing, notes: tuple[str, ...]) -> Plan:
+async def _idle(
+    request: ReadRequest, sight: Observation, found: ranges.Nothing, notes: tuple[str, ...]
+) -> Plan:
     """Plan nothing; or, for a sink that has been idle for long, a seal without rows.
 
     Without that seal, retention would eventually remove the watermark's version from the log of a source that
@@ -162,13 +164,11 @@ async def _idle(request: ReadRequest, sight: Sight, found: ranges.Nothing, notes
         single_driver=request.single_driver,
     )
     said = (*notes, *await preconditions.check_schema(sight.log, found.commits), due)
-    return Plan(
-        sight.source, proof, sight.pin_key, found.ended.version, None, spec, notes=(*sight.notes, *said)
-    )
+    return sight.plan(spec, None, *said)
 
 
 # -- what is left to do -------------------------------------------------------------------------
-async def _work(request: ReadRequest, sight: Sight, batch: Batch | None) -> _Work | ranges.Nothing:
+async def _work(request: ReadRequest, sight: Observation, batch: Batch | None) -> _Work | ranges.Nothing:
     if batch is not None:
         return await _rest(request, sight, batch)
     if sight.seal is None:
@@ -186,7 +186,7 @@ async def _work(request: ReadRequest, sight: Sight, batch: Batch | None) -> _Wor
     return _Work(made, chosen.at_end, starting, "changes", plain, notes=(*chosen.notes, *notes))
 
 
-async def _rest(request: ReadRequest, sight: Sight, batch: Batch) -> _Work:
+async def _rest(request: ReadRequest, sight: Observation, batch: Batch) -> _Work:
     """Return the remaining work of a batch whose beginning is staged."""
     starting = batch.versions.starting_version
     known = StagingStep(
@@ -222,7 +222,7 @@ async def _rest(request: ReadRequest, sight: Sight, batch: Batch) -> _Work:
 
 
 async def _milestones(
-    request: ReadRequest, sight: Sight, chosen: ranges.Chosen
+    request: ReadRequest, sight: Observation, chosen: ranges.Chosen
 ) -> tuple[tuple[ApplyStep, ...], tuple[str, ...]]:
     # Rows matched only by row id are matched between the two ends of the whole range.
     whole = request.options.is_net and not request.options.keys
@@ -253,7 +253,7 @@ def _completed(request: ReadRequest, steps: tuple[ReadStep, ...], starting: int)
     return (*steps, _without_rows("complete", steps[-1], starting))
 
 
-async def _snapshot(request: ReadRequest, sight: Sight) -> _Work:
+async def _snapshot(request: ReadRequest, sight: Observation) -> _Work:
     if sight.starting is not None:
         raise InvalidConfiguration(
             f"The start {sight.starting} is given, and {_baseline(request)} has no watermark yet: the first "
@@ -278,7 +278,7 @@ def _baseline(request: ReadRequest) -> str:
 # -- the spec -----------------------------------------------------------------------------------
 async def _planned(
     request: ReadRequest,
-    sight: Sight,
+    sight: Observation,
     staging: DeltaLog,
     batch: Batch | None,
     work: _Work,
@@ -316,23 +316,15 @@ async def _planned(
         # Unique to this plan: a late try must not overwrite files that a batch refers to.
         spec = replace(spec, output_uri=f"{output['path']}-{fingerprint(spec)[:_NAMED_BY]}")
     validation.check_seal(spec.pipeline, (spec.source_uri, spec.run_id, spec.output_uri), spec.configuration)
-    return Plan(
-        sight.source,
-        sight.proof,
-        sight.pin_key,
-        ending,
-        versions,
-        spec,
-        notes=(*sight.notes, *notes, *work.notes),
-    )
+    return sight.plan(spec, versions, *notes, *work.notes)
 
 
-def _applied_from(sight: Sight, batch: Batch | None) -> int:
+def _applied_from(sight: Observation, batch: Batch | None) -> int:
     seal = batch.seal if batch is not None else sight.seal
     return seal.state.applied_from if seal is not None else 0
 
 
-def _watermark(request: ReadRequest, sight: Sight, batch: Batch | None) -> dict[str, Any]:
+def _watermark(request: ReadRequest, sight: Observation, batch: Batch | None) -> dict[str, Any]:
     if request.target is None:
         return {COMMITTED: committed(sight.seal)}
     begun = batch.seal.state.configuration.get(TURN) if batch is not None else None

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from delta_cdc.core.watermark import Seal
     from delta_cdc.delta_log.actions import Commit
     from delta_cdc.delta_log.table import DeltaLog, TableState
-    from delta_cdc.planning.observe import Sight
+    from delta_cdc.planning.observe import Observation
     from delta_cdc.planning.request import ReadRequest
 
 _RETENTION = "delta.setTransactionRetentionDuration"
@@ -109,7 +109,7 @@ def described(request: ReadRequest) -> dict[str, Any]:
     return {"options": codec.encoded(request.options)}
 
 
-async def open_batch(sight: Sight, staging: DeltaLog) -> tuple[Seal, Commit] | None:
+async def open_batch(sight: Observation, staging: DeltaLog) -> tuple[Seal, Commit] | None:
     """Return the staged batch that follows the target's watermark and that an apply can use, if there is one.
 
     :raises TargetWithoutProof: the staging table holds rows that this pipeline did not write
@@ -145,7 +145,7 @@ def _left_out(asked: dict[str, Any]) -> str:
     return ", ".join(f"{name} {asked[name]!r}" for name in names if asked[name])
 
 
-async def fitting(sight: Sight, batch: Batch | None) -> Batch | None:
+async def fitting(sight: Observation, batch: Batch | None) -> Batch | None:
     """Return a batch, complete or not, if it follows the recorded watermark.
 
     A batch depends only on the source, its range and its query, so a batch that starts right after the
@@ -161,7 +161,7 @@ async def fitting(sight: Sight, batch: Batch | None) -> Batch | None:
     return batch if follows and batch.kind == "changes" and _in_turn(sight, batch) else None
 
 
-def _in_turn(sight: Sight, batch: Batch) -> bool:
+def _in_turn(sight: Observation, batch: Batch) -> bool:
     if sight.proof is None or COMMITTED in batch.seal.state.configuration:
         return True
     return int(batch.seal.state.configuration.get(TURN, batch.seal.number)) >= sight.next_number
@@ -339,7 +339,7 @@ def committed(seal: Seal | None) -> dict[str, Any] | None:
 
 # -- continuing a batch -------------------------------------------------------------------------
 async def to_go_on_with(
-    request: ReadRequest, sight: Sight, batch: Batch | None, *, output: dict[str, str] | None
+    request: ReadRequest, sight: Observation, batch: Batch | None, *, output: dict[str, str] | None
 ) -> tuple[Batch | None, tuple[str, ...]]:
     """Return the batch that this read returns or completes, or None and notes on why the batch is replaced.
 

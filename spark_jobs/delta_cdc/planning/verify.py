@@ -55,7 +55,7 @@ from delta_cdc.core.watermark import Seal, app_id
 from delta_cdc.delta_log.schema_changes import leaf_paths
 from delta_cdc.delta_log.table import DeltaLog
 from delta_cdc.planning import modes, preconditions, ranges
-from delta_cdc.planning.observe import Sight
+from delta_cdc.planning.observe import Observation
 from delta_cdc.planning.reconcile import Backwards, Mirror, reconcile_async
 
 if TYPE_CHECKING:
@@ -300,7 +300,7 @@ class _Look:
             storage_options=self.request.storage_options,
             dry_run=True,
         )
-        sight = Sight(
+        sight = Observation(
             request=request,
             log=DeltaLog(request.source, request.storage_options),
             source=source,
@@ -315,7 +315,9 @@ class _Look:
             if options.insert_only:
                 steps: tuple[TargetStep, ...] = ((await ranges.load_step(sight, seal.watermark.version))[0],)
             else:
-                steps = (await modes.reload(request, sight, None)).steps
+                reload = (await modes.reload(request, sight, None)).spec
+                assert isinstance(reload, ApplySpec)
+                steps = reload.steps
         except _GONE as error:
             return skipped(EQUALS_SOURCE, error.message)
         return ApplySpec(
