@@ -9,7 +9,7 @@ from delta_cdc.config.configuration import Configuration, Group, Table
 from delta_cdc.config.findings import Enough, Finding, Findings
 from delta_cdc.config.resolve import resolved
 from delta_cdc.config.schema import json_schema
-from delta_cdc.config.sources import SUFFIXES, read
+from delta_cdc.config.tree import SUFFIXES, read
 from delta_cdc.core.errors import InvalidConfiguration
 
 if TYPE_CHECKING:

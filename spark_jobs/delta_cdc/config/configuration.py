@@ -31,10 +31,6 @@ class Table:
     own_application: bool = False
     place: str = ""
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the table as JSON values, without the place."""
-        return {"arguments": self.arguments, "own_application": self.own_application}
-
 
 @dataclass(frozen=True)
 class Group:
@@ -54,8 +50,12 @@ class Group:
     @cached_property
     def fingerprint(self) -> str:
         """Return a hash of the group's content, without places: SHA-256, hexadecimal."""
-        tables = [table.to_dict() for table in self.tables]
-        return _hashed({"name": self.name, "settings": self.settings, "tables": tables})
+        tables = [
+            {"arguments": table.arguments, "own_application": table.own_application} for table in self.tables
+        ]
+        content = {"name": self.name, "settings": self.settings, "tables": tables}
+        text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+        return hashlib.sha256(text.encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -63,16 +63,9 @@ class Configuration:
     """Everything read from one source.
 
     :param groups: sorted by their names
-    :param files: the files read, sorted; empty for a mapping
     """
 
     groups: tuple[Group, ...]
-    files: tuple[str, ...] = ()
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """Return a hash of the whole content: SHA-256, hexadecimal."""
-        return _hashed([group.fingerprint for group in self.groups])
 
     def tables(self) -> tuple[Table, ...]:
         """Return all pipelines, sorted by their names."""
@@ -115,8 +108,3 @@ def _refuse_unknown(what: str, names: Sequence[str], valid: Sequence[str]) -> No
         if name not in valid:
             message = f"The configuration has no {what} {name!r}."
             raise InvalidConfiguration(message, remedy=nearest(name, valid))
-
-
-def _hashed(value: Any) -> str:
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return hashlib.sha256(text.encode()).hexdigest()

@@ -72,7 +72,7 @@ class _Resolver:
             place = roots[0].place if roots else Place(files[0] if files else "mapping")
             remedy = "write pipelines:, and below it a name and what it moves."
             self._findings.add(place, "There is no pipeline.", remedy)
-        return Configuration(groups=self._made(), files=files)
+        return Configuration(groups=self._made())
 
     # -- collect the places -----------------------------------------------------------------------
     def _collect(self, root: Node) -> None:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -20,8 +21,9 @@ from delta_cdc.config.findings import Findings, Place, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
+#: Of files of a configuration.
+SUFFIXES = (".yaml", ".yml")
 #: The maximum size of a file, in bytes. A pipeline takes a few hundred.
 MOST_BYTES = 4 * 1024 * 1024
 #: The maximum nesting of values. A configuration needs five levels.
@@ -85,6 +87,31 @@ class Node:
                 place = node.keys.get(str(step), inner.place) if to_key else inner.place
                 node, depth = inner, depth + 1
         return place, depth
+
+
+def read(source: str | Path | Mapping[str, Any], findings: Findings) -> tuple[list[Node], tuple[str, ...]]:
+    """Return the trees of a source, and the files it consists of.
+
+    :param source: see :func:`delta_cdc.config.load`
+    :param findings: receives their problems
+    """
+    if isinstance(source, Mapping):
+        return [from_value(source, findings)], ()
+    path = Path(source)
+    files = [path]
+    try:
+        if path.is_dir():
+            entries = path.iterdir()
+            files = sorted(one for one in entries if one.suffix in SUFFIXES and one.name[0] != ".")
+    except OSError as error:
+        why = error.strerror or str(error)
+        findings.add(Place(str(path)), f"The folder cannot be read: {why}.", "correct its permissions.")
+        return [], ()
+    if not files:
+        remedy = "name a file, or a folder that holds *.yaml or *.yml."
+        findings.add(Place(str(path)), "The folder holds no YAML file.", remedy)
+    nodes = [read_file(one, str(one), findings) for one in files]
+    return [node for node in nodes if node is not None], tuple(map(str, files))
 
 
 class _Refused(Exception):
