@@ -100,21 +100,18 @@ class RoundTrip:
             return failed(f"{self._uri}: cannot {verb}: {reason(error)}", _remedy(error, verb))
 
     def _put(self) -> Result:
-        import obstore
-
-        obstore.put(self._store, self._name, _CONTENT)
+        self._store.put(self._name, _CONTENT)
         self._is_written = True
         return ok(f"an object was written under {self._uri.rstrip('/')}/{PREFIX}/")
 
     def _create(self) -> Result:
         """Check what makes commits safe: a conditional put must not overwrite an existing name."""
-        import obstore
         from obstore.exceptions import AlreadyExistsError, NotSupportedError
 
         if not self._is_written:
             return skipped("nothing was written")
         try:
-            obstore.put(self._store, self._name, _CONTENT, mode="create")
+            self._store.put(self._name, _CONTENT, mode="create")
         except (AlreadyExistsError, FileExistsError):
             return ok("the store did not overwrite an existing object (conditional put)")
         except (NotSupportedError, NotImplementedError):
@@ -126,9 +123,7 @@ class RoundTrip:
         )
 
     def _list(self) -> Result:
-        import obstore
-
-        names = [item["path"] for batch in obstore.list(self._store, PREFIX) for item in batch]
+        names = [item["path"] for batch in self._store.list(PREFIX) for item in batch]
         if self._is_written and self._name not in names:
             return failed(
                 f"{self._uri}: what was written a moment ago is not in the list of {len(names)}",
@@ -137,11 +132,9 @@ class RoundTrip:
         return ok(f"{self._uri.rstrip('/')}/{PREFIX}/ can be listed")
 
     def _get(self) -> Result:
-        import obstore
-
         if not self._is_written:
             return skipped("nothing was written")
-        content = bytes(obstore.get(self._store, self._name).bytes())
+        content = bytes(self._store.get(self._name).bytes())
         if content != _CONTENT:
             return failed(
                 f"{self._uri}: {len(content)} other bytes came back",
@@ -150,11 +143,9 @@ class RoundTrip:
         return ok(f"{len(content)} bytes were read back")
 
     def _delete(self) -> Result:
-        import obstore
-
         if not self._is_written:
             return skipped("nothing was written")
-        obstore.delete(self._store, self._name)
+        self._store.delete(self._name)
         self._is_written = False
         if "://" not in self._place:
             # A file system keeps empty folders; another doctor may be using this one.
@@ -165,17 +156,15 @@ class RoundTrip:
 
 def forget(uri: str, storage_options: Mapping[str, str] | None, timeout: float) -> bool:
     """Delete everything under a location; return whether anything existed."""
-    import obstore
-
     place = canonical_uri(uri)
     if "://" not in place:
         is_there = Path(place).exists()
         shutil.rmtree(place, ignore_errors=not is_there)
         return is_there
     store: Any = open_store(place, patient(storage_options, timeout))
-    paths = [item["path"] for batch in obstore.list(store) for item in batch]
+    paths = [item["path"] for batch in store.list() for item in batch]
     if paths:
-        obstore.delete(store, paths)
+        store.delete(paths)
     return bool(paths)
 
 
