@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from airflow.sdk import Asset, AssetAlias
 
-from airflow_delta_cdc.arguments import expand, is_template
+from airflow_delta_cdc.arguments import expand, is_literal, is_template
 from delta_cdc.core.errors import InvalidConfiguration, TableNameUnresolved
 from delta_cdc.core.uris import canonical_uri
+
+if TYPE_CHECKING:
+    from airflow.sdk import BaseOperator
 
 
 def delta_asset(table: str) -> Asset:
@@ -32,6 +36,17 @@ def delta_asset(table: str) -> Asset:
 def pipeline_alias(pipeline: str) -> AssetAlias:
     """Return the alias under which a pipeline announces what it applied: ``delta_cdc:<pipeline>``."""
     return AssetAlias(f"delta_cdc:{pipeline}")
+
+
+def declare_assets(operator: BaseOperator, source: Any, pipeline: Any = None) -> None:
+    """Add the asset of a source to a task's inlets, and the alias of a pipeline to its outlets.
+
+    A templated table has no asset, and a templated pipeline no alias.
+    """
+    if is_literal(source):
+        operator.add_inlets([delta_asset(source)])
+    if pipeline and not is_template(pipeline):
+        operator.add_outlets([pipeline_alias(pipeline)])
 
 
 def group_asset(group: str) -> Asset:

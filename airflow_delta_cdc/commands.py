@@ -31,8 +31,8 @@ def arguments() -> tuple[Arg, ...]:
     """Return the arguments of ``delta-cdc doctor``, and those that name connections, as Airflow has them."""
 
     class Collected(list[Arg]):
-        def add_argument(self, *flags: str, **told: Any) -> None:
-            self.append(Arg(flags=flags, **told))  # type: ignore[no-untyped-call]
+        def add_argument(self, *flags: str, **how: Any) -> None:
+            self.append(Arg(flags=flags, **how))  # type: ignore[no-untyped-call]
 
     found = Collected()
     found.add_argument("--spark-conn-id", help="Spark connection: its master, or its Spark Connect server")

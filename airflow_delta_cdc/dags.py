@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import DAG, AssetAny, CronDataIntervalTimetable, get_parsing_context
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
     from delta_cdc.config import Group, Table
 
-#: What is said of tasks, and of the application that some of them start.
+#: Settings of tasks, and of the application that some of them start.
 _OF_TASKS = ("owner", "pool", "queue", "retries")
 _SPANS = ("retry_delay", "execution_timeout")
 _CALLBACKS = ("on_failure_callback", "on_success_callback", "on_retry_callback")
@@ -84,17 +85,17 @@ def build_dags(
     :param default_args: arguments of tasks, where the configuration says nothing
     :param dag_arguments: arguments of the DAGs, likewise
     :return: the DAGs by their ids. While Airflow runs a task of one DAG, only that one
-    :raises InvalidConfiguration: tells everything that is wrong with the configuration, line by line
+    :raises InvalidConfiguration: names everything that is wrong with the configuration, line by line
     """
 
     caller = sys._getframe(1).f_globals.get("__file__") or ""
     wanted = get_parsing_context().dag_id
-    told = str(source) if isinstance(source, str | Path) else "a mapping"
+    place = str(source) if isinstance(source, str | Path) else "a mapping"
     if isinstance(source, str | Path) and caller:
         source = Path(caller).parent / source
     dags: dict[str, DAG] = {}
     for group in engine.load_configuration(source).groups:
-        maker = _Maker(group, told, caller, dict(default_args or {}), dag_arguments)
+        maker = _Maker(group, place, caller, dict(default_args or {}), dag_arguments)
         for dag_id, is_backfill in maker.wanted(wanted):
             dags[dag_id] = maker.made(dag_id, is_backfill=is_backfill)
     return dags
@@ -104,12 +105,12 @@ def build_dags(
 class _Maker:
     """Makes the DAGs of one group.
 
-    :param told: where its configuration is, for people
+    :param place: where its configuration is, for people
     :param file: the DAG file
     """
 
     group: Group
-    told: str
+    place: str
     file: str
     default_args: dict[str, Any]
     dag_arguments: dict[str, Any]
@@ -126,7 +127,7 @@ class _Maker:
 
     @property
     def _place(self) -> str:
-        return self.group.place or self.told
+        return self.group.place or self.place
 
     def wanted(self, only: str | None) -> Iterator[tuple[str, bool]]:
         """Yield the ids of the DAGs to make, and whether each is for backfills.
@@ -140,12 +141,12 @@ class _Maker:
         yield from (one for one in ids if only in (None, one[0]))
 
     def made(self, dag_id: str, *, is_backfill: bool) -> DAG:
-        """Make a DAG; what is wrong is told with the place in the configuration."""
+        """Make a DAG; an error names the place in the configuration."""
         try:
             return self.dag(dag_id, is_backfill=is_backfill)
         except DeltaCdcError as error:
-            said = f"{self._place}: {error.message}"
-            raise InvalidConfiguration(said, remedy=error.remedy, argument=error.argument) from error
+            text = f"{self._place}: {error.message}"
+            raise InvalidConfiguration(text, remedy=error.remedy, argument=error.argument) from error
         except (ValueError, TypeError) as error:
             raise InvalidConfiguration(
                 f"{self._place}: Airflow does not make the DAG {dag_id}: {error}",
@@ -238,12 +239,12 @@ class _Maker:
             configuration=self._work,
             run_spark=run_spark.task_id if run_spark is not None else None,
             trigger_rule="all_done",
-            map_index_template="{{ task.pipeline }}",
+            map_index_template="{{ task.item.pipeline }}",
             max_active_tis_per_dagrun=parallel,
             inlets=inlets,
             outlets=[pipeline_alias(table.pipeline) for table in tables],
             **self._of_applications(),
-        ).expand_kwargs(detect.output)
+        ).expand(item=detect.output)
         if run_spark is not None:
             run_spark >> apply
         return detect, apply
@@ -282,8 +283,8 @@ class _Maker:
         for table in self.group.tables:
             if engine.is_ingested(table.arguments) or not is_literal(sources[table.pipeline]):
                 raise InvalidConfiguration(
-                    f"{table.pipeline} ({table.place}) is in a group with schedule on_change, and nobody can "
-                    "watch its source.",
+                    f"{table.pipeline} ({table.place}) is in a group with schedule on_change, and its "
+                    "source cannot be watched.",
                     remedy="give the group a cron; what can be watched are Delta tables by path or URI, "
                     "written literally.",
                 )
@@ -292,7 +293,7 @@ class _Maker:
     def _doc(self, given: str | None) -> str:
         own = self.group.settings.get("doc_md", given)
         made = (
-            f"Made from `{self.told}`, group `{self.group.name}`: {len(self.names)} "
+            f"Made from `{self.place}`, group `{self.group.name}`: {len(self.names)} "
             f"table{'s' if len(self.names) > 1 else ''}. Configuration `{self.group.fingerprint}`."
         )
         return f"{own.rstrip()}\n\n{made}" if own else made
@@ -303,11 +304,8 @@ def _named(dotted: str) -> Any:
 
     :raises InvalidConfiguration: there is no such thing
     """
-    from importlib import import_module
-
-    module, _, name = dotted.rpartition(".")
     try:
-        return getattr(import_module(module), name)
+        return resolve_name(dotted)
     except (ImportError, AttributeError, ValueError) as error:
         raise InvalidConfiguration(
             f"There is no callback {dotted}: {error}.",

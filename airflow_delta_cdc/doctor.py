@@ -54,10 +54,10 @@ def _report() -> Iterator[TextIO]:
 
 
 class Connections:
-    """All that is asked, and what the connections tell: each is looked up within the time of a check.
+    """The checks, with what the connections hold: each is looked up within the time of a check.
 
     :param asked: what was asked beside them
-    :param hide: learns the secrets of the connections before anything is told
+    :param hide: learns the secrets of the connections before anything is printed
     :param spark: id of a Spark connection
     :param delta: id of a connection of type ``delta``
     """
@@ -101,12 +101,12 @@ class Connections:
         hook = DeltaTableHook(str(self._delta))
         options = hook.storage_options()
         self._hide.secrets.update(secrets(options or {}))
-        told = merged(options, self._asked.storage_options)
-        self._asked = replace(self._asked, storage_options=told or None)
+        options = merged(options, self._asked.storage_options)
+        self._asked = replace(self._asked, storage_options=options or None)
         self._test_table = hook.get_connection(str(self._delta)).extra_dejson.get("test_table")
         self._is_known = True
-        names = ", ".join(sorted(told)) or "nothing: the identity of the machine is used"
-        return engine.check_ok(f"{self._delta} tells {names}")
+        names = ", ".join(sorted(options)) or "nothing: the identity of the machine is used"
+        return engine.check_ok(f"{self._delta} gives {names}")
 
     def _spark_connection(self) -> Result:
         conn_id = str(self._spark)

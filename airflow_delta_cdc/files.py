@@ -15,21 +15,12 @@ if TYPE_CHECKING:
     from delta_cdc.config import Configuration
 
 
-def beside_dag(context: Context, path: str) -> str:
-    """Return where a file or folder is that a task names: a relative path counts from the DAG's file.
-
-    :param path: ``${ENV}`` allowed
-    :raises InvalidConfiguration: an environment variable is not set
-    """
-    return str(Path(context["dag"].fileloc).parent / expand(path.strip()))
-
-
 def configuration(operator: BaseOperator, context: Context, path: str) -> Configuration:
     """Read a configuration that a task names, and fill in the templates of its tables.
 
     :param operator: whose templates they are
-    :param path: see :func:`beside_dag`
-    :raises InvalidConfiguration: tells everything that is wrong with it
+    :param path: of a file or folder; a relative one counts from the DAG's file. ``${ENV}`` allowed
+    :raises InvalidConfiguration: names everything that is wrong with it
     """
 
     def rendered(value: Any) -> Any:
@@ -39,7 +30,7 @@ def configuration(operator: BaseOperator, context: Context, path: str) -> Config
             return {name: rendered(item) for name, item in value.items()}
         return [rendered(item) for item in value] if isinstance(value, list) else value
 
-    found = engine.load_configuration(beside_dag(context, path))
+    found = engine.load_configuration(str(Path(context["dag"].fileloc).parent / expand(path.strip())))
     groups = (
         replace(group, tables=tuple(replace(one, arguments=rendered(one.arguments)) for one in group.tables))
         for group in found.groups

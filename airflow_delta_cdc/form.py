@@ -1,4 +1,4 @@
-"""The form of a run by hand: what *Trigger* asks for, what it must not be told, and what it then means.
+"""The form of a run by hand: its fields, what contradicts itself, and what it means.
 
 A DAG gets the form by ``params=run_params()``. One operator takes it over by ``**run_arguments()``; a task
 that decides for several tables reads it by :func:`asked`. As it stands, the form means what a scheduled run
@@ -36,7 +36,7 @@ _LABELS = {
     "reload": "Reload: compare all keys with the source",
     "dry_run": "Dry run: show what would be done, write nothing",
 }
-# What has no section stands in Airflow's own, which is the only one that is open at first.
+# Fields without a section are in Airflow's own, the only one that is open at first.
 _TIMES_ALONE, _REPAIR = "Times instead of versions", "Repair only: keys instead of versions"
 _VERSIONS = ("starting_version", "ending_version")
 _TIMES = ("starting_timestamp", "ending_timestamp")
@@ -93,7 +93,7 @@ def run_params(*, tables: Sequence[str] = (), mode: str = "incremental") -> dict
             type="boolean",
             section=_REPAIR,
             title="Keys in quarantine",
-            description_md="Instead of versions: the keys whose events stand in quarantine.",
+            description_md="Instead of versions: the keys whose events are in quarantine.",
         ),
     }
 
@@ -113,7 +113,7 @@ def _tables(tables: Sequence[str]) -> Param:
         None,
         type=["null", "array"],
         items={"type": "string"},
-        # Proposals and no enumeration: a name that is none gets the nearest one for an answer.
+        # Proposals and no enumeration: for an unknown name, the error names the nearest one.
         examples=list(tables),
         title="Tables",
         description_md="Only these tables. Empty: all. Versions and keys need exactly one table, because "
@@ -208,7 +208,7 @@ def checked(context: Context) -> None:
 
 
 def skip_waiting(context: Context) -> None:
-    """Check the form, and skip a task that waits for changes in a run that somebody asked for; for
+    """Check the form, and skip a task that waits for changes in a run started by hand; for
     ``pre_execute`` of a sensor, before a task with ``trigger_rule="none_failed"``.
 
     :raises InvalidConfiguration: fields that contradict each other
@@ -216,7 +216,9 @@ def skip_waiting(context: Context) -> None:
     """
     run = asked(context)
     if run.explicit:
-        raise AirflowSkipException(f"This run was asked for (mode {run.mode}): it does not wait for changes.")
+        raise AirflowSkipException(
+            f"This run was started by hand (mode {run.mode}): it does not wait for changes."
+        )
 
 
 @dataclass(frozen=True)
@@ -237,7 +239,7 @@ class Run:
 
     @property
     def explicit(self) -> bool:
-        """Return whether somebody asked for it; a scheduled run, and an empty form, are not."""
+        """Return whether its form names a mode; a scheduled run, and an empty form, do not."""
         return self.mode != "incremental"
 
 
@@ -246,7 +248,7 @@ def asked(context: Mapping[str, Any], *, tables: Sequence[str] = ()) -> Run:
 
     :param context: the task's context, or the form's values alone
     :param tables: the tables of the DAG, among which the form chooses
-    :raises InvalidConfiguration: fields that contradict each other, or a table that is none; the message
+    :raises InvalidConfiguration: fields that contradict each other, or an unknown table; the message
         names the fields
     """
     params = context.get("params", context)
@@ -259,7 +261,7 @@ def asked(context: Mapping[str, Any], *, tables: Sequence[str] = ()) -> Run:
 
 
 def _refuse_lost(context: Mapping[str, Any], conf: Mapping[str, Any], params: Mapping[str, Any]) -> None:
-    """Refuse what was said to Airflow and reaches no field: the run would do more than was asked.
+    """Refuse a configuration of the run that reaches no field: the run would do more than the user wants.
 
     Airflow takes any key for the configuration of a run, and puts it beside the Params.
     """
@@ -268,7 +270,7 @@ def _refuse_lost(context: Mapping[str, Any], conf: Mapping[str, Any], params: Ma
         if name in known and params.get(name) != value:
             raise InvalidConfiguration(
                 f"The run was started with {name} {value!r}, and its tasks are given {params.get(name)!r}.",
-                remedy="set [core] dag_run_conf_overrides_params, without which no run can be told anything.",
+                remedy="set [core] dag_run_conf_overrides_params, without which no run takes a form.",
             )
         if name not in known:
             nearest = get_close_matches(name, sorted(known), n=1)
@@ -311,13 +313,13 @@ def _refuse_unknown(field_name: str, value: str, known: Sequence[str]) -> None:
     hint = f" (did you mean {nearest[0]!r}?)" if nearest else ""
     shown = ", ".join(known[:20]) + (", …" if len(known) > 20 else "")
     raise InvalidConfiguration(
-        f"The form names {value!r} under {field_name}, which is none.",
+        f"The form names {value!r} under {field_name}, which is unknown.",
         remedy=f"choose among {shown}{hint}." if known else f"leave {field_name} empty: there is no choice.",
     )
 
 
 def _ranges(mode: str, values: Mapping[str, Any]) -> Rules:
-    """Yield what bounds must not say: whether it is so, what is said, and the remedy."""
+    """Yield rules about bounds: whether one is broken, the message, and the remedy."""
     bounds = [name for name in _BOUNDS if name in values]
     starts = [name for name in bounds if name.startswith("starting")]
     yield (

@@ -1,4 +1,4 @@
-"""What Kafka's client is told, by an Airflow connection of type ``kafka``."""
+"""Options of Kafka's client, from an Airflow connection of type ``kafka``."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook
 from airflow.sdk.log import mask_secret
 
-from airflow_delta_cdc.hooks.table import _extra
+from airflow_delta_cdc.hooks.table import extra_of, text_of
 from delta_cdc.core.errors import InvalidConfiguration, KafkaConnectionNotFound
 from delta_cdc.core.secrets import secrets
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: What a connection may hold for consumers of other operators, and a plain text cannot say.
+#: What a connection may hold for consumers of other operators, and text cannot express.
 _CALLBACKS = "_cb"
 
 
@@ -30,10 +30,10 @@ def kafka_options(kafka_conn_id: str | None, options: Mapping[str, Any] | None) 
     :raises InvalidConfiguration: it is of another type, or its extra is no JSON object
     """
     found = _of_connection(kafka_conn_id) if kafka_conn_id else {}
-    told = {str(name): _text(value) for name, value in {**found, **(options or {})}.items()}
-    for secret in secrets(told):
+    merged = {str(name): text_of(value) for name, value in {**found, **(options or {})}.items()}
+    for secret in secrets(merged):
         mask_secret(secret)
-    return told or None
+    return merged or None
 
 
 def _of_connection(conn_id: str) -> dict[str, Any]:
@@ -50,11 +50,7 @@ def _of_connection(conn_id: str) -> dict[str, Any]:
             f"The connection {conn_id!r} is of type {connection.conn_type}.",
             remedy="name a connection of type kafka.",
         )
-    extra = _extra(connection)
+    extra = extra_of(connection)
     return {
         name: value for name, value in extra.items() if not name.endswith(_CALLBACKS) and value is not None
     }
-
-
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

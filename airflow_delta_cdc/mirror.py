@@ -31,7 +31,7 @@ def keep(
     """Copy what was published, and the whole seal with it, where the source's asset is among the inlets.
 
     :param inlets: of the task
-    :param source: the source as the task was given it
+    :param source: the source as the user wrote it
     :param mirror: :attr:`delta_cdc.run.outcomes.ApplyResult.mirror`
     """
     inlet = _asset(inlets, source)
@@ -48,14 +48,14 @@ def keep(
 
 
 def kept(context: Context, inlets: Sequence[Any], source: Any, pipeline: str) -> Any:
-    """Return the seal that was kept, as JSON; None where there is none, or the store does not answer."""
+    """Return the seal that was kept, as JSON; None if there is no copy, or the store does not answer."""
     inlet = _asset(inlets, source)
     if inlet is None:
         return None
     try:
         found = context["asset_state_store"][inlet].get(_key(pipeline))
     except Exception as error:  # noqa: BLE001
-        # What it would prove stays unproved, by name; that says more than the store's own error.
+        # What the copy would prove stays unproved; the error that follows names that.
         _log.warning("The copy of the seal in the asset state store could not be read: %s", error)
         return None
     return found.get("mirror") if isinstance(found, dict) else None

@@ -17,7 +17,7 @@ from delta_cdc.core.spec import ResolveSpec
 from delta_cdc.core.uris import canonical_uri
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from airflow.sdk import Context
@@ -35,7 +35,7 @@ class Location:
     """Where the table behind a name lies.
 
     :param table_id: ``metaData.id`` of the table that was found there
-    :param spark_conn_id: whose catalog said so; empty for the Spark inside the worker
+    :param spark_conn_id: whose catalog it was; empty for the Spark inside the worker
     """
 
     name: str
@@ -44,54 +44,70 @@ class Location:
     spark_conn_id: str
 
 
-def located(operator: DeltaCdcOperator, context: Context, table: str) -> str:
-    """Return a table's location; see :func:`all_located`."""
-    return all_located(operator, context, [table])[0]
+def located(operator: DeltaCdcOperator, context: Context, tables: Sequence[str]) -> dict[str, str]:
+    """Return the locations of tables by what names them; see :func:`each_located`.
 
-
-def all_located(
-    operator: DeltaCdcOperator,
-    context: Context,
-    tables: Sequence[str],
-    *,
-    unknown: dict[str, DeltaCdcError] | None = None,
-) -> list[str]:
-    """Return the locations of tables, in order. A path or URI comes back as it is, without any work.
-
-    A name is looked up in the cache. What is found there counts only if the table at that location still has
-    the id it had, which its log tells without a JVM. All names for which it doesn't are looked up by one
-    Spark application.
-
-    :param operator: whose Spark is asked
-    :param tables: paths, URIs or names of one to three parts
-    :param unknown: names that were asked for in vain, with their errors: they are not asked for again, and
-        those of this call are added
     :raises TableNotFound: for a name that the catalog does not know
     :raises NotADeltaTable: for a view, or a table of another format
     """
+    return chosen(each_located(operator, context, tables), tables)
+
+
+def chosen(at: Mapping[str, str | DeltaCdcError], tables: Iterable[str]) -> dict[str, str]:
+    """Return the locations of some tables.
+
+    :param at: what :func:`each_located` returned
+    :raises DeltaCdcError: one of the tables has none
+    """
+    found = {}
+    for table in tables:
+        location = at[table]
+        if isinstance(location, DeltaCdcError):
+            raise location
+        found[table] = location
+    return found
+
+
+def each_located(
+    operator: DeltaCdcOperator, context: Context, tables: Iterable[str]
+) -> dict[str, str | DeltaCdcError]:
+    """Return the locations of tables by what names them, or why a table has none.
+
+    A path or URI is its own location. A name is looked up in the cache. What the cache holds counts only if
+    the table at that location still has its id, which its log shows without a JVM. One Spark application
+    looks up all other names.
+
+    :param operator: whose Spark is used
+    :param tables: paths, URIs or names of one to three parts
+    """
     cache = _Cache(context, operator.inlets, operator.log)
-    names = [name for name in dict.fromkeys(table.strip() for table in tables) if _is_name(name)]
-    found = {name: _known(operator, cache, name) for name in names}
-    errors = {} if unknown is None else unknown
-    wanted = [name for name, location in found.items() if location is None and name not in errors]
-    for name, answer in _asked(operator, context, wanted).items() if wanted else ():
-        if isinstance(answer, DeltaCdcError):
-            errors[name] = answer
-            continue
-        cache.set(answer)
-        found[name] = answer.location
-    for name, location in found.items():
+    found: dict[str, str | DeltaCdcError] = {}
+    missing: list[str] = []
+    tables = list(dict.fromkeys(tables))
+    for table in tables:
+        name = table.strip()
+        location = _cached(operator, cache, name) if _is_name(name) else table
         if location is None:
-            raise errors[name]
-    return [found.get(table.strip()) or table for table in tables]
+            missing.append(name)
+        else:
+            found[table] = location
+    answers = _looked_up(operator, context, list(dict.fromkeys(missing))) if missing else {}
+    for answer in answers.values():
+        if isinstance(answer, Location):
+            cache.set(answer)
+    for table in tables:
+        if table not in found:
+            answer = answers[table.strip()]
+            found[table] = answer.location if isinstance(answer, Location) else answer
+    return found
 
 
 def located_request(operator: DeltaCdcOperator, context: Context, request: R) -> R:
-    """Return a request with locations for its source and target; see :func:`all_located`."""
+    """Return a request with locations for its source and target; see :func:`located`."""
     if request.target is None:
-        return replace(request, source=located(operator, context, request.source))
-    source, target = all_located(operator, context, [request.source, request.target])
-    return replace(request, source=source, target=target)
+        return replace(request, source=located(operator, context, [request.source])[request.source])
+    at = located(operator, context, [request.source, request.target])
+    return replace(request, source=at[request.source], target=at[request.target])
 
 
 def cached_location(context: Context, table: str) -> str | None:
@@ -116,8 +132,8 @@ def _is_name(table: str) -> bool:
     return False
 
 
-def _known(operator: DeltaCdcOperator, cache: _Cache, name: str) -> str | None:
-    """Return a location that is kept and still holds."""
+def _cached(operator: DeltaCdcOperator, cache: _Cache, name: str) -> str | None:
+    """Return the location in the cache, if it still holds."""
 
     entry = cache.get(name)
     if entry is None or entry.spark_conn_id != (operator.spark_conn_id or ""):
@@ -133,12 +149,15 @@ def _known(operator: DeltaCdcOperator, cache: _Cache, name: str) -> str | None:
     return None
 
 
-def _asked(
+def _looked_up(
     operator: DeltaCdcOperator, context: Context, names: Sequence[str]
 ) -> dict[str, Location | DeltaCdcError]:
-    """Look names up by one Spark application; a name that is none has its error."""
-    operator.log.info("Asking Spark's catalog where %s lies", ", ".join(names))
-    result = operator.run_to_end(context, ResolveSpec(run_id=context["run_id"], tables=tuple(names)))
+    """Look names up by one Spark application; a name that it does not find has its error."""
+    operator.log.info("Looking up in Spark's catalog where %s lies", ", ".join(names))
+    try:
+        result = operator.run_to_end(context, ResolveSpec(run_id=context["run_id"], tables=tuple(names)))
+    except DeltaCdcError as error:
+        return dict.fromkeys(names, error)
     found: dict[str, Location | DeltaCdcError] = {}
     for row in result.tables:
         name = row["table"]

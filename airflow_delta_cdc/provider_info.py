@@ -1,4 +1,4 @@
-"""What Airflow's provider manager is told about this package."""
+"""The package's metadata for Airflow's provider manager."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _field(label: str, description: str, *, kind: str = "string", **schema: Any)
 _DELTA_FIELDS = {
     "storage": _field(
         "Storage",
-        "Which object store the connection is for. May stay empty where the fields below tell.",
+        "Which object store the connection is for. May stay empty where the fields below show it.",
         enum=["s3", "azure", "gcs", None],
     ),
     "region": _field("S3: region", "Region of the buckets."),
@@ -26,13 +26,13 @@ _DELTA_FIELDS = {
     ),
     "allow_http": _field("Allow HTTP", "Whether requests may go unencrypted.", kind="boolean"),
     "virtual_hosted_style": _field(
-        "S3: virtual hosted style", "Whether the bucket stands in the host's name.", kind="boolean"
+        "S3: virtual hosted style", "Whether the bucket is in the host's name.", kind="boolean"
     ),
     "session_token": _field("S3: session token", "Of temporary keys.", format="password"),
     "role_arn": _field("S3: role ARN", "Role of a web identity; needs its token file."),
     "web_identity_token_file": _field("S3: web identity token file", "Path on every worker."),
     "tenant_id": _field("Azure: tenant id", "Tenant of the client."),
-    "client_id": _field("Azure: client id", "Application (service principal) that asks."),
+    "client_id": _field("Azure: client id", "Application (service principal) that reads and writes."),
     "client_secret": _field("Azure: client secret", "The password field does as well.", format="password"),
     "sas_token": _field("Azure: SAS token", "Shared access signature.", format="password"),
     "federated_token_file": _field("Azure: federated token file", "Path on every worker."),

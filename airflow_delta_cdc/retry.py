@@ -15,8 +15,8 @@ _LATER: list[type[BaseException] | str] = [
 ]
 
 #: For ``retry_policy=`` of a task: a lost race or an unknown outcome is tried again soon, an application that
-#: died, and a server or a store that does not answer, after a while, and a named error that needs somebody's
-#: hand fails at once. Needs ``retries`` >= 1.
+#: died, and a server or a store that does not answer, after a while, and a named error that needs a
+#: person fails at once. Needs ``retries`` >= 1.
 DELTA_CDC_RETRY_POLICY = ExceptionRetryPolicy(
     rules=[
         RetryRule(
@@ -35,7 +35,7 @@ DELTA_CDC_RETRY_POLICY = ExceptionRetryPolicy(
         ),
         RetryRule(
             exception=TablesFailed,
-            # Of TablesRefused each table needs somebody's hand.
+            # Of TablesRefused each table needs a person.
             match_subclasses=False,
             action=RetryAction.RETRY,
             retry_delay=timedelta(minutes=1),

@@ -5,17 +5,15 @@ Shared by the operators that keep several tables, whichever way they got their a
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from dataclasses import replace
-from difflib import get_close_matches
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_delta_cdc import engine
 from airflow_delta_cdc.assets import delta_asset, pipeline_alias
 from airflow_delta_cdc.mirror import keep, kept
-from airflow_delta_cdc.names import all_located
+from airflow_delta_cdc.names import chosen, each_located
 from delta_cdc.core.errors import (
     DeltaCdcError,
     InvalidConfiguration,
@@ -25,7 +23,7 @@ from delta_cdc.core.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from airflow.sdk import Context
     from airflow.sdk.types import Logger
@@ -37,9 +35,8 @@ if TYPE_CHECKING:
     from delta_cdc.run.saved_plans import Pins
 
     Requests = tuple[IngestRequest | None, ApplyRequest | None]
-    Connections = tuple[dict[str, Any], dict[str, str] | None]
 
-#: What an event of the target's asset tells.
+#: What an event of the target's asset holds.
 _ANNOUNCED = (
     "pipeline",
     "source_table_id",
@@ -50,15 +47,12 @@ _ANNOUNCED = (
     "target_version",
     "counts",
 )
-_SAID = {
+_OUTCOMES = {
     "applied": "ingested and applied",
     "ingested": "ingested",
     "failed": "failed",
     "nothing": "had nothing new",
 }
-#: Of many tables, what an XCom takes, and an error's text.
-MOST_BYTES = 48 * 1024
-_MOST_OF_AN_ERROR = 300
 #: Of a dry run, what an XCom takes: steps, and characters of a plan and of all statements together.
 _MOST_STEPS = 100
 _MOST_OF_A_PLAN = 4 * 1024
@@ -66,30 +60,9 @@ _MOST_CHARACTERS = 16 * 1024
 
 
 # -- arguments ------------------------------------------------------------------------------------
-def refuse_unknown(given: Mapping[str, Any], known: Collection[str], said: str) -> None:
-    """Refuse an argument that is none.
-
-    :param said: what the message begins with
-    :raises InvalidConfiguration: names it, and the nearest one
-    """
-    for name in given:
-        if name not in known:
-            near = get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else "take it out."
-            raise InvalidConfiguration(f"{said} argument {name!r}.", remedy=hint)
-
-
 def source_of(given: Mapping[str, Any]) -> Any:
     """Return what a table's target is applied from: its change log, or else its source."""
     return given["log"] if engine.is_ingested(given) else given.get("source")
-
-
-def connections_of(operator: DeltaCdcOperator) -> Connections:
-    """Return what requests hold of a task's connections, and the options of Kafka's client.
-
-    Once for all tables: each time may ask a secrets backend.
-    """
-    return operator.connected(), operator.options_of_kafka()
 
 
 def pieces(
@@ -98,74 +71,73 @@ def pieces(
     tables: Sequence[Mapping[str, Any]],
     *,
     ingest: Callable[[Mapping[str, Any]], bool] | None = None,
-    named: bool = True,
-    connections: Connections | None = None,
-    unknown: dict[str, DeltaCdcError] | None = None,
-) -> list[Piece]:
-    """Return the work that tables ask for, with locations in the place of catalog names.
+) -> list[Piece | DeltaCdcError]:
+    """Return the work of each table, with locations for catalog names, or why its arguments give none.
 
-    :param operator: whose connections are used, and whose Spark is asked for catalog names
+    :param operator: whose connections are used, and whose Spark looks up catalog names
     :param tables: arguments of each (:func:`delta_cdc.run.table_arguments.requests`)
-    :param ingest: tells whether a table's source is looked at, or only its log; None: where it has a log
-    :param named: say in an error which table it is of
-    :param connections: what :func:`connections_of` gave; None asks
-    :param unknown: see :func:`airflow_delta_cdc.names.all_located`
-    :raises InvalidConfiguration: for arguments that are none
-    :raises TableNotFound: for a catalog name that is none
+    :param ingest: whether a table's source is read, or only its log; None: where it has a log
     """
-
-    connected, kafka = connections or connections_of(operator)
+    # Once for all tables: each time may go to a secrets backend.
+    connected, kafka = operator.connected(), operator.options_of_kafka()
     work_id = operator.work_id(context)
     reads_source = ingest or engine.is_ingested
-    found: list[Requests] = []
-    for given in tables:
+
+    def requested(given: Mapping[str, Any]) -> Requests | DeltaCdcError:
         try:
-            found.append(
-                engine.table_requests(
-                    given, run_id=work_id, kafka_options=kafka, ingest=reads_source(given), **connected
-                )
+            return engine.table_requests(
+                given, run_id=work_id, kafka_options=kafka, ingest=reads_source(given), **connected
             )
         except InvalidConfiguration as error:
-            if not named:
-                raise
-            said = f"Pipeline {given.get('pipeline')}: {error.message}"
-            raise InvalidConfiguration(said, remedy=error.remedy, argument=error.argument) from error
-    return [
-        engine.Piece(
-            ingest=batch,
-            apply=apply,
-            mirror=partial(kept, context, operator.inlets, source_of(given), given["pipeline"]),
-        )
-        for given, (batch, apply) in zip(tables, _located(operator, context, found, unknown), strict=True)
-    ]
+            text = f"Pipeline {given.get('pipeline')}: {error.message}"
+            return InvalidConfiguration(text, remedy=error.remedy, argument=error.argument)
+        except DeltaCdcError as error:
+            return error
 
+    requests = [requested(given) for given in tables]
+    names = [name for one in requests if isinstance(one, tuple) for name in _names_of(*one)]
+    at = each_located(operator, context, names)
 
-def _located(
-    operator: DeltaCdcOperator,
-    context: Context,
-    found: Sequence[Requests],
-    unknown: dict[str, DeltaCdcError] | None,
-) -> list[Requests]:
-    """Return the requests with locations in the place of catalog names."""
-
-    wanted: list[str] = []
-    for batch, apply in found:
-        wanted += [batch.log] if batch is not None else []
-        wanted += [apply.source, apply.target] if apply is not None else []
-    locations = dict(zip(wanted, all_located(operator, context, wanted, unknown=unknown), strict=True))
-    return [
-        (
-            replace(batch, log=locations[batch.log]) if batch is not None else None,
-            replace(apply, source=locations[apply.source], target=locations[apply.target])
+    def piece(given: Mapping[str, Any], one: Requests | DeltaCdcError) -> Piece | DeltaCdcError:
+        if isinstance(one, DeltaCdcError):
+            return one
+        try:
+            places = chosen(at, _names_of(*one))
+        except DeltaCdcError as error:
+            return error
+        batch, apply = one
+        return engine.Piece(
+            ingest=replace(batch, log=places[batch.log]) if batch is not None else None,
+            apply=replace(apply, source=places[apply.source], target=places[apply.target])
             if apply is not None
             else None,
+            mirror=partial(kept, context, operator.inlets, source_of(given), given["pipeline"]),
         )
-        for batch, apply in found
-    ]
+
+    return [piece(given, one) for given, one in zip(tables, requests, strict=True)]
+
+
+def planned(made: Sequence[Piece | DeltaCdcError]) -> list[Piece]:
+    """Return the work of tables all of which have some.
+
+    :raises DeltaCdcError: the first error among them
+    """
+    found = []
+    for one in made:
+        if isinstance(one, DeltaCdcError):
+            raise one
+        found.append(one)
+    return found
+
+
+def _names_of(batch: IngestRequest | None, apply: ApplyRequest | None) -> list[str]:
+    """Return the tables that requests name, as paths, URIs or catalog names."""
+    log = [batch.log] if batch is not None else []
+    return [*log, apply.source, apply.target] if apply is not None else log
 
 
 # -- publishing -----------------------------------------------------------------------------------
-def told(outcome: PieceResult) -> dict[str, Any]:
+def published(outcome: PieceResult) -> dict[str, Any]:
     """Return the dict that is published of one table."""
     ingested = outcome.ingested.to_dict() if outcome.ingested is not None else {}
     if outcome.applied is None:
@@ -181,7 +153,7 @@ def announce_apply(
     published: dict[str, Any],
     mirror: dict[str, Any] | None,
 ) -> None:
-    """Keep a copy of the watermark, and tell the target's asset, where something was applied.
+    """Keep a copy of the watermark; where something was applied, add an event of the target's asset.
 
     :param inlets: of the task
     :param given: has ``source``, ``target`` and ``pipeline``, as the task was given them
@@ -197,7 +169,7 @@ def announce_apply(
 
 
 def announce(context: Context, inlets: Sequence[Any], given: Mapping[str, Any], outcome: PieceResult) -> None:
-    """Tell the assets of a table's log and target what was written to them, and keep the watermark."""
+    """Add events of a table's log and target for what was written to them, and keep the watermark."""
     ingested = outcome.ingested
     if ingested is not None and ingested.applied and ingested.counts.get("events"):
         names = ("pipeline", "seal", "log_table_id", "log_version", "counts")
@@ -210,8 +182,42 @@ def announce(context: Context, inlets: Sequence[Any], given: Mapping[str, Any], 
         announce_apply(context, inlets, applied_from, outcome.applied.to_dict(), outcome.applied.mirror)
 
 
+def shown(context: Context, published: dict[str, Any]) -> dict[str, Any]:
+    """Push what is published as the XCom ``watermark``, and return it."""
+    context["ti"].xcom_push(key="watermark", value=published)
+    return published
+
+
+def run_piece(
+    operator: DeltaCdcOperator, context: Context, given: Mapping[str, Any], piece: Piece, pins: Pins
+) -> dict[str, Any]:
+    """Run the work of one table in at most one application per attempt, and publish it.
+
+    :param given: arguments of the table, as the task was given them
+    :return: what is published
+    :raises DeltaCdcError: a named error, with its remedy, for everything that stops the table
+    """
+    try:
+        (outcome,) = engine.run_bundle(
+            [replace(piece, pins=pins)],
+            run_id=operator.work_id(context),
+            execute=partial(operator.run_job, context),
+            say=operator.log.info,
+        )
+    finally:
+        operator.forget_job(context)
+    warn(operator.log, outcome)
+    if outcome.error is not None:
+        raise outcome.error
+    answer = shown(context, published(outcome))
+    announce(context, operator.inlets, given, outcome)
+    # Last: a try that dies before this publishes again, one that is cleared after it has nothing to do.
+    forget(piece, outcome, pins)
+    return answer
+
+
 def forget(piece: Piece, outcome: PieceResult, pins: Pins) -> None:
-    """Say that everybody knows of a table's results."""
+    """Delete what is pinned of a table, once its results are published."""
 
     if piece.apply is not None:
         pins.delete(engine.since_key(piece.apply))
@@ -221,7 +227,7 @@ def forget(piece: Piece, outcome: PieceResult, pins: Pins) -> None:
 
 
 def warn(log: Logger, outcome: PieceResult) -> None:
-    """Say what waits in quarantine, and how it gets out."""
+    """Warn about what is in quarantine, with the way out."""
     found = []
     if outcome.ingested is not None:
         found.append((outcome.ingested.counts, outcome.ingested.log_table, "records that are no events"))
@@ -240,40 +246,36 @@ def warn(log: Logger, outcome: PieceResult) -> None:
 
 
 # -- a dry run ------------------------------------------------------------------------------------
-def would_do(operator: DeltaCdcOperator, context: Context, piece: Piece) -> dict[str, Any]:
+def would_do(
+    operator: DeltaCdcOperator, context: Context, piece: Piece, applied: dict[str, Any] | None = None
+) -> dict[str, Any]:
     """Find out what would be taken and applied; write nothing, and pin nothing.
 
     :param piece: whose apply, if it has one, is a dry run
-    :return: what is published of it
+    :param applied: what is published of that dry run, where it was made already
+    :return: what is published, also as the XCom ``watermark``
     """
-
-    log, would = operator.log, taken(operator, piece)
-    if piece.apply is None:
-        return would
+    log = operator.log
+    would: dict[str, Any] = {"applied": False, "pipeline": piece.pipeline, "dry_run": {}}
+    if piece.ingest is not None:
+        plan = str(engine.plan_ingest(piece.ingest))
+        log.info("Would take:\n%s", plan)
+        would["dry_run"]["ingest"] = plan[:_MOST_OF_A_PLAN]
     try:
-        applied = engine.run_apply(
-            piece.apply, execute=partial(operator.run_job, context), mirror=piece.mirror, say=log.info
-        )
+        if piece.apply is not None and applied is None:
+            result = engine.run_apply(
+                piece.apply, execute=partial(operator.run_job, context), mirror=piece.mirror, say=log.info
+            )
+            applied = shortened(result.to_dict())
     except TableNotFound:
         if piece.ingest is None:
             raise
         log.info("There is no log yet, so there is nothing to apply.")
-        return would
     finally:
         operator.forget_job(context)
-    shown = shortened(applied.to_dict())
-    return {**shown, "dry_run": {**would["dry_run"], **shown["dry_run"]}}
-
-
-def taken(operator: DeltaCdcOperator, piece: Piece) -> dict[str, Any]:
-    """Say what an ingest would take, and return what is published of it."""
-
-    would: dict[str, Any] = {"applied": False, "pipeline": piece.pipeline, "dry_run": {}}
-    if piece.ingest is not None:
-        plan = str(engine.plan_ingest(piece.ingest))
-        operator.log.info("Would take:\n%s", plan)
-        would["dry_run"]["ingest"] = plan[:_MOST_OF_A_PLAN]
-    return would
+    if applied is not None:
+        would = {**applied, "dry_run": {**would["dry_run"], **applied["dry_run"]}}
+    return shown(context, would)
 
 
 def shortened(published: dict[str, Any], *, tables: int = 1) -> dict[str, Any]:
@@ -308,42 +310,8 @@ def status(outcome: PieceResult) -> str:
 def counted(outcomes: Sequence[PieceResult]) -> str:
     """Return how many tables came to what, for people."""
     numbers = Counter(status(outcome) for outcome in outcomes)
-    some = ", ".join(f"{numbers[name]} {said}" for name, said in _SAID.items() if numbers[name])
+    some = ", ".join(f"{numbers[name]} {text}" for name, text in _OUTCOMES.items() if numbers[name])
     return f"{len(outcomes)} tables: {some or 'none'}"
-
-
-def summaries(outcomes: Sequence[PieceResult], published: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return what is published of many tables: as much of each as fits."""
-    whole, short = {}, {}
-    for outcome, one in zip(outcomes, published, strict=True):
-        error = {"error": shortened_error(outcome.error)} if outcome.error is not None else {}
-        found = {"status": status(outcome), **error}
-        short[outcome.pipeline] = found
-        whole[outcome.pipeline] = {**found, **_summary(one)}
-    for answer in (whole, short):
-        if len(json.dumps(answer)) <= MOST_BYTES:
-            return answer
-    busy = {name: found for name, found in short.items() if found["status"] != "nothing"}
-    return {name: {"status": found["status"]} for name, found in busy.items()}
-
-
-def _summary(published: dict[str, Any]) -> dict[str, Any]:
-    ingested = published.get("ingested", published)
-    done: dict[str, Any] = {
-        name: published[name] for name in ("version", "target_version") if name in published
-    }
-    if published.get("applied"):
-        done["counts"] = published["counts"]
-    if ingested.get("applied"):
-        names = ("seal", "log_version", "counts", "left")
-        done["ingested"] = {name: ingested[name] for name in names if ingested.get(name)}
-    return done
-
-
-def shortened_error(error: DeltaCdcError) -> str:
-    """Return an error as one text that an XCom takes."""
-    text = f"{type(error).__name__}: {error}"
-    return text if len(text) <= _MOST_OF_AN_ERROR else f"{text[:_MOST_OF_AN_ERROR]}… (cut; see the log)"
 
 
 def raise_failures(outcomes: Sequence[PieceResult], of: int | None = None) -> None:
@@ -360,7 +328,7 @@ def raise_failures(outcomes: Sequence[PieceResult], of: int | None = None) -> No
         # An application that died is the error of all that it was to do.
         by_error.setdefault(f"{type(outcome.error).__name__}: {outcome.error}", []).append(outcome.pipeline)
     lines = "".join(f"\n  {', '.join(names)}: {error}" for error, names in by_error.items())
-    said = f"{len(failed)} of {of or len(outcomes)} tables failed; the others are through.{lines}\n"
+    text = f"{len(failed)} of {of or len(outcomes)} tables failed; the others are through.{lines}\n"
     if any(outcome.error is not None and outcome.error.retryable for outcome in failed):
-        raise TablesFailed(said, remedy="see to each of them; a retry only does what is left.")
-    raise TablesRefused(said, remedy="see to each of them first: a retry would meet the same.")
+        raise TablesFailed(text, remedy="see to each of them; a retry only does what is left.")
+    raise TablesRefused(text, remedy="see to each of them first: a retry would meet the same.")

@@ -120,7 +120,7 @@ def _follow(places: Places, runner: Runner, number: int) -> None:
     started = airflow_home.applications(places) - before
     report.stream_columns()
     for table in TABLES:
-        current = done.results["ingest"][table.name]
+        current = done.results[f"{table.name}_current"]
         ingested = (current.get("ingested") or {}).get("counts", {})
         report.stream(f"{table.name} current", {**current.get("counts", {}), **ingested})
         history = done.results[f"{table.name}_history"]

@@ -15,7 +15,7 @@ from airflow_delta_cdc import engine
 from airflow_delta_cdc.arguments import expand
 from airflow_delta_cdc.operators.base import DEFAULT_NAME
 from airflow_delta_cdc.operators.pins import TaskPins
-from airflow_delta_cdc.operators.read import DeltaReadChangesOperator
+from airflow_delta_cdc.operators.read import StagingOperator
 from airflow_delta_cdc.runtime.exchange import private_directory
 from airflow_delta_cdc.runtime.in_process import WorkerSession, refuse_submit_arguments
 from airflow_delta_cdc.runtime.slices import slices_for
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 BATCH = "batch"
 
 
-class _DeltaChangesDecoratedOperator(DecoratedOperator, DeltaReadChangesOperator):
+class _DeltaChangesDecoratedOperator(DecoratedOperator, StagingOperator):
     """Stage the open batch, call the function with its rows, then commit the batch's watermark.
 
     All three happen in the worker's process, in one Spark session. Where the function raises, nothing is
@@ -59,10 +59,10 @@ class _DeltaChangesDecoratedOperator(DecoratedOperator, DeltaReadChangesOperator
     """
 
     custom_operator_name = "@task.delta_changes"
-    template_fields = (*DecoratedOperator.template_fields, *DeltaReadChangesOperator.template_fields)
+    template_fields = (*DecoratedOperator.template_fields, *StagingOperator.template_fields)
     template_fields_renderers: ClassVar[dict[str, str]] = {
         **DecoratedOperator.template_fields_renderers,
-        **DeltaReadChangesOperator.template_fields_renderers,
+        **StagingOperator.template_fields_renderers,
     }
 
     def __init__(
@@ -76,7 +76,7 @@ class _DeltaChangesDecoratedOperator(DecoratedOperator, DeltaReadChangesOperator
         if kwargs.get("target") is not None:
             raise InvalidConfiguration(
                 "@task.delta_changes was given a target.",
-                remedy="leave it out: the watermark stands in staging; for a Delta target there is "
+                remedy="leave it out: the watermark is in staging; for a Delta target there is "
                 "DeltaApplyChangesOperator.",
             )
         refuse_submit_arguments(kwargs)
@@ -125,7 +125,7 @@ class _DeltaChangesDecoratedOperator(DecoratedOperator, DeltaReadChangesOperator
         request = self._commit_request(context, batch.pipeline, batch.versions.ending_version)
         done = engine.run_commit(request, execute=run, say=self.log.info)
         engine.forget_saved_plans(batch, pins)
-        self._tell(context, {**done.to_dict(), "rows": batch.rows, "counts": batch.counts})
+        self._push(context, {**done.to_dict(), "rows": batch.rows, "counts": batch.counts})
         return returned
 
     def _nothing_new(self, context: Context, batch: ReadResult, pins: TaskPins) -> None:
@@ -137,14 +137,14 @@ class _DeltaChangesDecoratedOperator(DecoratedOperator, DeltaReadChangesOperator
         earlier = engine.committed_by_run(self._commit_request(context, batch.pipeline))
         engine.forget_saved_plans(batch, pins)
         if earlier is None:
-            self._tell(context, {**batch.to_dict(), "applied": False})
+            self._push(context, {**batch.to_dict(), "applied": False})
             raise AirflowSkipException(f"{batch.source_table} has no changes beyond the watermark.")
         self.log.warning(
             "An earlier try of this run committed versions %s, and died before it published: what the "
             "function returned then is lost, and None is returned.",
             earlier.versions,
         )
-        self._tell(context, {**earlier.to_dict(), "rows": None, "counts": {}})
+        self._push(context, {**earlier.to_dict(), "rows": None, "counts": {}})
 
     def _changes(self, session: WorkerSession, batch: ReadResult) -> DataFrame:
         spark = session.get([spark_uri(batch.source_table), spark_uri(batch.staging)])
@@ -171,7 +171,7 @@ class _DeltaChangesDecoratedOperator(DecoratedOperator, DeltaReadChangesOperator
         )
 
     @staticmethod
-    def _tell(context: Context, watermark: dict[str, Any]) -> None:
+    def _push(context: Context, watermark: dict[str, Any]) -> None:
         context["ti"].xcom_push(key="watermark", value=watermark)
 
 

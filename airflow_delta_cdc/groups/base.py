@@ -7,7 +7,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_delta_cdc import engine, tables
-from airflow_delta_cdc.kafka import kafka_options
 from airflow_delta_cdc.mirror import kept
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from airflow_delta_cdc.operators.pins import TaskPins
@@ -26,23 +25,20 @@ if TYPE_CHECKING:
 INGESTING = ("incremental", "dry_run")
 
 
-#: In the place of a table's arguments: why their templates could not be filled in.
+#: Replaces a table's arguments: why their templates could not be filled in.
 UNRENDERED = "unrendered"
 
 
 class GroupOperator(DeltaCdcOperator):
     """Base of the tasks of a group.
 
-    :param storage_options: options of the object store, winning over those of ``delta_conn_id``; no secrets:
-        they stand in the DAG (templated)
     :param kafka_options: options of the Kafka client, winning over those of ``kafka_conn_id``; no secrets
         (templated)
     :param kafka_conn_id: connection of type ``kafka`` (templated)
-    :param kwargs: ``spark_conn_id``, ``delta_conn_id``, ``deploy_mode``, all of :class:`SparkSubmitOperator`
+    :param kwargs: those of :class:`DeltaCdcOperator`
     """
 
     template_fields = (
-        "storage_options",
         "kafka_options",
         "kafka_conn_id",
         *DeltaCdcOperator.template_fields,
@@ -51,13 +47,11 @@ class GroupOperator(DeltaCdcOperator):
     def __init__(
         self,
         *,
-        storage_options: Mapping[str, str] | None = None,
         kafka_options: Mapping[str, str] | None = None,
         kafka_conn_id: str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.storage_options = storage_options
         self.kafka_options = kafka_options
         self.kafka_conn_id = kafka_conn_id
 
@@ -65,14 +59,6 @@ class GroupOperator(DeltaCdcOperator):
         """Return who works here: the same in all tasks of a group, which share the work of a table."""
         dag_id = getattr(context.get("ti"), "dag_id", None)
         return "/".join(filter(None, (dag_id, context["run_id"])))
-
-    def options_of_kafka(self) -> dict[str, str] | None:
-        """Return the options of Kafka's client: those of the connection, and explicit ones, which win.
-
-        :raises KafkaConnectionNotFound: the named connection doesn't exist
-        """
-
-        return kafka_options(arguments.text(self.kafka_conn_id), self.kafka_options)
 
 
 def mode_of(table: Mapping[str, Any]) -> str:
@@ -90,17 +76,15 @@ def has_target(table: Mapping[str, Any]) -> bool:
     return arguments.is_given(table.get("target")) or not engine.is_ingested(table)
 
 
-def refuse_unrendered(table: Mapping[str, Any]) -> None:
-    """Refuse a table whose templates could not be filled in.
-
-    :raises InvalidConfiguration: says why
-    """
-    if UNRENDERED in table:
-        raise InvalidConfiguration(
-            f"The templates of {table['pipeline']} cannot be filled in: {table[UNRENDERED]}.",
-            remedy="mend them, or what they ask for; then clear the run from its task detect_changes on, "
-            "because templates are filled in there.",
-        )
+def template_error(table: Mapping[str, Any]) -> InvalidConfiguration | None:
+    """Return why the templates of a table could not be filled in; None where they are filled in."""
+    if UNRENDERED not in table:
+        return None
+    return InvalidConfiguration(
+        f"The templates of {table['pipeline']} cannot be filled in: {table[UNRENDERED]}.",
+        remedy="mend them, or what they ask for; then clear the run from its task detect_changes on, "
+        "because templates are filled in there.",
+    )
 
 
 def is_dry(table: Mapping[str, Any]) -> bool:
@@ -135,10 +119,9 @@ class Item:
 
 
 def pieces_of(operator: GroupOperator, context: Context, items: Sequence[Item]) -> list[Piece]:
-    """Return the work of some items, planned by nobody yet, with pins and start left to the caller."""
-    made = tables.pieces(
-        operator, context, [{**item.table, **item.located} for item in items], ingest=takes_source
-    )
+    """Return the work of some items, not planned yet; the caller adds pins and start."""
+    located = [{**item.table, **item.located} for item in items]
+    made = tables.planned(tables.pieces(operator, context, located, ingest=takes_source))
     return [
         # The asset in which a copy of the seal is kept bears the name that the user gave.
         replace(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import uuid
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -16,15 +15,15 @@ from airflow_delta_cdc.groups.base import (
     Item,
     has_target,
     mode_of,
-    refuse_unrendered,
     takes_source,
+    template_error,
 )
 from delta_cdc.core import arguments
 from delta_cdc.core.errors import DeltaCdcError, TableNotFound
 from delta_cdc.core.text_table import grid
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from airflow.sdk import Context
 
@@ -56,8 +55,8 @@ class DetectChangesOperator(GroupOperator):
     The XCom ``return_value`` is the list of work for the mapped task (:class:`Item` as a dict), the key
     ``tables`` a summary of every table of the group.
 
-    A table that cannot be planned is in the list: its own task plans it again, and fails by that name. Where
-    somebody asked for this run, with a mode in the form, this task fails instead.
+    A table that cannot be planned is in the list: its own task plans it again, and fails by that name. In a
+    run started by hand, with a mode in the form, this task fails instead.
 
     :param tables: arguments of each table that this task is about (templated; here and nowhere else)
     :param group: names of all tables of the group, among which the form chooses
@@ -77,7 +76,7 @@ class DetectChangesOperator(GroupOperator):
         self.fingerprint = fingerprint
 
     def render_template(self, content: Any, *rest: Any, **how: Any) -> Any:
-        """Fill in a template; what is none is not compiled, which would take longer than the detection.
+        """Fill in a template. Other texts are not compiled: that would take longer than the detection.
 
         A table whose templates cannot be filled in stops no other.
         """
@@ -122,7 +121,7 @@ class DetectChangesOperator(GroupOperator):
         ]
         if not named:
             found = [_without_log(table, one) for table, one in zip(about, found, strict=True)]
-        self._tell(found)
+        self._log(found)
         summaries = {one.pipeline: _summary(one) for one in found}
         summaries |= {one.pipeline: _left_out(one) for one in left_out if isinstance(one, engine.Piece)}
         context["ti"].xcom_push(key="tables", value=summaries)
@@ -136,21 +135,11 @@ class DetectChangesOperator(GroupOperator):
         ]
 
     def _pieces(self, context: Context, some: Sequence[dict[str, Any]]) -> list[Piece | DeltaCdcError]:
-        """Return the work of each table, or why it cannot be told."""
-        connections = tables.connections_of(self)
-        # Names are asked for once, all together, whichever of them are none.
-        unknown: dict[str, DeltaCdcError] = {}
-
-        def build(given: Sequence[dict[str, Any]]) -> list[Piece]:
-            return tables.pieces(
-                self, context, given, ingest=_reads_source, connections=connections, unknown=unknown
-            )
-
-        if not any(UNRENDERED in table for table in some):
-            with contextlib.suppress(DeltaCdcError):
-                return list(build(some))
-        # One by one: a table that is wrong stops no other.
-        return [_tried(build, table) for table in some]
+        """Return the work of each table, or why it has none."""
+        errors = [template_error(table) for table in some]
+        rendered = [table for table, error in zip(some, errors, strict=True) if error is None]
+        made = iter(tables.pieces(self, context, rendered, ingest=_reads_source))
+        return [next(made) if error is None else error for error in errors]
 
     def _item(self, table: dict[str, Any], found: Looked, piece: Piece | DeltaCdcError, stamp: str) -> Item:
         located = {} if isinstance(piece, DeltaCdcError) else _located(table, piece)
@@ -166,7 +155,7 @@ class DetectChangesOperator(GroupOperator):
             failed=found.error is not None,
         )
 
-    def _tell(self, found: Sequence[Looked]) -> None:
+    def _log(self, found: Sequence[Looked]) -> None:
         for one in found:
             for note in one.notes:
                 self.log.info("%s: %s", one.pipeline, note)
@@ -180,8 +169,8 @@ class DetectChangesOperator(GroupOperator):
 def of_run(table: Mapping[str, Any], run: Run) -> dict[str, Any]:
     """Return a table's arguments with what the form of the run says put over them.
 
-    What they say of the versions of every day's runs is not about a run that somebody asks for: in the place
-    of an end that the form gives, and in modes that are about keys, it is left out.
+    Versions and limits that the arguments give for every day's runs do not hold for a run started by hand:
+    they are left out for an end that the form gives, and in modes that are about keys.
     """
     if not run.explicit:
         return {**table, **run.arguments}
@@ -197,7 +186,7 @@ def of_run(table: Mapping[str, Any], run: Run) -> dict[str, Any]:
 def _no_part(table: Mapping[str, Any], *, chosen: bool) -> str:
     """Say why a run is not about a table; "" where it is.
 
-    :param chosen: somebody named it
+    :param chosen: the form names it
     """
     mode = mode_of(table)
     if not takes_source(table) and not has_target(table):
@@ -207,18 +196,8 @@ def _no_part(table: Mapping[str, Any], *, chosen: bool) -> str:
     return ""
 
 
-def _tried(
-    build: Callable[[Sequence[dict[str, Any]]], list[Piece]], table: dict[str, Any]
-) -> Piece | DeltaCdcError:
-    try:
-        refuse_unrendered(table)
-        return build([table])[0]
-    except DeltaCdcError as error:
-        return error
-
-
 def _without_log(table: Mapping[str, Any], found: Looked) -> Looked:
-    """Take it for no error that a log is not there yet of which nobody asked anything by name."""
+    """Accept that a log does not exist yet, of a table that the form does not name."""
     missing = isinstance(found.error, TableNotFound) and engine.is_ingested(table) and not takes_source(table)
     return replace(found, error=None, found="nothing: it has no log yet") if missing else found
 
@@ -250,13 +229,13 @@ def _status(found: Looked) -> str:
 
 
 def _summary(found: Looked) -> dict[str, Any]:
-    told = {
+    summary = {
         "status": _status(found),
         "target": found.target,
         "target_version": found.target_version,
         "version": found.version,
     }
-    return {**told, "found": found.found[:_MOST_OF_A_LINE]} if found.has_work or found.error else told
+    return {**summary, "found": found.found[:_MOST_OF_A_LINE]} if found.has_work or found.error else summary
 
 
 def _left_out(piece: Piece) -> dict[str, Any]:
@@ -271,7 +250,7 @@ def _left_out(piece: Piece) -> dict[str, Any]:
 
 
 def _raise_first(found: Sequence[Looked]) -> None:
-    """Raise what is wrong with tables of a run that somebody asked for.
+    """Raise what is wrong with tables of a run started by hand.
 
     :raises DeltaCdcError: the error of the one table; of several ``TablesFailed``
     """

@@ -58,14 +58,14 @@ class PublishOperator(GroupOperator):
     def _done(self, context: Context) -> Iterator[dict[str, Any]]:
         """Yield what the tables' own tasks published."""
         for task in self.applies:
-            told = context["ti"].xcom_pull(task_ids=task)
+            pulled = context["ti"].xcom_pull(task_ids=task)
             # Of a mapped task that pushed one value alone, Airflow gives that value and no list of it.
-            yield from (one for one in (told if isinstance(told, list) else [told]) if one)
+            yield from (one for one in (pulled if isinstance(pulled, list) else [pulled]) if one)
 
     def _versions(
         self, pipeline: str, found: Mapping[str, Any], done: Mapping[str, Any] | None
     ) -> dict[str, Any] | None:
-        """Return the versions of one target; None where there is none.
+        """Return the versions of one target; None without a version.
 
         :param found: what was seen of it
         :param done: what was published of it; None where it was not worked on
@@ -77,7 +77,7 @@ class PublishOperator(GroupOperator):
             return _entry(log, done["log_version"], None) if log else None
         if done is None and found["status"] != "left out":
             return _entry(found["target"], found["target_version"], found["version"])
-        # Read now, both from one state of the target: somebody else may have sealed on top of ours.
+        # Read now, both from one state of the target: another run may have committed on top of ours.
         target = found["target"] if done is None else done["target_table"]
         try:
             now = engine.versions_of(pipeline, target, self.options_of_storage())

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_delta_cdc import engine, tables
-from airflow_delta_cdc.groups.base import GroupOperator, Item, WorkPins, is_dry, pieces_of
+from airflow_delta_cdc.groups.base import GroupOperator, Item, WorkPins, has_target, is_dry, pieces_of
 from delta_cdc.core.errors import JobFailed, TableNotFound
 
 if TYPE_CHECKING:
@@ -24,10 +24,10 @@ _MOST_OF_AN_ERROR, _MOST_OF_ERRORS = 1000, 12 * 1024
 class RunSparkOperator(GroupOperator):
     """Run the work of many tables in one Spark application, each with a result of its own.
 
-    The XCom ``return_value`` tells for each pipeline its ``status`` (``applied``, ``ingested``, ``nothing``,
+    The XCom ``return_value`` holds for each pipeline its ``status`` (``applied``, ``ingested``, ``nothing``,
     ``planned`` of a dry run, ``failed``, or ``unfinished``, which another try may mend), its ``error``, and
     the ``pins`` by which its own task knows what was done. Publishing is left to that task: here nothing is
-    announced, and a table that fails fails nobody.
+    announced, and a table that fails stops no other.
 
     :param work: output of ``detect_changes`` (a template field, so that it arrives here; its values are no
         templates)
@@ -52,12 +52,11 @@ class RunSparkOperator(GroupOperator):
             self.log.info("No table has work.")
             return {}
         pins = [WorkPins(context, item.stamp, item.pins) for item in items]
-        found = pieces_of(self, context, items)
-        pieces = [self._piece(*each) for each in zip(items, found, pins, strict=True)]
-        work = [(piece, item) for piece, item in zip(pieces, items, strict=True) if piece is not None]
+        found = zip(items, pins, pieces_of(self, context, items), strict=True)
+        work = [(item, pin, _piece(item, piece, pin)) for item, pin, piece in found if _needs_spark(item)]
         try:
             outcomes = engine.run_bundle(
-                [piece for piece, _ in work],
+                [piece for _, _, piece in work],
                 run_id=self.work_id(context),
                 execute=partial(self.run_job, context),
                 say=self.log.info,
@@ -69,14 +68,10 @@ class RunSparkOperator(GroupOperator):
             if outcome.error is not None:
                 self.log.error("%s: %s: %s", outcome.pipeline, type(outcome.error).__name__, outcome.error)
         self.log.info("%s.", tables.counted(outcomes))
-        stamp, by_name = (
-            uuid.uuid4().hex[:12],
-            {item.pipeline: pin for item, pin in zip(items, pins, strict=True)},
-        )
+        stamp = uuid.uuid4().hex[:12]
         answer = {
-            outcome.pipeline: {"detected": item.stamp}
-            | _told(outcome, item, by_name[outcome.pipeline], stamp, len(outcomes))
-            for outcome, (_, item) in zip(outcomes, work, strict=True)
+            item.pipeline: {"detected": item.stamp} | _answer(outcome, item, pin, stamp, len(outcomes))
+            for outcome, (item, pin, _) in zip(outcomes, work, strict=True)
         }
         # Before anything is forgotten; and a task that fails pushes nothing by itself.
         context["ti"].xcom_push(key="return_value", value=answer)
@@ -87,14 +82,19 @@ class RunSparkOperator(GroupOperator):
             pin.leave()
         return answer
 
-    def _piece(self, item: Item, piece: Piece, pins: WorkPins) -> Piece | None:
-        """Return what is to be run of an item; of a dry run only what needs Spark."""
-        if not is_dry(item.table):
-            return replace(piece, pins=pins, since=item.since)
-        return replace(piece, ingest=None) if piece.apply is not None else None
+
+def _piece(item: Item, piece: Piece, pins: WorkPins) -> Piece:
+    """Return what is to be run of an item; of a dry run only what needs Spark."""
+    if is_dry(item.table):
+        return replace(piece, ingest=None)
+    return replace(piece, pins=pins, since=item.since)
 
 
-def _told(outcome: PieceResult, item: Item, pins: WorkPins, stamp: str, number: int) -> dict[str, Any]:
+def _needs_spark(item: Item) -> bool:
+    return has_target(item.table) or not is_dry(item.table)
+
+
+def _answer(outcome: PieceResult, item: Item, pins: WorkPins, stamp: str, number: int) -> dict[str, Any]:
     """Return what is published of one table.
 
     :param stamp: of this try, by which the table's own task answers an error once
@@ -102,12 +102,12 @@ def _told(outcome: PieceResult, item: Item, pins: WorkPins, stamp: str, number: 
     """
     error = outcome.error
     if is_dry(item.table):
-        return _told_dry(outcome, stamp, number)
+        return _dry_answer(outcome, stamp, number)
     found: dict[str, Any] = {"status": tables.status(outcome), "pins": pins.touched()}
     return found if error is None else {**found, **_failed(error, stamp, number)}
 
 
-def _told_dry(outcome: PieceResult, stamp: str, number: int) -> dict[str, Any]:
+def _dry_answer(outcome: PieceResult, stamp: str, number: int) -> dict[str, Any]:
     if outcome.error is not None:
         # Without a log there is nothing to show of its target.
         missing = isinstance(outcome.error, TableNotFound)
@@ -118,8 +118,8 @@ def _told_dry(outcome: PieceResult, stamp: str, number: int) -> dict[str, Any]:
 
 def _failed(error: DeltaCdcError, stamp: str, number: int) -> dict[str, Any]:
     most = min(_MOST_OF_AN_ERROR, _MOST_OF_ERRORS // number)
-    told = {
+    shown = {
         name: text if len(text) <= most else f"{text[:most]}… (cut; see the log)"
         for name, text in error.to_dict().items()
     }
-    return {"status": "unfinished" if error.retryable else "failed", "error": told, "stamp": stamp}
+    return {"status": "unfinished" if error.retryable else "failed", "error": shown, "stamp": stamp}

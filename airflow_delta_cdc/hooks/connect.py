@@ -1,10 +1,9 @@
-"""The hook for a Spark Connect server: sessions of our own on it, and named errors where there are none."""
+"""The hook for a Spark Connect server: sessions of our own on it, or a named error."""
 
 from __future__ import annotations
 
 import logging
 import os
-import threading
 import time
 from contextlib import contextmanager
 from functools import cached_property
@@ -30,11 +29,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 #: Seconds for which a server that does not answer is asked again, before it is given up. A server that was
-#: started anew does not know our sessions, so waiting helps against a broken network only.
+#: restarted does not know our sessions, so waiting helps against a broken network only.
 PATIENCE = 30.0
 
-#: Milliseconds without a word, after which a server that owes an answer is asked whether it is there, and
-#: those for its answer. Servers take it amiss if they are asked more often than every five minutes.
+#: Milliseconds without an answer, after which the client pings a server, and those for the answer to the
+#: ping. Servers drop clients that ping more often than every five minutes.
 KEEPALIVE, KEEPALIVE_ANSWER = 330_000, 20_000
 
 #: The port of a connection that names none.
@@ -64,9 +63,6 @@ class DeltaCdcConnectHook(SparkConnectHook):
     :param conn_id: connection of type ``spark_connect``
     """
 
-    def __init__(self, conn_id: str) -> None:
-        super().__init__(conn_id)
-
     @cached_property
     def server(self) -> str:
         """The server's address, ``sc://host:port``.
@@ -85,22 +81,13 @@ class DeltaCdcConnectHook(SparkConnectHook):
         :raises InvalidConfiguration: the connection or a conf cannot be used
         """
         with connect_mode():
-            spark = self.open(confs)
+            spark = self._connected()
             try:
+                self._check(spark)
+                self._set(spark, confs)
                 yield spark
             finally:
                 engine.close_session(spark)
-
-    def open(self, confs: Mapping[str, Any]) -> SparkSession:
-        """Open a session, as :meth:`session` does; to be closed by :func:`delta_cdc.spark.sessions.close`."""
-        spark = self._connected()
-        try:
-            self._check(spark)
-            self._set(spark, confs)
-        except BaseException:
-            engine.close_session(spark)
-            raise
-        return spark
 
     # -- the connection -------------------------------------------------------------------------
     def _address(self) -> str:
@@ -127,7 +114,7 @@ class DeltaCdcConnectHook(SparkConnectHook):
                 remedy="install pyspark-client, with pandas, pyarrow and grpcio, on the worker.",
             ) from error
         if "SPARK_CONNECT_LOG_LEVEL" not in os.environ:
-            # The client is silent by default; Airflow's logging wakes it, and it tells every error twice.
+            # The client is silent by default; Airflow's logging wakes it, and it logs every error twice.
             logging.getLogger("pyspark.sql.connect.logging").disabled = True
         builder = DefaultChannelBuilder(self.server)
         # A server whose machine vanishes says nothing, and gRPC would wait for it without an end.
@@ -186,7 +173,7 @@ class DeltaCdcConnectHook(SparkConnectHook):
             # Confs may name classes that are not there: of an extension's, Spark only warns.
             raise EnvironmentNotReady(
                 f"The Spark Connect server {self.server} does not tell the version of its Delta: "
-                f"{self._said(error)}",
+                f"{self._reason(error)}",
                 remedy=remedy,
             ) from None
         if engine.release_of(theirs) != engine.release_of(engine.installed_delta()):
@@ -204,32 +191,32 @@ class DeltaCdcConnectHook(SparkConnectHook):
                 if engine.is_session_lost(error):
                     raise self._named(error) from None
                 raise InvalidConfiguration(
-                    f"The conf {name} cannot be set in a session on {self.server}: {self._said(error)}",
+                    f"The conf {name} cannot be set in a session on {self.server}: {self._reason(error)}",
                     remedy="leave it out of conf, and give it to the server when that is started.",
                 ) from None
 
     def _named(self, error: Exception) -> DeltaCdcError:
         name = getattr(getattr(error, "getGrpcStatusCode", lambda: None)(), "name", "")
-        said = self._said(error)
-        if name not in said:
-            said = f"{name}: {said}"
+        text = self._reason(error)
+        if name not in text:
+            text = f"{name}: {text}"
         if name in ("UNAUTHENTICATED", "PERMISSION_DENIED"):
             return InvalidConfiguration(
-                f"The Spark Connect server {self.server} refuses the connection {self._conn_id!r}: {said}",
+                f"The Spark Connect server {self.server} refuses the connection {self._conn_id!r}: {text}",
                 remedy="give the connection the server's token as its password.",
             )
         if not name and not engine.is_session_lost(error):
             return EnvironmentNotReady(
-                f"The client of Spark Connect fails: {said}",
+                f"The client of Spark Connect fails: {text}",
                 remedy="see that pyspark, pandas, pyarrow and grpcio on the worker go together.",
             )
         return SparkServerUnreachable(
-            f"The Spark Connect server {self.server} does not answer: {said}",
+            f"The Spark Connect server {self.server} does not answer: {text}",
             remedy="see that it runs, that this worker reaches it, and that the connection says use_ssl "
             "where it speaks TLS. Nothing was started; a retry is safe.",
         )
 
-    def _said(self, error: Exception) -> str:
+    def _reason(self, error: Exception) -> str:
         """Return the reason without the token, which the client's own text may hold."""
         token = self.get_connection(self._conn_id).password
         return redacted(reason(error), {"token": token} if token else None)
@@ -274,30 +261,19 @@ def _patience(seconds: float) -> Any:
     return Patience()
 
 
-_inside = 0
-_given: str | None = None
-_counting = threading.Lock()
-
-
 @contextmanager
 def connect_mode() -> Iterator[None]:
-    """Let PySpark's functions make expressions for Spark Connect; several threads may be inside.
+    """Let PySpark's functions make expressions for Spark Connect.
 
     PySpark decides by an environment variable. It is put back, because a local Spark in the same process
     needs the other kind.
     """
-    global _inside, _given
-    with _counting:
-        if not _inside:
-            _given = os.environ.get(_MODE)
-            os.environ[_MODE] = "1"
-        _inside += 1
+    before = os.environ.get(_MODE)
+    os.environ[_MODE] = "1"
     try:
         yield
     finally:
-        with _counting:
-            _inside -= 1
-            if not _inside and _given is None:
-                os.environ.pop(_MODE, None)
-            elif not _inside and _given is not None:
-                os.environ[_MODE] = _given
+        if before is None:
+            os.environ.pop(_MODE, None)
+        else:
+            os.environ[_MODE] = before

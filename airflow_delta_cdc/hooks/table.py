@@ -84,8 +84,7 @@ class DeltaTableHook(BaseHook):
         :raises DeltaConnectionNotFound: the connection does not exist
         :raises InvalidConfiguration: its fields are unknown, or don't go together
         """
-        connection = self._found(self._look_up())
-        options = self._options(connection)
+        options = self._options(self._found())
         for secret in secrets(options):
             mask_secret(secret)
         return options
@@ -94,9 +93,9 @@ class DeltaTableHook(BaseHook):
         """Return the same as :meth:`storage_options`, from within an event loop, without blocking it."""
         try:
             connection = await self.aget_connection(self.delta_conn_id)
-        except AirflowNotFoundException:
-            connection = None
-        options = self._options(self._found(connection))
+        except AirflowNotFoundException as error:
+            raise self._missing() from error
+        options = self._options(connection)
         for secret in secrets(options):
             await amask_secret(secret)
         return options
@@ -118,10 +117,11 @@ class DeltaTableHook(BaseHook):
         options: dict[str, str] | None = None
         try:
             options = self.storage_options()
-            table = _extra(self._found(self._look_up())).get("test_table")
+            table = extra_of(self._found()).get("test_table")
             if not table:
-                return True, _told(options)
-            version = self._within_time(str(table), options)
+                return True, _summary(options)
+            log = engine.DeltaLog(str(table), options)
+            version = engine.run_sync(asyncio.wait_for(log.newest_version(), TEST_TIMEOUT))
         except TimeoutError:
             return False, f"The storage did not answer within {TEST_TIMEOUT:g} s."
         except DeltaCdcError as error:
@@ -130,27 +130,19 @@ class DeltaTableHook(BaseHook):
             return False, redacted(reason(error), options)
         return True, f"{table} is a Delta table, and its newest version is {version}."
 
-    @staticmethod
-    def _within_time(table: str, options: dict[str, str] | None) -> int:
-        return engine.run_sync(
-            asyncio.wait_for(engine.DeltaLog(table, options).newest_version(), TEST_TIMEOUT)
-        )
-
     # -- connection -----------------------------------------------------------------------------
-    def _look_up(self) -> Connection | None:
+    def _found(self) -> Connection:
         try:
             return self.get_connection(self.delta_conn_id)
-        except AirflowNotFoundException:
-            return None
+        except AirflowNotFoundException as error:
+            raise self._missing() from error
 
-    def _found(self, connection: Connection | None) -> Connection:
-        if connection is None:
-            raise DeltaConnectionNotFound(
-                f"The Delta connection {self.delta_conn_id!r} does not exist.",
-                remedy="create it (connection type delta), or leave delta_conn_id out to use the identity of "
-                "the machine.",
-            )
-        return connection
+    def _missing(self) -> DeltaConnectionNotFound:
+        return DeltaConnectionNotFound(
+            f"The Delta connection {self.delta_conn_id!r} does not exist.",
+            remedy="create it (connection type delta), or leave delta_conn_id out to use the identity of "
+            "the machine.",
+        )
 
     def _options(self, connection: Connection) -> dict[str, str] | None:
         if (connection.conn_type or self.conn_type).lower() != self.conn_type:
@@ -158,15 +150,15 @@ class DeltaTableHook(BaseHook):
                 f"The connection {self.delta_conn_id!r} is of type {connection.conn_type}.",
                 remedy="name a connection of type delta.",
             )
-        extra = _extra(connection)
+        extra = extra_of(connection)
         self._refuse_unknown(extra)
         own = self._free_form(extra)
         storage = self._storage(connection, extra)
-        told = {
-            _FIELDS[name].option: "true" if _FIELDS[name].flag else _text(extra[name]).strip()
+        given = {
+            _FIELDS[name].option: "true" if _FIELDS[name].flag else text_of(extra[name]).strip()
             for name in _filled_in(extra)
         }
-        options = {**told, **self._standard_fields(connection, storage, extra)}
+        options = {**given, **self._standard_fields(connection, storage, extra)}
         self._refuse_half(options)
         return merged(options, own) or None
 
@@ -193,7 +185,7 @@ class DeltaTableHook(BaseHook):
                 f"storage_options of the connection {self.delta_conn_id!r} is no JSON object.",
                 remedy='write it as {"NAME": "value"}.',
             )
-        return {str(name): _text(value) for name, value in own.items() if value is not None}
+        return {str(name): text_of(value) for name, value in own.items() if value is not None}
 
     def _storage(self, connection: Connection, extra: Mapping[str, Any]) -> str | None:
         """Return which storage the connection is for; None where it holds nothing that would need to know."""
@@ -203,15 +195,15 @@ class DeltaTableHook(BaseHook):
                 f"storage of the connection {self.delta_conn_id!r} is {named!r}.",
                 remedy=f"choose one of {', '.join(_STORAGES)}.",
             )
-        told = {_FIELDS[name].storage: name for name in _filled_in(extra) if _FIELDS[name].storage}
-        strange = [name for storage, name in told.items() if named and storage != named]
-        if len(told) > 1 or strange:
+        fields = {_FIELDS[name].storage: name for name in _filled_in(extra) if _FIELDS[name].storage}
+        strange = [name for storage, name in fields.items() if named and storage != named]
+        if len(fields) > 1 or strange:
             raise InvalidConfiguration(
                 f"The connection {self.delta_conn_id!r} mixes fields of several storages "
-                f"({', '.join(sorted(strange or told.values()))}).",
+                f"({', '.join(sorted(strange or fields.values()))}).",
                 remedy="make one connection per storage, and empty the fields of the others.",
             )
-        storage = named or next(iter(told), None)
+        storage = named or next(iter(fields), None)
         if storage is None and (connection.login or connection.password or connection.host):
             raise InvalidConfiguration(
                 f"The connection {self.delta_conn_id!r} does not say which storage it is for.",
@@ -238,7 +230,7 @@ class DeltaTableHook(BaseHook):
             }
         else:
             options = {"GOOGLE_SERVICE_ACCOUNT_KEY": extra.get("service_account_key") or connection.password}
-        return {name: _text(value) for name, value in options.items() if value}
+        return {name: text_of(value) for name, value in options.items() if value}
 
     def _refuse_half(self, options: Mapping[str, str]) -> None:
         for one, other, names in (
@@ -286,7 +278,11 @@ def merged(options: Mapping[str, str] | None, winning: Mapping[str, str] | None)
     return {**kept, **(winning or {})}
 
 
-def _extra(connection: Connection) -> dict[str, Any]:
+def extra_of(connection: Connection) -> dict[str, Any]:
+    """Return the extra of a connection, without what is empty in it.
+
+    :raises InvalidConfiguration: it is no JSON object
+    """
     if not connection.extra:
         return {}
     try:
@@ -307,11 +303,12 @@ def _filled_in(extra: Mapping[str, Any]) -> list[str]:
     return [
         name
         for name, field in _FIELDS.items()
-        if extra.get(name) not in empty and not (field.flag and not _is_true(extra[name]))
+        if extra.get(name) not in empty and not (field.flag and not is_true(extra[name]))
     ]
 
 
-def _is_true(value: Any) -> bool:
+def is_true(value: Any) -> bool:
+    """Return whether a field of an extra is switched on."""
     return str(value).strip().lower() in ("true", "1", "yes", "on")
 
 
@@ -320,17 +317,18 @@ def _endpoint(connection: Connection, extra: Mapping[str, Any]) -> str | None:
     if not host:
         return None
     if "://" not in host:
-        host = f"{'http' if _is_true(extra.get('allow_http')) else 'https'}://{host}"
+        host = f"{'http' if is_true(extra.get('allow_http')) else 'https'}://{host}"
     return f"{host}:{connection.port}" if connection.port else host
 
 
-def _text(value: Any) -> str:
+def text_of(value: Any) -> str:
+    """Return a value as a client of a store or of Kafka reads it."""
     if isinstance(value, dict):
         return json.dumps(value)
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _told(options: Mapping[str, str] | None) -> str:
+def _summary(options: Mapping[str, str] | None) -> str:
     if not options:
         return "The connection is empty: the machine's own identity is used. No test_table is named."
     names = ", ".join(sorted(options))

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_delta_cdc import engine
-from airflow_delta_cdc.arguments import is_literal, is_template, take
-from airflow_delta_cdc.assets import delta_asset, pipeline_alias
+from airflow_delta_cdc.arguments import pipeline_name, take
+from airflow_delta_cdc.assets import declare_assets
 from airflow_delta_cdc.mirror import kept
 from airflow_delta_cdc.names import located_request
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from airflow_delta_cdc.operators.pins import TaskPins
-from airflow_delta_cdc.tables import announce_apply, shortened
-from delta_cdc.core.arguments import last_part
-from delta_cdc.core.errors import DeltaCdcError, InvalidConfiguration
+from airflow_delta_cdc.tables import announce_apply, shortened, shown
+from delta_cdc.core.errors import DeltaCdcError
 from delta_cdc.core.option_schema import APPLY, templated
 
 if TYPE_CHECKING:
@@ -26,12 +24,22 @@ if TYPE_CHECKING:
     from delta_cdc.core.spec import ApplyRequest
     from delta_cdc.run.saved_plans import Pins
 
+#: How the UI shows the options of an apply.
+RENDERERS = {
+    "where": "sql",
+    "select": "py",
+    "apply_as_deletes": "sql",
+    "apply_as_truncates": "sql",
+    "repair_keys": "sql",
+    "target_properties": "json",
+}
+
 
 class DeltaApplyChangesOperator(DeltaCdcOperator):
     """Bring a target table up to its source: every change exactly once, as SCD type 1 or type 2.
 
     Without a target, the source is loaded as of its newest version. After that every run applies the
-    changes between the watermark, which stands in the target's own log, and the source's newest version.
+    changes between the watermark, which is in the target's own log, and the source's newest version.
     With nothing to apply no process is started and nothing is written. Expressions and predicates are Spark
     SQL.
 
@@ -45,21 +53,12 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
 
     The options and what they mean: :data:`delta_cdc.core.option_schema.APPLY`.
 
-    :param storage_options: options of the object store, winning over those of ``delta_conn_id``; no secrets:
-        they stand in the DAG (templated)
-    :param kwargs: ``spark_conn_id``, ``delta_conn_id``, ``deploy_mode``, all of :class:`SparkSubmitOperator`
+    :param kwargs: those of :class:`DeltaCdcOperator`: connections, ``storage_options``, all about Spark
     :raises DeltaCdcError: a named error, with its remedy, for everything that stops the flow
     """
 
-    template_fields = (*templated(APPLY), "storage_options", *DeltaCdcOperator.template_fields)
-    template_fields_renderers: ClassVar[dict[str, str]] = {
-        "where": "sql",
-        "select": "py",
-        "apply_as_deletes": "sql",
-        "apply_as_truncates": "sql",
-        "repair_keys": "sql",
-        "target_properties": "json",
-    }
+    template_fields = (*templated(APPLY), *DeltaCdcOperator.template_fields)
+    template_fields_renderers: ClassVar[dict[str, str]] = RENDERERS
     ui_color = "#cfe8fc"
 
     pipeline: str
@@ -123,34 +122,14 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
         single_driver: bool = False,
         dry_run: bool | str = False,
         staging: str | None = None,
-        storage_options: Mapping[str, str] | None = None,
         **kwargs: Any,
     ) -> None:
         given = locals()
         super().__init__(**kwargs)
         # dry_run hides BaseOperator.dry_run(), which prints template fields, and which Airflow does not call.
         take(self, APPLY, given)
-        self.storage_options = storage_options
-        self.pipeline = pipeline or self._default_pipeline()
-        self.declare_assets()
-
-    def _default_pipeline(self) -> str:
-        """Return the last part of the target's name, which is known while the DAG is parsed."""
-        if self.target is not None and not isinstance(self.target, str):
-            raise InvalidConfiguration(
-                f"The task {self.task_id} has no pipeline, and its target is the output of another task.",
-                remedy="give pipeline a value.",
-                argument="pipeline",
-            )
-        return last_part(os.path.expandvars(self.target or ""))
-
-    def declare_assets(self) -> None:
-        """Tell Airflow what the task reads and announces, which it needs to know while it parses."""
-        # A templated table has no asset.
-        if is_literal(self.source):
-            self.add_inlets([delta_asset(self.source)])
-        if not is_template(self.pipeline):
-            self.add_outlets([pipeline_alias(self.pipeline)])
+        self.pipeline = pipeline_name(pipeline, target)
+        declare_assets(self, source, self.pipeline)
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Plan, run at most one Spark application per attempt, confirm from the target's log, publish."""
@@ -171,8 +150,10 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
             raise
         self.forget_job(context)
         if request.dry_run:
-            return self._show(context, result.to_dict())
-        answer = self._publish(context, result.to_dict(), result.mirror)
+            # What is kept of the watermark stays.
+            return shown(context, shortened(result.to_dict()))
+        answer = shown(context, result.to_dict())
+        announce_apply(context, self.inlets, vars(self), answer, result.mirror)
         # Last: a try that dies before this publishes again, one that is cleared after it has nothing to do.
         engine.forget_saved_plans(result, pins)
         return answer
@@ -182,17 +163,3 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
         _, request = engine.table_requests(given, run_id=self.work_id(context), **self.connected())
         assert request is not None
         return request
-
-    # -- publishing -----------------------------------------------------------------------------
-    def _publish(
-        self, context: Context, published: dict[str, Any], mirror: dict[str, Any] | None
-    ) -> dict[str, Any]:
-        context["ti"].xcom_push(key="watermark", value=published)
-        announce_apply(context, self.inlets, vars(self), published, mirror)
-        return published
-
-    def _show(self, context: Context, published: dict[str, Any]) -> dict[str, Any]:
-        """Publish what a dry run found out, which the log has told; what is kept of the watermark stays."""
-        shown = shortened(published)
-        context["ti"].xcom_push(key="watermark", value=shown)
-        return shown

@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.common.compat.sdk import BaseOperator, ResumableJobMixin
 from airflow.providers.common.compat.sdk import conf as configuration
 
+from airflow_delta_cdc.arguments import take
 from airflow_delta_cdc.hooks.table import storage_options
+from airflow_delta_cdc.kafka import kafka_options
 from airflow_delta_cdc.runtime import runtime_for
 from airflow_delta_cdc.runtime.exchange import results_uri
 from airflow_delta_cdc.runtime.slices import is_here
 from airflow_delta_cdc.runtime.submit import SUCCEEDED_KEY, SubmitRuntime, drop_stored_job
+from airflow_delta_cdc.runtime.submit_hook import SUBMIT_ARGUMENTS
+from delta_cdc.core import arguments
 from delta_cdc.core.errors import DeltaCdcError, InvalidConfiguration, JobFailed
 
 if TYPE_CHECKING:
@@ -43,10 +47,12 @@ class DeltaCdcOperator(ResumableJobMixin, BaseOperator):
     :param delta_conn_id: connection of type ``delta``: what logs are read with, and what Spark is given for
         the same storage, its credentials never in confs or on the command line. None is the identity of the
         machine. (templated)
+    :param storage_options: options of the object store, winning over those of ``delta_conn_id``; no secrets:
+        they stand in the DAG (templated)
     :param deploy_mode: ``client`` or ``cluster``; None takes the connection's. (templated)
     :param jars: JARs for Spark, Delta's (and Kafka's) among them; None hands over the provider's own.
         (templated)
-    :param packages: Maven coordinates, Delta's among them, in the place of the provider's JARs. (templated)
+    :param packages: Maven coordinates, Delta's among them, instead of the provider's JARs. (templated)
     :param conf: Spark confs, winning over those the provider sets; a class path, options for the driver's
         JVM, and lists of JARs and files come behind the provider's. (templated)
     :param files: files for the executors' working folders, behind the provider's own (templated)
@@ -68,7 +74,7 @@ class DeltaCdcOperator(ResumableJobMixin, BaseOperator):
     :param env_vars: environment variables of the driver (templated)
     :param verbose: let ``spark-submit`` say more in its log
     :param spark_binary: the command; it wins over the connection's
-    :param properties_file: file with properties, in the place of ``spark-defaults.conf`` (templated)
+    :param properties_file: file with properties, instead of ``spark-defaults.conf`` (templated)
     :param yarn_queue: queue of YARN; it wins over the connection's
     :param use_krb5ccache: use the ticket cache for Kerberos, not a keytab
     :param post_submit_commands: shell commands that run after the application has ended (templated)
@@ -80,19 +86,20 @@ class DeltaCdcOperator(ResumableJobMixin, BaseOperator):
         ``[openlineage] spark_inject_parent_job_info``
     :param openlineage_inject_transport_info: give it the transport; None takes
         ``[openlineage] spark_inject_transport_info``
-    :param durable: find an application of a cluster again after the worker died. Turned off, and said so,
-        where the connection doesn't allow tracking.
+    :param durable: find an application of a cluster again after the worker died. Turned off, with a
+        warning, where the connection doesn't allow tracking.
     :raises SparkConnectionNotFound: the named connection doesn't exist
     :raises DeltaConnectionNotFound: the same for ``delta_conn_id``
     :raises DeployModeUnsupported: the connection cannot run a Python application this way
     :raises SparkServerUnreachable: the Spark Connect server does not answer
     :raises SparkServerLost: it went away while the job ran
-    :raises JobFailed: the application died without saying why
+    :raises JobFailed: the application died without a result
     """
 
     template_fields: Sequence[str] = (
         "spark_conn_id",
         "delta_conn_id",
+        "storage_options",
         "deploy_mode",
         "conf",
         "files",
@@ -112,14 +119,25 @@ class DeltaCdcOperator(ResumableJobMixin, BaseOperator):
     #: Where the tries of a task store the id of an application of a cluster.
     external_id_key = "spark_job_id"
 
-    #: Options of the object store that win over those of the connection; set by subclasses.
-    storage_options: Mapping[str, str] | None = None
+    #: Set by the subclasses that read topics.
+    kafka_options: Mapping[str, str] | None = None
+    kafka_conn_id: str | None = None
+
+    # Those of SUBMIT_ARGUMENTS that are read here or by a runtime.
+    name: str
+    conf: dict[str, Any] | None
+    driver_class_path: str | None
+    files: str | None
+    jars: str | None
+    packages: str | None
+    py_files: str | None
 
     def __init__(
         self,
         *,
         spark_conn_id: str | None = None,
         delta_conn_id: str | None = None,
+        storage_options: Mapping[str, str] | None = None,
         deploy_mode: str | None = None,
         conf: dict[str, Any] | None = None,
         files: str | None = None,
@@ -155,6 +173,7 @@ class DeltaCdcOperator(ResumableJobMixin, BaseOperator):
         durable: bool = True,
         **kwargs: Any,
     ) -> None:
+        given = locals()
         ours = {"application", "application_args", "java_class", "conn_id"} & set(kwargs)
         if ours:
             raise InvalidConfiguration(
@@ -164,36 +183,8 @@ class DeltaCdcOperator(ResumableJobMixin, BaseOperator):
         super().__init__(durable=durable, **kwargs)
         self.spark_conn_id = spark_conn_id
         self.delta_conn_id = delta_conn_id
-        self.deploy_mode = deploy_mode
-        self.conf = conf
-        self.files = files
-        self.py_files = py_files
-        self.archives = archives
-        self.driver_class_path = driver_class_path
-        self.jars = jars
-        self.packages = packages
-        self.exclude_packages = exclude_packages
-        self.repositories = repositories
-        self.total_executor_cores = total_executor_cores
-        self.executor_cores = executor_cores
-        self.executor_memory = executor_memory
-        self.driver_memory = driver_memory
-        self.keytab = keytab
-        self.principal = principal
-        self.proxy_user = proxy_user
-        self.name = name
-        self.num_executors = num_executors
-        self.status_poll_interval = status_poll_interval
-        self.env_vars = env_vars
-        self.verbose = verbose
-        self.spark_binary = spark_binary
-        self.properties_file = properties_file
-        self.yarn_queue = yarn_queue
-        self.use_krb5ccache = use_krb5ccache
-        self.post_submit_commands = post_submit_commands
-        self.track_driver_via_k8s_api = track_driver_via_k8s_api
-        self.yarn_track_via_rm_api = yarn_track_via_rm_api
-        self.yarn_rm_auth = yarn_rm_auth
+        self.storage_options = storage_options
+        take(self, SUBMIT_ARGUMENTS, given)
         self.openlineage_inject_parent_job_info = _configured(
             openlineage_inject_parent_job_info, "spark_inject_parent_job_info"
         )
@@ -216,8 +207,11 @@ class DeltaCdcOperator(ResumableJobMixin, BaseOperator):
         return storage_options(self.delta_conn_id, self.storage_options)
 
     def options_of_kafka(self) -> dict[str, str] | None:
-        """Return the options of Kafka's client, for operators that read topics."""
-        return None
+        """Return the options of Kafka's client: those of the connection, and explicit ones, which win.
+
+        :raises KafkaConnectionNotFound: the named connection doesn't exist
+        """
+        return kafka_options(arguments.text(self.kafka_conn_id), self.kafka_options)
 
     def connected(self) -> dict[str, Any]:
         """Return what requests hold of the task's connections."""
@@ -236,7 +230,7 @@ class DeltaCdcOperator(ResumableJobMixin, BaseOperator):
 
     # -- one application ------------------------------------------------------------------------
     def run_job(self, context: Context, spec: Spec) -> JobResult:
-        """Run one spec in Spark, as the connection says, and return what the job said about itself.
+        """Run one spec in Spark, as the connection says, and return the job's own result.
 
         A result with status ``failed`` is returned, not raised: the commit may be there all the same, and
         the target's log decides.
@@ -245,7 +239,7 @@ class DeltaCdcOperator(ResumableJobMixin, BaseOperator):
         """
         self._runtime = runtime_for(self)
         if self._killed:
-            # The signal came while there was nothing to tell.
+            # The signal came before there was a runtime.
             self._runtime.kill()
         return self._runtime.run(context, spec)
 
@@ -268,8 +262,8 @@ class DeltaCdcOperator(ResumableJobMixin, BaseOperator):
     def has_scratch(self) -> bool:
         """Return whether there is a folder that this worker can write and its Spark can read.
 
-        Asked before it is known whether there is anything to do: what is wrong with a connection is said when
-        an application is to start.
+        Decided before the plan, so an error of the connection counts as no: the start of an application
+        raises it.
         """
         if not self.spark_conn_id or results_uri():
             return True
@@ -279,9 +273,9 @@ class DeltaCdcOperator(ResumableJobMixin, BaseOperator):
             return False
 
     def forget_job(self, context: Context) -> None:
-        """Drop what is stored about an application, and its files: its outcome is known, or nobody can tell.
+        """Drop what is stored about an application, and its files: its outcome is known, or cannot be.
 
-        One that was lost sight of, and may run, stays: the next try has to find it.
+        An application that may still run stays: the next try has to find it.
         """
         submitted = self._runtime if isinstance(self._runtime, SubmitRuntime) else None
         if submitted is not None and submitted.may_run:

@@ -8,11 +8,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_delta_cdc import engine
+from airflow_delta_cdc.arguments import named_tables
 from airflow_delta_cdc.files import configuration
-from airflow_delta_cdc.names import all_located
+from airflow_delta_cdc.names import each_located, located
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from delta_cdc.core import arguments
-from delta_cdc.core.errors import DeltaCdcError, InvalidConfiguration
+from delta_cdc.core.errors import DeltaCdcError
 from delta_cdc.core.text_table import grid
 from delta_cdc.core.variables import expand
 
@@ -35,16 +36,13 @@ class DeltaTableCareOperator(DeltaCdcOperator):
     :param tables: several of them (templated)
     :param single_driver: only one Spark driver at a time writes to the tables; needed on S3 without a log
         store for several writers (templated)
-    :param storage_options: options of the object store, winning over those of ``delta_conn_id``; no secrets:
-        they stand in the DAG (templated)
-    :param kwargs: ``spark_conn_id``, ``delta_conn_id``, ``deploy_mode``, all of :class:`SparkSubmitOperator`
+    :param kwargs: those of :class:`DeltaCdcOperator`: connections, ``storage_options``, all about Spark
     """
 
     template_fields: Sequence[str] = (
         "table",
         "tables",
         "single_driver",
-        "storage_options",
         *DeltaCdcOperator.template_fields,
     )
     ui_color = "#dfe8d8"
@@ -55,20 +53,18 @@ class DeltaTableCareOperator(DeltaCdcOperator):
         table: str | None = None,
         tables: Sequence[str] | None = None,
         single_driver: bool | str = False,
-        storage_options: Mapping[str, str] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.table = table
         self.tables = tables
         self.single_driver = single_driver
-        self.storage_options = storage_options
 
     def execute(self, context: Context) -> list[dict[str, Any]]:
         """Look at the logs, do what is due, and say what was done: one dict per table."""
 
-        names = self._names()
-        at = dict(zip(names, all_located(self, context, names), strict=True))
+        names = named_tables(self, "table", "tables")
+        at = located(self, context, names)
         consumers = self._located(context, self._consumers(context))
         works = [self._planned(context, name, at[name], consumers) for name in names]
         if any(work.spec is not None for work in works):
@@ -85,37 +81,20 @@ class DeltaTableCareOperator(DeltaCdcOperator):
         return rows
 
     def _located(self, context: Context, consumers: Sequence[Consumer]) -> list[Consumer]:
-        """Return consumers by the locations of their tables; of one that has none the error stands in it."""
-
-        def found(name: str) -> str | DeltaCdcError:
+        """Return consumers with the locations of their tables; without one, a consumer holds the error."""
+        expanded: dict[str, str] = {}
+        at: dict[str, str | DeltaCdcError] = {}
+        for name in dict.fromkeys(name for one in consumers for name in (one.source, one.target) if name):
             try:
-                return all_located(self, context, [expand(name)])[0]
+                expanded[name] = expand(name)
             except DeltaCdcError as error:
-                return error
-
-        wanted = list(dict.fromkeys(name for one in consumers for name in (one.source, one.target) if name))
-        try:
-            places = all_located(self, context, [expand(name) for name in wanted])
-            at: dict[str, str | DeltaCdcError] = dict(zip(wanted, places, strict=True))
-        except DeltaCdcError:
-            # One that is not there, or a variable that is not set, is no matter to the others.
-            at = {name: found(name) for name in wanted}
+                at[name] = error
+        places = each_located(self, context, list(expanded.values()))
+        at |= {name: places[table] for name, table in expanded.items()}
         return [_at(one, at) for one in consumers]
 
-    def _names(self) -> list[str]:
-        given = arguments.is_given
-        if given(self.table) == given(self.tables):
-            raise InvalidConfiguration(
-                f"The task {self.task_id} was given {'table and tables' if given(self.table) else 'none'}.",
-                remedy="give exactly one of table and tables.",
-            )
-        names = arguments.names("tables", self.table if given(self.table) else self.tables) or ()
-        if not names:
-            raise InvalidConfiguration("tables is empty.", remedy="name at least one table.")
-        return list(dict.fromkeys(expand(name.strip()) for name in names))
-
     def _consumers(self, context: Context) -> list[Consumer]:
-        """Return who reads the tables; none for operators to which that is no matter."""
+        """Return who reads the tables; only operators that delete need it."""
         return []
 
     def _planned(self, context: Context, name: str, location: str, consumers: Sequence[Consumer]) -> Work:
@@ -135,7 +114,7 @@ class DeltaTableCareOperator(DeltaCdcOperator):
         """
 
     def finished(self, work: Work) -> Work:
-        """Complete what is said of a table that was worked on."""
+        """Complete the result of a table that was worked on."""
         return work
 
 
@@ -150,7 +129,7 @@ def _at(consumer: Consumer, places: Mapping[str, str | DeltaCdcError]) -> Consum
 
 
 class DeltaConsumedTableOperator(DeltaTableCareOperator):
-    """Base of the operators that delete what nobody needs: they have to know who reads the tables.
+    """Base of the operators that delete what no reader needs: they have to know who reads the tables.
 
     :param consumers: the pipelines that read the tables: a list of ``{"pipeline": …, "target": …}``, with
         ``"source"`` where it is known; ``${ENV}`` and catalog names are allowed. Those of other tables are

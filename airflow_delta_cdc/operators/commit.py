@@ -12,8 +12,6 @@ from delta_cdc.core import arguments
 from delta_cdc.core.errors import DeltaCdcError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from airflow.sdk import Context
 
     from delta_cdc.planning.request import CommitRequest
@@ -21,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class DeltaCommitWatermarkOperator(DeltaCdcOperator):
-    """Say that the batch in a staging table has arrived where it was to go.
+    """Commit the watermark of a batch in a staging table, once it has arrived in your sink.
 
     It comes after the step of yours that brings the batch of a ``DeltaReadChangesOperator`` without a target
     into your sink. Until it has succeeded, reading again returns the same batch; after it, the next batch
@@ -39,9 +37,7 @@ class DeltaCommitWatermarkOperator(DeltaCdcOperator):
         then (templated)
     :param single_driver: nothing but one Spark driver at a time ever writes to staging; needed on S3 without
         a log store for several writers, and without effect elsewhere
-    :param storage_options: options of the object store, winning over those of ``delta_conn_id``; no secrets:
-        they stand in the DAG (templated)
-    :param kwargs: ``spark_conn_id``, ``delta_conn_id``, ``deploy_mode``, all of :class:`SparkSubmitOperator`
+    :param kwargs: those of :class:`DeltaCdcOperator`: connections, ``storage_options``, all about Spark
     :raises NoOpenBatch: nothing was read yet, or the batch is not complete
     :raises OtherBatchOpen: the open batch is not the one that ends at ``ending_version``
     :raises DeltaCdcError: a named error, with its remedy
@@ -51,7 +47,6 @@ class DeltaCommitWatermarkOperator(DeltaCdcOperator):
         "pipeline",
         "staging",
         "ending_version",
-        "storage_options",
         *DeltaCdcOperator.template_fields,
     )
     ui_color = "#e3f2d9"
@@ -63,17 +58,15 @@ class DeltaCommitWatermarkOperator(DeltaCdcOperator):
         staging: str,
         ending_version: int | str | None = None,
         single_driver: bool = False,
-        storage_options: Mapping[str, str] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.pipeline = pipeline
         self.staging = staging
         self.ending_version = ending_version
-        # Told before it is rendered: with native objects, what renders to nothing is None, too.
+        # Decided before it is rendered: with native objects, an empty value becomes None, too.
         self._names_batch = ending_version is not None
         self.single_driver = single_driver
-        self.storage_options = storage_options
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Plan, run at most one Spark application per attempt, confirm from the staging table's log."""

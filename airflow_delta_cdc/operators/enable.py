@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from airflow_delta_cdc import engine
-from airflow_delta_cdc.arguments import expand
+from airflow_delta_cdc.arguments import named_tables
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from delta_cdc.core import arguments
-from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.spec import EnableSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from airflow.sdk import Context
 
@@ -38,9 +37,7 @@ class DeltaEnableChangeDataFeedOperator(DeltaCdcOperator):
     :param log_retention: how long the log stays, same form; None leaves it (templated)
     :param single_driver: nothing but one Spark driver at a time writes to the tables that are changed; needed
         on S3 without a log store for several writers (templated)
-    :param storage_options: options of the object store, winning over those of ``delta_conn_id``; no secrets:
-        they stand in the DAG (templated)
-    :param kwargs: ``spark_conn_id``, ``delta_conn_id``, ``deploy_mode``, all of :class:`SparkSubmitOperator`
+    :param kwargs: those of :class:`DeltaCdcOperator`: connections, ``storage_options``, all about Spark
     :raises InvalidConfiguration: for none or several of ``table``, ``tables``, ``schema``
     :raises TableNotFound: for a table that does not exist
     :raises UnsafeLogStore: for a table on S3 that has to be changed, without a log store for several writers
@@ -56,7 +53,6 @@ class DeltaEnableChangeDataFeedOperator(DeltaCdcOperator):
         "deleted_file_retention",
         "log_retention",
         "single_driver",
-        "storage_options",
         *DeltaCdcOperator.template_fields,
     )
     ui_color = "#f4e8c8"
@@ -72,7 +68,6 @@ class DeltaEnableChangeDataFeedOperator(DeltaCdcOperator):
         deleted_file_retention: str | None = None,
         log_retention: str | None = None,
         single_driver: bool | str = False,
-        storage_options: Mapping[str, str] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -84,7 +79,6 @@ class DeltaEnableChangeDataFeedOperator(DeltaCdcOperator):
         self.deleted_file_retention = deleted_file_retention
         self.log_retention = log_retention
         self.single_driver = single_driver
-        self.storage_options = storage_options
 
     def execute(self, context: Context) -> list[dict[str, Any]]:
         """Look at the logs first; start Spark only where something has to be changed or resolved."""
@@ -92,29 +86,19 @@ class DeltaEnableChangeDataFeedOperator(DeltaCdcOperator):
         spec = self._spec(context)
         done = self._already_done(spec)
         if done is not None:
-            self.log.info("Nothing to do: %s", _told(done))
+            self.log.info("Nothing to do: %s", _summary(done))
             return done
         result = self.run_to_end(context, spec)
         tables = engine.run_sync(
             engine.described_tables(result.tables, storage_options=self.options_of_storage())
         )
-        self.log.info("%s", _told(tables))
+        self.log.info("%s", _summary(tables))
         return tables
 
     def _spec(self, context: Context) -> EnableSpec:
-        given = arguments.is_given
-        asked = [name for name in ("table", "tables", "schema") if given(getattr(self, name))]
-        if len(asked) != 1:
-            raise InvalidConfiguration(
-                f"The task {self.task_id} was given {' and '.join(asked) or 'no table'}.",
-                remedy="give exactly one of table, tables and schema.",
-            )
-        tables = arguments.names("tables", self.table if given(self.table) else self.tables) or ()
-        if not tables and "tables" in asked:
-            raise InvalidConfiguration("tables is empty.", remedy="name at least one table.")
         return EnableSpec(
             run_id=context["run_id"],
-            tables=tuple(expand(table.strip()) for table in tables),
+            tables=tuple(named_tables(self, "table", "tables", "schema")),
             schema=arguments.text(self.schema),
             properties=self._properties(),
             single_driver=arguments.flag("single_driver", self.single_driver),
@@ -145,16 +129,10 @@ class DeltaEnableChangeDataFeedOperator(DeltaCdcOperator):
 
 
 def _switch(name: str, value: Any) -> str | None:
-    """Read a switch that may come as rendered text."""
-    if not arguments.is_given(value):
-        return None
-    text = str(value).strip().lower()
-    if text not in ("true", "false"):
-        raise InvalidConfiguration(f"{name} is {value!r}.", remedy="give True, False, or leave it empty.")
-    return text
+    return str(arguments.flag(name, value)).lower() if arguments.is_given(value) else None
 
 
-def _told(tables: list[dict[str, Any]]) -> str:
+def _summary(tables: list[dict[str, Any]]) -> str:
     return "; ".join(
         f"{entry['table']}: change data feed {'turned on' if entry['changed'] else 'already on'}, "
         f"readable from version {entry['first_readable_version']}"

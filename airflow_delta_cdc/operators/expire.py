@@ -1,4 +1,4 @@
-"""Delete events of change logs that nobody needs any more."""
+"""Delete events of change logs that no consumer needs any more."""
 
 from __future__ import annotations
 
@@ -48,12 +48,10 @@ class DeltaExpireEventsOperator(DeltaConsumedTableOperator):
     :param dry_run: count what would be deleted, and write nothing (templated)
     :param single_driver: only one Spark driver at a time writes to the logs; needed on S3 without a log store
         for several writers (templated)
-    :param storage_options: options of the object store, winning over those of ``delta_conn_id``; no secrets:
-        they stand in the DAG (templated)
-    :param kwargs: ``spark_conn_id``, ``delta_conn_id``, ``deploy_mode``, all of :class:`SparkSubmitOperator`
-    :raises InvalidConfiguration: there is no consumer, one reads rows and not events, or the horizon is none
-        of their sequences, or above all that they have applied
-    :raises ConsumerUnreadable: how far a consumer is cannot be told
+    :param kwargs: those of :class:`DeltaCdcOperator`: connections, ``storage_options``, all about Spark
+    :raises InvalidConfiguration: there is no consumer, one reads rows and not events, or the horizon is not
+        one of their sequences, or above all that they have applied
+    :raises ConsumerUnreadable: the log does not show how far a consumer is
     :raises ConcurrentModification: another writer won the race; nothing is lost
     :raises TableNotFound: for a table that does not exist
     """
@@ -71,7 +69,6 @@ class DeltaExpireEventsOperator(DeltaConsumedTableOperator):
         keep: str | None = None,
         dry_run: bool | str = False,
         single_driver: bool | str = False,
-        storage_options: Mapping[str, str] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(
@@ -81,7 +78,6 @@ class DeltaExpireEventsOperator(DeltaConsumedTableOperator):
             config=config,
             dry_run=dry_run,
             single_driver=single_driver,
-            storage_options=storage_options,
             **kwargs,
         )
         self.horizon = horizon

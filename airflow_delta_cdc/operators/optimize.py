@@ -9,7 +9,7 @@ from airflow_delta_cdc.operators.care import DeltaTableCareOperator
 from delta_cdc.core import arguments
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from airflow.sdk import Context
 
@@ -37,9 +37,7 @@ class DeltaOptimizeOperator(DeltaTableCareOperator):
     :param purge: rewrite files with masked rows (deletion vectors) without these, instead (templated)
     :param single_driver: only one Spark driver at a time writes to the tables; needed on S3 without a log
         store for several writers (templated)
-    :param storage_options: options of the object store, winning over those of ``delta_conn_id``; no secrets:
-        they stand in the DAG (templated)
-    :param kwargs: ``spark_conn_id``, ``delta_conn_id``, ``deploy_mode``, all of :class:`SparkSubmitOperator`
+    :param kwargs: those of :class:`DeltaCdcOperator`: connections, ``storage_options``, all about Spark
     :raises InvalidConfiguration: for arguments that do not go together, or that do not fit the table
     :raises TableNotFound: for a table that does not exist
     :raises ConcurrentModification: another writer rewrote the same files
@@ -57,14 +55,12 @@ class DeltaOptimizeOperator(DeltaTableCareOperator):
         full: bool | str = False,
         purge: bool | str = False,
         single_driver: bool | str = False,
-        storage_options: Mapping[str, str] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(
             table=table,
             tables=tables,
             single_driver=single_driver,
-            storage_options=storage_options,
             **kwargs,
         )
         self.where = where

@@ -6,8 +6,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_delta_cdc import engine
-from airflow_delta_cdc.arguments import is_literal, take
-from airflow_delta_cdc.assets import delta_asset
+from airflow_delta_cdc.arguments import take
+from airflow_delta_cdc.assets import declare_assets
 from airflow_delta_cdc.mirror import kept
 from airflow_delta_cdc.names import located_request
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
@@ -16,7 +16,7 @@ from delta_cdc.core.option_schema import READ, filled, templated
 from delta_cdc.core.spec import QueryOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from airflow.sdk import Context
 
@@ -25,32 +25,10 @@ if TYPE_CHECKING:
     from delta_cdc.run.outcomes import ReadResult
 
 
-class DeltaReadChangesOperator(DeltaCdcOperator):
-    """Write the changes since the watermark into a staging table, sealed there.
+class StagingOperator(DeltaCdcOperator):
+    """Base of what reads changes into a staging table: the read operator, and ``@task.delta_changes``."""
 
-    With a ``target``, its watermark counts, and ``DeltaApplyChangesOperator(staging=...)`` brings the batch
-    in. Without one, the batch is for a step of your own: the first batch is the whole table, as inserts of
-    its newest version, and every later one starts behind what ``DeltaCommitWatermarkOperator`` committed
-    last. One batch is open at a time: until it was applied or committed, reading again returns the same one.
-
-    A long range is staged in several commits, all in one application; a retry goes on
-    behind the last one. A batch counts only when it is whole.
-
-    The XCom ``return_value`` holds a dict: pipeline, seal, source_table, source_table_id, version (of the
-    watermark), starting_version, ending_version, applied, target_table, target_table_id, target_version,
-    staging, staging_version, output, rows, counts, timestamp. ``counts`` has ``rows``, and insert,
-    update_preimage, update_postimage and delete beside it, unless the batch was found instead of made: then
-    the log tells the rows alone (and all, where files were written).
-
-    The options and what they mean: :data:`delta_cdc.core.option_schema.READ`.
-
-    :param storage_options: options of the object store, winning over those of ``delta_conn_id``; no secrets:
-        they stand in the DAG (templated)
-    :param kwargs: ``spark_conn_id``, ``delta_conn_id``, ``deploy_mode``, all of :class:`SparkSubmitOperator`
-    :raises DeltaCdcError: a named error, with its remedy
-    """
-
-    template_fields = (*templated(READ), "storage_options", *DeltaCdcOperator.template_fields)
+    template_fields = (*templated(READ), *DeltaCdcOperator.template_fields)
     template_fields_renderers: ClassVar[dict[str, str]] = {"where": "sql", "select": "py"}
     ui_color = "#e3f2d9"
 
@@ -86,24 +64,12 @@ class DeltaReadChangesOperator(DeltaCdcOperator):
         versions_per_commit: int | str | None = None,
         bytes_per_commit: int | str | None = None,
         single_driver: bool = False,
-        storage_options: Mapping[str, str] | None = None,
         **kwargs: Any,
     ) -> None:
         given = locals()
         super().__init__(**kwargs)
         take(self, READ, given)
-        self.storage_options = storage_options
-        if is_literal(table):
-            self.add_inlets([delta_asset(table)])
-
-    def execute(self, context: Context) -> dict[str, Any]:
-        """Plan, run at most one Spark application per attempt, confirm from the staging table's log."""
-
-        pins = TaskPins(context)
-        result = self.staged(context, partial(self.run_job, context), pins)
-        answer = result.to_dict()
-        engine.forget_saved_plans(result, pins)
-        return answer
+        declare_assets(self, table)
 
     def staged(
         self, context: Context, execute: Callable[[ReadSpec], JobResult], pins: TaskPins
@@ -140,3 +106,36 @@ class DeltaReadChangesOperator(DeltaCdcOperator):
             scratch=self.has_scratch(),
             storage_options=self.options_of_storage(),
         )
+
+
+class DeltaReadChangesOperator(StagingOperator):
+    """Write the changes since the watermark into a staging table, sealed there.
+
+    With a ``target``, its watermark counts, and ``DeltaApplyChangesOperator(staging=...)`` brings the batch
+    in. Without one, the batch is for a step of your own: the first batch is the whole table, as inserts of
+    its newest version, and every later one starts behind what ``DeltaCommitWatermarkOperator`` committed
+    last. One batch is open at a time: until it was applied or committed, reading again returns the same one.
+
+    A long range is staged in several commits, all in one application; a retry goes on
+    behind the last one. A batch counts only when it is whole.
+
+    The XCom ``return_value`` holds a dict: pipeline, seal, source_table, source_table_id, version (of the
+    watermark), starting_version, ending_version, applied, target_table, target_table_id, target_version,
+    staging, staging_version, output, rows, counts, timestamp. ``counts`` has ``rows``, and insert,
+    update_preimage, update_postimage and delete beside it, unless the batch was found instead of made: then
+    the log tells the rows alone (and all, where files were written).
+
+    The options and what they mean: :data:`delta_cdc.core.option_schema.READ`.
+
+    :param kwargs: those of :class:`DeltaCdcOperator`: connections, ``storage_options``, all about Spark
+    :raises DeltaCdcError: a named error, with its remedy
+    """
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Plan, run at most one Spark application per attempt, confirm from the staging table's log."""
+
+        pins = TaskPins(context)
+        result = self.staged(context, partial(self.run_job, context), pins)
+        answer = result.to_dict()
+        engine.forget_saved_plans(result, pins)
+        return answer

@@ -25,7 +25,7 @@ class DeltaVacuumOperator(DeltaConsumedTableOperator):
     default; Delta takes no other word for it. Before anything starts, the watermarks that the consumers have
     sealed in their targets are read: where one would lose a version that it has not read, the table is left
     alone and the task fails, naming that consumer; or, with ``extend_retention``, the property is raised
-    first. A consumer that has no target yet needs nothing, and is told.
+    first. A consumer that has no target yet needs nothing, and the log names it.
 
     Where no file can have become free since the last VACUUM, no process is started.
 
@@ -49,9 +49,7 @@ class DeltaVacuumOperator(DeltaConsumedTableOperator):
     :param dry_run: say which files would be deleted, and delete nothing (templated)
     :param single_driver: only one Spark driver at a time writes to the tables; needed on S3 without a log
         store for several writers (templated)
-    :param storage_options: options of the object store, winning over those of ``delta_conn_id``; no secrets:
-        they stand in the DAG (templated)
-    :param kwargs: ``spark_conn_id``, ``delta_conn_id``, ``deploy_mode``, all of :class:`SparkSubmitOperator`
+    :param kwargs: those of :class:`DeltaCdcOperator`: connections, ``storage_options``, all about Spark
     :raises VacuumWouldLose: names each consumer, what it has not read, and until when that is kept
     :raises InvalidConfiguration: for arguments that do not go together
     :raises TableNotFound: for a table that does not exist
@@ -70,7 +68,6 @@ class DeltaVacuumOperator(DeltaConsumedTableOperator):
         full: bool | str = True,
         dry_run: bool | str = False,
         single_driver: bool | str = False,
-        storage_options: Mapping[str, str] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(
@@ -80,7 +77,6 @@ class DeltaVacuumOperator(DeltaConsumedTableOperator):
             config=config,
             dry_run=dry_run,
             single_driver=single_driver,
-            storage_options=storage_options,
             **kwargs,
         )
         self.extend_retention = extend_retention

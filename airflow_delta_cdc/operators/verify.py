@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from airflow_delta_cdc import engine
 from airflow_delta_cdc.arguments import expand, is_literal
 from airflow_delta_cdc.assets import delta_asset
 from airflow_delta_cdc.files import configuration
 from airflow_delta_cdc.mirror import kept
-from airflow_delta_cdc.names import all_located
+from airflow_delta_cdc.names import chosen, each_located
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from airflow_delta_cdc.tables import source_of
 from delta_cdc.core import arguments
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from delta_cdc.planning.verify_request import VerifyRequest
     from delta_cdc.run.verify import Verification
 
+#: The fields of a request that name tables.
+_TABLES = ("target", "source", "current")
 #: What an XCom takes.
 _MOST_BYTES = 48 * 1024
 
@@ -58,12 +60,10 @@ class DeltaVerifyOperator(DeltaCdcOperator):
     :param group: of the configuration: only this group (templated)
     :param tables: of the configuration: only these pipelines (templated)
     :param checks: names of checks; None makes all of them (templated)
-    :param on_finding: ``fail``, or ``report``: findings stand in log and XCom, and the task succeeds
+    :param on_finding: ``fail``, or ``report``: findings are in log and XCom, and the task succeeds
         (templated)
     :param parallel: how many targets Spark looks at in the same moment (templated)
-    :param storage_options: options of the object store, winning over those of ``delta_conn_id``; no secrets:
-        they stand in the DAG (templated)
-    :param kwargs: ``spark_conn_id``, ``delta_conn_id``, ``deploy_mode``, all of :class:`SparkSubmitOperator`
+    :param kwargs: those of :class:`DeltaCdcOperator`: connections, ``storage_options``, all about Spark
     :raises VerificationFailed: something was found; names the first of it, and what to do
     :raises InvalidConfiguration: what is asked for cannot be meant
     :raises DeltaCdcError: a target could not be looked at
@@ -81,7 +81,6 @@ class DeltaVerifyOperator(DeltaCdcOperator):
         "checks",
         "on_finding",
         "parallel",
-        "storage_options",
         *DeltaCdcOperator.template_fields,
     )
     ui_color = "#d9ead3"
@@ -100,7 +99,6 @@ class DeltaVerifyOperator(DeltaCdcOperator):
         checks: Sequence[str] | str | None = None,
         on_finding: str = "fail",
         parallel: int | str = 4,
-        storage_options: Mapping[str, str] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -115,7 +113,6 @@ class DeltaVerifyOperator(DeltaCdcOperator):
         self.checks = checks
         self.on_finding = on_finding
         self.parallel = parallel
-        self.storage_options = storage_options
         if self.source is not None and is_literal(self.source):
             self.add_inlets([delta_asset(self.source)])
 
@@ -123,22 +120,21 @@ class DeltaVerifyOperator(DeltaCdcOperator):
         """Look at the logs, run at most one Spark application, show what was found, and fail if asked to."""
 
         fails = self._fails()
-        asked = self._asked(context)
-        known = [one for one in asked if isinstance(one.request, engine.VerifyRequest)]
-        made = iter(
+        targets = self._targets(context)
+        requests = [one.request for one in targets if not isinstance(one.request, DeltaCdcError)]
+        results = iter(
             engine.run_verify(
-                engine.paired_requests(
-                    [one.request for one in known if isinstance(one.request, engine.VerifyRequest)]
-                ),
+                engine.paired_requests(requests),
                 execute=partial(self.run_job, context),
-                mirrors=[one.mirror for one in known],
+                mirrors=[one.mirror for one in targets if not isinstance(one.request, DeltaCdcError)],
                 run_id=context["run_id"],
                 parallel=arguments.whole_number("parallel", self.parallel, minimum=1) or 1,
                 say=self.log.info,
             )
         )
         found = [
-            next(made) if isinstance(one.request, engine.VerifyRequest) else one.unknown() for one in asked
+            one.unknown(one.request) if isinstance(one.request, DeltaCdcError) else next(results)
+            for one in targets
         ]
         self.forget_job(context)
         self.log.info("Verified %d table(s):\n%s", len(found), engine.verification_text(found))
@@ -151,7 +147,7 @@ class DeltaVerifyOperator(DeltaCdcOperator):
     def _fails(self) -> bool:
         return bool(arguments.one_of(("fail", "report"), "on_finding", self.on_finding) != "report")
 
-    def _asked(self, context: Context) -> list[_Asked]:
+    def _targets(self, context: Context) -> list[_Target]:
         wanted = arguments.names("checks", self.checks)
         given: dict[str, Any] = {
             "wanted": CHECKS if wanted is None else wanted,
@@ -160,7 +156,7 @@ class DeltaVerifyOperator(DeltaCdcOperator):
         }
         if not arguments.is_given(self.config):
             return [self._one(context, given)]
-        names = ("pipeline", "target", "source", "current")
+        names = ("pipeline", *_TABLES)
         named = [name for name in names if arguments.is_given(getattr(self, name))]
         if named:
             raise InvalidConfiguration(
@@ -168,7 +164,7 @@ class DeltaVerifyOperator(DeltaCdcOperator):
             )
         return self._configured(context, given)
 
-    def _one(self, context: Context, given: dict[str, Any]) -> _Asked:
+    def _one(self, context: Context, given: dict[str, Any]) -> _Target:
         named = [name for name in ("group", "tables") if arguments.is_given(getattr(self, name))]
         if named:
             raise InvalidConfiguration(
@@ -183,27 +179,28 @@ class DeltaVerifyOperator(DeltaCdcOperator):
             on_conflict=arguments.conflict("on_conflict", self.on_conflict) or "fail",
             **given,
         )
-        (located,) = self._located(context, [request])
-        return _Asked(pipeline, request.target, located, self._mirror(context, self.source, pipeline))
+        mirror = self._mirror(context, self.source, pipeline)
+        (one,) = self._located(context, [_Target(pipeline, request.target, request, mirror)])
+        if isinstance(one.request, DeltaCdcError):
+            raise one.request
+        return one
 
-    def _configured(self, context: Context, given: dict[str, Any]) -> list[_Asked]:
+    def _configured(self, context: Context, given: dict[str, Any]) -> list[_Target]:
         tables = configuration(self, context, arguments.required("config", self.config)).chosen(
             arguments.text(self.group), arguments.names("tables", self.tables)
         )
-        asked = []
+        targets = []
         for one in (table.arguments for _, table in tables):
             mirror = self._mirror(context, source_of(one), one["pipeline"])
             place = str(one.get("target") or one.get("log"))
             try:
-                asked.append(_Asked(one["pipeline"], place, engine.verify_request_of(one, **given), mirror))
+                targets.append(
+                    _Target(one["pipeline"], place, engine.verify_request_of(one, **given), mirror)
+                )
             except DeltaCdcError as error:
                 # A table that is wrong stops no other.
-                asked.append(_Asked(one["pipeline"], place, error, None))
-        known = [at for at, one in enumerate(asked) if not isinstance(one.request, DeltaCdcError)]
-        wanted = [cast("VerifyRequest", asked[at].request) for at in known]
-        for at, request in zip(known, self._each_located(context, wanted), strict=True):
-            asked[at] = replace(asked[at], request=request)
-        return asked
+                targets.append(_Target(one["pipeline"], place, error, None))
+        return self._located(context, targets)
 
     def _mirror(self, context: Context, source: Any, pipeline: str) -> Callable[[], Any] | None:
         """Return what returns the copy of a seal; None where this task has none to look at."""
@@ -211,53 +208,29 @@ class DeltaVerifyOperator(DeltaCdcOperator):
             return None
         return partial(kept, context, self.inlets, source, pipeline)
 
-    def _each_located(
-        self, context: Context, requests: list[VerifyRequest]
-    ) -> list[VerifyRequest | DeltaCdcError]:
-        """Locate all requests together; where that fails, each for itself. No name is asked for twice."""
-        unknown: dict[str, DeltaCdcError] = {}
-        try:
-            return [*self._located(context, requests, unknown)]
-        except DeltaCdcError:
-            found: list[VerifyRequest | DeltaCdcError] = []
-            for request in requests:
-                try:
-                    found += self._located(context, [request], unknown)
-                except DeltaCdcError as error:
-                    found.append(error)
-            return found
+    def _located(self, context: Context, targets: Sequence[_Target]) -> list[_Target]:
+        """Return targets with locations for catalog names, or why one has none."""
+        names = [name for one in targets for name in one.tables]
+        at = each_located(self, context, names)
 
-    def _located(
-        self,
-        context: Context,
-        requests: list[VerifyRequest],
-        unknown: dict[str, DeltaCdcError] | None = None,
-    ) -> list[VerifyRequest]:
-        """Return requests with locations in the place of catalog names.
+        def placed(one: _Target) -> VerifyRequest | DeltaCdcError:
+            try:
+                places = chosen(at, one.tables)
+            except DeltaCdcError as error:
+                return error
+            if isinstance(one.request, DeltaCdcError):
+                return one.request
+            changed = {name: places.get(getattr(one.request, name)) for name in _TABLES}
+            return replace(one.request, **changed)  # type: ignore[arg-type]
 
-        :param unknown: see :func:`airflow_delta_cdc.names.all_located`
-        """
-
-        names = [
-            name for one in requests for name in (one.target, one.source, one.current) if name is not None
-        ]
-        found = dict(zip(names, all_located(self, context, names, unknown=unknown), strict=True))
-        return [
-            replace(
-                one,
-                target=found[one.target],
-                source=found[one.source] if one.source is not None else None,
-                current=found[one.current] if one.current is not None else None,
-            )
-            for one in requests
-        ]
+        return [replace(one, request=placed(one)) for one in targets]
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _Target:
     """One target.
 
-    :param request: what is to be verified, or why that cannot be told
+    :param request: what to verify, or why there is no request
     :param mirror: returns the copy of the seal that is kept outside
     """
 
@@ -266,14 +239,19 @@ class _Asked:
     request: VerifyRequest | DeltaCdcError
     mirror: Callable[[], Any] | None
 
-    def unknown(self) -> Verification:
-        """Return the result of a target that there is no request for."""
+    @property
+    def tables(self) -> list[str]:
+        """Return the tables of the request, as paths, URIs or catalog names."""
+        if isinstance(self.request, DeltaCdcError):
+            return []
+        return [name for name in (getattr(self.request, field) for field in _TABLES) if name is not None]
 
-        assert isinstance(self.request, DeltaCdcError)
-        if isinstance(self.request, TableNotFound):
-            told = finding(SEAL, self.request.message, self.request.remedy)
-            return engine.Verification(self.pipeline, self.target, checks=(told,))
-        return engine.Verification(self.pipeline, self.target, error=self.request)
+    def unknown(self, error: DeltaCdcError) -> Verification:
+        """Return the result of a target without a request."""
+        if isinstance(error, TableNotFound):
+            missing = finding(SEAL, error.message, error.remedy)
+            return engine.Verification(self.pipeline, self.target, checks=(missing,))
+        return engine.Verification(self.pipeline, self.target, error=error)
 
 
 def _table(value: Any) -> str | None:
@@ -300,5 +278,5 @@ def published(found: Sequence[Verification]) -> list[dict[str, Any]]:
 
 def _summary(one: Verification) -> dict[str, Any]:
     done = sum(check.status == "ok" for check in one.checks)
-    told = ok("all", f"{done} ok, {len(one.checks) - done} skipped.").to_dict()
-    return {"pipeline": one.pipeline, "table": one.table, "version": one.version, **told}
+    check = ok("all", f"{done} ok, {len(one.checks) - done} skipped.").to_dict()
+    return {"pipeline": one.pipeline, "table": one.table, "version": one.version, **check}

@@ -11,7 +11,7 @@ from airflow_delta_cdc.runtime.submit import SubmitRuntime
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_delta_cdc.runtime.task import SparkTask
+    from airflow_delta_cdc.operators.base import DeltaCdcOperator
     from delta_cdc.core.spec import JobResult, Spec
 
 
@@ -26,7 +26,7 @@ class SparkRuntime(Protocol):
         """
 
     def run(self, context: Context, spec: Spec) -> JobResult:
-        """Run one spec and return what the job said about itself.
+        """Run one spec and return the job's own result.
 
         A result with status ``failed`` is returned, not raised: the commit may be there all the same, and
         the target's log decides.
@@ -38,7 +38,7 @@ class SparkRuntime(Protocol):
         """Stop what runs, within a bounded time; called from a signal handler, so nothing is looked up."""
 
 
-def runtime_for(task: SparkTask) -> SparkRuntime:
+def runtime_for(task: DeltaCdcOperator) -> SparkRuntime:
     """Return the way to run the specs of a task: the type of its Spark connection decides.
 
     :param task: whose connection counts

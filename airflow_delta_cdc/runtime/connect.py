@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_delta_cdc import engine
 from airflow_delta_cdc.hooks.connect import DeltaCdcConnectHook
 from airflow_delta_cdc.runtime.slices import scratch_for, slices_for
-from airflow_delta_cdc.runtime.submit_hook import KILL_GRACE
-from airflow_delta_cdc.runtime.task import SUBMIT_ARGUMENTS
+from airflow_delta_cdc.runtime.submit_hook import KILL_GRACE, SUBMIT_ARGUMENTS, UTC
 from delta_cdc.core.errors import InvalidConfiguration, JobFailed
 from delta_cdc.core.locations import reads_kafka
 
@@ -19,10 +18,8 @@ if TYPE_CHECKING:
     from airflow.sdk.types import Logger
     from pyspark.sql import SparkSession
 
-    from airflow_delta_cdc.runtime.task import SparkTask
+    from airflow_delta_cdc.operators.base import DeltaCdcOperator
     from delta_cdc.core.spec import JobResult, Spec
-
-_UTC = {"spark.sql.session.timeZone": "UTC"}
 
 #: Arguments that ask nothing of a server; all others are about an application of its own, which there is not.
 _HARMLESS = (
@@ -36,7 +33,7 @@ _HARMLESS = (
 )
 
 
-def refuse_arguments(operator: SparkTask) -> None:
+def refuse_arguments(operator: DeltaCdcOperator) -> None:
     """Refuse arguments that a server which runs already cannot honour.
 
     :raises InvalidConfiguration: names those that are set
@@ -50,9 +47,9 @@ def refuse_arguments(operator: SparkTask) -> None:
         )
 
 
-def session_confs(operator: SparkTask) -> dict[str, Any]:
+def session_confs(operator: DeltaCdcOperator) -> dict[str, Any]:
     """Return the confs of an operator's session."""
-    return {**_UTC, **(operator.conf or {})}
+    return {**UTC, **(operator.conf or {})}
 
 
 def interrupt(spark: SparkSession, log: Logger) -> None:
@@ -74,7 +71,7 @@ class ConnectRuntime:
     :param operator: whose connection and confs count
     """
 
-    def __init__(self, operator: SparkTask) -> None:
+    def __init__(self, operator: DeltaCdcOperator) -> None:
         self._operator = operator
         self._hook = DeltaCdcConnectHook(str(operator.spark_conn_id))
         self._spark: SparkSession | None = None

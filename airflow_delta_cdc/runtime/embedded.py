@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from airflow_delta_cdc.operators.base import DeltaCdcOperator
     from airflow_delta_cdc.runtime.submit_hook import DeltaCdcSubmitHook
-    from airflow_delta_cdc.runtime.task import SparkTask
     from delta_cdc.core.spec import Spec
     from delta_cdc.launch.class_data_archive import ClassDataArchive, Training
 
-#: How a process ends whose JVM was killed by what it did itself, as a parent and as a shell tell it.
+#: How a process ends whose JVM was killed by what it did itself, as a parent and as a shell see it.
 _CRASHES = (-6, -7, -11, 134, 135, 139)
 
 
@@ -34,7 +34,7 @@ class EmbeddedStart:
 
     def __init__(
         self,
-        operator: SparkTask,
+        operator: DeltaCdcOperator,
         spec: Spec,
         *,
         places: Sequence[str] = (),
@@ -48,8 +48,8 @@ class EmbeddedStart:
         self._storage_options = storage_options
         self._archive: ClassDataArchive | None = None
 
-    def tell(self, hook: DeltaCdcSubmitHook, directory: Path) -> None:
-        """Tell the hook the confs, but for those that it says itself; its own win.
+    def configure(self, hook: DeltaCdcSubmitHook, directory: Path) -> None:
+        """Give the hook the confs; its own win.
 
         :param directory: the run's own folder
         """
@@ -80,11 +80,11 @@ class EmbeddedStart:
 
     @contextlib.contextmanager
     def training(self, hook: DeltaCdcSubmitHook) -> Iterator[Training | None]:
-        """Let this driver make the archive, if there is none and its job is one that most others are like.
+        """Let this driver make a missing archive, if its job is one that most others are like.
 
         Of those with Kafka's connector on their class path, most ingest; of the others, most apply.
 
-        :param hook: is told what the JVM has to be told
+        :param hook: gets the options of the JVM
         :return: see :meth:`delta_cdc.launch.class_data_archive.ClassDataArchive.training`
         """
         if self._archive is None or not (self._kafka or _applies(self._spec)):
@@ -106,7 +106,8 @@ class EmbeddedStart:
             return
         if self._archive.standing().state == "ready":
             self._operator.log.warning(
-                "The JVM crashed. Its class-data archive %s is deleted, and made anew.", self._archive.path
+                "The JVM crashed. Its class-data archive %s is deleted; a later run makes another.",
+                self._archive.path,
             )
             self._archive.forget()
 

@@ -186,14 +186,14 @@ def _open_folder(uri: str, options: Options) -> tuple[Any, str]:
 def _open(folder: str, options: Options) -> Any:
     from obstore.store import from_url
 
-    told = options_for(folder, options)
+    own = options_for(folder, options)
     # Without any, the identity of the machine.
-    return from_url(folder) if told is None else engine.open_store(canonical_uri(folder), told)
+    return from_url(folder) if own is None else engine.open_store(canonical_uri(folder), own)
 
 
 def options_for(folder: str, options: Options) -> dict[str, str] | None:
-    """Return the options of the tables' storage where they are for the store of a folder; None stands for the
-    identity of the machine.
+    """Return the options of the tables' storage where they are for the store of a folder; None means
+    the identity of the machine.
     """
 
     return dict(options) if options and same_store(folder, options) else None

@@ -10,6 +10,7 @@ from airflow_delta_cdc import engine
 from airflow_delta_cdc.hooks.connect import DeltaCdcConnectHook, is_connect
 from airflow_delta_cdc.runtime.connect import interrupt, refuse_arguments, session_confs
 from airflow_delta_cdc.runtime.submit import hands_over_jars, submit_hook
+from airflow_delta_cdc.runtime.submit_hook import SUBMIT_ARGUMENTS, UTC
 from delta_cdc.core.errors import DeployModeUnsupported, InvalidConfiguration
 from delta_cdc.core.storage_options import spark_storage
 
@@ -19,29 +20,11 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from airflow_delta_cdc.operators.base import DeltaCdcOperator
     from airflow_delta_cdc.runtime.submit_hook import DeltaCdcSubmitHook
-    from airflow_delta_cdc.runtime.task import SparkTask
 
-#: Arguments that are about a process of ``spark-submit``, which there is not.
-_FOR_SUBMITTING = (
-    "archives",
-    "driver_class_path",
-    "env_vars",
-    "files",
-    "openlineage_inject_parent_job_info",
-    "openlineage_inject_transport_info",
-    "post_submit_commands",
-    "properties_file",
-    "proxy_user",
-    "py_files",
-    "spark_binary",
-    "track_driver_via_k8s_api",
-    "use_krb5ccache",
-    "yarn_rm_auth",
-    "yarn_track_via_rm_api",
-)
 _JARS = "spark.jars"
-#: Its other arguments, and the confs by which a session takes them.
+#: Arguments of ``spark-submit``, and the confs by which a session takes them.
 _AS_CONFS = {
     "driver_memory": "spark.driver.memory",
     "exclude_packages": "spark.jars.excludes",
@@ -56,6 +39,16 @@ _AS_CONFS = {
     "total_executor_cores": "spark.cores.max",
     "yarn_queue": "spark.yarn.queue",
 }
+#: Those that are about a process of ``spark-submit``, which there is not.
+_FOR_SUBMITTING = (
+    "openlineage_inject_parent_job_info",
+    "openlineage_inject_transport_info",
+    *(
+        name
+        for name in SUBMIT_ARGUMENTS
+        if name not in (*_AS_CONFS, "conf", "deploy_mode", "name", "status_poll_interval", "verbose")
+    ),
+)
 #: What a connection's extras say of the same.
 _OF_CONNECTION = {
     "queue": "spark.yarn.queue",
@@ -91,7 +84,7 @@ class WorkerSession:
     :param directory: a folder that only this user can read, for as long as the session lives
     """
 
-    def __init__(self, operator: SparkTask, directory: Path, name: str) -> None:
+    def __init__(self, operator: DeltaCdcOperator, directory: Path, name: str) -> None:
         self._operator = operator
         self._name = name
         self._directory = directory
@@ -111,7 +104,7 @@ class WorkerSession:
     def get(self, locations: Iterable[str]) -> SparkSession:
         """Return the session.
 
-        :param locations: of the tables; where they are stored is what a new session is told
+        :param locations: of the tables; a new session gets the confs of their storage
         :raises DeployModeUnsupported: the connection starts drivers elsewhere
         """
         if self._spark is None:
@@ -162,7 +155,7 @@ class WorkerSession:
         from pyspark.sql import SparkSession
 
         os.environ.update(engine.child_environment())
-        everything = {**engine.delta_confs(), **_UTC, **own, **self._jars(locations)}
+        everything = {**engine.delta_confs(), **UTC, **own, **self._jars(locations)}
         return _built(SparkSession.builder.master(hook.master).appName(self._name), everything)
 
     def _of_operator(self) -> dict[str, str]:
@@ -196,11 +189,6 @@ class WorkerSession:
         return DeltaCdcConnectHook(conn_id) if conn_id and is_connect(conn_id) else None
 
 
-_UTC = {"spark.sql.session.timeZone": "UTC"}
-
-
 def _built(builder: Any, confs: Mapping[str, Any]) -> SparkSession:
-    for key, value in confs.items():
-        builder = builder.config(key, value)
-    made: SparkSession = builder.getOrCreate()
+    made: SparkSession = builder.config(map=dict(confs)).getOrCreate()
     return made

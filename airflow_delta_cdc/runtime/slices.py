@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from delta_cdc.core.spec import Spec, Step
 
-_LOCAL = "local"
-
 
 @contextlib.contextmanager
 def slices_for(
@@ -33,13 +31,16 @@ def slices_for(
     log: Logger,
     lasting: bool = False,
 ) -> Iterator[Spec]:
-    """Give the spec as :func:`with_slices` does, and delete slices on a store once the job has ended.
+    """Give the spec with the small logs through which Spark reads files; afterwards, delete those on a store.
 
-    :param log: told where they could not be deleted
-    :param lasting: the application may run on after this block has failed, and be found again by the next
-        try: its slices are named after the work, and stay until a block ends without an error. All others
-        are this try's alone, and go with it: one that somebody took for dead must not take away those of the
-        next one
+    :param master: of the Spark that will read them
+    :param directory: the run's private directory, which is deleted with everything in it
+    :param options: of the object store
+    :param lasting: the application may outlive a failure of this block, and the next try finds it again: its
+        slices are named after the work, and stay until a block ends without an error. All others belong to
+        this try alone, and go with it: a try that was taken for dead must not delete the slices of the next
+    :raises InvalidConfiguration: files can only be read this way, the cluster cannot see this machine, and
+        nothing else is configured
     """
     name = _work(spec) if lasting else uuid.uuid4().hex
     has_ended = not lasting
@@ -54,31 +55,20 @@ def slices_for(
 def with_slices(
     spec: Spec, master: str, directory: Path, *, options: dict[str, str] | None, name: str
 ) -> Spec:
-    """Write the small logs through which Spark reads files, where a spec reads a table by its files.
-
-    :param master: of the Spark that will read them
-    :param directory: the run's private directory, which goes away with all that is in it
-    :param options: of the object store
-    :param name: of their folder there
-    :raises InvalidConfiguration: files can only be read this way, the cluster cannot see this machine, and
-        nothing else is configured
-    """
-
+    """Write the small logs through which Spark reads files, where a spec reads a table by its files."""
     if not isinstance(spec, ApplySpec | ReadSpec | BundleSpec):
         return spec
     root = _root(spec, master, directory, name)
-    if isinstance(spec, BundleSpec):
-        parts = (
-            # A slice is named by its versions, and two parts may read the same ones of two tables.
-            engine.with_manifests(part, root and f"{root}/{number}", options)
-            if isinstance(part, ApplySpec)
-            else part
-            for number, part in enumerate(spec.parts)
-        )
-        return replace(spec, parts=tuple(parts))
-    if isinstance(spec, ReadSpec):
-        return engine.with_manifests(spec, root, options)
-    return engine.with_manifests(spec, root, options)
+    if not isinstance(spec, BundleSpec):
+        return engine.with_manifests(spec, root, options)  # type: ignore[type-var]  # one of the two
+    parts = (
+        # A slice is named by its versions, and two parts may read the same ones of two tables.
+        engine.with_manifests(part, root and f"{root}/{number}", options)
+        if isinstance(part, ApplySpec)
+        else part
+        for number, part in enumerate(spec.parts)
+    )
+    return replace(spec, parts=tuple(parts))
 
 
 @contextlib.contextmanager
@@ -100,7 +90,7 @@ def scratch_for(spec: Spec, *, options: dict[str, str] | None, log: Logger) -> I
 
 def is_here(master: str) -> bool:
     """Tell whether a Spark of this master runs in this machine alone, and sees its files."""
-    return master.startswith(_LOCAL)
+    return master.startswith("local")
 
 
 def _root(spec: Spec, master: str, directory: Path, name: str) -> str:

@@ -1,4 +1,4 @@
-"""How an application is told where tables and topics are, and who is asking."""
+"""Storage and Kafka of an application: confs, and credentials off its command line."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ KAFKA_OPTIONS_FILE = "DELTA_CDC_KAFKA_OPTIONS"
 KAFKA_OPTIONS_CONF = "spark.delta_cdc.kafka.secretOptions"
 
 
-def tell_storage(
+def add_storage(
     hook: DeltaCdcSubmitHook,
     options: Mapping[str, str] | None,
     *,
@@ -41,7 +41,7 @@ def tell_storage(
     log: Logger,
     kafka: Mapping[str, str] | None = None,
 ) -> None:
-    """Tell an application the storage that some options describe, and Kafka's brokers.
+    """Give an application the storage that some options describe, and Kafka's brokers.
 
     No credential is on the command line: S3's go by the environment to a driver on this machine, all others
     by a properties file that only this user can read. A driver in a pod gets none: it has an identity of
@@ -50,7 +50,7 @@ def tell_storage(
     :param hook: filled in; its own confs win
     :param options: storage options as delta-rs names them
     :param directory: the run's private directory
-    :param kafka: options of Kafka's client; told only where topics are read
+    :param kafka: options of Kafka's client; used only where topics are read
     """
     storage = spark_storage(options, locations_of(spec), elsewhere=hook.is_cluster)
     hook.confs = {**storage.confs, **hook.confs}
@@ -105,7 +105,7 @@ def _google(hook: DeltaCdcSubmitHook, storage: SparkStorage, directory: Path, lo
     return {}
 
 
-def tell_planner(
+def add_planner_options(
     hook: DeltaCdcSubmitHook, options: Mapping[str, str] | None, *, spec: Spec, directory: Path
 ) -> None:
     """Hand the storage options to a driver on this machine that plans for itself: an apply after an ingest.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.openlineage.utils.spark import (
@@ -12,7 +13,6 @@ from airflow.providers.common.compat.openlineage.utils.spark import (
 from airflow.providers.common.compat.sdk import conf
 
 from airflow_delta_cdc import engine
-from airflow_delta_cdc.runtime import pods
 from airflow_delta_cdc.runtime.embedded import EmbeddedStart
 from airflow_delta_cdc.runtime.exchange import (
     SECTION,
@@ -25,13 +25,12 @@ from airflow_delta_cdc.runtime.exchange import (
     read_text,
 )
 from airflow_delta_cdc.runtime.slices import slices_for
-from airflow_delta_cdc.runtime.storage import places_of, tell_planner, tell_storage
-from airflow_delta_cdc.runtime.submit_hook import DeltaCdcSubmitHook
-from airflow_delta_cdc.runtime.task import SUBMIT_ARGUMENTS
+from airflow_delta_cdc.runtime.storage import add_planner_options, add_storage, places_of
+from airflow_delta_cdc.runtime.submit_hook import SUBMIT_ARGUMENTS, UTC, DeltaCdcSubmitHook
 from delta_cdc.core.errors import InvalidConfiguration, JobFailed, JobRefused
 from delta_cdc.core.locations import reads_kafka
 from delta_cdc.core.spec import JobResult, sha256, to_json
-from delta_cdc.core.storage_options import hadoop_uri
+from delta_cdc.core.storage_options import hadoop_uri, is_s3
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -40,8 +39,8 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
+    from airflow_delta_cdc.operators.base import DeltaCdcOperator
     from airflow_delta_cdc.runtime.exchange import RunDirectory
-    from airflow_delta_cdc.runtime.task import SparkTask
     from delta_cdc.core.spec import Spec
     from delta_cdc.launch.class_data_archive import Training
 
@@ -50,26 +49,26 @@ if TYPE_CHECKING:
 JOB_FILE = "delta_cdc_job.py"
 _JOB = "import sys\n\nfrom delta_cdc.__main__ import main\n\nsys.exit(main())\n"
 
+_CLASS_PATH = "SPARK_DIST_CLASSPATH"
+
 #: Which spec the stored application id belongs to.
 FINGERPRINT_KEY = "spark_job_fingerprint"
 
 #: That the driver's pod has succeeded: its phase is gone with it.
 SUCCEEDED_KEY = "k8s_driver_status"
 
-_UTC = {"spark.sql.session.timeZone": "UTC"}
-
 #: What YARN and Kubernetes say of an application that runs no more.
 _ENDED = frozenset({"SUCCEEDED", "FAILED", "NOTFOUND"})
 
 
 class SubmitRuntime:
-    """Runs specs by ``spark-submit``, and brings back what the driver says.
+    """Runs specs by ``spark-submit``, and returns the driver's result.
 
     :param operator: whose connection, arguments, JARs and confs count, and who is asked for a running
         application of an earlier try (``durable``)
     """
 
-    def __init__(self, operator: SparkTask) -> None:
+    def __init__(self, operator: DeltaCdcOperator) -> None:
         self._operator = operator
         self._hook: DeltaCdcSubmitHook | None = None
         self._exchange: Exchange | None = None
@@ -85,12 +84,6 @@ class SubmitRuntime:
         """Return the master URL."""
         return (self._hook or submit_hook(self._operator)).master
 
-    @property
-    def file(self) -> str:
-        """Return the application file of the run."""
-        assert self._exchange is not None
-        return self._exchange.application
-
     def run(self, context: Context, spec: Spec) -> JobResult:
         """Run one spec in one application; see :class:`~airflow_delta_cdc.runtime.SparkRuntime`."""
         operator = self._operator
@@ -101,7 +94,7 @@ class SubmitRuntime:
             with slices_for(
                 spec, hook.master, directory.path, options=options, log=operator.log, lasting=durable
             ) as ready:
-                self._tell(hook, context, ready, directory, options)
+                self._fill(hook, context, ready, directory, options)
                 with self._training(hook) as training:
                     self._start(context, hook, sha256(to_json(ready)), durable=durable)
                     result = self._read_result(hook)
@@ -121,8 +114,7 @@ class SubmitRuntime:
     # -- an application of a cluster, which the next try finds again --------------------------------
     def submit_job(self) -> str:
         """Submit a new application and return its id; an older result of the same spec is removed first."""
-        self._drop_older_result()
-        return self.tracked.submit_tracked(self.file)
+        return self.tracked.submit_tracked(self._drop_older_result().application)
 
     @property
     def tracked(self) -> DeltaCdcSubmitHook:
@@ -130,10 +122,11 @@ class SubmitRuntime:
         assert self._hook is not None
         return self._hook
 
-    def _drop_older_result(self) -> None:
+    def _drop_older_result(self) -> Exchange:
         """Delete what an earlier attempt at the same spec left where a driver of a cluster will write."""
         assert self._exchange is not None
         delete_folder(self._exchange.result, self._options)
+        return self._exchange
 
     def clean_up(self) -> None:
         """Delete what the last application and this worker have exchanged in the shared folder."""
@@ -146,7 +139,7 @@ class SubmitRuntime:
             self._operator.log.warning("The files of the run in %s could not be deleted: %s", folder, error)
 
     # -- starting -------------------------------------------------------------------------------
-    def _tell(
+    def _fill(
         self,
         hook: DeltaCdcSubmitHook,
         context: Context,
@@ -154,7 +147,7 @@ class SubmitRuntime:
         directory: RunDirectory,
         options: Mapping[str, str] | None,
     ) -> None:
-        """Tell the hook all there is to know of a run: files, confs, storage, Kafka, lineage."""
+        """Give the hook everything about a run: files, confs, storage, Kafka, lineage."""
 
         operator, text = self._operator, to_json(spec)
         self._exchange = self._prepare(hook, directory.path, spec_text=text)
@@ -165,8 +158,8 @@ class SubmitRuntime:
             self._embedded = EmbeddedStart(
                 operator, spec, places=places, kafka=kafka, storage_options=options
             )
-        self._fill_in(hook, self._exchange, sha256(text), directory.path, kafka=kafka, places=places)
-        tell_storage(
+        self._add_engine(hook, self._exchange, sha256(text), directory.path, kafka=kafka, places=places)
+        add_storage(
             hook,
             options,
             spec=spec,
@@ -174,11 +167,12 @@ class SubmitRuntime:
             log=operator.log,
             kafka=operator.options_of_kafka(),
         )
-        tell_planner(hook, options, spec=spec, directory=directory.path)
+        add_planner_options(hook, options, spec=spec, directory=directory.path)
         hook.confs = self._with_lineage(hook.confs, context)
 
     def _start(self, context: Context, hook: DeltaCdcSubmitHook, fingerprint: str, *, durable: bool) -> None:
         operator = self._operator
+        assert self._exchange is not None
         if self._killed:
             raise JobFailed(
                 "The task was killed before its Spark application started.",
@@ -192,7 +186,7 @@ class SubmitRuntime:
             # A file of the worker's own cannot be older: its directory is made for this run.
             self._drop_older_result()
         try:
-            hook.submit(self.file)
+            hook.submit(self._exchange.application)
         except JobFailed:
             # The engine ends with an error code when it reports a named error: that is what to show.
             if self._result_text(hook) is None:
@@ -263,7 +257,11 @@ class SubmitRuntime:
         for path in (application, spec):
             put_object(f"{folder}/{path.name}", path.read_bytes(), self._options)
         remote = hadoop_uri(folder)
-        pods.let_submit_see(hook, remote)
+        if is_s3(remote):
+            # spark-submit looks at the objects, so it needs the file system, by the environment variable that
+            # Spark's scripts put behind their own class path.
+            own, s3 = os.environ.get(_CLASS_PATH), map(str, engine.s3_jars().jars())
+            hook.add_private_environment({_CLASS_PATH: os.pathsep.join(filter(None, (own, *s3)))})
         return Exchange(
             f"{remote}/{application.name}",
             hadoop_uri(shared),
@@ -289,7 +287,7 @@ class SubmitRuntime:
         return JobResult.from_json(text)
 
     # -- confs ----------------------------------------------------------------------------------
-    def _fill_in(
+    def _add_engine(
         self,
         hook: DeltaCdcSubmitHook,
         exchange: Exchange,
@@ -299,7 +297,7 @@ class SubmitRuntime:
         kafka: bool = False,
         places: Sequence[str] = (),
     ) -> None:
-        """Tell the hook the engine, the JARs and confs, and the arguments of this run.
+        """Give the hook the engine, the JARs and confs, and the arguments of this run.
 
         :param kafka: the job reads topics
         :param places: what the driver reads and writes
@@ -307,14 +305,14 @@ class SubmitRuntime:
 
         operator = self._operator
         if self._embedded is not None:
-            self._embedded.tell(hook, directory)
+            self._embedded.configure(hook, directory)
         else:
-            hook.confs = {**engine.delta_confs(), **_UTC, **hook.confs}
+            hook.confs = {**engine.delta_confs(), **UTC, **hook.confs}
         given, jars = operator.jars or operator.packages, None
         if self._embedded is None and not given and hands_over_jars():
             needed = engine.needed_jars(places, kafka=kafka)
             in_pods = hook.is_cluster and hook.is_kubernetes
-            ours = pods.visible(needed, self._options) if in_pods else [str(jar) for jar in needed]
+            ours = self._shared_jars(needed) if in_pods else [str(jar) for jar in needed]
             jars = _listed(hook, "spark.jars", *ours)
         files = exchange.files and _listed(hook, "spark.files", exchange.files, operator.files)
         result = hadoop_uri(exchange.result)
@@ -325,6 +323,16 @@ class SubmitRuntime:
             jars=jars,
         )
 
+    def _shared_jars(self, jars: Sequence[Path]) -> list[str]:
+        """Put JARs where a pod can read them, once, and return their URIs.
+
+        :raises InvalidConfiguration: there is no such place
+        """
+        uris = [f"{needed_results_uri('Pods get their JARs from a folder')}/jars/{jar.name}" for jar in jars]
+        for uri, jar in zip(uris, jars, strict=True):
+            put_file_once(uri, jar, self._options)
+        return [hadoop_uri(uri) for uri in uris]
+
     def _with_lineage(self, confs: dict[str, Any], context: Context) -> dict[str, Any]:
         """Add OpenLineage's confs where Airflow's configuration asks for them, as the base class does."""
         if self._operator.openlineage_inject_parent_job_info:
@@ -334,7 +342,7 @@ class SubmitRuntime:
         return confs
 
 
-def submit_hook(task: SparkTask, log_file: Path | None = None) -> DeltaCdcSubmitHook:
+def submit_hook(task: DeltaCdcOperator, log_file: Path | None = None) -> DeltaCdcSubmitHook:
     """Return the hook of a task; the files of a run are filled in once it is known where the driver will be.
 
     :param log_file: see :class:`DeltaCdcSubmitHook`

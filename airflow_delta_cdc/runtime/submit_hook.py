@@ -20,6 +20,7 @@ from airflow.providers.apache.spark.hooks.spark_submit import DEFAULT_SPARK_BINA
 from airflow.providers.common.compat.sdk import AirflowException, AirflowNotFoundException
 
 from airflow_delta_cdc import engine
+from airflow_delta_cdc.hooks.table import is_true
 from delta_cdc.core.errors import (
     DeployModeUnsupported,
     EnvironmentNotReady,
@@ -32,6 +33,44 @@ from delta_cdc.core.spec import LINE_PREFIX
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
+
+#: What an operator takes of the arguments of Airflow's :class:`SparkSubmitOperator`; the hook takes them
+#: by the same names. The other ones (``application``, ``java_class``, …) the provider sets itself.
+SUBMIT_ARGUMENTS = (
+    "archives",
+    "conf",
+    "deploy_mode",
+    "driver_class_path",
+    "driver_memory",
+    "env_vars",
+    "exclude_packages",
+    "executor_cores",
+    "executor_memory",
+    "files",
+    "jars",
+    "keytab",
+    "name",
+    "num_executors",
+    "packages",
+    "post_submit_commands",
+    "principal",
+    "properties_file",
+    "proxy_user",
+    "py_files",
+    "repositories",
+    "spark_binary",
+    "status_poll_interval",
+    "total_executor_cores",
+    "track_driver_via_k8s_api",
+    "use_krb5ccache",
+    "verbose",
+    "yarn_queue",
+    "yarn_rm_auth",
+    "yarn_track_via_rm_api",
+)
+
+#: What every session and application is given; the user's confs win.
+UTC = {"spark.sql.session.timeZone": "UTC"}
 
 #: The master of a run without a connection.
 EMBEDDED_MASTER = "local[*]"
@@ -128,11 +167,6 @@ class DeltaCdcSubmitHook(SparkSubmitHook):
         """Return what the connection's extra, or an argument that wins over it, says of a setting."""
         return self._connection.get(name)
 
-    @property
-    def tail(self) -> list[str]:
-        """Return the last lines of the application that say something (no frames, no INFO)."""
-        return list(self._tail)
-
     # -- connection -----------------------------------------------------------------------------
     def _resolve_connection(self) -> dict[str, Any]:
         if not self._conn_id:
@@ -193,8 +227,7 @@ class DeltaCdcSubmitHook(SparkSubmitHook):
             )
 
     def _extra_flag(self, name: str, *, default: bool) -> bool:
-        value = self._extra.get(name, self._extra.get(name.replace("_", "-"), default))
-        return value if isinstance(value, bool) else str(value).strip().lower() in ("1", "true", "yes")
+        return is_true(self._extra.get(name, self._extra.get(name.replace("_", "-"), default)))
 
     # -- command and environment ----------------------------------------------------------------
     def _get_spark_binary_path(self) -> list[str]:
@@ -275,7 +308,7 @@ class DeltaCdcSubmitHook(SparkSubmitHook):
 
         :param application: path or URI of the application file
         :raises JobFailed: ``spark-submit`` ended with an error; the message holds the exit code and at most
-            the last 20 telling lines
+            the last 20 lines that may explain it
         """
         # A process group of its own: the JVM, its Python driver and the shell die together.
         kwargs.setdefault("start_new_session", True)
@@ -310,8 +343,8 @@ class DeltaCdcSubmitHook(SparkSubmitHook):
             self._log = log
 
     def _sorted_lines(self, lines: Iterable[str], log: Any) -> Iterator[str]:
-        """Show our lines, write every line to the file, and remember the telling ones."""
-        # Line by line: of an application that hangs, the last line is what somebody looks for.
+        """Show our lines, write every line to the file, and remember those that may explain an error."""
+        # Line by line: of an application that hangs, the last line is the one that helps.
         target = self._log_file.open("a", buffering=1, encoding="utf-8") if self._log_file else None
         try:
             for raw in lines:
@@ -321,7 +354,7 @@ class DeltaCdcSubmitHook(SparkSubmitHook):
                 if line.startswith(LINE_PREFIX):
                     log.info("%s", line[len(LINE_PREFIX) :])
                     continue
-                if _is_telling(line):
+                if _may_explain(line):
                     self._tail.append(line.strip())
                 yield line
         finally:
@@ -333,7 +366,7 @@ class DeltaCdcSubmitHook(SparkSubmitHook):
         """Submit an application, and return its id without waiting for its end.
 
         :raises JobFailed: ``spark-submit`` ended with an error
-        :raises RuntimeError: it told no id
+        :raises RuntimeError: it gave no id
         :raises InvalidConfiguration: a conf makes it wait for the end
         """
         waits = _WAITS_ON_KUBERNETES if self.is_kubernetes else _WAITS_ON_YARN
@@ -346,8 +379,8 @@ class DeltaCdcSubmitHook(SparkSubmitHook):
         self._conf[waits] = "false"
         self.submit(application)
         if not self.is_kubernetes:
-            return _told(self._yarn_application_id, "a YARN application id")
-        return f"{self._connection['namespace']}:{_told(self._kubernetes_driver_pod, 'a driver pod')}"
+            return _required(self._yarn_application_id, "YARN application id")
+        return f"{self._connection['namespace']}:{_required(self._kubernetes_driver_pod, 'driver pod')}"
 
     def status_of(self, external_id: str) -> str:
         """Return the status of an application: YARN's word for it, or the phase of its driver pod.
@@ -434,13 +467,13 @@ class _Quiet:
         return getattr(self._inner, name)
 
 
-def _told(found: str | None, what: str) -> str:
-    if not found:
-        raise RuntimeError(f"spark-submit did not tell {what}.")
-    return found
+def _required(value: str | None, what: str) -> str:
+    if not value:
+        raise RuntimeError(f"spark-submit gave no {what}.")
+    return value
 
 
-def _is_telling(line: str) -> bool:
+def _may_explain(line: str) -> bool:
     text = line.strip()
     return (
         bool(text) and not text.startswith(_NOISE_STARTS) and not any(n in line[:60] for n in _NOISE_LEVELS)

@@ -143,7 +143,7 @@ class DeltaVersionSensor(BaseSensorOperator):
         self.defer(
             trigger=DeltaVersionSensorTrigger(
                 table=self._located(context, "table", self.table),
-                baseline=baseline.position.to_dict(),
+                baseline=engine.position_to_json(baseline.position),
                 min_versions=arguments.whole_number("min_versions", self.min_versions, minimum=1) or 1,
                 operations=self.operations,
                 partitions=self.partitions,
@@ -207,7 +207,7 @@ class DeltaVersionSensor(BaseSensorOperator):
         if given(self.pipeline):
             return self._watermark(context)
         version = arguments.whole_number("baseline_version", self.baseline_version)
-        return _Baseline(self._pinned(context) if version is None else engine.Position(version))
+        return _Baseline(self._pinned(context) if version is None else version)
 
     def _watermark(self, context: Context) -> _Baseline:
         """Return what the target's log proves, or before everything where nothing is proved yet."""
@@ -218,12 +218,8 @@ class DeltaVersionSensor(BaseSensorOperator):
             log, pipeline, mirror=partial(kept, context, self.inlets, self.table, pipeline)
         )
         if proof is None or proof.seal is None:
-            return _Baseline(engine.Position())
-        seal = proof.seal
-        position = engine.Position(
-            seal.watermark.version, seal.watermark.table_id, seal.watermark.commit_hash
-        )
-        return _Baseline(position, self._seal_due_at(context, proof))
+            return _Baseline(-1)
+        return _Baseline(proof.seal.watermark, self._seal_due_at(context, proof))
 
     def _seal_due_at(self, context: Context, proof: Proof) -> int | None:
         source = engine.DeltaLog(self._located(context, "table", self.table), self._storage_options())
@@ -239,11 +235,11 @@ class DeltaVersionSensor(BaseSensorOperator):
         table = self._located(context, "table", self.table)
         key = f"baseline:{delta_asset(table).uri}"[:512]
         store = context.get("task_state_store")
-        pinned = engine.Position.from_dict(store.get(key)) if store is not None else None
+        pinned = engine.position_from_json(store.get(key)) if store is not None else None
         if pinned is None:
             pinned = engine.run_sync(engine.position_now(table, storage_options=self._storage_options()))
             if store is not None:
-                store.set(key, pinned.to_dict())
+                store.set(key, engine.position_to_json(pinned))
         return pinned
 
     @staticmethod

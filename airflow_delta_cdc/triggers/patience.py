@@ -35,7 +35,7 @@ class Patience:
         self._table = table
         self._interval = interval
         self._log = log
-        self._said = ""
+        self._known_error = ""
         self._started = False
         #: How many looks in a row have failed.
         self.failures = 0
@@ -44,13 +44,13 @@ class Patience:
         """Note a look that was answered."""
         if self.failures:
             self._log.info("Looking at %s works again, after %s failed looks.", self._table, self.failures)
-        self.failures, self._said = 0, ""
+        self.failures, self._known_error = 0, ""
 
     def failed(self, error: Exception) -> None:
         """Note a look that failed; the pauses grow."""
         self.failures += 1
         if not self._is_known(error):
-            self._said = type(error).__name__
+            self._known_error = type(error).__name__
             self._log.warning("Cannot look at %s, and will go on trying: %s", self._table, message_of(error))
 
     def ends_with(self, error: Exception) -> bool:
@@ -75,7 +75,7 @@ class Patience:
         return float(min(self._interval * 2 ** min(self.failures, 16), longest))
 
     def _is_known(self, error: Exception) -> bool:
-        return type(error).__name__ == self._said
+        return type(error).__name__ == self._known_error
 
 
 def message_of(error: Exception) -> str:

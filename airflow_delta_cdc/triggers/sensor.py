@@ -29,7 +29,7 @@ class DeltaVersionSensorTrigger(WatchingTrigger):
     named error that waiting can't repair.
 
     :param table: path or URI of the table
-    :param baseline: where to go on from, the JSON form of :class:`delta_cdc.planning.waiting.Position`
+    :param baseline: where to go on from: :func:`delta_cdc.planning.waiting.position_to_json` of a position
     :param min_versions: how many commits that count it takes
     :param operations: only commits of these operations count
     :param partitions: only commits that touch such partitions count: values by column
@@ -83,14 +83,16 @@ class DeltaVersionSensorTrigger(WatchingTrigger):
             yield TriggerEvent(news.to_dict())  # type: ignore[no-untyped-call]
 
     async def _wait(self) -> News:
-        position = engine.Position.from_dict(self.baseline) or engine.Position()
+        position = engine.position_from_json(self.baseline)
         patience = Patience(self.table, self.poll_interval, self.log)
         watch: Watch | None = None
         while True:
             await asyncio.sleep(patience.pause())
             try:
                 if watch is None:
-                    watch = await self.watch(position, seal_due_at=self.seal_due_at)
+                    watch = await self.watch(
+                        -1 if position is None else position, seal_due_at=self.seal_due_at
+                    )
                 elif patience.failures:
                     await self.renew(watch)
                 news = await watch.look()

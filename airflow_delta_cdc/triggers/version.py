@@ -132,7 +132,7 @@ class DeltaVersionTrigger(WatchingTrigger, BaseEventTrigger):
 
 
 class _Versions(SharedStreamProducer):
-    """Looks at one table for ever, and moves the cursor when told that an event is stored. Never raises."""
+    """Looks at one table for ever, and moves the cursor once an event is stored. Never raises."""
 
     def __init__(self, trigger: DeltaVersionTrigger) -> None:
         self._trigger = trigger
@@ -171,11 +171,11 @@ class _Versions(SharedStreamProducer):
             watch = await self._open()
             news = await watch.look()
         except Exception as error:  # noqa: BLE001
-            # A stream that ends is built anew about once a second, so it must outlive whatever a store
+            # A stream that ends is built again about once a second, so it must outlive whatever a store
             # raises.
             self._patience.failed(error)
             if is_final(error):
-                # Somebody may put it right in the state store, which is read again then.
+                # A person may correct the state store, which is read again then.
                 self._watch = None
             return None
         self._patience.fine()
@@ -210,8 +210,8 @@ class _Cursor:
         if isinstance(kept, dict):
             # The table is there for people who read the store.
             kept = {name: value for name, value in kept.items() if name != "table"}
-        self.position = self._saved = engine.Position.from_dict(kept)
-        return self.position or engine.Position()
+        self.position = self._saved = engine.position_from_json(kept)
+        return -1 if self.position is None else self.position
 
     async def save(self) -> None:
         """Keep the position, if it isn't kept yet. After a failure, the next look tries again."""
@@ -219,7 +219,7 @@ class _Cursor:
         if moved is None or moved == self._saved:
             return
         try:
-            await self._store().aset(self._key, {"table": self._table, **moved.to_dict()})
+            await self._store().aset(self._key, {"table": self._table, **engine.position_to_json(moved)})
         except Exception as error:  # noqa: BLE001
             if not self._warned:
                 _log.warning(
@@ -228,7 +228,7 @@ class _Cursor:
                     "name, and does an active DAG use it?",
                     self._asset_name,
                     self._table,
-                    moved.version,
+                    moved,
                     error,
                 )
             self._warned = True

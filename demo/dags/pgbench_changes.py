@@ -1,8 +1,8 @@
 """Follow tables of PostgreSQL: what landed as files goes into a change log, and on into two tables each.
 
-`ingest` brings the new files of all tables into their change logs and applies them to the current rows (SCD
-type 1), all in one Spark application. The tasks after it keep every version of every row (SCD type 2), from
-the same logs. Without a new file no Spark is started.
+For each table, one task brings the new files into its change log and applies them to the current rows (SCD
+type 1). The task after it keeps every version of every row (SCD type 2), from the same log. Without a new
+file no Spark is started.
 """
 
 from __future__ import annotations
@@ -24,25 +24,20 @@ def table(name: str) -> str:
 
 
 with DAG("pgbench_changes", schedule=None, max_active_runs=1, tags=["delta-cdc"], doc_md=__doc__):
-    ingest = DeltaIngestChangesOperator(
-        task_id="ingest",
-        format="json",
-        adapter="plain",
-        adapter_options=ADAPTER_OPTIONS,
-        stored_as_scd_type=1,
-        tables=[
-            {
-                "pipeline": found.name,
-                "source": f"{LANDED}/{found.name}",
-                "log": table(f"{found.name}_events"),
-                "target": table(f"{found.name}_current"),
-                "keys": [found.key],
-                "schema": found.schema,
-            }
-            for found in TABLES
-        ],
-    )
     for found in TABLES:
+        ingest = DeltaIngestChangesOperator(
+            task_id=f"{found.name}_current",
+            pipeline=found.name,
+            source=f"{LANDED}/{found.name}",
+            log=table(f"{found.name}_events"),
+            target=table(f"{found.name}_current"),
+            keys=[found.key],
+            format="json",
+            adapter="plain",
+            adapter_options=ADAPTER_OPTIONS,
+            schema=found.schema,
+            stored_as_scd_type=1,
+        )
         ingest >> DeltaApplyChangesOperator(
             task_id=f"{found.name}_history",
             pipeline=f"{found.name}_history",

@@ -35,7 +35,7 @@ from delta_cdc.core.spec import (
 from delta_cdc.delta_log.file_manifests import prepared
 from delta_cdc.manifest_folder import folder_for
 from delta_cdc.run.apply import run_apply
-from delta_cdc.spark import catalog, sink, staging, table_properties
+from delta_cdc.spark import catalog, staging, table_properties
 from delta_cdc.spark.apply import engine
 from delta_cdc.spark.ingest import engine as ingest
 from delta_cdc.spark.ingest import kafka
@@ -95,7 +95,7 @@ def run(
 _RUNS: dict[type, Callable[[SparkSession, Any], JobResult]] = {
     ApplySpec: engine.run,
     ReadSpec: staging.run,
-    CommitSpec: sink.run,
+    CommitSpec: staging.commit_delivered,
     ResolveSpec: catalog.run,
     VerifySpec: verify,
     **dict.fromkeys(get_args(CareSpec), maintain),

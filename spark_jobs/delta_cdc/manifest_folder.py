@@ -8,7 +8,6 @@ import tempfile
 import uuid
 from typing import TYPE_CHECKING
 
-from delta_cdc.delta_log.file_manifests import no_folder
 from delta_cdc.spark.sessions import is_connect
 
 if TYPE_CHECKING:
@@ -20,13 +19,11 @@ if TYPE_CHECKING:
 
 
 def folder_for(spark: SparkSession, segments: Collection[Segment], scratch: str | None) -> str:
-    """Return the folder for the file manifests of some ranges; empty if none exists and none is needed.
+    """Return the folder for the file manifests of some ranges; empty if there is none.
 
     A folder created here lives as long as this process, because a DataFrame over it may.
 
     :param scratch: a folder that the user configured, or None
-    :raises CaptureUnavailable: no folder is configured, Spark does not run only on this machine, and a range
-        can be read only through its file manifest
     """
     if not segments:
         return ""
@@ -34,10 +31,7 @@ def folder_for(spark: SparkSession, segments: Collection[Segment], scratch: str 
         # DataFrames are read later than they are created: each call needs its own folder.
         return f"{scratch.rstrip('/')}/{uuid.uuid4().hex}"
     if not is_local(spark):
-        needed = next((segment for segment in segments if segment.needs_slice), None)
-        if needed is None:
-            return ""
-        raise no_folder(needed)
+        return ""
     folder = tempfile.mkdtemp(prefix="delta-cdc-slices-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder

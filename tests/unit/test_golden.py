@@ -42,11 +42,11 @@ from delta_cdc.run.ingest import run_ingest
 from delta_cdc.run.read import run_read
 from delta_cdc.run.saved_plans import NoPins
 from delta_cdc.run.verify import rows_of, run_verify
-from delta_cdc.spark import sink, staging
+from delta_cdc.spark import staging
 from delta_cdc.spark.apply import engine as apply_engine
 from delta_cdc.spark.apply import layout, quarantine
 from delta_cdc.spark.apply.commit import Outcome
-from delta_cdc.spark.apply.prepared_step import Work
+from delta_cdc.spark.apply.prepared_step import PreparedStep
 from delta_cdc.spark.apply.rows import Shape
 from delta_cdc.spark.ingest import engine as ingest_engine
 from delta_cdc.spark.ingest import ingested
@@ -144,7 +144,7 @@ class Job:
             step = replace(step, before=state if step.before is None else step.before)
             step = apply_engine.with_horizons(step)
             moving = step.kind not in ("adopt", "reseal")
-            work = Work(
+            work = PreparedStep(
                 lambda: None,
                 {"suppressed": 4} if moving else {},
                 str(step.at) if moving else step.highest_sequence,
@@ -174,9 +174,9 @@ class Job:
             self.seals.append(seal)
             return Outcome("committed", version=self.tables.staging.write_seal(seal, rows=False))
 
-        self.patch.setattr(sink, "look", lambda *_: SimpleNamespace(table_id=self.tables.staging.table_id))
-        self.patch.setattr(sink, "commit", committed)
-        return sink._sealed(None, spec)  # type: ignore[arg-type]
+        self.patch.setattr(staging, "look", lambda *_: SimpleNamespace(table_id=self.tables.staging.table_id))
+        self.patch.setattr(staging, "commit", committed)
+        return staging._sealed_delivery(None, spec)  # type: ignore[arg-type]
 
 
 def shape_of(options: ApplyOptions) -> Shape:

@@ -21,6 +21,7 @@ from delta_cdc.core.errors import (
     TableNameUnresolved,
     UnsupportedTable,
 )
+from delta_cdc.core.watermark import TableVersion
 from delta_cdc.planning.waiting import CHECK_EVERY, Condition, News, Position, Watch, position_now
 from tests.unit.airflow.tables import append, compact, set_properties
 
@@ -73,7 +74,7 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 def test_a_seal_that_is_due_is_news_without_any_change(table: Path) -> None:
     append(table, [1])
     due = Watch(str(table), position=now(table), seal_due_at=1)
-    assert (found(due).reason, found(due).version) == ("seal_due", 0)
+    assert (found(due).reason, found(due).position.version) == ("seal_due", 0)
     later = Watch(str(table), position=now(table), seal_due_at=9_999_999_999_999)
     assert look(later) is None
     append(table, [2])
@@ -86,7 +87,7 @@ def test_no_seal_is_due_without_a_table(table: Path) -> None:
 
 # -- what counts ----------------------------------------------------------------------------------
 def test_a_missing_table_is_waited_for(table: Path) -> None:
-    assert now(table) == Position()
+    assert now(table) == -1
     watch = Watch(str(table), position=-1)
     assert look(watch) is None
     append(table, [1])
@@ -108,7 +109,7 @@ def test_nothing_new_is_no_news(table: Path) -> None:
     assert look(watch) is None
     append(table, [2])
     news = found(watch)
-    assert (news.version, news.previous_version, news.reason) == (1, 0, "new_versions")
+    assert (news.position.version, news.previous_version, news.reason) == (1, 0, "new_versions")
 
 
 def test_rewriting_and_renaming_are_no_changes(table: Path) -> None:
@@ -132,7 +133,7 @@ def test_min_versions_counts_changes_across_looks(table: Path) -> None:
     set_properties(table, delta__appendOnly="false")
     assert look(watch) is None
     append(table, [3])
-    assert found(watch).version == 3
+    assert found(watch).position.version == 3
 
 
 def test_a_hundred_versions_at_once(table: Path) -> None:
@@ -140,7 +141,7 @@ def test_a_hundred_versions_at_once(table: Path) -> None:
     for i in range(100):
         append(table, [i])
     assert look(Watch(str(table), position=0, condition=Condition(min_versions=101))) is None
-    assert found(Watch(str(table), position=0, condition=Condition(min_versions=100))).version == 100
+    assert found(Watch(str(table), position=0, condition=Condition(min_versions=100))).position.version == 100
 
 
 def test_the_time_is_that_of_the_newest_commit_that_counts(table: Path) -> None:
@@ -149,7 +150,7 @@ def test_the_time_is_that_of_the_newest_commit_that_counts(table: Path) -> None:
     compact(table)
     news = found(Watch(str(table), position=0))
     written = datetime.fromtimestamp((table / "_delta_log" / f"{1:020d}.json").stat().st_mtime, UTC)
-    assert (news.version, news.timestamp) == (2, written.isoformat(timespec="milliseconds"))
+    assert (news.position.version, news.timestamp) == (2, written.isoformat(timespec="milliseconds"))
 
 
 def test_what_comes_after_the_news_is_counted_anew(table: Path) -> None:
@@ -161,7 +162,7 @@ def test_what_comes_after_the_news_is_counted_anew(table: Path) -> None:
     append(table, [2])
     append(table, [3])
     later = found(watch)
-    assert (later.previous_version, later.version) == (0, 2)
+    assert (later.previous_version, later.position.version) == (0, 2)
     assert later.position == now(table)
 
 
@@ -173,7 +174,8 @@ def test_a_log_cleaned_beyond_the_baseline_is_news(table: Path) -> None:
         (table / "_delta_log" / f"{version:020d}.json").unlink()
     assert look(Watch(str(table), position=0)) is not None
     assert (
-        look(Watch(str(table), position=Position(0, table_id(table), "of a file that is gone"))) is not None
+        look(Watch(str(table), position=TableVersion(table_id(table), 0, "of a file that is gone")))
+        is not None
     )
 
 
@@ -183,7 +185,7 @@ def test_operations(table: Path) -> None:
     append(table, [2])
     assert look(watch) is None
     DeltaTable(str(table)).delete("id = 1")
-    assert found(watch).version == 2
+    assert found(watch).position.version == 2
 
 
 def test_partitions(table: Path) -> None:
@@ -205,8 +207,8 @@ def test_partitions(table: Path) -> None:
     assert [look(w) is not None for w in (one, several, empty)] == [False, True, False]
     write("2026-01-02", "eu")
     write(None, "eu")
-    assert found(one).version == 3
-    assert found(empty).version == 3
+    assert found(one).position.version == 3
+    assert found(empty).position.version == 3
     with pytest.raises(InvalidConfiguration, match=r"not partitioned by n .*day, region"):
         look(watch(n=1))
 
@@ -264,7 +266,7 @@ def test_made_again_before_the_first_look(table: Path, versions: int) -> None:
     before = now(table)
     _make_again(table, versions)
     news = found(Watch(str(table), position=before))
-    assert (news.reason, news.version, news.previous_version) == ("table_recreated", versions - 1, 2)
+    assert (news.reason, news.position.version, news.previous_version) == ("table_recreated", versions - 1, 2)
     assert news.position == now(table)
 
 
@@ -276,7 +278,7 @@ def test_made_again_with_a_longer_log_is_noticed_at_once(table: Path, versions: 
     assert look(watch) is None
     _make_again(table, versions)
     news = found(watch)
-    assert (news.reason, news.version) == ("table_recreated", versions - 1)
+    assert (news.reason, news.position.version) == ("table_recreated", versions - 1)
 
 
 @pytest.mark.parametrize("versions", [1, 3])
@@ -309,7 +311,7 @@ def test_after_news_of_another_table_it_goes_on_there(table: Path) -> None:
     assert look(watch) is None
     append(table, [3])
     later = found(watch)
-    assert (later.reason, later.previous_version, later.version) == ("new_versions", 1, 2)
+    assert (later.reason, later.previous_version, later.position.version) == ("new_versions", 1, 2)
 
 
 def test_recreation_can_be_refused(table: Path) -> None:
@@ -363,7 +365,7 @@ def test_replaced_inside_its_log_goes_on(table: Path) -> None:
     assert look(watch) is None
     _replace_in_log(table)
     news = found(watch)
-    assert (news.reason, news.table_id) == ("new_versions", "another-id")
+    assert (news.reason, news.position.table_id) == ("new_versions", "another-id")
 
 
 def _replace_in_log(table: Path) -> None:

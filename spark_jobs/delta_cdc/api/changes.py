@@ -193,22 +193,25 @@ def read_changes(
             spark,
             spark_uri(request.table),
             write_slices(
-                request.table, plan.segments, folder, at=plan.at, storage_options=request.storage_options
+                request.table,
+                plan.segments,
+                folder,
+                at=plan.table.version,
+                storage_options=request.storage_options,
             ),
-            plan.columns,
-            at=plan.at,
+            plan.table.schema_columns,
+            at=plan.table.version,
             slices_uri=folder,
             with_row_id=by_row_id,
-            schema=plan.schema,
         )
     else:
-        found = rows.no_rows(spark, plan.schema, with_row_id=by_row_id)
+        found = rows.no_rows(spark, plan.table.schema_string, with_row_id=by_row_id)
     return queries.answer(
         found,
         options,
-        source=plan.uri,
+        source=plan.table.uri,
         versions=f"versions {plan.versions}",
-        columns=plan.columns,
+        columns=plan.table.schema_columns,
         by_row_id=by_row_id,
     )
 

@@ -85,8 +85,8 @@ def _changes(arguments: argparse.Namespace) -> int:
     typed = arguments.format == "parquet" or (arguments.format == "csv" and bool(arguments.select))
     if plan.segments or typed:
         storage = query["storage_options"]
-        where = f"{plan.uri}, {_where(plan)}"
-        with session(locations=[plan.uri], storage_options=storage) as spark, named(where):
+        where = f"{plan.table.uri}, {_where(plan)}"
+        with session(locations=[plan.table.uri], storage_options=storage) as spark, named(where):
             _show(_read(spark, plan, query), plan, arguments, query["keys"])
     else:
         _show_nothing(plan, arguments)
@@ -124,16 +124,16 @@ def _query(arguments: argparse.Namespace) -> tuple[str, dict[str, Any], dict[str
 def _read(spark: SparkSession, plan: ChangesPlan, query: dict[str, Any]) -> DataFrame:
     """Read the planned range, regardless of later commits."""
     # Not the user's text: Spark takes a folder without a slash in its name for a catalog name.
-    table = plan.uri
+    table = plan.table.uri
     if plan.versions is None:
-        return read_changes(spark, table, starting_version=plan.at + 1, **query)
+        return read_changes(spark, table, starting_version=plan.table.version + 1, **query)
     start, end = plan.versions.starting_version, plan.versions.ending_version
     return read_changes(spark, table, starting_version=start, ending_version=end, **query)
 
 
 def _show(rows: DataFrame, plan: ChangesPlan, arguments: argparse.Namespace, wanted: list[str]) -> None:
     # full_delta does not use keys, so only the sort would detect a key that is not a column.
-    keys = match(output.values(rows), wanted, "keys", plan.uri)
+    keys = match(output.values(rows), wanted, "keys", plan.table.uri)
     if arguments.format == "table":
         lines, counts = output.table(rows, keys, arguments.limit or _TABLE_LIMIT)
         print(*lines, "", f"{counts} in {_where(plan)}", sep="\n")
@@ -143,7 +143,9 @@ def _show(rows: DataFrame, plan: ChangesPlan, arguments: argparse.Namespace, wan
 
 
 def _show_nothing(plan: ChangesPlan, arguments: argparse.Namespace) -> None:
-    header = output.csv_line([*plan.columns, *METADATA_COLUMNS]) if arguments.format == "csv" else ""
+    header = (
+        output.csv_line([*plan.table.schema_columns, *METADATA_COLUMNS]) if arguments.format == "csv" else ""
+    )
     if arguments.output is not None:
         arguments.output.write_text(header, encoding="utf-8")
     else:
@@ -154,7 +156,7 @@ def _show_nothing(plan: ChangesPlan, arguments: argparse.Namespace) -> None:
 def _where(plan: ChangesPlan) -> str:
     """Return the range and how it was read, for people."""
     if plan.versions is None:
-        return f"no version: the newest one is {plan.at}"
+        return f"no version: the newest one is {plan.table.version}"
     if not plan.segments:
         return f"versions {plan.versions}, none of which changes data"
     return f"versions {plan.versions}, read by {', '.join(dict.fromkeys(s.capture for s in plan.segments))}"

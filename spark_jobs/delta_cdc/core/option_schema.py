@@ -460,14 +460,13 @@ _INGEST = _by_name(
     Option(
         "source",
         TABLE,
-        "Folder or prefix of files, or ``kafka://<host:port>,…/<topic>,…``; ``${ENV}`` allowed. Required "
-        "without ``tables``",
+        "Folder or prefix of files, or ``kafka://<host:port>,…/<topic>,…``; ``${ENV}`` allowed",
     ),
     Option(
         "log",
         TABLE,
         "Path, URI or catalog name of the change log, ``${ENV}`` allowed. It is created where it doesn't "
-        "exist. Required without ``tables``",
+        "exist",
     ),
     Option(
         "target",

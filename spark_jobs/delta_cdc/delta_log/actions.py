@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+import re
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import unquote
 
 from delta_cdc.core.errors import CorruptLog
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
+
+F = TypeVar("F", bound="FileAction")
 
 _METADATA_ONLY_MERGE = (
     "numTargetRowsInserted",
@@ -22,7 +26,7 @@ _METADATA_ONLY_MERGE = (
     "numTargetRowsDeleted",
 )
 #: Operations that rewrite all their rows or restore files: they copy no existing row.
-_WRITES_ANEW = frozenset(
+_COPIES_NO_ROW = frozenset(
     {
         "WRITE",
         "STREAMING UPDATE",
@@ -36,10 +40,13 @@ _WRITES_ANEW = frozenset(
     }
 )
 #: Tag of a commit that kept the row ids of the rows it copied.
-_PRESERVED = "delta.rowTracking.preserved"
+IDS_KEPT = "delta.rowTracking.preserved"
+_NUM_RECORDS = re.compile(r'\s*\{\s*"numRecords"\s*:\s*([0-9]+)\s*[,}]')
 
 #: Distinct partition values of a file: (column, value) pairs, sorted by column.
 Partition = tuple[tuple[str, str | None], ...]
+#: Path (percent-decoded) and deletion vector: identifies a file within a version.
+Key = tuple[str, str]
 
 
 class BadActionError(ValueError):
@@ -80,89 +87,109 @@ class Protocol:
     writer_features: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class DeletionVector:
     """Which rows of a file are masked.
 
-    :param unique_id: distinguishes the vectors of one file
-    :param cardinality: how many rows are masked
     :param storage_type: ``u`` (a file of the table), ``p`` (a file by its URI) or ``i`` (inline)
     :param path_or_inline: which file, or the vector itself
     :param offset: where the vector begins in its file
     :param size_in_bytes: of the vector
+    :param cardinality: how many rows are masked
     """
 
-    unique_id: str
-    cardinality: int
     storage_type: str | None = None
     path_or_inline: str | None = None
     offset: int | None = None
     size_in_bytes: int | None = None
-
-
-@dataclass(frozen=True)
-class Add:
-    """A file that became part of the table.
-
-    :param path: as the log has it: percent-encoded, relative to the table or absolute
-    :param partition_values: per partition column; None is NULL
-    :param size: bytes
-    :param modification_time: epoch milliseconds
-    :param stats: JSON text
-    """
-
-    path: str
-    data_change: bool
-    size: int
-    partition_values: dict[str, str | None] = field(default_factory=dict)
-    modification_time: int | None = None
-    deletion_vector: DeletionVector | None = None
-    base_row_id: int | None = None
-    default_row_commit_version: int | None = None
-    tags: dict[str, str | None] = field(default_factory=dict)
-    stats: str | None = field(default=None, repr=False)
+    cardinality: int = 0
 
     @property
-    def has_dv(self) -> bool:
-        """Return whether rows of the file are masked."""
-        return self.deletion_vector is not None
+    def unique_id(self) -> str:
+        """Return a text that distinguishes the vectors of one file."""
+        at = "" if self.offset is None else f"@{self.offset}"
+        return f"{self.storage_type}{self.path_or_inline}{at}"
 
 
-@dataclass(frozen=True)
-class Remove:
-    """A file that left the table.
+@dataclass(frozen=True, slots=True)
+class FileAction:
+    """What the log records about a file: a subclass says what became of it.
 
     :param path: as the log has it: percent-encoded, relative to the table or absolute
     :param size: bytes; None where the writer left it out
     :param partition_values: per partition column, None is NULL; None where the writer left them out
-    :param deletion_time: epoch milliseconds
     :param stats: JSON text
     """
 
     path: str
-    data_change: bool
+    data_change: bool = False
     size: int | None = None
     partition_values: dict[str, str | None] | None = None
-    deletion_time: int | None = None
     deletion_vector: DeletionVector | None = None
     base_row_id: int | None = None
-    default_row_commit_version: int | None = None
-    tags: dict[str, str | None] = field(default_factory=dict)
+    row_commit_version: int | None = None
     stats: str | None = field(default=None, repr=False)
 
     @property
-    def has_dv(self) -> bool:
-        """Return whether rows of the file were masked."""
-        return self.deletion_vector is not None
+    def key(self) -> Key:
+        """Return the key that identifies the file within a version."""
+        return unquote(self.path), self.deletion_vector.unique_id if self.deletion_vector else ""
+
+    @property
+    def rows(self) -> int | None:
+        """Return the number of rows before masking; None if the statistics lack it."""
+        if self.stats is None:
+            return None
+        match = _NUM_RECORDS.match(self.stats)
+        if match is not None:
+            return int(match[1])
+        try:
+            rows = json.loads(self.stats).get("numRecords")
+        except (ValueError, AttributeError, RecursionError):
+            return None
+        return rows if isinstance(rows, int) and not isinstance(rows, bool) else None
+
+    @property
+    def is_described(self) -> bool:
+        """Return whether the log records what a reader needs: size and partition values."""
+        return self.size is not None and self.partition_values is not None
+
+    def filled(self: F, other: FileAction) -> F:
+        """Return the action with the details that it lacks taken from another one of the same file."""
+        if self.is_described and self.base_row_id is not None:
+            return self
+        ids = self if self.base_row_id is not None else other
+        return replace(
+            self,
+            size=other.size if self.size is None else self.size,
+            partition_values=other.partition_values
+            if self.partition_values is None
+            else self.partition_values,
+            base_row_id=ids.base_row_id,
+            row_commit_version=ids.row_commit_version,
+        )
+
+    def with_rows(self: F, rows: int | None) -> F:
+        """Return the action with no other statistics than a number of rows: many files fit into memory."""
+        return replace(self, stats=None if rows is None else f'{{"numRecords":{rows}}}')
 
 
-@dataclass(frozen=True)
-class Cdc:
-    """A file of change rows; ``size`` in bytes, ``path`` as the log has it."""
+class Add(FileAction):
+    """A file that became part of the table."""
 
-    path: str
-    size: int
-    partition_values: dict[str, str | None] = field(default_factory=dict)
+    __slots__ = ()
+
+
+class Remove(FileAction):
+    """A file that left the table."""
+
+    __slots__ = ()
+
+
+class Cdc(FileAction):
+    """A file of change rows."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True)
@@ -171,19 +198,9 @@ class Txn:
 
     app_id: str
     version: int
-    last_updated: int | None = None
 
 
-@dataclass(frozen=True)
-class DomainMetadata:
-    """A feature's own record, for instance of row tracking or clustering."""
-
-    domain: str
-    configuration: str
-    removed: bool
-
-
-Action = CommitInfo | MetaData | Protocol | Add | Remove | Cdc | Txn | DomainMetadata
+Action = CommitInfo | MetaData | Protocol | Add | Remove | Cdc | Txn
 
 
 @dataclass(frozen=True)
@@ -198,8 +215,7 @@ class Commit:
     :param bytes_removed: size of the files removed as data, as far as the writer recorded it
     :param bytes_cdc: size of the change files
     :param partitions: the distinct partition values of the files added or removed as data and of the change
-        files; for an unpartitioned table, one empty value
-    :param partitions_complete: whether every such file has its partition values
+        files, as far as the writer recorded them; for an unpartitioned table, one empty value
     :param n_data_adds: how many of the files added are data; the others were only rewritten
     :param n_data_removes: likewise of the files removed
     :param paired: it adds and removes data, and the files added as data are exactly those removed as data:
@@ -228,8 +244,6 @@ class Commit:
     bytes_removed: int = 0
     bytes_cdc: int = 0
     partitions: frozenset[Partition] = frozenset()
-    partitions_complete: bool = True
-    domain_metadata: tuple[DomainMetadata, ...] = ()
     n_data_adds: int = 0
     n_data_removes: int = 0
     paired: bool = False
@@ -266,11 +280,11 @@ class CommitFold:
         self._metadata: MetaData | None = None
         self._protocol: Protocol | None = None
         self._txns: list[Txn] = []
-        self._domains: list[DomainMetadata] = []
         self._files = {Add: 0, Remove: 0, Cdc: 0}
         self._bytes = {Add: 0, Remove: 0, Cdc: 0}
         self._partitions: set[Partition] = set()
-        self._told = True
+        #: Whether a file of data has no partition values.
+        self._unpartitioned = False
         self._identified = True
         #: Files added and removed: path -> whether it is data. Nothing else of a file is kept.
         self._paths: dict[type, dict[str, bool]] = {Add: {}, Remove: {}}
@@ -286,14 +300,12 @@ class CommitFold:
             self._info = action
         elif isinstance(action, MetaData):
             self._metadata = action
-        elif isinstance(action, Protocol):
-            self._protocol = action
         else:
-            self._domains.append(action)
+            self._protocol = action
 
     def commit(self, version: int, *, sha256: str, modified: int) -> Commit:
         """Return the commit."""
-        touched = bool(self._partitions) or not self._told
+        touched = bool(self._partitions) or self._unpartitioned
         return Commit(
             version=version,
             sha256=sha256,
@@ -310,8 +322,6 @@ class CommitFold:
             bytes_removed=self._bytes[Remove],
             bytes_cdc=self._bytes[Cdc],
             partitions=frozenset(self._partitions),
-            partitions_complete=self._told,
-            domain_metadata=tuple(self._domains),
             n_data_adds=self._data_files[Add],
             n_data_removes=self._data_files[Remove],
             paired=self._is_paired(),
@@ -336,7 +346,7 @@ class CommitFold:
         added, removed = self._paths[Add].keys(), self._paths[Remove].keys()
         if not added or not removed or added == removed:
             return True
-        return self._info.tags.get(_PRESERVED) == "true" or self._info.operation in _WRITES_ANEW
+        return self._info.tags.get(IDS_KEPT) == "true" or self._info.operation in _COPIES_NO_ROW
 
     def _file(self, action: Add | Remove | Cdc) -> None:
         kind = type(action)
@@ -356,7 +366,7 @@ class CommitFold:
         self._bytes[type(action)] += action.size or 0
         values = action.partition_values
         if values is None:
-            self._told = False
+            self._unpartitioned = True
         else:
             self._partitions.add(tuple(sorted(values.items())) if values else ())
 
@@ -423,11 +433,6 @@ def build_action(name: str, data: Any) -> Action:
     return action
 
 
-def parse_action(line: bytes | str) -> Action | None:
-    """Read one line of a commit file; None for an action that is not used here."""
-    return parse_line(line)[1]
-
-
 def parse_lines(lines: Iterable[bytes]) -> tuple[bool, list[Action]]:
     """Read lines; skip empty ones.
 
@@ -442,30 +447,6 @@ def parse_lines(lines: Iterable[bytes]) -> tuple[bool, list[Action]]:
             if action is not None:
                 found.append(action)
     return any_action, found
-
-
-def actions(content: bytes) -> Iterator[Action]:
-    """Yield the actions of a commit file, one line at a time."""
-    lines = Lines()
-    yield from parse_lines([*lines.feed(content), *lines.close()])[1]
-
-
-def parse_commit(version: int, content: bytes, *, modified: int = 0) -> Commit:
-    """Read a commit file without keeping its files.
-
-    :param modified: the file's modification time, epoch milliseconds
-    :raises CorruptLog: it is damaged
-    """
-    fold, lines = CommitFold(), Lines()
-    try:
-        any_action, found = parse_lines([*lines.feed(content), *lines.close()])
-    except BadActionError as error:
-        raise corrupt_commit(version, None, str(error)) from error
-    if not any_action:
-        raise corrupt_commit(version, None, NO_ACTION)
-    for action in found:
-        fold.add(action)
-    return fold.commit(version, sha256=lines.sha256, modified=modified)
 
 
 #: Error text for an empty commit file: even a commit that changes nothing has a ``commitInfo``.
@@ -504,75 +485,54 @@ class _Fields:
         self._action = action
         self._data = data
 
-    def text(self, name: str) -> str:
-        return str(self._get(name, str, needed=True))
+    def get(self, name: str, kind: type) -> Any:
+        """Return a field; None if it is missing."""
+        value = self._data.get(name)
+        if value is not None and (not isinstance(value, kind) or (kind is int and isinstance(value, bool))):
+            raise BadActionError(f"{self._action}.{name} is a {type(value).__name__}")
+        return value
 
-    def integer(self, name: str) -> int:
-        return int(self._get(name, int, needed=True))
-
-    def flag(self, name: str) -> bool:
-        return bool(self._get(name, bool, needed=True))
-
-    def text_or_none(self, name: str) -> str | None:
-        found: str | None = self._get(name, str)
-        return found
-
-    def integer_or_none(self, name: str) -> int | None:
-        found: int | None = self._get(name, int)
-        return found
-
-    def flag_or(self, name: str, default: bool) -> bool:
-        found = self._get(name, bool)
-        return default if found is None else bool(found)
+    def need(self, name: str, kind: type) -> Any:
+        """Return a required field."""
+        value = self.get(name, kind)
+        if value is None:
+            raise BadActionError(f"{self._action} has no {name}")
+        return value
 
     def texts(self, name: str) -> tuple[str, ...]:
-        found = self._get(name, list) or []
-        if not all(isinstance(value, str) for value in found):
+        values = self.get(name, list) or []
+        if not all(isinstance(value, str) for value in values):
             raise BadActionError(f"{self._action}.{name} is not a list of texts")
-        return tuple(found)
+        return tuple(values)
 
     def mapping(self, name: str) -> dict[str, str | None] | None:
-        found = self._get(name, dict)
-        if found and not all(value is None or isinstance(value, str) for value in found.values()):
+        values = self.get(name, dict)
+        if values and not all(value is None or isinstance(value, str) for value in values.values()):
             raise BadActionError(f"{self._action}.{name} holds something else than texts")
-        return None if found is None else dict(found)
+        return None if values is None else dict(values)
 
     def partition_values(self) -> dict[str, str | None] | None:
         # The empty text means NULL in a partition value, by Delta's protocol.
-        found = self.mapping("partitionValues")
-        return None if found is None else {name: value or None for name, value in found.items()}
+        values = self.mapping("partitionValues")
+        return None if values is None else {name: value or None for name, value in values.items()}
 
     def deletion_vector(self) -> DeletionVector | None:
-        data = self._get("deletionVector", dict)
+        data = self.get("deletionVector", dict)
         if data is None:
             return None
         fields = _Fields(f"{self._action}.deletionVector", data)
-        kind, place = fields.text_or_none("storageType"), fields.text_or_none("pathOrInlineDv")
-        offset = fields.integer_or_none("offset")
-        at = "" if offset is None else f"@{offset}"
         return DeletionVector(
-            f"{kind}{place}{at}",
-            fields.integer_or_none("cardinality") or 0,
-            storage_type=kind,
-            path_or_inline=place,
-            offset=offset,
-            size_in_bytes=fields.integer_or_none("sizeInBytes"),
+            storage_type=fields.get("storageType", str),
+            path_or_inline=fields.get("pathOrInlineDv", str),
+            offset=fields.get("offset", int),
+            size_in_bytes=fields.get("sizeInBytes", int),
+            cardinality=fields.get("cardinality", int) or 0,
         )
 
     def free(self, name: str, kind: type) -> Any:
         """Return a field of ``commitInfo``; None where it has another type."""
-        found = self._data.get(name)
-        return found if isinstance(found, kind) and not isinstance(found, bool) else None
-
-    def _get(self, name: str, kind: type, *, needed: bool = False) -> Any:
-        found = self._data.get(name)
-        if found is None:
-            if needed:
-                raise BadActionError(f"{self._action} has no {name}")
-            return None
-        if not isinstance(found, kind) or (kind is int and isinstance(found, bool)):
-            raise BadActionError(f"{self._action}.{name} is a {type(found).__name__}")
-        return found
+        value = self._data.get(name)
+        return value if isinstance(value, kind) and not isinstance(value, bool) else None
 
 
 def _commit_info(fields: _Fields) -> CommitInfo:
@@ -591,57 +551,49 @@ def _commit_info(fields: _Fields) -> CommitInfo:
 def _metadata(fields: _Fields) -> MetaData:
     configuration = fields.mapping("configuration") or {}
     return MetaData(
-        id=fields.text("id"),
+        id=fields.need("id", str),
         configuration={k: v for k, v in configuration.items() if v is not None},
-        schema_string=fields.text_or_none("schemaString") or "",
+        schema_string=fields.get("schemaString", str) or "",
         partition_columns=fields.texts("partitionColumns"),
-        created_time=fields.integer_or_none("createdTime"),
+        created_time=fields.get("createdTime", int),
     )
 
 
 def _protocol(fields: _Fields) -> Protocol:
     return Protocol(
-        min_reader_version=fields.integer("minReaderVersion"),
-        min_writer_version=fields.integer("minWriterVersion"),
+        min_reader_version=fields.need("minReaderVersion", int),
+        min_writer_version=fields.need("minWriterVersion", int),
         reader_features=fields.texts("readerFeatures"),
         writer_features=fields.texts("writerFeatures"),
     )
 
 
 def _add(fields: _Fields) -> Add:
-    return Add(
-        path=fields.text("path"),
-        data_change=fields.flag("dataChange"),
-        size=fields.integer("size"),
-        partition_values=fields.partition_values() or {},
-        modification_time=fields.integer_or_none("modificationTime"),
-        deletion_vector=fields.deletion_vector(),
-        base_row_id=fields.integer_or_none("baseRowId"),
-        default_row_commit_version=fields.integer_or_none("defaultRowCommitVersion"),
-        tags=fields.mapping("tags") or {},
-        stats=fields.text_or_none("stats"),
-    )
+    fields.need("size", int)
+    return _file(Add, fields, fields.partition_values() or {})
 
 
 def _remove(fields: _Fields) -> Remove:
-    return Remove(
-        path=fields.text("path"),
-        data_change=fields.flag("dataChange"),
-        size=fields.integer_or_none("size"),
-        partition_values=fields.partition_values(),
-        deletion_time=fields.integer_or_none("deletionTimestamp"),
+    return _file(Remove, fields, fields.partition_values())
+
+
+def _file(kind: type[F], fields: _Fields, partition_values: dict[str, str | None] | None) -> F:
+    return kind(
+        path=fields.need("path", str),
+        data_change=fields.need("dataChange", bool),
+        size=fields.get("size", int),
+        partition_values=partition_values,
         deletion_vector=fields.deletion_vector(),
-        base_row_id=fields.integer_or_none("baseRowId"),
-        default_row_commit_version=fields.integer_or_none("defaultRowCommitVersion"),
-        tags=fields.mapping("tags") or {},
-        stats=fields.text_or_none("stats"),
+        base_row_id=fields.get("baseRowId", int),
+        row_commit_version=fields.get("defaultRowCommitVersion", int),
+        stats=fields.get("stats", str),
     )
 
 
 def _cdc(fields: _Fields) -> Cdc:
     return Cdc(
-        path=fields.text("path"),
-        size=fields.integer("size"),
+        path=fields.need("path", str),
+        size=fields.need("size", int),
         partition_values=fields.partition_values() or {},
     )
 
@@ -653,8 +605,5 @@ _BUILDERS: dict[str, Any] = {
     "commitInfo": _commit_info,
     "metaData": _metadata,
     "protocol": _protocol,
-    "txn": lambda f: Txn(f.text("appId"), f.integer("version"), f.integer_or_none("lastUpdated")),
-    "domainMetadata": lambda f: DomainMetadata(
-        f.text("domain"), f.text_or_none("configuration") or "", f.flag_or("removed", False)
-    ),
+    "txn": lambda fields: Txn(fields.need("appId", str), fields.need("version", int)),
 }

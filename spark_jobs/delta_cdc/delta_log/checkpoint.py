@@ -9,163 +9,82 @@ from __future__ import annotations
 import asyncio
 import io
 import json
-import re
-from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from delta_cdc.core.errors import DeltaCdcError
 from delta_cdc.core.reasons import reason
-from delta_cdc.delta_log.actions import (
-    Add,
-    BadActionError,
-    DeletionVector,
-    MetaData,
-    Protocol,
-    Txn,
-    build_action,
-)
+from delta_cdc.delta_log.actions import BadActionError, MetaData, Protocol, build_action
 from delta_cdc.delta_log.requests import LOG
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Container, Iterator
+    from collections.abc import Container, Iterator
 
-    from delta_cdc.delta_log.actions import Remove
+    from delta_cdc.delta_log.actions import Action, Add, Key
     from delta_cdc.delta_log.listing import Checkpoint
     from delta_cdc.delta_log.requests import Storage
 
 _STATE = ("protocol", "metaData", "txn")
-_FILES = (
-    "add.path",
-    "add.deletionVector",
-    "add.stats",
-    "add.stats_parsed.numRecords",
-    "sidecar.path",
-    "sidecar.sizeInBytes",
-)
-#: All columns needed to read a file.
-_DETAILS = (
-    "add.path",
-    "add.deletionVector",
-    "add.partitionValues",
-    "add.size",
-    "add.baseRowId",
-    "add.defaultRowCommitVersion",
-    "sidecar.path",
-    "sidecar.sizeInBytes",
-)
+_FILES = ("sidecar.path", "sidecar.sizeInBytes", "add.path", "add.deletionVector")
+#: Further columns: to count the rows of a file, and to read it.
+_ROWS = ("add.stats", "add.stats_parsed.numRecords")
+_DETAILS = ("add.partitionValues", "add.size", "add.baseRowId", "add.defaultRowCommitVersion")
 _MAPS = ("configuration", "options", "partitionValues", "tags")
-_NUM_RECORDS = re.compile(r'\s*\{\s*"numRecords"\s*:\s*([0-9]+)\s*[,}]')
 #: Up to this size one request for the whole file is cheaper than several for the parts that are needed.
 _WHOLE = 4 * 1024 * 1024
 _BATCH = 16_384
-
-
-#: Path (percent-decoded) and deletion vector: identifies a file within a version.
-Key = tuple[str, str]
-
-
-def key_of(action: Add | Remove) -> Key:
-    """Return the key that identifies an action's file within a version."""
-    vector = action.deletion_vector
-    return unquote(action.path), vector.unique_id if vector else ""
 
 
 class DamagedCheckpointError(Exception):
     """A checkpoint is unreadable; another checkpoint, or the commits, may replace it."""
 
 
-@dataclass(frozen=True)
-class ActiveFile:
-    """A file of a version.
+async def read_state(storage: Storage, checkpoint: Checkpoint) -> list[Action]:
+    """Read protocol, metadata and transactions.
 
-    :param path: percent-decoded
-    :param rows: before masking; None where the writer left it out
+    :raises DamagedCheckpointError: it cannot be read, or has no protocol or no metadata
     """
-
-    path: str
-    deletion_vector: DeletionVector | None = None
-    rows: int | None = None
-
-    @property
-    def key(self) -> tuple[str, str]:
-        """Return the key that identifies the file within a version."""
-        return self.path, self.deletion_vector.unique_id if self.deletion_vector else ""
-
-
-@dataclass
-class CheckpointState:
-    """Table-level state of a checkpoint."""
-
-    protocol: Protocol | None = None
-    metadata: MetaData | None = None
-    txns: dict[str, Txn] = field(default_factory=dict)
-
-
-async def read_state(storage: Storage, checkpoint: Checkpoint) -> CheckpointState:
-    """Read identity, properties and transactions.
-
-    :raises DamagedCheckpointError: it cannot be read
-    """
-    state = CheckpointState()
-    for entry in checkpoint.files:
-        for kind, data in await _rows(storage, entry.name, entry.size, _STATE):
-            if kind in _STATE:
-                _take(state, _built(entry.name, kind, data))
-    if state.protocol is None or state.metadata is None:
+    actions = [
+        _built(entry.name, kind, data)
+        for entry in checkpoint.files
+        for kind, data in await _rows(storage, entry.name, entry.size, _STATE)
+        if kind in _STATE
+    ]
+    if not {Protocol, MetaData} <= set(map(type, actions)):
         raise DamagedCheckpointError(f"{checkpoint.files[0].name} has no protocol or no metaData")
-    return state
+    return actions
 
 
-async def read_files(storage: Storage, checkpoint: Checkpoint) -> list[ActiveFile]:
-    """Read the active files.
+async def read_files(
+    storage: Storage, checkpoint: Checkpoint, wanted: Container[Key] | None = None
+) -> dict[Key, Add]:
+    """Read active files.
 
+    :param wanted: keys of the files; these are read with everything needed to read their rows. None: all
+        files, each with nothing but path, deletion vector and number of rows
     :raises DamagedCheckpointError: it cannot be read
     """
-    return [_active(name, data) async for name, data in _adds(storage, checkpoint, _FILES)]
-
-
-async def read_adds(storage: Storage, checkpoint: Checkpoint, wanted: Container[Key]) -> dict[Key, Add]:
-    """Read some of the active files, with everything needed to read them.
-
-    :param wanted: keys (:func:`key_of`) of the files
-    :raises DamagedCheckpointError: it cannot be read
-    """
-    found = {}
-    async for name, data in _adds(storage, checkpoint, _DETAILS):
-        add: Add = _built(name, "add", {"dataChange": False, **data})
-        if (key := key_of(add)) in wanted:
-            found[key] = add
-    return found
-
-
-async def _adds(
-    storage: Storage, checkpoint: Checkpoint, columns: tuple[str, ...]
-) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+    columns = (*_FILES, *(_ROWS if wanted is None else _DETAILS))
+    active: dict[Key, Add] = {}
     files = [(entry.name, entry.size) for entry in checkpoint.files]
     for name, size in files:
         for kind, data in await _rows(storage, name, size, columns):
             if kind == "add":
-                yield name, data
+                # The builder requires these fields, which not every read needs.
+                add: Add = _built(name, "add", {"size": 0, "dataChange": False, **data})
+                if wanted is None:
+                    parsed = data.get("stats_parsed") or {}
+                    rows = add.rows
+                    active[add.key] = add.with_rows(parsed.get("numRecords") if rows is None else rows)
+                elif add.key in wanted:
+                    active[add.key] = add
             elif kind == "sidecar":
                 # All sidecars are in one folder, so only the file name counts.
                 sidecar = unquote(str(data.get("path"))).rpartition("/")[2]
-                told = data.get("sizeInBytes")
-                files.append((f"{LOG}/_sidecars/{sidecar}", told if isinstance(told, int) else 0))
-
-
-def num_records(stats: str | None) -> int | None:
-    """Read the number of rows from a file's statistics; None if it is missing."""
-    if stats is None:
-        return None
-    match = _NUM_RECORDS.match(stats)
-    if match is not None:
-        return int(match[1])
-    try:
-        found = json.loads(stats).get("numRecords")
-    except (ValueError, AttributeError, RecursionError):
-        return None
-    return found if isinstance(found, int) and not isinstance(found, bool) else None
+                sidecar_size = data.get("sizeInBytes")
+                known_size = sidecar_size if isinstance(sidecar_size, int) else 0
+                files.append((f"{LOG}/_sidecars/{sidecar}", known_size))
+    return active
 
 
 def count_rows(storage: Storage, path: str) -> int | None:
@@ -178,25 +97,6 @@ def count_rows(storage: Storage, path: str) -> int | None:
     except (pa.ArrowException, OSError):
         # Errors of the Parquet reader, not of storage; or the file does not exist.
         return None
-
-
-def _take(state: CheckpointState, action: Any) -> None:
-    if isinstance(action, Protocol):
-        state.protocol = action
-    elif isinstance(action, MetaData):
-        state.metadata = action
-    else:
-        state.txns[action.app_id] = action
-
-
-def _active(name: str, data: dict[str, Any]) -> ActiveFile:
-    # These fields are not read, but the builder requires them.
-    add: Any = _built(name, "add", {"size": 0, "dataChange": False, **data})
-    parsed = data.get("stats_parsed") or {}
-    rows = num_records(add.stats)
-    return ActiveFile(
-        unquote(add.path), add.deletion_vector, parsed.get("numRecords") if rows is None else rows
-    )
 
 
 def _built(name: str, kind: str, data: dict[str, Any]) -> Any:

@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
-from urllib.parse import unquote
 
 from delta_cdc.core.concurrency import gathered
 from delta_cdc.core.errors import CaptureUnavailable, ReservedColumnName
@@ -28,18 +27,16 @@ from delta_cdc.core.manifest_columns import (
 )
 from delta_cdc.core.spec import ApplySpec, ApplyStep, ReadSpec, RepairStep, segments_of
 from delta_cdc.delta_log import deletion_vectors, manifest_feed
-from delta_cdc.delta_log.actions import Add, DeletionVector, MetaData, Remove
-from delta_cdc.delta_log.checkpoint import key_of
-from delta_cdc.delta_log.manifest_table import File, Listed, Table, lines
+from delta_cdc.delta_log.actions import Add, MetaData, Remove
+from delta_cdc.delta_log.manifest_table import Listed, Table, lines, showing
 from delta_cdc.delta_log.requests import delete_folder, put_stream
 from delta_cdc.delta_log.table import DeltaLog, run_sync
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+    from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 
     from delta_cdc.core.spec import Segment
-    from delta_cdc.delta_log.actions import Commit
-    from delta_cdc.delta_log.checkpoint import Key
+    from delta_cdc.delta_log.actions import Commit, FileAction, Key
 
 _log = logging.getLogger(__name__)
 
@@ -59,7 +56,7 @@ def prepared(spec: S, root: str, storage_options: dict[str, str] | None = None) 
     :param storage_options: of the source and of the folder
     :return: the spec with ``slices_uri`` and the marked ranges; the same spec if no range has a manifest
     :raises CaptureUnavailable: there is no folder, and a range needs one
-    :raises DeltaCdcError: see :func:`write_slice`
+    :raises DeltaCdcError: see :func:`write_slices`
     """
     steps = tuple(
         replace(
@@ -94,28 +91,23 @@ def write_slices(
     :param table: path or URI of the source
     :param root: folder of the manifests; see :func:`prepared`
     :param at: the version whose schema the manifests have, the end of the last range
-    :return: the ranges; those that Spark reads through manifests are marked ``sliced``
-    :raises CaptureUnavailable: there is no folder, and a range needs one
-    :raises DeltaCdcError: see :func:`write_slice`
+    :return: the ranges; those that Spark reads through manifests are marked ``sliced``. A range of the change
+        data feed is not, if Delta's own reader has to read it, or if there is no folder
+    :raises CaptureUnavailable: there is no folder, and a range needs one; or the range's read method
+        (``capture``) cannot read a file of the range
+    :raises VersionsExpired: the log's record of a file was cleaned
+    :raises ReservedColumnName: the source has a column with the name that the manifest adds
     """
-    given = tuple(segments)
-
-    async def write() -> tuple[Segment, ...]:
-        log = DeltaLog(table, storage_options)
-        range_ = _Range(log, Table(log.uri, *await log.described(at)), given, at)
-        return tuple(
-            [
-                replace(one, sliced=await range_.write(one, location(root, one), storage_options))
-                for one in given
-            ]
+    segments = tuple(segments)
+    needing = next((segment for segment in segments if segment.needs_slice), None)
+    if not root and needing is not None:
+        raise CaptureUnavailable(
+            f"Versions {needing.starting_version}-{needing.ending_version} are read by {needing.capture} "
+            "through a small log that lists their files, and the executors of this session do not see the "
+            "folders of this machine.",
+            remedy="name a folder with scratch= that this process and all executors reach.",
         )
-
-    if root:
-        return run_sync(write()) if given else given
-    needed = next((segment for segment in given if segment.needs_slice), None)
-    if needed is not None:
-        raise no_folder(needed)
-    return given
+    return run_sync(_written(table, segments, root, at, storage_options)) if root and segments else segments
 
 
 def forget(root: str, storage_options: dict[str, str] | None = None) -> None:
@@ -126,76 +118,33 @@ def forget(root: str, storage_options: dict[str, str] | None = None) -> None:
     run_sync(delete_folder(root, storage_options))
 
 
-def no_folder(segment: Segment) -> CaptureUnavailable:
-    """Build the error for a range that needs a file manifest when no folder is given."""
-    return CaptureUnavailable(
-        f"Versions {segment.starting_version}-{segment.ending_version} are read by {segment.capture} through "
-        "a small log that lists their files, and the executors of this session do not see the folders of "
-        "this machine.",
-        remedy="name a folder with scratch= that this process and all executors reach.",
-    )
-
-
-async def write_slice(
-    log: DeltaLog,
-    segment: Segment,
-    folder: str,
-    storage_options: dict[str, str] | None = None,
-    *,
-    schema_version: int | None = None,
-) -> bool:
-    """Write the file manifest of a range; overwrite an existing one.
-
-    :param log: of the source
-    :param folder: path or URI
-    :param storage_options: of the folder
-    :param schema_version: the version whose schema the manifest has, the end of the last range; None is this
-        range's last version
-    :return: whether it was written; False only for the change data feed, if Delta's own reader has to read
-        the range: then nothing is written
-    :raises CaptureUnavailable: the range's read method (``capture``) cannot read a file of the range
-    :raises VersionsExpired: the log's record of a file was cleaned
-    :raises ReservedColumnName: the source has a column with the name that the manifest adds
-    """
-    version = segment.ending_version if schema_version is None else schema_version
-    table = Table(log.uri, *await log.described(version))
-    return await _Range(log, table, (segment,), version).write(segment, folder, storage_options)
-
-
-class _Range:
-    """Context shared by several consecutive ranges (``segments``).
-
-    :param table: the source as of ``at``
-    :param at: the end of the range
-    """
-
-    def __init__(self, log: DeltaLog, table: Table, segments: Sequence[Segment], at: int) -> None:
-        self._log = log
-        self._table = table
-        self._first = min(segment.starting_version for segment in segments)
-        self._last = at
-        self._history: manifest_feed.History | None = None
-
-    async def write(self, segment: Segment, folder: str, storage_options: dict[str, str] | None) -> bool:
-        """Write a file manifest; see :func:`write_slice`."""
+async def _written(
+    uri: str, segments: tuple[Segment, ...], root: str, at: int, storage_options: dict[str, str] | None
+) -> tuple[Segment, ...]:
+    log = DeltaLog(uri, storage_options)
+    table = Table(log.uri, *await log.described(at))
+    first = min(segment.starting_version for segment in segments)
+    commits: manifest_feed.Commits | None = None
+    found = []
+    for segment in segments:
+        is_written = True
         try:
-            self._table.check(segment)
-            found = lines(self._table, segment, await self._listed(segment))
-            await put_stream(folder, _COMMIT, found, storage_options)
+            table.check(segment)
+            if segment.capture == "change_files":
+                commits = commits or await manifest_feed.Commits.of(log, first, at)
+                listed = await manifest_feed.files(log, segment, table, commits)
+            else:
+                listed = await (_net if segment.net else _by_commit)(log, segment, table)
+            actions = lines(table, segment, listed)
+            await put_stream(location(root, segment), _COMMIT, actions, storage_options)
         except (manifest_feed.NotSliceableError, CaptureUnavailable, ReservedColumnName) as why:
             if segment.needs_slice:
                 raise
             versions = f"{segment.starting_version}-{segment.ending_version}"
-            _log.info("Delta's own reader reads versions %s of %s: %s", versions, self._log.uri, why)
-            return False
-        return True
-
-    async def _listed(self, segment: Segment) -> Collection[Listed]:
-        if segment.capture != "change_files":
-            return await (_net if segment.net else _by_commit)(self._log, segment, self._table)
-        if self._history is None:
-            self._history = await manifest_feed.History.of(self._log, self._first, self._last)
-        return await manifest_feed.files(self._log, segment, self._table, self._history)
+            _log.info("Delta's own reader reads versions %s of %s: %s", versions, log.uri, why)
+            is_written = False
+        found.append(replace(segment, sliced=is_written))
+    return tuple(found)
 
 
 async def net_bytes(log: DeltaLog, commits: Sequence[Commit]) -> int | None:
@@ -205,22 +154,15 @@ async def net_bytes(log: DeltaLog, commits: Sequence[Commit]) -> int | None:
     :return: size of the files that only one end has, or whose masked rows differ; None if writers omitted
         sizes
     """
-    touched: dict[Key, tuple[bool, bool]] = {}
-    sizes: dict[str, int | None] = {}
-    versions = [commit.version for commit in commits if commit.n_adds or commit.n_removes]
     # A commit that only restates existing files leaves them at both ends.
-    restated = {c.version for c in commits if c.n_adds and not c.n_removes and not c.n_data_adds}
-    async for version, actions in _commits(log, versions):
-        for action in actions:
-            if isinstance(action, MetaData) or version in restated:
-                continue
-            key = key_of(action)
-            was, _ = touched.get(key, (isinstance(action, Remove), False))
-            touched[key] = (was, isinstance(action, Add))
-            sizes[key[0]] = action.size if action.size is not None else sizes.get(key[0])
-    found = [sizes[path] for path in {path for (path, _), (was, is_) in touched.items() if was != is_}]
-    told = [size for size in found if size is not None]
-    return sum(told) if len(told) == len(found) else None
+    versions = [c.version for c in commits if c.n_removes or c.n_data_adds]
+    ends = await _ends(log, versions)
+    sizes: dict[str, int | None] = {}
+    for (path, _), end in ends.items():
+        sizes[path] = sizes.get(path) if end.file.size is None else end.file.size
+    differing = {path for (path, _), end in ends.items() if bool(end.was) != end.is_}
+    found = [size for path in differing if (size := sizes[path]) is not None]
+    return sum(found) if len(found) == len(differing) else None
 
 
 # -- which files ----------------------------------------------------------------------------------
@@ -238,29 +180,30 @@ async def _by_commit(log: DeltaLog, segment: Segment, table: Table) -> Collectio
             _list(found, segment, *await _differing(log, removed, added), version, times[version])
     lacking: dict[int, dict[Key, Listed]] = {}
     for key, one in found.items():
-        if table.lacks(segment, one.file):
-            lacking.setdefault(one.file.version - 1, {})[key] = one
+        if table.lacks(segment, one.action):
+            lacking.setdefault(one.version - 1, {})[key] = one
     for version, some in lacking.items():
         for key, add in (await _active(log, version, some.keys())).items():
-            some[key].file = some[key].file.filled(File.of(version, add))
+            some[key].action = some[key].action.filled(add)
     return found.values()
 
 
 def _data(
     log: DeltaLog, segment: Segment, version: int, actions: Iterable[Add | Remove | MetaData]
-) -> tuple[list[File], list[File]]:
+) -> tuple[list[Listed], list[Listed]]:
     """Return the files that a commit removes and adds as data."""
     only_added = segment.capture == "added_files"
-    removed: list[File] = []
-    added: list[File] = []
+    removed: list[Listed] = []
+    added: list[Listed] = []
     for action in actions:
         if not isinstance(action, MetaData) and action.data_change:
-            file = File.of(version, action, stats=only_added)
+            # Spark skips added files by their statistics; other reads need only the number of rows.
+            file = Listed(version, action if only_added else action.with_rows(action.rows))
             (added if isinstance(action, Add) else removed).append(file)
     if removed and only_added:
         raise CaptureUnavailable(
-            f"Version {version} of {log.uri} removes rows (file {removed[0].path}), and added_files reads "
-            "added ones only.",
+            f"Version {version} of {log.uri} removes rows (file {removed[0].action.path}), and added_files "
+            "reads added ones only.",
             remedy="leave capture at auto, or leave such commits out by on_change_commit='skip'.",
         )
     return removed, added
@@ -269,16 +212,21 @@ def _data(
 async def _net(log: DeltaLog, segment: Segment, table: Table) -> Collection[Listed]:
     """List the files that only one end of the range has."""
     first, last = segment.starting_version, segment.ending_version
-    ends = await _Ends.of(log, segment, table)
-    lacking = {key for key, file in ends.files.items() if ends.was.get(key) and table.lacks(segment, file)}
-    state = await _active(log, first - 1, ends.unsure | lacking)
-    removed: list[File] = []
-    added: list[File] = []
-    for key, file in ends.files.items():
-        was = key in state if key in ends.unsure else ends.was[key]
-        if was != ends.is_[key]:
-            whole = file.filled(File.of(first - 1, state[key])) if key in state else file
-            (removed if was else added).append(whole)
+    ends = await _ends(
+        log,
+        range(first, last + 1),
+        lambda version, metadata: table.check_names(segment, version, metadata),
+    )
+    unsure = {key for key, end in ends.items() if end.was is None}
+    lacking = {key for key, end in ends.items() if end.was and table.lacks(segment, end.file)}
+    state = await _active(log, first - 1, unsure | lacking)
+    removed: list[Listed] = []
+    added: list[Listed] = []
+    for key, end in ends.items():
+        was = key in state if end.was is None else end.was
+        if was != end.is_:
+            whole = end.file.filled(state[key]) if key in state else end.file
+            (removed if was else added).append(Listed(end.version, whole))
     found: dict[Key, Listed] = {}
     # The last commit may not have changed data.
     times = dict(segment.timestamps) if last in dict(segment.timestamps) else await log.timestamps([last])
@@ -286,50 +234,49 @@ async def _net(log: DeltaLog, segment: Segment, table: Table) -> Collection[List
     return found.values()
 
 
-class _Ends:
-    """The two ends of a range, as its commits describe them.
+@dataclass(slots=True)
+class _End:
+    """A file that the commits of a range add or remove.
 
-    :ivar files: the known details of each file
-    :ivar was: whether it existed before the first commit
-    :ivar is_: whether it exists after the last one
-    :ivar unsure: files whose existence before the first commit the commits don't show
+    :param version: of the last commit that names it
+    :param file: its known details
+    :param was: whether it existed before the first commit; None if the commits don't show that
+    :param is_: whether it exists after the last one
     """
 
-    def __init__(self) -> None:
-        self.files: dict[Key, File] = {}
-        self.was: dict[Key, bool] = {}
-        self.is_: dict[Key, bool] = {}
-        self.unsure: set[Key] = set()
+    version: int
+    file: FileAction
+    was: bool | None
+    is_: bool
 
-    @classmethod
-    async def of(cls, log: DeltaLog, segment: Segment, table: Table) -> _Ends:
-        ends = cls()
-        versions = range(segment.starting_version, segment.ending_version + 1)
-        async for version, actions in _commits(log, versions):
-            for action in actions:
-                if isinstance(action, MetaData):
-                    table.check_names(segment, version, action)
-                else:
-                    ends._take(version, action)
-        return ends
 
-    def _take(self, version: int, action: Add | Remove) -> None:
-        file, key = File.of(version, action), key_of(action)
-        self.files[key] = file.filled(self.files[key]) if key in self.files else file
-        added = isinstance(action, Add)
-        if key not in self.was:
-            self.was[key] = not added
-            # A commit may add details of an existing file, such as its row ids.
-            if added and not action.data_change:
-                self.unsure.add(key)
-        self.is_[key] = added
+async def _ends(
+    log: DeltaLog, versions: Sequence[int], on_metadata: Callable[[int, MetaData], None] | None = None
+) -> dict[Key, _End]:
+    """Return the files that differ, or may differ, between the two ends of a range."""
+    ends: dict[Key, _End] = {}
+    async for version, actions in _commits(log, versions):
+        for action in actions:
+            if isinstance(action, MetaData):
+                if on_metadata is not None:
+                    on_metadata(version, action)
+                continue
+            file, key, added = action.with_rows(action.rows), action.key, isinstance(action, Add)
+            end = ends.get(key)
+            if end is None:
+                # A commit may add details of an existing file, such as its row ids.
+                was = None if added and not action.data_change else not added
+                ends[key] = _End(version, file, was, added)
+            else:
+                end.version, end.file, end.is_ = version, file.filled(end.file), added
+    return ends
 
 
 def _list(
     found: dict[Key, Listed],
     segment: Segment,
-    removed: Sequence[File],
-    added: Sequence[File],
+    removed: Sequence[Listed],
+    added: Sequence[Listed],
     version: int,
     time: int,
 ) -> None:
@@ -339,66 +286,57 @@ def _list(
     before, after = (BEFORE_MARK, AFTER_MARK) if matched else (DELETED_MARK, INSERTED_MARK)
     for files, mark in ((removed, before), (added, after)):
         for file in files:
-            listed = found.get(file.key)
-            if listed is None:
-                listed = found[file.key] = Listed(file)
-            else:
-                listed.file = file.filled(listed.file)
+            listed = found.setdefault(file.action.key, file)
+            listed.version, listed.action = file.version, file.action.filled(listed.action)
             listed.sides.append(side(mark, version, time))
 
 
-async def _differing(log: DeltaLog, removed: list[File], added: list[File]) -> tuple[list[File], list[File]]:
+async def _differing(
+    log: DeltaLog, removed: list[Listed], added: list[Listed]
+) -> tuple[list[Listed], list[Listed]]:
     """Reduce files that are on both sides to the rows that only one side has."""
-    old: dict[str, list[File]] = {}
+    old: dict[str, list[Listed]] = {}
     for file in removed:
-        old.setdefault(unquote(file.path), []).append(file)
-    pairs = [(old[path][0], new) for new in added if len(old.get(path := unquote(new.path), ())) == 1]
+        old.setdefault(file.action.key[0], []).append(file)
+    pairs = [(old[path][0], new) for new in added if len(old.get(path := new.action.key[0], ())) == 1]
     if not pairs:
         return removed, added
-    gone, back = {file.key: [file] for file in removed}, {file.key: [file] for file in added}
-    for at in range(0, len(pairs), _BATCH):
-        some = pairs[at : at + _BATCH]
-        shown = await gathered((_shown(log, before, after) for before, after in some), limit=_BATCH)
-        for (before, after), found in zip(some, shown, strict=True):
-            if found is not None:
-                gone[before.key], back[after.key] = found
+    gone, back = {file.action.key: [file] for file in removed}, {file.action.key: [file] for file in added}
+    shown = await gathered(
+        (_shown(log, before.action, after.action) for before, after in pairs), limit=_BATCH
+    )
+    for (before, after), found in zip(pairs, shown, strict=True):
+        if found is not None:
+            gone[before.action.key] = [Listed(before.version, file) for file in found[0]]
+            back[after.action.key] = [Listed(after.version, file) for file in found[1]]
     return [f for files in gone.values() for f in files], [f for files in back.values() for f in files]
 
 
-async def _shown(log: DeltaLog, before: File, after: File) -> tuple[list[File], list[File]] | None:
+async def _shown(
+    log: DeltaLog, before: FileAction, after: FileAction
+) -> tuple[list[FileAction], list[FileAction]] | None:
     """Return the file with the rows that only ``before`` has, and with those that only ``after`` has.
 
     :return: None if this cannot be determined: then the whole file is read, from both sides
     """
-    old, new = await asyncio.gather(_positions(log, before), _positions(log, after))
-    if old is None or new is None:
+    try:
+        old, new = await asyncio.gather(log.masked(before), log.masked(after))
+    except (FileNotFoundError, deletion_vectors.UnreadableVectorError):
+        # No error here: Spark reports it when it reads the vectors.
         return None
-    found: list[list[File]] = []
+    rows = after.rows if before.rows is None else before.rows
+    found: list[list[FileAction]] = []
     for seen, file in ((deletion_vectors.minus(new, old), before), (deletion_vectors.minus(old, new), after)):
         if not seen:
             found.append([])
             continue
-        rows = after.rows if before.rows is None else before.rows
-        data = b"" if rows is None else deletion_vectors.all_but(seen, rows)
-        if rows is None or len(data) > _LONGEST_VECTOR:
+        if rows is None:
             return None
-        text = deletion_vectors.encode(data)
-        vector = DeletionVector(
-            f"i{text}", rows - deletion_vectors.count(seen), "i", text, size_in_bytes=len(data)
-        )
-        other = after if file is before else before
-        found.append([replace(file.filled(other), vector=vector)])
+        shown = showing(file.filled(after if file is before else before), seen, rows)
+        if shown.deletion_vector is not None and (shown.deletion_vector.size_in_bytes or 0) > _LONGEST_VECTOR:
+            return None
+        found.append([shown])
     return found[0], found[1]
-
-
-async def _positions(log: DeltaLog, file: File) -> deletion_vectors.Positions | None:
-    if file.vector is None:
-        return {}
-    try:
-        return deletion_vectors.positions(await log.vector(file.vector))
-    except (FileNotFoundError, deletion_vectors.UnreadableVectorError):
-        # No error here: Spark reports it when it reads the vectors.
-        return None
 
 
 async def _active(log: DeltaLog, version: int, keys: Collection[Key]) -> dict[Key, Add]:

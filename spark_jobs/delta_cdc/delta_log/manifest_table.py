@@ -7,21 +7,20 @@ import re
 import uuid
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 from delta_cdc.core.errors import CaptureUnavailable, CorruptLog, ReservedColumnName
 from delta_cdc.core.manifest_columns import CHANGED_MARK, MARKS, SIDE_TIME, SIDE_VERSION, SIDES, parts_of
 from delta_cdc.core.reserved_columns import CHANGE_TYPE
 from delta_cdc.core.uris import local_path, spark_uri
 from delta_cdc.delta_log import deletion_vectors
-from delta_cdc.delta_log.checkpoint import num_records
+from delta_cdc.delta_log.actions import DeletionVector
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
     from delta_cdc.core.spec import Segment
-    from delta_cdc.delta_log.actions import Add, DeletionVector, MetaData, Protocol, Remove
-    from delta_cdc.delta_log.checkpoint import Key
+    from delta_cdc.delta_log.actions import FileAction, MetaData, Protocol
 
 _MAPPING_MODE, _MAX_COLUMN_ID = "delta.columnMapping.mode", "delta.columnMapping.maxColumnId"
 _COLUMN_ID, _PHYSICAL_NAME = "delta.columnMapping.id", "delta.columnMapping.physicalName"
@@ -47,78 +46,33 @@ _ABSOLUTE = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*:|/)")
 _NAMESPACE = uuid.UUID("6f0d0c6e-6a55-5d51-9a3c-1c1f1f7c1a01")
 
 
-@dataclass(frozen=True, slots=True)
-class File:
-    """A file and its deletion vector, as far as the log describes them; None means unknown.
-
-    :param path: as the log has it
-    :param version: of the commit that describes it
-    :param rows: before masking; read only where rows are masked
-    :param stats: JSON text
-    """
-
-    path: str
-    version: int
-    size: int | None
-    partition_values: dict[str, str | None] | None
-    base_row_id: int | None
-    row_commit_version: int | None
-    vector: DeletionVector | None
-    rows: int | None = None
-    stats: str | None = None
-
-    @classmethod
-    def of(cls, version: int, action: Add | Remove, *, stats: bool = False) -> File:
-        """Return the file that an action describes.
-
-        :param version: of its commit
-        :param stats: keep the statistics
-        """
-        return cls(
-            action.path,
-            version,
-            action.size,
-            action.partition_values,
-            action.base_row_id,
-            action.default_row_commit_version,
-            action.deletion_vector,
-            num_records(action.stats) if action.deletion_vector is not None else None,
-            action.stats if stats else None,
-        )
-
-    @property
-    def key(self) -> Key:
-        """Return the key that identifies the file, as :func:`~delta_cdc.delta_log.checkpoint.key_of`."""
-        return unquote(self.path), self.vector.unique_id if self.vector else ""
-
-    def filled(self, other: File) -> File:
-        """Return the file with its unknown details taken from ``other``."""
-        if self.is_told and self.base_row_id is not None:
-            return self
-        return replace(
-            self,
-            size=other.size if self.size is None else self.size,
-            partition_values=other.partition_values
-            if self.partition_values is None
-            else self.partition_values,
-            base_row_id=other.base_row_id if self.base_row_id is None else self.base_row_id,
-            row_commit_version=(
-                other.row_commit_version if self.base_row_id is None else self.row_commit_version
-            ),
-        )
-
-    @property
-    def is_told(self) -> bool:
-        """Return whether all details that every read method needs are known."""
-        return self.size is not None and self.partition_values is not None
-
-
 @dataclass(slots=True)
 class Listed:
-    """A file of a file manifest, and its sides."""
+    """A file of a file manifest.
 
-    file: File
+    :param version: of the commit that describes the file
+    :param action: the file, with its deletion vector in the manifest
+    :param sides: see :data:`delta_cdc.core.manifest_columns.SIDES`
+    """
+
+    version: int
+    action: FileAction
     sides: list[str] = field(default_factory=list)
+
+
+def showing(file: FileAction, rows: deletion_vectors.Positions, of: int) -> FileAction:
+    """Return a file with a deletion vector that leaves only some rows visible.
+
+    :param of: number of rows in the file
+    """
+    masked = of - deletion_vectors.count(rows)
+    if not masked:
+        return replace(file, deletion_vector=None)
+    data = deletion_vectors.all_but(rows, of)
+    text = deletion_vectors.encode(data)
+    return replace(
+        file, deletion_vector=DeletionVector("i", text, size_in_bytes=len(data), cardinality=masked)
+    )
 
 
 class Table:
@@ -175,9 +129,9 @@ class Table:
                     remedy="leave capture at auto, or read up to that version and from it on.",
                 )
 
-    def lacks(self, segment: Segment, file: File) -> bool:
+    def lacks(self, segment: Segment, file: FileAction) -> bool:
         """Return whether a required detail of a file is still unknown."""
-        return not file.is_told or (segment.capture == "row_tracking" and file.base_row_id is None)
+        return not file.is_described or (segment.capture == "row_tracking" and file.base_row_id is None)
 
     def header(self, segment: Segment, marks: str, *, one_sided: bool = False) -> Iterator[dict[str, Any]]:
         """Yield the actions that are not files.
@@ -237,14 +191,14 @@ class Table:
         :param one_sided: as in :meth:`header`
         :raises CaptureUnavailable: the log does not describe the file well enough
         """
-        file = listed.file
+        file = listed.action
         if self.lacks(segment, file):
-            raise self._untold(segment, file)
+            raise self._undescribed(segment, listed)
         assert file.partition_values is not None
         # Spark omits NULL partition values.
         if not file.partition_values.keys() <= self.partition_names:
             raise CaptureUnavailable(
-                f"The file {file.path} of {self.uri} (version {file.version}) is partitioned by "
+                f"The file {file.path} of {self.uri} (version {listed.version}) is partitioned by "
                 f"{sorted(file.partition_values)}, the table by {sorted(self.partition_names)}.",
                 remedy="read up to the version that changed the partitioning, and from it on.",
             )
@@ -255,10 +209,10 @@ class Table:
             "modificationTime": 0,
             "dataChange": True,
         }
-        if file.stats is not None:
+        if file.stats is not None and segment.capture == "added_files":
             add["stats"] = file.stats
-        if file.vector is not None:
-            add["deletionVector"] = self._vector(file)
+        if file.deletion_vector is not None:
+            add["deletionVector"] = self._vector(listed, file.deletion_vector)
         if file.base_row_id is not None and segment.capture == "row_tracking":
             add["baseRowId"] = file.base_row_id
             add["defaultRowCommitVersion"] = file.row_commit_version
@@ -268,9 +222,7 @@ class Table:
         """Return a path of the log (percent-encoded) as an absolute URI."""
         return path if _ABSOLUTE.match(path) else self.base + path
 
-    def _vector(self, file: File) -> dict[str, Any]:
-        vector = file.vector
-        assert vector is not None
+    def _vector(self, listed: Listed, vector: DeletionVector) -> dict[str, Any]:
         place = vector.path_or_inline
         kind = vector.storage_type
         try:
@@ -280,7 +232,8 @@ class Table:
             place = None
         if place is None or kind not in ("p", "i") or vector.size_in_bytes is None:
             raise CorruptLog(
-                f"The deletion vector of {file.path} in {self.uri} (version {file.version}) is not readable.",
+                f"The deletion vector of {listed.action.path} in {self.uri} (version {listed.version}) is "
+                "not readable.",
                 remedy="bring the commit file back from a backup.",
             )
         found: dict[str, Any] = {
@@ -293,17 +246,18 @@ class Table:
             found["offset"] = vector.offset
         return found
 
-    def _untold(self, segment: Segment, file: File) -> CaptureUnavailable:
-        if file.is_told:
+    def _undescribed(self, segment: Segment, listed: Listed) -> CaptureUnavailable:
+        path, version = listed.action.path, listed.version
+        if listed.action.is_described:
             return CaptureUnavailable(
-                f"The file {file.path} of {self.uri} (version {file.version}) has no row ids (baseRowId), so "
-                "its rows cannot be matched by row_tracking.",
+                f"The file {path} of {self.uri} (version {version}) has no row ids (baseRowId), so its rows "
+                "cannot be matched by row_tracking.",
                 remedy="leave capture at auto, or start after the version that turned row tracking on.",
             )
         return CaptureUnavailable(
-            f"Version {file.version} of {self.uri} removes the file {file.path} without its size or "
-            f"partition values, and nothing else in the log tells them: {segment.capture} cannot read it.",
-            remedy="leave capture at auto, or load the target anew from a later version.",
+            f"Version {version} of {self.uri} removes the file {path} without its size or partition values, "
+            f"and nothing else in the log has them: {segment.capture} cannot read it.",
+            remedy="leave capture at auto, or load the target again from a later version.",
         )
 
     def _schema(self) -> dict[str, Any]:

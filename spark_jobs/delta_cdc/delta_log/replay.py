@@ -7,50 +7,46 @@ it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
-from urllib.parse import unquote
+from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core.concurrency import gathered
 from delta_cdc.core.errors import CorruptLog
-from delta_cdc.delta_log.actions import Add, Remove
-from delta_cdc.delta_log.checkpoint import (
-    ActiveFile,
-    DamagedCheckpointError,
-    key_of,
-    num_records,
-    read_adds,
-    read_files,
-    read_state,
-)
+from delta_cdc.delta_log.actions import Add, MetaData, Protocol, Remove, Txn
+from delta_cdc.delta_log.checkpoint import DamagedCheckpointError, read_files, read_state
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+    from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
 
-    from delta_cdc.delta_log import actions
-    from delta_cdc.delta_log.actions import Action, Commit, MetaData
-    from delta_cdc.delta_log.checkpoint import Key
+    from delta_cdc.delta_log.actions import Action, Commit, Key
     from delta_cdc.delta_log.listing import Checkpoint, Listing
     from delta_cdc.delta_log.requests import Storage
+    from delta_cdc.delta_log.table import DeltaLog
 
 _FIRST_BATCH = 4
-_LARGEST_BATCH = 128
+_LARGEST_BATCH = 64
 #: How many commits have their lists of files in memory at once.
 _FILES_BATCH = 16
 
 
-class Commits(Protocol):
-    """Source of the commits; :class:`delta_cdc.delta_log.table.DeltaLog`."""
+class History:
+    """The commits of a log for walks backwards: each is read once, ahead in growing concurrent batches."""
 
-    uri: str
+    def __init__(self, find: Callable[[int], Coroutine[Any, Any, Commit | None]]) -> None:
+        self._find = find
+        self._commits: dict[int, Commit | None] = {}
+        self._batch = _FIRST_BATCH
 
-    def actions(self, version: int) -> AsyncIterator[Action]:
-        """Yield a commit's actions."""
+    async def get(self, version: int, oldest: int = 0) -> Commit | None:
+        """Return a commit, or None if its file does not exist.
 
-    async def commits(self, versions: range) -> tuple[Commit, ...]:
-        """Return the commits of a range, ascending."""
-
-    async def missing(self, version: int) -> Exception:
-        """Build the error for a missing commit file."""
+        :param oldest: the last version that the walk can need
+        """
+        if version not in self._commits:
+            wanted = range(max(oldest, version - self._batch + 1), version + 1)
+            self._batch = min(self._batch * 2, _LARGEST_BATCH)
+            commits = await gathered(map(self._find, wanted), limit=_LARGEST_BATCH)
+            self._commits.update(zip(wanted, commits, strict=True))
+        return self._commits[version]
 
 
 class Replay:
@@ -62,7 +58,7 @@ class Replay:
 
     def __init__(
         self,
-        log: Commits,
+        log: DeltaLog,
         storage: Storage,
         *,
         version: int,
@@ -75,11 +71,11 @@ class Replay:
         self._listing = listing
         self._full = full
         self._damaged: dict[Checkpoint, str] = {}
+        #: Holds what the replay has read: a walk that begins where the replay did reads nothing again.
+        self.history = History(log.find)
         self._next = version
-        self._batch = _FIRST_BATCH
-        self._over = False
         self._metadata: MetaData | None = None
-        self._protocol: actions.Protocol | None = None
+        self._protocol: Protocol | None = None
         self._txns: dict[str, int] = {}
 
     async def check(self) -> None:
@@ -98,7 +94,7 @@ class Replay:
             raise self._corrupt()
         raise await self._log.missing(self.version if hole is None else hole)
 
-    async def state(self) -> tuple[actions.Protocol, MetaData]:
+    async def state(self) -> tuple[Protocol, MetaData]:
         """Return protocol and metadata.
 
         :raises CorruptLog: one of them is missing
@@ -125,76 +121,38 @@ class Replay:
             pass
         return dict(self._txns)
 
-    async def files(self) -> dict[Key, ActiveFile]:
-        """Return the active files by path and deletion vector."""
-        active: dict[Key, ActiveFile] = {}
-        gone: set[Key] = set()
+    async def files(self, wanted: Collection[Key] | None = None) -> dict[Key, Add]:
+        """Return active files; see :func:`delta_cdc.delta_log.checkpoint.read_files`.
 
-        def take(action: Add | Remove) -> bool:
-            file = _file(action)
-            if isinstance(action, Add) and file.key not in gone:
-                active.setdefault(file.key, file)
-            gone.add(file.key)
-            return True
-
-        async def finish(base: Checkpoint) -> None:
-            for file in await read_files(self._storage, base):
-                if file.key not in gone:
-                    active.setdefault(file.key, file)
-
-        await self._back(take, finish)
-        return active
-
-    async def find(self, wanted: Collection[Key]) -> dict[Key, Add]:
-        """Return those of the given files that are active, with their ``add`` actions.
-
-        Ends as soon as every file is resolved.
+        :param wanted: keys of the files; the walk ends as soon as all are decided. None: all files
         """
         active: dict[Key, Add] = {}
-        open_ = set(wanted)
-
-        def take(action: Add | Remove) -> bool:
-            key = key_of(action)
-            if key in open_:
-                open_.discard(key)
-                if isinstance(action, Add):
-                    active[key] = action
-            return bool(open_)
-
-        async def finish(base: Checkpoint) -> None:
-            active.update(await read_adds(self._storage, base, open_))
-
-        if open_:
-            await self._back(take, finish)
-        return active
-
-    async def _back(
-        self, take: Callable[[Add | Remove], bool], finish: Callable[[Checkpoint], Awaitable[None]]
-    ) -> None:
-        """Go backwards through the actions on files, up to a checkpoint.
-
-        :param take: gets each action of the commits, newest commit first; returns whether it needs more
-        :param finish: gets the checkpoint, if one is reached
-        """
+        gone: set[Key] = set()
+        open_ = None if wanted is None else set(wanted)
         version = self.version
-        while version >= 0:
+        while version >= 0 and (open_ is None or open_):
             base = await self._base(version)
             if base is not None and base.version == version:
                 try:
-                    await finish(base)
+                    rest = await read_files(self._storage, base, open_)
                 except DamagedCheckpointError as error:
                     await self._pass_over(base, error)
                     continue
-                return
+                return {**{key: add for key, add in rest.items() if key not in gone}, **active}
             floor = -1 if base is None else base.version
             versions = range(version, max(floor, version - _FILES_BATCH), -1)
-            more = True
             for changes in await gathered(map(self._changes, versions), limit=_FILES_BATCH):
                 for action in changes:
-                    more = take(action)
-            if not more:
-                return
+                    key = action.key
+                    if open_ is not None and key not in open_:
+                        continue
+                    if isinstance(action, Add) and key not in gone:
+                        active.setdefault(key, action if wanted else action.with_rows(action.rows))
+                    gone.add(key)
+                    if open_ is not None:
+                        open_.discard(key)
             version = versions[-1] - 1
+        return active
 
     # -- inside -----------------------------------------------------------------------------------
     async def _changes(self, version: int) -> list[Add | Remove]:
@@ -203,34 +161,33 @@ class Replay:
 
     async def _further(self) -> bool:
         """Read further back; return whether anything was left."""
-        if self._over or self._next < 0:
+        if self._next < 0:
             return False
         base = await self._base(self._next)
-        if base is not None and base.version == self._next:
-            try:
-                state = await read_state(self._storage, base)
-            except DamagedCheckpointError as error:
-                await self._pass_over(base, error)
-                return True
-            self._over = True
-            self._metadata = self._metadata or state.metadata
-            self._protocol = self._protocol or state.protocol
-            for app_id, txn in state.txns.items():
-                self._txns.setdefault(app_id, txn.version)
+        if base is None or base.version < self._next:
+            commit = await self.history.get(self._next, 0 if base is None else base.version + 1)
+            if commit is None:
+                raise await self._log.missing(self._next)
+            self._take((commit.metadata, commit.protocol, *commit.txns))
+            self._next -= 1
             return True
-        floor = -1 if base is None else base.version
-        versions = range(max(floor + 1, self._next - self._batch + 1), self._next + 1)
-        self._batch = min(self._batch * 2, _LARGEST_BATCH)
-        for commit in reversed(await self._log.commits(versions)):
-            self._take(commit)
-        self._next = versions.start - 1
+        try:
+            self._take(await read_state(self._storage, base))
+        except DamagedCheckpointError as error:
+            await self._pass_over(base, error)
+            return True
+        self._next = -1
         return True
 
-    def _take(self, commit: Commit) -> None:
-        self._metadata = self._metadata or commit.metadata
-        self._protocol = self._protocol or commit.protocol
-        for txn in commit.txns:
-            self._txns.setdefault(txn.app_id, txn.version)
+    def _take(self, actions: Iterable[Action | None]) -> None:
+        """Keep the newest action of each kind."""
+        for action in actions:
+            if isinstance(action, MetaData):
+                self._metadata = self._metadata or action
+            elif isinstance(action, Protocol):
+                self._protocol = self._protocol or action
+            elif isinstance(action, Txn):
+                self._txns.setdefault(action.app_id, action.version)
 
     async def _base(self, version: int) -> Checkpoint | None:
         """Return the newest readable checkpoint up to a version; None if it does not exist."""
@@ -257,8 +214,3 @@ class Replay:
             remedy="bring the file back from a backup; where all commit files from version 0 on are there, "
             "deleting it is enough.",
         )
-
-
-def _file(action: Add | Remove) -> ActiveFile:
-    stats = action.stats if isinstance(action, Add) else None
-    return ActiveFile(unquote(action.path), action.deletion_vector, num_records(stats))

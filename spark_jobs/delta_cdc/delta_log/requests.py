@@ -17,19 +17,18 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Literal
+from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from delta_cdc.core.concurrency import gathered
 from delta_cdc.core.drafts import replacing
 from delta_cdc.core.errors import DeltaCdcError, StoreUnavailable
 from delta_cdc.core.reasons import reason
 from delta_cdc.core.secrets import redacted
 from delta_cdc.core.uris import KNOWN_SCHEMES, canonical_uri, local_path
-from delta_cdc.delta_log.store import Bucket, open_bucket, open_store
+from delta_cdc.delta_log.store import open_bucket, open_store
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterator
     from contextlib import AbstractContextManager
 
     from obstore.store import ObjectStore
@@ -75,7 +74,6 @@ class Storage:
         self.uri = uri
         self._options = storage_options
         self._store: ObjectStore | None = None
-        self._bucket: Bucket | None = None
         #: The table's prefix in the bucket, with its slash.
         self._prefix = ""
 
@@ -87,7 +85,7 @@ class Storage:
         if store is None:
             return None
         try:
-            with self._named():
+            with self.named():
                 return self._entry(await obstore.head_async(store, self._prefix + name))
         except FileNotFoundError:
             return None
@@ -100,21 +98,12 @@ class Storage:
         if store is None:
             return None
         try:
-            with self._named():
+            with self.named():
                 result = await obstore.get_async(store, self._prefix + name)
                 entry = self._entry(result.meta)
         except FileNotFoundError:
             return None
         return entry, self._chunks(result, entry.size)
-
-    async def open_all(self, names: Sequence[str]) -> list[Opened | None]:
-        """Open many files, each as by :meth:`open`; read small local ones together."""
-        path = local_path(self.uri)
-        if path is None:
-            return await gathered(self.open(name) for name in names)
-        with self._named():
-            small = await asyncio.to_thread(_read_small, Path(path), names)
-        return [await self.open(name) if isinstance(found, str) else found for name, found in small]
 
     async def read(self, name: str) -> bytes | None:
         """Return a small file's bytes; None if it does not exist."""
@@ -129,7 +118,7 @@ class Storage:
         :param after: only names greater than this one (without the folder)
         """
         path = local_path(self.uri)
-        with self._named():
+        with self.named():
             if path is not None:
                 return await asyncio.to_thread(_scan, Path(path) / LOG, after)
             found = await self._listed(f"{LOG}/", f"{LOG}/{after}" if after else None)
@@ -138,7 +127,7 @@ class Storage:
 
     async def list_all(self) -> list[str]:
         """Return the names of all files of an object store's table."""
-        with self._named():
+        with self.named():
             return [entry.name for entry in await self._listed(None, None)]
 
     async def has(self, path: str) -> bool:
@@ -147,27 +136,25 @@ class Storage:
         :param path: percent-encoded; relative, or an absolute URI. One that cannot be looked up counts as
             existing
         """
-        uri = self._uri_of(path)
-        return True if uri is None else await self._has(uri)
+        place = self._place(path)
+        return place is None or await place[0].head(place[1]) is not None
 
     async def read_range(self, path: str, start: int, length: int) -> bytes:
         """Return a part of a file named by an action: one request.
 
         :param path: as in :meth:`has`
-        :return: less than ``length`` bytes if the file ends before
+        :return: less than ``length`` bytes if the file ends earlier
         :raises FileNotFoundError: it does not exist, or its location cannot be looked up
         """
         import obstore
 
-        uri = self._uri_of(path)
-        if uri is None:
+        place = self._place(path)
+        store = await place[0]._root_async() if place is not None else None
+        if place is None or store is None:
             raise FileNotFoundError(path)
-        local = local_path(uri)
-        with self._named():
-            if local is not None:
-                return await asyncio.to_thread(_read_part, Path(local), start, length)
-            bucket, name = open_bucket(uri, self._options)
-            return bytes(await obstore.get_range_async(bucket.store, name, start=start, length=length))
+        name = place[0]._prefix + place[1]
+        with self.named():
+            return bytes(await obstore.get_range_async(store, name, start=start, length=length))
 
     def reader(self, name: str) -> io.RawIOBase:
         """Return a blocking file, read by ranges, for use in a thread.
@@ -182,37 +169,27 @@ class Storage:
         store = self._root()
         if store is None:
             raise FileNotFoundError(name)
-        with self._named():
+        with self.named():
             return _Ranges(obstore.open_reader(store, self._prefix + name), self.named)
 
-    @contextmanager
-    def named(self) -> Iterator[None]:
-        """Turn storage failures inside into named errors; a missing file stays ``FileNotFoundError``."""
-        with self._named():
-            yield
-
     # -- inside -----------------------------------------------------------------------------------
-    def _uri_of(self, path: str) -> str | None:
-        """Return the canonical URI of a file named by an action; None if it cannot be looked up."""
+    def _place(self, path: str) -> tuple[Storage, str] | None:
+        """Return the storage and the name of a file named by an action; None if it cannot be looked up."""
+        parts = urlsplit(path) if _SCHEME.match(path) else None
         if path.startswith("/"):
-            return unquote(path)
-        if not _SCHEME.match(path):
-            return _joined(self.uri, unquote(path))
-        parts = urlsplit(path)
-        if parts.scheme.lower() == "file":
-            return unquote(parts.path)
-        if parts.scheme.lower() not in KNOWN_SCHEMES:
+            uri = unquote(path)
+        elif parts is None:
+            uri = _joined(self.uri, unquote(path))
+        elif parts.scheme.lower() == "file":
+            uri = unquote(parts.path)
+        elif parts.scheme.lower() in KNOWN_SCHEMES:
+            uri = canonical_uri(f"{parts.scheme}://{parts.netloc}{unquote(parts.path)}")
+        else:
             return None
-        return canonical_uri(f"{parts.scheme}://{parts.netloc}{unquote(parts.path)}")
-
-    async def _has(self, uri: str) -> bool:
-        path = local_path(uri)
-        if path is not None:
-            return await asyncio.to_thread(os.path.exists, path)
         if uri.startswith(self.uri + "/"):
-            return await self.head(uri[len(self.uri) + 1 :]) is not None
+            return self, uri[len(self.uri) + 1 :]
         folder, _, name = uri.rpartition("/")
-        return await Storage(folder, self._options).head(name) is not None
+        return Storage(folder, self._options), name
 
     async def _root_async(self) -> ObjectStore | None:
         if self._store is None and local_path(self.uri) is not None:
@@ -222,9 +199,8 @@ class Storage:
 
     def _root(self) -> ObjectStore | None:
         if self._store is None and local_path(self.uri) is None:
-            # Keep the bucket: other tables can share its store only while a reference to it exists.
-            self._bucket, prefix = open_bucket(self.uri, self._options)
-            self._store, self._prefix = self._bucket.store, f"{prefix}/" if prefix else ""
+            self._store, prefix = open_bucket(self.uri, self._options)
+            self._prefix = f"{prefix}/" if prefix else ""
         elif self._store is None:
             self._store = open_store(self.uri)
         return self._store
@@ -234,7 +210,7 @@ class Storage:
         return Entry(name, meta["size"], milliseconds(meta["last_modified"]), meta["e_tag"])
 
     async def _chunks(self, result: Any, size: int) -> AsyncIterator[bytes]:
-        with self._named():
+        with self.named():
             if size <= _CHUNK:
                 yield bytes(await result.bytes_async())
                 return
@@ -257,7 +233,8 @@ class Storage:
         return found
 
     @contextmanager
-    def _named(self) -> Iterator[None]:
+    def named(self) -> Iterator[None]:
+        """Turn storage failures inside into named errors; a missing file stays ``FileNotFoundError``."""
         from obstore.exceptions import BaseError
 
         try:
@@ -309,14 +286,14 @@ async def put_stream(
     """
     import obstore
 
-    rim = Storage(canonical_uri(folder), storage_options)
-    path = local_path(rim.uri)
-    with await asyncio.to_thread(_spooled, lines) as spool, rim.named():
+    target = Storage(canonical_uri(folder), storage_options)
+    path = local_path(target.uri)
+    with await asyncio.to_thread(_spooled, lines) as spool, target.named():
         if path is not None:
             await asyncio.to_thread(_write_file, Path(path) / name, spool)
             return
-        bucket, prefix = open_bucket(rim.uri, storage_options)
-        await obstore.put_async(bucket.store, f"{prefix}/{name}" if prefix else name, spool)
+        store, prefix = open_bucket(target.uri, storage_options)
+        await obstore.put_async(store, f"{prefix}/{name}" if prefix else name, spool)
 
 
 def _spooled(lines: Iterator[bytes]) -> IO[bytes]:
@@ -335,17 +312,17 @@ async def delete_folder(folder: str, storage_options: dict[str, str] | None = No
     """
     import obstore
 
-    rim = Storage(canonical_uri(folder), storage_options)
-    path = local_path(rim.uri)
-    with rim.named():
+    target = Storage(canonical_uri(folder), storage_options)
+    path = local_path(target.uri)
+    with target.named():
         if path is not None:
             await asyncio.to_thread(_delete_local, Path(path))
             return
-        bucket, prefix = open_bucket(rim.uri, storage_options)
+        store, prefix = open_bucket(target.uri, storage_options)
         # Never delete a whole bucket.
         assert prefix
-        async for batch in obstore.list(bucket.store, prefix=f"{prefix}/"):
-            await obstore.delete_async(bucket.store, [item["path"] for item in batch])
+        async for batch in obstore.list(store, prefix=f"{prefix}/"):
+            await obstore.delete_async(store, [item["path"] for item in batch])
 
 
 def _delete_local(path: Path) -> None:
@@ -391,31 +368,6 @@ def milliseconds(moment: datetime) -> int:
 def _joined(uri: str, path: str) -> str:
     scheme, separator, rest = uri.rpartition("://")
     return scheme + separator + posixpath.normpath(f"{rest}/{path}")
-
-
-def _read_small(root: Path, names: Sequence[str]) -> list[tuple[str, Opened | Literal["large"] | None]]:
-    return [(name, _read_one(root / name, name)) for name in names]
-
-
-def _read_one(path: Path, name: str) -> Opened | Literal["large"] | None:
-    try:
-        with path.open("rb") as file:
-            stat = os.fstat(file.fileno())
-            if stat.st_size > _CHUNK:
-                return "large"
-            return Entry(name, stat.st_size, stat.st_mtime_ns // 1_000_000), _once(file.read())
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-        return None
-
-
-def _read_part(path: Path, start: int, length: int) -> bytes:
-    with path.open("rb") as file:
-        file.seek(start)
-        return file.read(length)
-
-
-async def _once(content: bytes) -> AsyncIterator[bytes]:
-    yield content
 
 
 def _scan(folder: Path, after: str | None) -> list[Entry]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -107,14 +106,7 @@ def open_store(uri: str, storage_options: dict[str, str] | None = None) -> Objec
         ) from None
 
 
-@dataclass(frozen=True, eq=False)
-class Bucket:
-    """A store that several tables share."""
-
-    store: ObjectStore
-
-
-def open_bucket(uri: str, storage_options: dict[str, str] | None = None) -> tuple[Bucket, str]:
+def open_bucket(uri: str, storage_options: dict[str, str] | None = None) -> tuple[ObjectStore, str]:
     """Return the store of a whole bucket (or container), and the prefix of an object store's table in it.
 
     While a store is in use, it serves every table with the same options: a separate client for each of many
@@ -125,15 +117,15 @@ def open_bucket(uri: str, storage_options: dict[str, str] | None = None) -> tupl
     scheme, rest = uri.split("://", 1)
     name, _, prefix = rest.partition("/")
     key = (os.getpid(), f"{scheme}://{name}", frozenset((storage_options or {}).items()))
-    bucket = _BUCKETS.get(key)
-    if bucket is None:
+    store = _STORES.get(key)
+    if store is None:
         store = open_store(key[1], storage_options)
         assert store is not None
-        bucket = _BUCKETS[key] = Bucket(store)
-    return bucket, prefix
+        _STORES[key] = store
+    return store, prefix
 
 
-_BUCKETS: WeakValueDictionary[tuple[int, str, frozenset[tuple[str, str]]], Bucket] = WeakValueDictionary()
+_STORES: WeakValueDictionary[tuple[int, str, frozenset[tuple[str, str]]], ObjectStore] = WeakValueDictionary()
 
 
 def quoted(uri: str) -> str:

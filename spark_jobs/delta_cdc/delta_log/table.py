@@ -34,14 +34,22 @@ from delta_cdc.delta_log.actions import (
 )
 from delta_cdc.delta_log.checkpoint import count_rows
 from delta_cdc.delta_log.listing import of_a_commit, read_names
-from delta_cdc.delta_log.replay import Replay
+from delta_cdc.delta_log.replay import History, Replay
 from delta_cdc.delta_log.requests import LOG, Storage
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Sequence
 
-    from delta_cdc.delta_log.actions import Action, Add, Commit, DeletionVector, MetaData, Protocol
-    from delta_cdc.delta_log.checkpoint import ActiveFile, Key
+    from delta_cdc.delta_log.actions import (
+        Action,
+        Add,
+        Commit,
+        DeletionVector,
+        FileAction,
+        Key,
+        MetaData,
+        Protocol,
+    )
     from delta_cdc.delta_log.listing import Listing
     from delta_cdc.delta_log.requests import Opened
 
@@ -66,9 +74,8 @@ _READABLE = frozenset(
     }
 )
 _NEWEST_READER = 3
-#: Files that are opened together, and how many such batches at once.
-_TOGETHER = 8
-_CONCURRENT = 8
+#: Commits that are read at once.
+_CONCURRENT = 64
 #: After this many consecutive hits, a listing is cheaper than further requests.
 _WALK = 8
 #: Delta begins to make file times increase this many commits before the first requested one.
@@ -93,11 +100,7 @@ class TableState:
     partition_columns: tuple[str, ...]
     created_time: int | None
     features: tuple[str, ...]
-    min_reader_version: int = 1
-    min_writer_version: int = 2
-    _list_files: Callable[[], dict[tuple[str, str], ActiveFile]] = field(
-        repr=False, compare=False, default=dict
-    )
+    _list_files: Callable[[], dict[Key, Add]] = field(repr=False, compare=False, default=dict)
     _count_rows: Callable[[str], int | None] = field(repr=False, compare=False, default=lambda path: None)
 
     @cached_property
@@ -113,7 +116,7 @@ class TableState:
     @cached_property
     def num_folders(self) -> int:
         """Return the number of folders with active files: the number of partitions with rows."""
-        return len({file.path.rpartition("/")[0] for file in self._files.values()})
+        return len({path.rpartition("/")[0] for path, _ in self._files})
 
     @cached_property
     def is_empty(self) -> bool:
@@ -122,15 +125,15 @@ class TableState:
         If the log has no row count for a file, the file's footer is read; a missing or unreadable file counts
         as one with rows.
         """
-        return not any(self._has_rows(file) for file in self._files.values())
+        return not any(self._has_rows(path, file) for (path, _), file in self._files.items())
 
     @cached_property
-    def _files(self) -> dict[tuple[str, str], ActiveFile]:
+    def _files(self) -> dict[Key, Add]:
         return self._list_files()
 
-    def _has_rows(self, file: ActiveFile) -> bool:
+    def _has_rows(self, path: str, file: Add) -> bool:
         masked = 0 if file.deletion_vector is None else file.deletion_vector.cardinality
-        rows = self._count_rows(file.path) if file.rows is None else file.rows
+        rows = self._count_rows(path) if file.rows is None else file.rows
         return rows is None or rows > masked
 
 
@@ -249,7 +252,7 @@ class DeltaLog:
         times = clock.increasing([listing.commits[version].modified for version in listed])
         found = dict(zip(listed, times, strict=True))
         given = {commit.version: commit for commit in commits}
-        for commit in await self._read(sorted(set(versions) - set(given))):
+        for commit in await self.commits(sorted(set(versions) - set(given))):
             given[commit.version] = commit
         for version in versions:
             stamp = given[version].info.in_commit_timestamp
@@ -278,41 +281,35 @@ class DeltaLog:
         :raises VersionsExpired: the log was cleaned beyond it
         :raises LogGap: it is missing between others
         """
-        found = await self.find(version)
-        if found is None:
-            raise await self.missing(version)
-        return found
+        (commit,) = await self.commits([version])
+        return commit
 
     async def find(self, version: int) -> Commit | None:
         """Return one commit, or None if its file does not exist."""
         opened = await self._storage.open(_path(version)) if version >= 0 else None
         return None if opened is None else await self._folded(version, opened)
 
-    async def commits(self, versions: range) -> tuple[Commit, ...]:
-        """Return the commits of a range, ascending, read concurrently.
+    async def commits(self, versions: Sequence[int]) -> tuple[Commit, ...]:
+        """Return the commits of some versions, read concurrently.
 
         :raises VersionsExpired: the log was cleaned beyond one of them
         :raises LogGap: one is missing between others
         """
-        return await self._read(versions)
+        commits: list[Commit] = []
+        found = await gathered(map(self.find, versions), limit=_CONCURRENT)
+        for version, commit in zip(versions, found, strict=True):
+            if commit is None:
+                # Report the first missing version, regardless of the order of answers.
+                raise await self.missing(version)
+            commits.append(commit)
+        return tuple(commits)
 
-    async def _read(self, versions: Sequence[int]) -> tuple[Commit, ...]:
-        async def some(part: Sequence[int]) -> list[Commit | None]:
-            opened = await self._storage.open_all([_path(version) for version in part])
-            return [
-                None if one is None else await self._folded(version, one)
-                for version, one in zip(part, opened, strict=True)
-            ]
+    def history(self) -> History:
+        """Return the commits for a walk backwards.
 
-        parts = [versions[at : at + _TOGETHER] for at in range(0, len(versions), _TOGETHER)]
-        found: list[Commit] = []
-        for part, commits in zip(parts, await gathered(map(some, parts), limit=_CONCURRENT), strict=True):
-            for version, commit in zip(part, commits, strict=True):
-                if commit is None:
-                    # Report the first missing version, regardless of the order of answers.
-                    raise await self.missing(version)
-                found.append(commit)
-        return tuple(found)
+        It holds what the last :meth:`snapshot` without a version has read, which is not read again.
+        """
+        return History(self.find) if self._opened is None else self._opened.history
 
     # -- states -----------------------------------------------------------------------------------
     async def snapshot(self, version: int | None = None) -> TableState:
@@ -324,9 +321,7 @@ class DeltaLog:
         :raises LogGap: a commit file that the version needs is missing
         :raises UnsupportedTable: for catalog-managed tables and unknown reader features
         """
-        replay = await self._replay(version)
-        protocol, metadata = await replay.state()
-        self._refuse(protocol)
+        replay, protocol, metadata = await self._opened_at(version)
         columns = self._columns(metadata.schema_string, replay.version)
         if version is None:
             self._opened = replay
@@ -340,48 +335,29 @@ class DeltaLog:
             partition_columns=metadata.partition_columns,
             created_time=metadata.created_time,
             features=tuple(sorted({*protocol.reader_features, *protocol.writer_features})),
-            min_reader_version=protocol.min_reader_version,
-            min_writer_version=protocol.min_writer_version,
             _list_files=lambda: run_sync(replay.files()),
             _count_rows=lambda path: count_rows(self._storage, path),
         )
 
-    async def supported(self) -> None:
-        """Reject a table that must not be read from its log, for callers that read only commits.
-
-        :raises UnsupportedTable: for catalog-managed tables and unknown reader features
-        """
-        await self.snapshot()
-
     async def transaction(self, app_id: str) -> int | None:
         """Return the version an application recorded last, as of the newest version (or the one opened last
         by :meth:`snapshot` without a version)."""
-        if self._opened is None:
-            await self.snapshot()
-        assert self._opened is not None
-        return await self._opened.transaction(app_id)
+        return await (await self._newest()).transaction(app_id)
 
     async def transactions(self) -> dict[str, int]:
         """Return the version that each application recorded last; as of the same version as
         :meth:`transaction`."""
-        if self._opened is None:
-            await self.snapshot()
-        assert self._opened is not None
-        return await self._opened.transactions()
+        return await (await self._newest()).transactions()
 
     async def files(self, version: int) -> frozenset[tuple[str, str, int]]:
         """Return path, deletion vector and number of masked rows of each active file of a version.
 
         Two versions with equal results hold equal rows.
         """
-        replay = await self._replay(version)
-        protocol, _ = await replay.state()
-        self._refuse(protocol)
+        replay, _, _ = await self._opened_at(version)
         return frozenset(
-            (path, masked, 0 if vector is None else vector.cardinality)
-            for (path, masked), vector in (
-                (key, file.deletion_vector) for key, file in (await replay.files()).items()
-            )
+            (*key, 0 if file.deletion_vector is None else file.deletion_vector.cardinality)
+            for key, file in (await replay.files()).items()
         )
 
     async def checksum_size(self, version: int) -> int | None:
@@ -396,17 +372,15 @@ class DeltaLog:
 
     async def described(self, version: int) -> tuple[Protocol, MetaData]:
         """Return protocol and metadata as of a version, as the log has them; raises as :meth:`snapshot`."""
-        replay = await self._replay(version)
-        protocol, metadata = await replay.state()
-        self._refuse(protocol)
+        _, protocol, metadata = await self._opened_at(version)
         return protocol, metadata
 
     async def active(self, version: int, wanted: Collection[Key]) -> dict[Key, Add]:
         """Return those of the given files that are part of a version, with everything needed to read them.
 
-        :param wanted: the files' keys (:func:`delta_cdc.delta_log.checkpoint.key_of`)
+        :param wanted: the files' keys
         """
-        return await (await self._replay(version)).find(wanted)
+        return await (await self._replay(version)).files(wanted)
 
     async def vector(self, vector: DeletionVector) -> bytes:
         """Return the bytes of a deletion vector.
@@ -416,11 +390,17 @@ class DeltaLog:
         """
         kind, place, size = vector.storage_type, vector.path_or_inline, vector.size_in_bytes
         if place is None or size is None or (kind != "i" and vector.offset is None):
-            raise deletion_vectors.UnreadableVectorError("the log does not tell where it is")
+            raise deletion_vectors.UnreadableVectorError("the log does not say where it is")
         if kind == "i":
             return deletion_vectors.decode(place)[:size]
         path = deletion_vectors.file_of(place) if kind == "u" else place
         return deletion_vectors.checked(await self._storage.read_range(path, vector.offset or 0, size + 8))
+
+    async def masked(self, file: FileAction) -> deletion_vectors.Positions:
+        """Return which rows of a file are masked; raises as :meth:`vector`."""
+        if file.deletion_vector is None:
+            return {}
+        return deletion_vectors.positions(await self.vector(file.deletion_vector))
 
     async def has_vector(self, vector: DeletionVector) -> bool:
         """Return whether the file of a deletion vector exists, as :meth:`has_file`."""
@@ -459,6 +439,18 @@ class DeltaLog:
         )
 
     # -- inside -----------------------------------------------------------------------------------
+    async def _newest(self) -> Replay:
+        if self._opened is None:
+            await self.snapshot()
+        assert self._opened is not None
+        return self._opened
+
+    async def _opened_at(self, version: int | None) -> tuple[Replay, Protocol, MetaData]:
+        replay = await self._replay(version)
+        protocol, metadata = await replay.state()
+        self._refuse(protocol)
+        return replay, protocol, metadata
+
     async def _folded(self, version: int, opened: Opened) -> Commit:
         entry, chunks = opened
         fold, lines = CommitFold(), Lines()

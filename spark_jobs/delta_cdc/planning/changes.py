@@ -55,7 +55,7 @@ class ChangesRequest:
         check_bounds(self)
         if self.starting_version is None and self.starting_timestamp is None:
             raise InvalidConfiguration(
-                f"The changes of {self.table} are asked for without a start.",
+                f"The changes of {self.table} are requested without a start.",
                 remedy="give starting_version or starting_timestamp; 0 is the table's first version.",
             )
         validation.check_query(self.options)
@@ -65,28 +65,22 @@ class ChangesRequest:
 class ChangesPlan:
     """How to read the changes of a range, decided from the log. ``str()`` gives readable lines.
 
-    :param uri: the table
+    :param table: the table as of the range's end
     :param versions: the range, both ends inclusive; None if it contains no version
     :param segments: the ranges to read, in order; empty if no commit of the range changes data
     :param notes: notes for users, one sentence each
-    :param columns: the table's columns as of the range's end
-    :param at: the version that has these columns
-    :param schema: these columns with their types, as in Delta's log (JSON)
     """
 
-    uri: str
-    versions: VersionRange | None
-    segments: tuple[Segment, ...]
-    notes: tuple[str, ...]
-    columns: tuple[str, ...]
-    at: int
-    schema: str = field(default="", repr=False)
+    table: TableState
+    versions: VersionRange | None = None
+    segments: tuple[Segment, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return "\n".join(f"{name:<10} {text}".rstrip() for name, text in self._lines())
 
     def _lines(self) -> Iterator[tuple[str, str]]:
-        yield "table", self.uri
+        yield "table", self.table.uri
         yield "versions", str(self.versions) if self.versions is not None else "none"
         if not self.segments:
             yield "to read", "nothing: no commit of the range changes data"
@@ -113,42 +107,30 @@ async def plan_changes_async(request: ChangesRequest, *, now_ms: int | None = No
     newest = await log.snapshot()
     versions = await _range(request, log, newest)
     if versions is None:
-        return ChangesPlan(
-            newest.uri, None, (), (), newest.schema_columns, newest.version, newest.schema_string
-        )
+        return ChangesPlan(newest)
     is_newest = versions.ending_version == newest.version
     at_end = newest if is_newest else await log.snapshot(versions.ending_version)
     validation.check_feed_columns(at_end.schema_columns, newest.uri, at_end.version)
     commits = await preconditions.read_range(log, versions.starting_version, versions.ending_version)
     notes = await preconditions.check_schema(log, commits) if any(c.changes_data for c in commits) else ()
     now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
-    table = read_methods.Table(log, at_end, newest, now)
-    await table.look_up_times(commits)
-    found = await read_methods.choose(table, commits, request.options)
-    _refuse_too_long(
-        newest.uri, versions, read_methods.beyond_limits(found.segments, commits, scratch=request.scratch)
-    )
-    await read_methods.pass_gates(table, found.segments, commits)
-    return ChangesPlan(
-        newest.uri,
-        versions,
-        found.segments,
-        (*notes, *found.notes),
-        at_end.schema_columns,
-        at_end.version,
-        at_end.schema_string,
-    )
+    source = read_methods.Source(log, at_end, newest, now)
+    await source.look_up_times(commits)
+    segments, reading_notes = await read_methods.choose(source, commits, request.options)
+    too_much = read_methods.beyond_limits(segments, commits, scratch=request.scratch)
+    if too_much is not None:
+        raise _too_long(newest.uri, versions, too_much)
+    await read_methods.check_files(source, segments, commits)
+    return ChangesPlan(at_end, versions, segments, (*notes, *reading_notes))
 
 
-def _refuse_too_long(uri: str, versions: VersionRange, at: int | None) -> None:
-    if at is None:
-        return
+def _too_long(uri: str, versions: VersionRange, at: int) -> RangeTooLong:
     first, last = versions.starting_version, at - 1
-    raise RangeTooLong(
+    return RangeTooLong(
         f"Versions {versions} of {uri} are too many for one DataFrame. It holds {read_methods.MOST_VERSIONS} "
         f"versions with changes in {read_methods.MOST_SEGMENTS} segments, "
         f"{read_methods.MOST_COMPARED} of them with deletion vectors that Delta's own reader has to compare.",
-        remedy=f"read versions {first}-{last} first, and go on at {at}; or stage them with "
+        remedy=f"read versions {first}-{last} first, and continue at {at}; or stage them with "
         "DeltaReadChangesOperator, which cuts the range by itself.",
     )
 

@@ -14,7 +14,6 @@ from delta_cdc.core.spec import ExpireSpec, Reader
 from delta_cdc.core.uris import spark_uri
 from delta_cdc.delta_log.table import DeltaLog
 from delta_cdc.planning.consumers import held_async, now_ms
-from delta_cdc.planning.reconcile import Backwards
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -193,9 +192,9 @@ async def _due(log: DeltaLog, state: TableState, held: Sequence[Held], now: str 
 
 async def _set_in(log: DeltaLog, state: TableState, horizon: str) -> int:
     """Return the version that set the bound in effect, or a later one if the log does not reach that far."""
-    back, found = Backwards(log), state.version
+    history, found = log.history(), state.version
     for version in range(state.version, -1, -1):
-        commit = await back.get(version)
+        commit = await history.get(version)
         if commit is None:
             return min(found, version + 1)
         if commit.metadata is None:

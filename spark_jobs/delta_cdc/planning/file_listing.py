@@ -197,14 +197,14 @@ async def _stored(
 ) -> list[Listed]:
     import obstore
 
-    bucket, prefix = open_bucket(root, storage_options)
+    store, prefix = open_bucket(root, storage_options)
     home = root[: len(root) - len(prefix)].rstrip("/")
     offset = canonical_uri(after)[len(home) + 1 :] if after is not None else None
     listed = []
     try:
         with Storage(root, storage_options).named():
             within = f"{prefix}/" if prefix else None
-            async for batch in obstore.list(bucket.store, within, offset=offset, chunk_size=1000):
+            async for batch in obstore.list(store, within, offset=offset, chunk_size=1000):
                 for meta in batch:
                     key = meta["path"]
                     below = key[len(prefix) :].lstrip("/")
@@ -221,10 +221,10 @@ async def _stored(
 async def _head(uri: str, storage_options: dict[str, str] | None) -> Listed | None:
     import obstore
 
-    bucket, key = open_bucket(uri, storage_options)
+    store, key = open_bucket(uri, storage_options)
     try:
         with Storage(uri, storage_options).named():
-            meta = await obstore.head_async(bucket.store, key)
+            meta = await obstore.head_async(store, key)
     except FileNotFoundError:
         return None
     return _entry(uri[: len(uri) - len(key)].rstrip("/"), meta)

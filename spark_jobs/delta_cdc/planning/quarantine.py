@@ -11,7 +11,7 @@ from delta_cdc.core.uris import canonical_uri
 from delta_cdc.core.watermark import app_id
 from delta_cdc.delta_log.requests import Storage
 from delta_cdc.delta_log.table import DeltaLog
-from delta_cdc.planning.reconcile import Backwards, seal_of
+from delta_cdc.planning.reconcile import seal_of
 from delta_cdc.planning.taken_files import read_columns
 
 if TYPE_CHECKING:
@@ -73,9 +73,9 @@ async def newest_seal(log: DeltaLog, newest: int, pipeline: str) -> Seal | None:
 
     :param newest: the table's newest version
     """
-    back = Backwards(log)
+    history = log.history()
     for version in range(newest, -1, -1):
-        commit = await back.get(version)
+        commit = await history.get(version)
         if commit is None:
             return None
         seal = seal_of(commit, pipeline)

@@ -15,7 +15,7 @@ from delta_cdc.planning import appended_events, preconditions, read_methods
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from delta_cdc.core.spec import QueryOptions
+    from delta_cdc.core.spec import QueryOptions, Segment
     from delta_cdc.core.watermark import Seal
     from delta_cdc.delta_log.actions import Commit
     from delta_cdc.delta_log.table import TableState
@@ -287,16 +287,18 @@ async def steps(
     cut = appended_events.cut(chosen.commits, horizons, left_out)
     parts = [one for part in cut for one in milestones(part, versions, size)]
     for part in parts:
-        async for commits, captured in _within_limits(sight, chosen, part, options, one_by_one=one_by_one):
+        async for commits, segments, reading_notes in _within_limits(
+            sight, chosen, part, options, one_by_one=one_by_one
+        ):
             last = commits[-1]
-            notes += captured.notes
+            notes += reading_notes
             made.append(
                 ApplyStep(
                     starting_version=commits[0].version,
                     watermark=ended(chosen.at_end, last),
                     seal_number=number + len(made),
                     source_columns=await _columns_at(sight, chosen, last.version),
-                    segments=captured.segments,
+                    segments=segments,
                     horizons=appended_events.since(
                         appended_events.horizon_of(commits, horizons), chosen.tracked_from
                     ),
@@ -312,23 +314,23 @@ async def _within_limits(
     options: QueryOptions,
     *,
     one_by_one: bool,
-) -> AsyncIterator[tuple[tuple[Commit, ...], read_methods.Captured]]:
+) -> AsyncIterator[tuple[tuple[Commit, ...], tuple[Segment, ...], tuple[str, ...]]]:
     """Yield a commit's versions, split if one Spark plan over them would be too large for the driver."""
-    table = read_methods.Table(sight.log, chosen.at_end, sight.source, sight.now_ms)
+    table = read_methods.Source(sight.log, chosen.at_end, sight.source, sight.now_ms)
     await table.look_up_times(commits)
     left_out = chosen.arrivals.left_out if chosen.arrivals is not None else {}
     choose = partial(read_methods.choose, left_out=left_out, one_by_one=one_by_one)
     while commits:
         part = read_methods.window(commits, options)
         table = replace(table, at_end=await _state_at(sight, chosen, part[-1].version))
-        captured = await choose(table, part, options)
-        too_much = read_methods.beyond_limits(captured.segments, part, scratch=sight.request.scratch)
+        segments, notes = await choose(table, part, options)
+        too_much = read_methods.beyond_limits(segments, part, scratch=sight.request.scratch)
         if too_much is not None:
             part = part[: too_much - part[0].version]
             table = replace(table, at_end=await _state_at(sight, chosen, part[-1].version))
-            captured = await choose(table, part, options)
-        await read_methods.pass_gates(table, captured.segments, part)
-        yield part, captured
+            segments, notes = await choose(table, part, options)
+        await read_methods.check_files(table, segments, part)
+        yield part, segments, notes
         commits = commits[len(part) :]
 
 

@@ -21,6 +21,7 @@ from delta_cdc.core.errors import (
 )
 from delta_cdc.core.properties import CHANGE_FEED, ROW_TRACKING, feed_on, row_id_column
 from delta_cdc.core.spec import Segment
+from delta_cdc.delta_log.actions import IDS_KEPT
 from delta_cdc.delta_log.file_manifests import net_bytes
 from delta_cdc.planning import preconditions
 
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
 CROSSOVER = 4.0
 #: Minimum bytes of changes for which the two read methods are compared by cost.
 WORTHWHILE = 16 * 1024 * 1024
-#: Commit tag that guarantees that copied rows kept their ids.
-IDS_KEPT = "delta.rowTracking.preserved"
 #: Maximum versions that one plan reads one by one, and how many of those may need deletion vectors compared
 #: by Delta's own reader. Each of the latter adds a scan or two, and costs a CPU second or more:
 #: benchmarks/changes.py.
@@ -48,7 +47,7 @@ _COPY = "each version is a full copy, told from the one before it by key"
 
 
 @dataclass(frozen=True)
-class Table:
+class Source:
     """Input of the choice: the table's log, its state at the end of the range, and the time.
 
     :param newest: the newest state, whose retention settings apply
@@ -72,14 +71,6 @@ class Table:
         """Return version and time (epoch milliseconds) of the commits that change data."""
         changing = [version.commit.version for version in part if version.commit.changes_data]
         return tuple((version, self.commit_times[version]) for version in changing)
-
-
-@dataclass(frozen=True)
-class Captured:
-    """The ``Segment`` list of a range, in order, and notes for the user."""
-
-    segments: tuple[Segment, ...] = ()
-    notes: tuple[str, ...] = field(default=())
 
 
 @dataclass(frozen=True)
@@ -117,14 +108,14 @@ class _Version:
 
 
 async def choose(
-    table: Table,
+    source: Source,
     commits: Sequence[Commit],
     options: QueryOptions,
     *,
     left_out: Collection[int] = (),
     one_by_one: bool = False,
-) -> Captured:
-    """Choose the ``Segment`` list of a range; the preconditions are checked later (:func:`pass_gates`).
+) -> tuple[tuple[Segment, ...], tuple[str, ...]]:
+    """Choose the ``Segment`` list of a range; the preconditions are checked later (:func:`check_files`).
 
     :param commits: commits of the range, ascending and gap-free
     :param left_out: versions that are not read
@@ -134,26 +125,26 @@ async def choose(
     :raises CaptureUnavailable: the requested read method cannot read a version
     :raises NotInsertOnly: ``added_files`` was requested, and a commit removes rows
     """
-    _refuse_unfit(table, options)
-    versions = _trimmed(await _versions(table, commits))
+    _refuse_unfit(source, options)
+    versions = _trimmed(await _versions(source, commits))
     if not versions:
-        return Captured()
+        return (), ()
     if one_by_one:
         changing = [version for version in versions if version.commit.changes_data]
-        return Captured(tuple([await _by_ends(table, [one], "snapshot_diff", _COPY) for one in changing]))
+        return tuple([await _by_ends(source, [one], "snapshot_diff", _COPY) for one in changing]), ()
     skipped: list[_Version] = []
     if options.capture == "added_files" and options.on_change_commit == "skip":
         skipped = [version for version in versions if not version.only_adds]
     found: list[Segment] = []
     for part in _around(versions, {*left_out, *(version.commit.version for version in skipped)}):
-        found += await _segments(table, part, options)
+        found += await _segments(source, part, options)
     notes: tuple[str, ...] = ()
     if skipped:
         named = ", ".join(str(version.commit.version) for version in skipped[:10])
         more = ", …" if len(skipped) > 10 else ""
-        text = f"{len(skipped)} commit(s) of {table.log.uri} that remove rows are left out, as asked for"
+        text = f"{len(skipped)} commit(s) of {source.log.uri} that remove rows are left out, as asked for"
         notes = (f"{text} (on_change_commit is skip): versions {named}{more}.",)
-    return Captured(tuple(found), notes)
+    return tuple(found), notes
 
 
 def beyond_limits(segments: Sequence[Segment], commits: Sequence[Commit], *, scratch: bool) -> int | None:
@@ -194,11 +185,11 @@ def window(commits: tuple[Commit, ...], options: QueryOptions) -> tuple[Commit, 
 
 
 # -- what each version allows -------------------------------------------------------------------
-async def _versions(table: Table, commits: Sequence[Commit]) -> list[_Version]:
+async def _versions(source: Source, commits: Sequence[Commit]) -> list[_Version]:
     first = commits[0].version
-    before: dict[str, str] | None = table.at_end.configuration
+    before: dict[str, str] | None = source.at_end.configuration
     if any(commit.metadata is not None for commit in commits):
-        before = await _configuration_at(table.log, first - 1)
+        before = await _configuration_at(source.log, first - 1)
     found = []
     current = before
     # Before version 0 there are no rows that could lack an id.
@@ -207,7 +198,7 @@ async def _versions(table: Table, commits: Sequence[Commit]) -> list[_Version]:
         if commit.metadata is not None:
             current = commit.metadata.configuration
         if current is None:
-            current = (await table.log.snapshot(commit.version)).configuration
+            current = (await source.log.snapshot(commit.version)).configuration
         ids = row_id_column(current)
         # A REPLACE keeps ids in another column, which does not have the ids of earlier rows.
         tracked = ids is not None and commit.keeps_row_ids and (commit.version == 0 or had_ids == ids)
@@ -239,7 +230,7 @@ def _around(versions: list[_Version], left_out: set[int]) -> list[list[_Version]
 
 
 # -- read method --------------------------------------------------------------------------------
-def _refuse_unfit(table: Table, options: QueryOptions) -> None:
+def _refuse_unfit(source: Source, options: QueryOptions) -> None:
     """Refuse a read method that can never answer the query."""
     why = None
     if options.capture == "snapshot_diff" and not options.is_net:
@@ -248,30 +239,30 @@ def _refuse_unfit(table: Table, options: QueryOptions) -> None:
         why = "without keys only row ids tell which rows belong together"
     if why is not None:
         raise CaptureUnavailable(
-            f"{options.query} of {table.log.uri} cannot be answered by {options.capture}: {why}.",
+            f"{options.query} of {source.log.uri} cannot be answered by {options.capture}: {why}.",
             remedy="give keys and ask for min_delta or upsert, or leave capture at auto.",
         )
 
 
-async def _segments(table: Table, part: list[_Version], options: QueryOptions) -> list[Segment]:
+async def _segments(source: Source, part: list[_Version], options: QueryOptions) -> list[Segment]:
     if options.capture == "change_files" or options.raw:
         off = next((v for v in part if v.commit.changes_data and not v.feed), None)
         if off is not None:
-            raise preconditions.feed_disabled(table.log.uri, off.commit.version)
+            raise preconditions.feed_disabled(source.log.uri, off.commit.version)
         why = f"asked for, and {CHANGE_FEED} is on throughout"
         return [one for _, group in _by_flag(part) for one in _by_feed(group, options, why)]
     if options.capture == "row_tracking" or (options.is_net and not options.keys):
         why = "asked for" if options.capture == "row_tracking" else "there are no keys, so row ids stand in"
-        _refuse_untracked(table, part, options)
-        return await _by_row_ids(table, part, options, why)
+        _refuse_untracked(source, part, options)
+        return await _by_row_ids(source, part, options, why)
     if options.capture == "snapshot_diff":
-        return [await _by_ends(table, part, "snapshot_diff", "asked for")]
+        return [await _by_ends(source, part, "snapshot_diff", "asked for")]
     if options.capture == "added_files":
-        _refuse_removing(table, part)
-        return [await _by_added_files(table, part, "asked for, and every commit only adds files")]
+        _refuse_removing(source, part)
+        return [await _by_added_files(source, part, "asked for, and every commit only adds files")]
     found: list[Segment] = []
     for with_feed, group in _by_flag(part):
-        found += await (_with_feed if with_feed else _without_feed)(table, group, options)
+        found += await (_with_feed if with_feed else _without_feed)(source, group, options)
     return found
 
 
@@ -293,56 +284,56 @@ def _runs(part: list[_Version], tells: Callable[[_Version], bool]) -> list[tuple
     return [(told, _trimmed(group)) for told, group in runs]
 
 
-async def _with_feed(table: Table, part: list[_Version], options: QueryOptions) -> list[Segment]:
+async def _with_feed(source: Source, part: list[_Version], options: QueryOptions) -> list[Segment]:
     feed_size = sum(version.commit.bytes_to_read for version in part)
     # A feed of one commit is never longer than the files that the commit exchanged.
     if options.is_net and len(part) > 1 and feed_size >= WORTHWHILE and _all_tracked(part):
-        size = await _size_of_ends(table, part)
+        size = await _size_of_ends(source, part)
         if size is not None and size * CROSSOVER < feed_size:
             reason = f"{ROW_TRACKING} is on, and the two ends are smaller than {feed_size} bytes of changes"
-            return [await _by_ends(table, part, "row_tracking", reason, size)]
+            return [await _by_ends(source, part, "row_tracking", reason, size)]
     return _by_feed(part, options, f"{CHANGE_FEED} is on throughout")
 
 
-async def _without_feed(table: Table, part: list[_Version], options: QueryOptions) -> list[Segment]:
+async def _without_feed(source: Source, part: list[_Version], options: QueryOptions) -> list[Segment]:
     off = f"{CHANGE_FEED} is off"
     if _all_tracked(part):
-        return await _by_row_ids(table, part, options, f"{off}, {ROW_TRACKING} is on")
+        return await _by_row_ids(source, part, options, f"{off}, {ROW_TRACKING} is on")
     if options.is_net:
-        return await _net_without_feed(table, part, off)
+        return await _net_without_feed(source, part, off)
     found: list[Segment] = []
     for tracked, group in _runs(part, lambda version: version.tracked):
         if tracked:
-            found += await _by_row_ids(table, group, options, f"{off}, {ROW_TRACKING} is on")
+            found += await _by_row_ids(source, group, options, f"{off}, {ROW_TRACKING} is on")
             continue
         removing = next((version for version in group if not version.only_adds), None)
         if removing is not None:
-            raise _nothing_serves(table, removing, options)
-        found.append(await _by_added_files(table, group, f"{off}, and every commit only adds files"))
+            raise _nothing_serves(source, removing, options)
+        found.append(await _by_added_files(source, group, f"{off}, and every commit only adds files"))
     return found
 
 
-async def _net_without_feed(table: Table, part: list[_Version], off: str) -> list[Segment]:
+async def _net_without_feed(source: Source, part: list[_Version], off: str) -> list[Segment]:
     """Compare the two ends from the first to the last commit that removes rows; else read the added files."""
     only_adds = f"{off}, and every commit only adds files"
     removing = [at for at, version in enumerate(part) if not version.only_adds]
     if not removing:
-        return [await _by_added_files(table, part, only_adds)]
+        return [await _by_added_files(source, part, only_adds)]
     found = []
     head, tail = _trimmed(part[: removing[0]]), _trimmed(part[removing[-1] + 1 :])
     if head:
-        found.append(await _by_added_files(table, head, only_adds))
+        found.append(await _by_added_files(source, head, only_adds))
     reason = f"{off}, and rows have no ids throughout: the two ends are compared by key"
-    found.append(await _by_ends(table, part[removing[0] : removing[-1] + 1], "snapshot_diff", reason))
+    found.append(await _by_ends(source, part[removing[0] : removing[-1] + 1], "snapshot_diff", reason))
     if tail:
-        found.append(await _by_added_files(table, tail, only_adds))
+        found.append(await _by_added_files(source, tail, only_adds))
     return found
 
 
-def _nothing_serves(table: Table, version: _Version, options: QueryOptions) -> ChangeFeedDisabled:
+def _nothing_serves(source: Source, version: _Version, options: QueryOptions) -> ChangeFeedDisabled:
     commit = version.commit
     return ChangeFeedDisabled(
-        f"The change data feed of {table.log.uri} is off in version {commit.version} ({CHANGE_FEED} is not "
+        f"The change data feed of {source.log.uri} is off in version {commit.version} ({CHANGE_FEED} is not "
         f"true), which removes rows ({commit.info.operation or 'unknown operation'}); where rows have no ids "
         f"({ROW_TRACKING}) nothing else can tell {options.query}.",
         remedy="turn the feed on with DeltaEnableChangeDataFeedOperator, or ALTER TABLE … SET TBLPROPERTIES "
@@ -355,7 +346,7 @@ def _all_tracked(part: list[_Version]) -> bool:
     return all(version.tracked for version in part)
 
 
-def _refuse_untracked(table: Table, part: list[_Version], options: QueryOptions) -> None:
+def _refuse_untracked(source: Source, part: list[_Version], options: QueryOptions) -> None:
     # Ids that change between two commits matter only if the two ends are compared.
     matters = [version for version in part if options.is_net or version.commit.changes_data]
     bad = next((version for version in matters if not version.tracked), None)
@@ -368,17 +359,17 @@ def _refuse_untracked(table: Table, part: list[_Version], options: QueryOptions)
     elif not commit.keeps_row_ids:
         why = f"{commit.info.operation or 'an unknown operation'} did not promise to keep the rows' ids"
     raise CaptureUnavailable(
-        f"Version {commit.version} of {table.log.uri} cannot be read by row_tracking: {why}.",
+        f"Version {commit.version} of {source.log.uri} cannot be read by row_tracking: {why}.",
         remedy="leave capture at auto and give keys, or start after that version.",
     )
 
 
-def _refuse_removing(table: Table, part: list[_Version]) -> None:
+def _refuse_removing(source: Source, part: list[_Version]) -> None:
     bad = next((version for version in part if not version.only_adds), None)
     if bad is not None:
         commit = bad.commit
         raise NotInsertOnly(
-            f"Version {commit.version} of {table.log.uri} ({commit.info.operation or 'unknown operation'}) "
+            f"Version {commit.version} of {source.log.uri} ({commit.info.operation or 'unknown operation'}) "
             "removes rows, and added_files reads added ones only.",
             remedy="leave capture at auto, or leave such commits out by on_change_commit='skip'.",
         )
@@ -397,25 +388,25 @@ def _by_feed(part: list[_Version], options: QueryOptions, reason: str) -> list[S
 
 
 async def _by_row_ids(
-    table: Table, part: list[_Version], options: QueryOptions, reason: str
+    source: Source, part: list[_Version], options: QueryOptions, reason: str
 ) -> list[Segment]:
     if options.is_net:
-        return [await _by_ends(table, part, "row_tracking", reason)]
+        return [await _by_ends(source, part, "row_tracking", reason)]
     found = []
     for compare, group in _compared(part, options, lambda version: version.may_carry_over_with_new_ids):
         size = sum(v.commit.bytes_added + v.commit.bytes_removed for v in group if v.commit.changes_data)
-        times = table.times(group)
+        times = source.times(group)
         segment = Segment(*_ends(group), "row_tracking", reason, size, compare=compare, timestamps=times)
         found.append(segment)
     return found
 
 
 async def _by_ends(
-    table: Table, part: list[_Version], capture: str, reason: str, size: int | None = None
+    source: Source, part: list[_Version], capture: str, reason: str, size: int | None = None
 ) -> Segment:
     if size is None:
-        size = await _size_of_ends(table, part) or 0
-    times = table.times(part)
+        size = await _size_of_ends(source, part) or 0
+    times = source.times(part)
     if any(version.commit.info.operation == "RESTORE" for version in part):
         # A restored row has the time it was written, not that of the RESTORE; so all rows get the last time.
         times = times[-1:]
@@ -429,14 +420,14 @@ async def _by_ends(
     )
 
 
-async def _by_added_files(table: Table, part: list[_Version], reason: str) -> Segment:
+async def _by_added_files(source: Source, part: list[_Version], reason: str) -> Segment:
     size = sum(version.commit.bytes_added for version in part if version.commit.changes_data)
-    times = table.times(part)
+    times = source.times(part)
     return Segment(*_ends(part), "added_files", reason, size, timestamps=times)
 
 
-async def _size_of_ends(table: Table, part: list[_Version]) -> int | None:
-    return await net_bytes(table.log, tuple(version.commit for version in part))
+async def _size_of_ends(source: Source, part: list[_Version]) -> int | None:
+    return await net_bytes(source.log, tuple(version.commit for version in part))
 
 
 def _compared(
@@ -451,8 +442,8 @@ def _ends(part: list[_Version]) -> tuple[int, int]:
 
 
 # -- preconditions ------------------------------------------------------------------------------
-async def pass_gates(table: Table, segments: Sequence[Segment], commits: Sequence[Commit]) -> None:
-    """Refuse ranges (``segments``) whose files may be gone.
+async def check_files(source: Source, segments: Sequence[Segment], commits: Sequence[Commit]) -> None:
+    """Refuse ranges (``segments``) whose files may be deleted.
 
     :param commits: commits of the whole range, ascending and gap-free
     :raises VersionsExpired: names a version or file
@@ -460,28 +451,23 @@ async def pass_gates(table: Table, segments: Sequence[Segment], commits: Sequenc
     first = commits[0].version
     for segment in segments:
         inside = commits[segment.starting_version - first : segment.ending_version + 1 - first]
-        await _pass_gates(table, segment, inside)
+        changing = [commit for commit in inside if commit.changes_data]
+        feed = not segment.needs_slice
+        if feed:
+            preconditions.check_retention(changing[0], source.newest, source.now_ms)
+            # Delta's own feed reader also needs the snapshot that it starts from.
+            await preconditions.check_start(source.log, changing[0].version)
+        else:
+            # A comparison of two ends also reads files that were only rewritten.
+            removing = [c for c in inside if (c.n_removes if segment.net else c.n_data_removes)]
+            if removing:
+                # Removed files expire that long after their removal; files still in the table do not expire.
+                preconditions.check_retention(removing[0], source.newest, source.now_ms)
+        for commit in _sample_for_vacuum(changing, feed=feed):
+            await preconditions.check_files(source.log, commit, feed=feed)
 
 
-async def _pass_gates(table: Table, segment: Segment, commits: Sequence[Commit]) -> None:
-    """Check one ``segment``; Delta's own feed reader also needs the snapshot it starts from."""
-    changing = [commit for commit in commits if commit.changes_data]
-    if not segment.needs_slice:
-        preconditions.check_retention(changing[0], table.newest, table.now_ms)
-        await preconditions.check_start(table.log, changing[0].version)
-        for commit in _told_by_vacuum(changing, feed=True):
-            await preconditions.check_files(table.log, commit)
-        return
-    # A comparison of two ends also reads files that were only rewritten.
-    removing = [commit for commit in commits if (commit.n_removes if segment.net else commit.n_data_removes)]
-    if removing:
-        # Removed files expire that long after their removal; files still in the table do not expire.
-        preconditions.check_retention(removing[0], table.newest, table.now_ms)
-    for commit in _told_by_vacuum(changing, feed=False):
-        await preconditions.check_files(table.log, commit, feed=False)
-
-
-def _told_by_vacuum(changing: list[Commit], *, feed: bool) -> tuple[Commit, ...]:
+def _sample_for_vacuum(changing: list[Commit], *, feed: bool) -> tuple[Commit, ...]:
     """Return the commits whose files best show whether VACUUM deleted files of the range.
 
     VACUUM deletes, by age, files that the newest version does not need. So the files to check are those of
@@ -489,5 +475,5 @@ def _told_by_vacuum(changing: list[Commit], *, feed: bool) -> tuple[Commit, ...]
     """
     with_files = [commit for commit in changing if feed and commit.has_cdc]
     removing = [commit for commit in changing if commit.n_removes and not (feed and commit.has_cdc)]
-    chosen = {found[0].version: found[0] for found in (changing, with_files, removing) if found}
+    chosen = {some[0].version: some[0] for some in (changing, with_files, removing) if some}
     return tuple(chosen.values())

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core import codec
 from delta_cdc.core.codec import UnreadableJson
-from delta_cdc.core.concurrency import gathered
 from delta_cdc.core.errors import (
     NotADeltaTable,
     PipelineTakenOver,
@@ -33,12 +32,11 @@ if TYPE_CHECKING:
 
     from delta_cdc.core.errors import DeltaCdcError
     from delta_cdc.delta_log.actions import Commit
+    from delta_cdc.delta_log.replay import History
     from delta_cdc.delta_log.table import DeltaLog, TableState
 
 _RETENTION = "delta.setTransactionRetentionDuration"
 _APP_PREFIX = app_id("")
-_FIRST_BATCH = 4
-_LARGEST_BATCH = 64
 #: Number of versions searched for seals of other pipelines, only to name them in an error.
 _LOOK_BACK = 200
 
@@ -113,24 +111,6 @@ class _Walk:
         return self.replaced is None and not self.notes
 
 
-class Backwards:
-    """Commits by version for a backward walk, read ahead in growing concurrent batches."""
-
-    def __init__(self, log: DeltaLog) -> None:
-        self._log = log
-        self._known: dict[int, Commit | None] = {}
-        self._batch = _FIRST_BATCH
-
-    async def get(self, version: int) -> Commit | None:
-        """Return the commit, or None if its file is gone."""
-        if version not in self._known:
-            wanted = range(max(0, version - self._batch + 1), version + 1)
-            self._batch = min(self._batch * 2, _LARGEST_BATCH)
-            found = await gathered((self._log.find(v) for v in wanted), limit=_LARGEST_BATCH)
-            self._known.update(zip(wanted, found, strict=True))
-        return self._known[version]
-
-
 def seal_of(commit: Commit, pipeline: str) -> Seal | None:
     """Return the seal a commit carries for a pipeline.
 
@@ -191,9 +171,9 @@ async def reconcile_async(
         raise
     _refuse_retention(state)
     stored = await log.transaction(app_id(pipeline))
-    back = Backwards(log)
+    history = log.history()
     try:
-        return await _proved(log, back, state, pipeline, stored, mirror, declared=declared, closed=closed)
+        return await _proved(log, history, state, pipeline, stored, mirror, declared=declared, closed=closed)
     except forgiven as error:
         number = await _next_number(log, state, stored)
         return Proof(seal=None, next_number=number, target=state, refused=error)
@@ -201,7 +181,7 @@ async def reconcile_async(
 
 async def _proved(
     log: DeltaLog,
-    back: Backwards,
+    history: History,
     state: TableState,
     pipeline: str,
     stored: int | None,
@@ -210,7 +190,7 @@ async def _proved(
     declared: bool,
     closed: bool,
 ) -> Proof:
-    walk = await _walk(log, back, state, pipeline) if stored is not None else _Walk()
+    walk = await _walk(log, history, state, pipeline) if stored is not None else _Walk()
     if walk.seal is not None and walk.seal.successor is not None and not closed:
         # Whatever happened to the table since, another pipeline owns it.
         raise adopted_by(state, walk.seal)
@@ -220,11 +200,11 @@ async def _proved(
         copy = Mirror.from_dict(await asyncio.to_thread(mirror)) if mirror else None
         proof = _mirrored(walk, state, pipeline, stored, copy)
     elif walk.seal is not None and walk.commit is not None:
-        proof = await _sealed(back, walk, walk.seal, walk.commit, state, stored)
+        proof = await _sealed(history, walk, walk.seal, walk.commit, state, stored)
     else:
         proof = None
     if proof is None or proof.seal is None:
-        return await _unsealed(log, back, state, pipeline, stored, tuple(walk.notes), declared=declared)
+        return await _unsealed(log, history, state, pipeline, stored, tuple(walk.notes), declared=declared)
     if proof.seal.successor is not None and not closed:
         raise adopted_by(state, proof.seal)
     return proof
@@ -243,9 +223,9 @@ def adopted_by(target: TableState, last: Seal) -> PipelineTakenOver:
 
 
 async def _sealed(
-    back: Backwards, walk: _Walk, seal: Seal, commit: Commit, state: TableState, stored: int | None
+    history: History, walk: _Walk, seal: Seal, commit: Commit, state: TableState, stored: int | None
 ) -> Proof:
-    await _refuse_underneath(back, state, seal, commit)
+    await _refuse_underneath(history, state, seal, commit)
     _refuse_replaced(state, walk)
     number = seal.number if stored is None else stored
     return Proof(seal=seal, next_number=number + 1, target=state, notes=tuple(walk.notes), commit=commit)
@@ -286,10 +266,10 @@ async def own_commits(
     :param run_id: also return commits of this run, whichever plan made them; "": no run
     """
     found = []
-    back = Backwards(log)
+    history = log.history()
     version = await log.newest_version()
     while version > after:
-        commit = await back.get(version)
+        commit = await history.get(version)
         if commit is None:
             break
         if restores(commit):
@@ -305,11 +285,11 @@ async def own_commits(
 
 
 # -- the walk -----------------------------------------------------------------------------------
-async def _walk(log: DeltaLog, back: Backwards, state: TableState, pipeline: str) -> _Walk:
+async def _walk(log: DeltaLog, history: History, state: TableState, pipeline: str) -> _Walk:
     walk = _Walk()
     version = state.version
     while version >= 0:
-        commit = await back.get(version)
+        commit = await history.get(version)
         if commit is None:
             walk.cleaned = version
             break
@@ -333,7 +313,7 @@ async def _walk(log: DeltaLog, back: Backwards, state: TableState, pipeline: str
 
 async def _unsealed(
     log: DeltaLog,
-    back: Backwards,
+    history: History,
     state: TableState,
     pipeline: str,
     stored: int | None,
@@ -343,7 +323,7 @@ async def _unsealed(
 ) -> Proof:
     empty = await asyncio.to_thread(lambda: state.is_empty)
     if not empty and not declared:
-        others = await _other_pipelines(back, state, pipeline)
+        others = await _other_pipelines(history, state, pipeline)
         named = f"; seals of other pipelines: {', '.join(others)}" if others else ""
         raise TargetWithoutProof(
             f"The target {state.uri} (version {state.version}) holds rows, but no seal of pipeline "
@@ -374,10 +354,10 @@ async def _next_number(log: DeltaLog, state: TableState, stored: int | None) -> 
     return commit.info.timestamp or commit.timestamp
 
 
-async def _other_pipelines(back: Backwards, state: TableState, pipeline: str) -> list[str]:
+async def _other_pipelines(history: History, state: TableState, pipeline: str) -> list[str]:
     found: set[str] = set()
     for version in range(state.version, max(-1, state.version - _LOOK_BACK), -1):
-        commit = await back.get(version)
+        commit = await history.get(version)
         if commit is None:
             break
         apps = (txn.app_id for txn in commit.txns if txn.app_id.startswith(_APP_PREFIX))
@@ -455,13 +435,13 @@ def _refuse_replaced(state: TableState, walk: _Walk) -> None:
         )
 
 
-async def _refuse_underneath(back: Backwards, state: TableState, seal: Seal, commit: Commit) -> None:
+async def _refuse_underneath(history: History, state: TableState, seal: Seal, commit: Commit) -> None:
     planned = seal.step.planned_on
     # A reset replaces all rows, whatever they were.
     if planned is None or seal.step.kind == "reset":
         return
     for version in range(commit.version - 1, planned.version, -1):
-        between = await back.get(version)
+        between = await history.get(version)
         if between is None:
             return
         renewed = between.metadata is not None and between.metadata.id != planned.table_id

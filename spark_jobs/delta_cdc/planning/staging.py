@@ -20,11 +20,12 @@ from delta_cdc.core.spec import QueryOptions
 from delta_cdc.core.versions import VersionRange
 from delta_cdc.core.watermark import TableVersion, app_id
 from delta_cdc.planning import preconditions
-from delta_cdc.planning.reconcile import Backwards, Proof, seal_of
+from delta_cdc.planning.reconcile import Proof, seal_of
 
 if TYPE_CHECKING:
     from delta_cdc.core.watermark import Seal
     from delta_cdc.delta_log.actions import Commit
+    from delta_cdc.delta_log.replay import History
     from delta_cdc.delta_log.table import DeltaLog, TableState
     from delta_cdc.planning.observe import Observation
     from delta_cdc.planning.request import ReadRequest
@@ -175,25 +176,25 @@ async def newest_batch(staging: DeltaLog, pipeline: str) -> Batch | None:
     state = await _state(staging)
     if state is None or not await _is_ours(staging, state, pipeline):
         return None
-    back, touched = Backwards(staging), False
+    history, touched = staging.history(), False
     for version in range(state.version, -1, -1):
-        commit = await back.get(version)
+        commit = await history.get(version)
         if commit is None:
             break
         seal = seal_of(commit, pipeline)
         if seal is not None and seal.step.kind == "read":
-            return Batch(seal, commit, touched or await _touched_underneath(back, seal, commit))
+            return Batch(seal, commit, touched or await _touched_underneath(history, seal, commit))
         touched = touched or (seal is None and commit.changes_data)
     return None
 
 
-async def _touched_underneath(back: Backwards, seal: Seal, commit: Commit) -> bool:
+async def _touched_underneath(history: History, seal: Seal, commit: Commit) -> bool:
     """Return whether others changed rows between the planning of a commit and the commit itself."""
     planned = seal.step.planned_on
     if planned is None or not seal.state.configuration.get("adds", False):
         return False
     for version in range(commit.version - 1, planned.version, -1):
-        between = await back.get(version)
+        between = await history.get(version)
         if between is None or between.changes_data:
             return True
     return False
@@ -278,9 +279,9 @@ def _first_number(state: TableState) -> int:
 
 
 async def _newest_seal(staging: DeltaLog, state: TableState, pipeline: str) -> tuple[Seal, Commit, bool]:
-    back, touched = Backwards(staging), False
+    history, touched = staging.history(), False
     for version in range(state.version, -1, -1):
-        commit = await back.get(version)
+        commit = await history.get(version)
         if commit is None:
             raise ProofExpired(
                 f"The commit of the staging table {staging.uri} that said what pipeline {pipeline} has "
@@ -289,7 +290,7 @@ async def _newest_seal(staging: DeltaLog, state: TableState, pipeline: str) -> t
             )
         seal = seal_of(commit, pipeline)
         if seal is not None:
-            return seal, commit, touched or await _touched_underneath(back, seal, commit)
+            return seal, commit, touched or await _touched_underneath(history, seal, commit)
         touched = touched or commit.changes_data
     raise TargetWithoutProof(
         f"The staging table {staging.uri} knows a transaction of pipeline {pipeline}, and no commit of its "
@@ -301,9 +302,9 @@ async def _newest_seal(staging: DeltaLog, state: TableState, pipeline: str) -> t
 async def newest_commit(staging: DeltaLog, pipeline: str) -> Seal | None:
     """Return the seal of the newest batch commit, whatever was read since; None if the log has none."""
     state = await _state(staging)
-    back = Backwards(staging)
+    history = staging.history()
     for version in range(state.version if state is not None else -1, -1, -1):
-        commit = await back.get(version)
+        commit = await history.get(version)
         if commit is None:
             break
         seal = seal_of(commit, pipeline)

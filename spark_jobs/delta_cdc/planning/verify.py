@@ -56,7 +56,7 @@ from delta_cdc.delta_log.schema_changes import leaf_paths
 from delta_cdc.delta_log.table import DeltaLog
 from delta_cdc.planning import modes, preconditions, ranges
 from delta_cdc.planning.observe import Observation
-from delta_cdc.planning.reconcile import Backwards, Mirror, reconcile_async
+from delta_cdc.planning.reconcile import Mirror, reconcile_async
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -434,9 +434,9 @@ async def was_declared(request: VerifyRequest, version: int) -> bool:
 
     :param version: of the target, from which on is looked back
     """
-    back = Backwards(DeltaLog(request.target, request.storage_options))
+    history = DeltaLog(request.target, request.storage_options).history()
     for at in range(version, -1, -1):
-        commit = await back.get(at)
+        commit = await history.get(at)
         if commit is None:
             return False
         seal = Seal.from_json(commit.info.user_metadata)

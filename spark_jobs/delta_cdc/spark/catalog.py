@@ -5,14 +5,15 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+
 from delta_cdc.core.errors import NotADeltaTable, TableNotFound
 from delta_cdc.core.spec import JobResult
 from delta_cdc.core.sql import table
 from delta_cdc.spark.sessions import analysed
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from delta_cdc.core.spec import ResolveSpec
 
 log = logging.getLogger(__name__)
@@ -93,8 +94,6 @@ def delta_detail(session: SparkSession, name: str, *, remedy: str) -> dict[str, 
 
 def says_absent(error: Exception) -> bool:
     """Return whether the error means that the name does not exist, not that a catalog fails or refuses."""
-    from pyspark.errors import AnalysisException
-
     # An unreachable metastore also raises an AnalysisException.
     condition = error.getCondition() or "" if isinstance(error, AnalysisException) else ""
     return condition in _ABSENT

@@ -12,14 +12,15 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from pyspark.sql import SparkSession
+
+from delta_cdc.core.commit_safety import CONF_OF_ALL, conf_for, refuse_unsafe_confs
 from delta_cdc.core.storage_options import is_s3
 from delta_cdc.spark.sessions import asking_java
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark.sql import SparkSession
-from delta_cdc.core.commit_safety import CONF_OF_ALL, conf_for, refuse_unsafe_confs
 
 log = logging.getLogger(__name__)
 

@@ -30,7 +30,7 @@ _KNOWN: tuple[tuple[tuple[str, ...], type[DeltaCdcError], str], ...] = (
     (
         ("DELTA_CHANGE_DATA_FEED_INCOMPATIBLE", "DELTA_BLOCK_COLUMN_MAPPING_AND_CDC"),
         SchemaChangeInRange,
-        "apply up to the version before the change (ending_version), then build the target anew after it.",
+        "apply up to the version before the change (ending_version), then load the target again after it.",
     ),
     (
         ("DATA_SOURCE_NOT_FOUND] Failed to find the data source: delta", "Cannot find catalog plugin class"),
@@ -45,7 +45,7 @@ _KNOWN: tuple[tuple[tuple[str, ...], type[DeltaCdcError], str], ...] = (
     (
         ("DELTA_MISSING_CHANGE_DATA",),
         ChangeFeedDisabled,
-        "turn the feed on (DeltaEnableChangeDataFeedOperator) and load the target anew.",
+        "turn the feed on (DeltaEnableChangeDataFeedOperator) and load the target again.",
     ),
     (
         (
@@ -94,7 +94,7 @@ def named(error: Exception, place: str) -> DeltaCdcError:
             f"{place}: the connection to the Spark Connect server was lost, or its session is gone "
             f"({reason(first)}).",
             remedy="retry: what was committed before, the next try finds in the table's log, and goes on "
-            "from there. Why the server went away stands in its own log.",
+            "from there. The server's own log shows why it went away.",
         )
     raised = named_in_plan(error)
     if raised is not None:

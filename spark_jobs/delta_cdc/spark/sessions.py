@@ -10,13 +10,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
+from pyspark.sql import DataFrame, SparkSession
+
 from delta_cdc.core.errors import EnvironmentNotReady
 from delta_cdc.core.sql import string
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-    from pyspark.sql import DataFrame, SparkSession
 
 log = logging.getLogger(__name__)
 

@@ -6,6 +6,8 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from pyspark.logger import PySparkLogger
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -22,8 +24,6 @@ def quietly() -> Iterator[None]:
 
     For errors that are expected, or that the caller names and raises. Several threads may be inside.
     """
-    from pyspark.logger import PySparkLogger
-
     me = object()
     with _LOCK:
         if not _inside:

@@ -6,14 +6,17 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
 from delta_cdc.core import failpoints, reserved_columns
 from delta_cdc.core.reasons import reason
-from delta_cdc.core.spec import JobResult, segments_of, step_fingerprint
+from delta_cdc.core.spec import JobResult, LoadStep, StagingStep, step_fingerprint
 from delta_cdc.core.sql import quote
 from delta_cdc.core.watermark import PipelineState, Seal, SealStep, TableVersion
 from delta_cdc.spark.apply import layout
-from delta_cdc.spark.apply.commit import Outcome, commit, look, overtaken
-from delta_cdc.spark.apply.constraints import Into
+from delta_cdc.spark.apply.commit import Outcome, commit, look, nothing_added, overtaken
+from delta_cdc.spark.apply.constraints import Destination
 from delta_cdc.spark.changes import feed, queries
 from delta_cdc.spark.changes import rows as change
 from delta_cdc.spark.commit_safety import refuse_unsafe_log_store
@@ -22,10 +25,8 @@ from delta_cdc.spark.sessions import private_session
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pyspark.sql import DataFrame, SparkSession
-
-    from delta_cdc.core.spec import QueryOptions, ReadSpec, ReadStep
-    from delta_cdc.spark.apply.commit import Seen
+    from delta_cdc.core.spec import CommitSpec, ReadSpec, ReadStep
+    from delta_cdc.spark.apply.commit import TableState
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +50,40 @@ def run(spark: SparkSession, spec: ReadSpec) -> JobResult:
         # An automatic compaction between two of our commits would look like a foreign commit.
         session.conf.set(_AUTO_COMPACT, "false")
         return _run_steps(session, spec)
+
+
+def commit_delivered(spark: SparkSession, spec: CommitSpec) -> JobResult:
+    """Seal a batch that a custom sink delivered: an empty commit records how far the sink has come."""
+    refuse_unsafe_log_store(spark, spec.staging_uri, single_driver=spec.single_driver)
+    with private_session(spark) as session:
+        return _sealed_delivery(session, spec)
+
+
+def _sealed_delivery(session: SparkSession, spec: CommitSpec) -> JobResult:
+    step = spec.step
+    failpoints.reached("planned")
+    seen = look(session, spec.staging_uri)
+    if step.planned_on is not None and seen.table_id != step.planned_on.table_id:
+        return JobResult("stale", message=f"the staging table {spec.staging_uri} was replaced")
+    seal = Seal(
+        pipeline=spec.pipeline,
+        number=step.seal_number,
+        source_uri=spec.source_uri,
+        state=PipelineState(step.watermark, step.applied_from, configuration=step.configuration),
+        step=SealStep(
+            kind="commit",
+            starting_version=step.starting_version,
+            ending_version=step.ending_version,
+            fingerprint=step_fingerprint(spec, step.seal_number),
+            run_id=spec.run_id,
+            planned_on=step.planned_on,
+        ),
+    )
+    write = nothing_added(session, spec.staging_uri)
+    outcome = commit(session, seal, write, Destination(spec.staging_uri))
+    if outcome.status == "committed":
+        log.info("committed version %s in %s", step.ending_version, spec.staging_uri)
+    return JobResult(status=outcome.status, message=outcome.message)
 
 
 def _run_steps(session: SparkSession, spec: ReadSpec) -> JobResult:
@@ -82,7 +117,7 @@ def _following(session: SparkSession, spec: ReadSpec, step: ReadStep, version: i
     return _moved(spec, seen, version) or replace(step, planned_on=TableVersion(seen.table_id, version))
 
 
-def _moved(spec: ReadSpec, seen: Seen, version: int) -> str | None:
+def _moved(spec: ReadSpec, seen: TableState, version: int) -> str | None:
     """Return a text if others wrote to a table whose rows this step extends; a new plan finds out what."""
     if seen.version == version:
         return None
@@ -90,11 +125,11 @@ def _moved(spec: ReadSpec, seen: Seen, version: int) -> str | None:
 
 
 def _run_step(session: SparkSession, spec: ReadSpec, step: ReadStep, counts: dict[str, int]) -> Outcome:
-    what = _told(spec, step)
+    what = _described(spec, step)
     log.info("reading %s of %s", what, spec.source_uri)
     write = _prepared(session, spec, step)
     failpoints.reached("planned")
-    other = feed.changed_source(session, spec.source_uri, step) if _reads_source(step) else None
+    other = None if isinstance(step, StagingStep) else feed.changed_source(session, spec.source_uri, step)
     if other is not None:
         return Outcome("stale", message=other)
     if step.planned_on is not None:
@@ -107,7 +142,8 @@ def _run_step(session: SparkSession, spec: ReadSpec, step: ReadStep, counts: dic
     is_last = step.seal_number == spec.steps[-1].seal_number
     if step.kind == "complete" and spec.output_uri:
         _export(session, spec, step)
-    outcome = commit(session, _seal(spec, step, counts, complete=is_last), write, Into(spec.staging_uri))
+    seal = _seal(spec, step, counts, complete=is_last)
+    outcome = commit(session, seal, write, Destination(spec.staging_uri))
     if outcome.status == "committed":
         log.info("staged %s in version %s of %s", what, outcome.version, spec.staging_uri)
     return outcome
@@ -120,11 +156,7 @@ def _adds(spec: ReadSpec, step: ReadStep) -> bool:
     return step.kind != "load"
 
 
-def _reads_source(step: ReadStep) -> bool:
-    return step.kind in ("load", "apply")
-
-
-def _told(spec: ReadSpec, step: ReadStep) -> str:
+def _described(spec: ReadSpec, step: ReadStep) -> str:
     if step.kind == "load":
         return f"the snapshot of version {step.ending_version}"
     versions = f"versions {step.starting_version}-{step.ending_version}"
@@ -174,66 +206,35 @@ def _prepared(session: SparkSession, spec: ReadSpec, step: ReadStep) -> Callable
     return lambda: writer.save(spec.staging_uri)
 
 
-def nothing_added(session: SparkSession, staging: str) -> Callable[[], object]:
-    """Append no rows: the commit records the transaction and the seal."""
-
-    def write() -> None:
-        nothing = session.read.format("delta").load(staging).limit(0)
-        nothing.write.format("delta").mode("append").save(staging)
-
-    return write
-
-
 def staged(session: SparkSession, staging: str, version: int) -> DataFrame:
     """Return the rows of a version of a staging table."""
     return session.read.format("delta").option("versionAsOf", version).load(staging)
 
 
 def _rows(session: SparkSession, spec: ReadSpec, step: ReadStep) -> DataFrame:
-    if step.kind == "load":
-        return _answered(_snapshot(session, spec, step), spec, step, _for_snapshot(spec.options))
-    if step.kind == "answer":
+    options, by_row_id = spec.options, False
+    if isinstance(step, LoadStep):
+        rows = _snapshot(session, spec, step)
+        if options.is_net and not options.keys:
+            # A snapshot has inserts only; without keys they cannot be netted.
+            options = replace(options, query="full_delta")
+    elif isinstance(step, StagingStep):
         assert step.planned_on is not None
-        held = staged(session, spec.staging_uri, step.planned_on.version)
-        return _answered(held, spec, step, spec.options)
-    # Without keys, use row ids instead.
-    by_row_id = spec.options.is_net and not spec.options.keys
-    found = change.change_rows(
-        session,
-        spec.source_uri,
-        segments_of((step,)),
-        step.source_columns,
-        at=step.ending_version,
-        slices_uri=spec.slices_uri,
-        with_row_id=by_row_id,
-    )
-    return found if spec.plain else _answered(found, spec, step, spec.options, by_row_id=by_row_id)
-
-
-def _for_snapshot(options: QueryOptions) -> QueryOptions:
-    """Return options for a snapshot: always inserts; without keys they cannot be netted."""
-    return options if options.keys or not options.is_net else replace(options, query="full_delta")
-
-
-def _snapshot(session: SparkSession, spec: ReadSpec, step: ReadStep) -> DataFrame:
-    from pyspark.sql import functions as F
-
-    version = F.lit(step.ending_version).cast("bigint")
-    return (
-        feed.snapshot_rows(session, spec.source_uri, step.ending_version, step.source_columns)
-        .withColumn(reserved_columns.CHANGE_TYPE, F.lit("insert"))
-        .withColumn(reserved_columns.COMMIT_VERSION, version)
-        .withColumn(
-            reserved_columns.COMMIT_TIMESTAMP,
-            feed.commit_timestamp(session, spec.source_uri, step.ending_version),
+        rows = staged(session, spec.staging_uri, step.planned_on.version)
+    else:
+        # Without keys, use row ids instead.
+        by_row_id = options.is_net and not options.keys
+        rows = change.change_rows(
+            session,
+            spec.source_uri,
+            step.segments,
+            step.source_columns,
+            at=step.at,
+            slices_uri=spec.slices_uri,
+            with_row_id=by_row_id,
         )
-        .withColumn(reserved_columns.ORDER, version)
-    )
-
-
-def _answered(
-    rows: DataFrame, spec: ReadSpec, step: ReadStep, options: QueryOptions, *, by_row_id: bool = False
-) -> DataFrame:
+        if spec.plain:
+            return rows
     return queries.answer(
         rows,
         options,
@@ -241,6 +242,19 @@ def _answered(
         versions=f"versions {step.starting_version}-{step.ending_version}",
         columns=step.source_columns,
         by_row_id=by_row_id,
+    )
+
+
+def _snapshot(session: SparkSession, spec: ReadSpec, step: LoadStep) -> DataFrame:
+    version = F.lit(step.at).cast("bigint")
+    moment = feed.commit_timestamp(session, spec.source_uri, step.at)
+    return feed.snapshot_rows(session, spec.source_uri, step.at, step.source_columns).withColumns(
+        {
+            reserved_columns.CHANGE_TYPE: F.lit("insert"),
+            reserved_columns.COMMIT_VERSION: version,
+            reserved_columns.COMMIT_TIMESTAMP: moment,
+            reserved_columns.ORDER: version,
+        }
     )
 
 
@@ -264,8 +278,6 @@ def _export(session: SparkSession, spec: ReadSpec, step: ReadStep) -> None:
 # -- counts -------------------------------------------------------------------------------------
 def _counts_of(session: SparkSession, spec: ReadSpec, step: ReadStep, outcome: Outcome) -> dict[str, int]:
     """Count what a step staged. The step is committed: failing only warns."""
-    from pyspark.sql import functions as F
-
     if step.kind == "complete" or outcome.version is None:
         return {}
     try:

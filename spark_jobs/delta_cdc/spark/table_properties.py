@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import SparkSession
+
 from delta_cdc.core.errors import InvalidConfiguration, NotADeltaTable, ReservedColumnName, TableNotFound
 from delta_cdc.core.properties import feed_on
 from delta_cdc.core.reserved_columns import METADATA_COLUMNS
@@ -16,8 +18,6 @@ from delta_cdc.spark.commit_safety import refuse_unsafe_log_store
 from delta_cdc.spark.sessions import private_session
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from delta_cdc.core.spec import EnableSpec
 
 log = logging.getLogger(__name__)

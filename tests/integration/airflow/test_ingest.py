@@ -49,18 +49,23 @@ _DIES = """
 from datetime import timedelta
 
 from airflow.sdk import DAG, Param
+from airflow_delta_cdc import tables
 from airflow_delta_cdc.operators import DeltaIngestChangesOperator
 
+announce = tables.announce
 
-class DiesOnce(DeltaIngestChangesOperator):
-    def _announce(self, context, *told):
-        if context["ti"].try_number == 1:
-            raise RuntimeError("the worker died, and had committed")
-        super()._announce(context, *told)
+
+def dies_once(context, *rest):
+    if context["ti"].try_number == 1:
+        raise RuntimeError("the worker died, and had committed")
+    announce(context, *rest)
+
+
+tables.announce = dies_once
 
 
 with DAG("dies_once", schedule=None, params={{"dry_run": Param(False, type="boolean")}}) as dag:
-    ingest = DiesOnce(
+    ingest = DeltaIngestChangesOperator(
         task_id="ingest",
         retries=1,
         retry_delay=timedelta(0),
@@ -112,90 +117,6 @@ def test_a_try_that_died_after_its_commits_is_found_and_announced(airflow: Airfl
     assert versions == [DeltaTable(str(table)).version() for table in (log, target)]
     assert (idle.xcom("ingest")["applied"], idle.xcom("ingest")["ingested"]["applied"]) == (False, False)
     assert idle.events == []
-
-
-# -- many tables ----------------------------------------------------------------------------------
-_MANY = """
-from datetime import timedelta
-from pathlib import Path
-
-from airflow.sdk import DAG
-from airflow_delta_cdc.operators import DeltaIngestChangesOperator
-
-
-def mend(context):
-    Path({bad!r}).write_text('{{"id": 2, "n": 2}}' + chr(10))
-
-
-with DAG({name!r}, schedule=None) as dag:
-    ingest = DeltaIngestChangesOperator(
-        task_id="ingest",
-        retries=1,
-        retry_delay=timedelta(0),
-        on_retry_callback=mend,
-        keys=["id"],
-        schema="id INT, n INT",
-        adapter_options={{"sequence_by": "n"}},
-        on_invalid="fail",
-        tables={tables!r},
-    )
-"""
-
-
-def many(airflow: Airflow, name: str, folder: Path, number: int, *, targets: int, bad: Path) -> Path:
-    """Write a DAG of many tables; the first ones have a target."""
-    tables = []
-    for at in range(number):
-        one = {"pipeline": f"t{at}", "source": str(folder / f"in{at}"), "log": str(folder / f"log{at}")}
-        (folder / f"in{at}").mkdir()
-        tables.append(one | ({"target": str(folder / f"t{at}")} if at < targets else {}))
-    return airflow.dag(name, _MANY.format(name=name, tables=tables, bad=str(bad)))
-
-
-def test_a_table_that_fails_leaves_the_others_through_and_is_healed(airflow: Airflow, tmp_path: Path) -> None:
-    """5 tables, of which 2 have new files: one application. One of the two fails; its retry is another."""
-    bad = tmp_path / "in1" / "a.json"
-    file = many(airflow, "many", tmp_path, 5, targets=0, bad=bad)
-    drop(tmp_path / "in0", "a.json", {"id": 1, "n": 1})
-    drop(tmp_path / "in1", "a.json", {"id": 2, "n": 2}, '{"id": 2, "n"')
-
-    done = succeeded(airflow.run(file))
-    assert done.tasks["ingest"]["tries"] == 2
-    assert done.submits == 2
-    assert "1 of 5 tables failed; the others are through" in done.log
-    assert "t1: InvalidRecord: " in done.log
-    assert values(tmp_path / "log0", "id", "n") == [(1, 1)]
-    assert values(tmp_path / "log1", "id", "n") == [(2, 2)]
-    # The first try failed, so Airflow dropped what it had announced: the second one announces all.
-    assert announced(done) == {(tmp_path / name).as_uri() for name in ("log0", "log1")}
-    told = done.xcom("ingest")
-    assert {name: found["status"] for name, found in told.items()} == {
-        "t0": "ingested", "t1": "ingested", "t2": "nothing", "t3": "nothing", "t4": "nothing"
-    }  # fmt: skip
-    assert not (tmp_path / "log2").exists()
-    # One batch of each, whatever was tried.
-    assert len(rows(tmp_path / "log0__ingested")) == len(rows(tmp_path / "log1__ingested")) == 1
-
-    idle = succeeded(airflow.run(file, forbid_processes=True))
-    assert {found["status"] for found in idle.xcom("ingest").values()} == {"nothing"}
-    assert idle.events == []
-
-
-def test_65_tables_of_which_3_have_new_files(airflow: Airflow, tmp_path: Path) -> None:
-    file = many(airflow, "many_65", tmp_path, 65, targets=65, bad=tmp_path / "none")
-    some = {7, 8, 64}
-    for run, of_these in enumerate((some, {1, 8, 33})):
-        for at in of_these:
-            drop(tmp_path / f"in{at}", f"{run}.json", {"id": run, "n": run})
-        done = succeeded(airflow.run(file))
-        assert done.submits == 1
-        changed = {name for name, found in done.xcom("ingest").items() if found["status"] == "applied"}
-        assert changed == {f"t{at}" for at in of_these}
-        idle = succeeded(airflow.run(file, forbid_processes=True))
-        assert idle.processes == []
-    assert values(tmp_path / "t8", "id") == [(0,), (1,)]
-    assert values(tmp_path / "t7", "id") == [(0,)]
-    assert not (tmp_path / "log0").exists()
 
 
 # -- the example ----------------------------------------------------------------------------------

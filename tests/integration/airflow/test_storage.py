@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from deltalake import DeltaTable
 
-from airflow_delta_cdc.runtime.storage import tell_storage
+from airflow_delta_cdc.runtime.storage import add_storage
 from airflow_delta_cdc.runtime.submit_hook import DeltaCdcSubmitHook
 from delta_cdc.core.spec import EnableSpec
 from delta_cdc.launch.session import embedded_confs
@@ -104,7 +104,7 @@ def test_credentials_arrive_and_are_not_seen(tmp_path: Path, monkeypatch: pytest
         "AZURE_STORAGE_ACCOUNT_KEY": HIDDEN["azure"],
     }
     spec = EnableSpec(run_id="r", tables=("s3://b/t",))
-    tell_storage(hook, options, spec=spec, directory=tmp_path, log=hook.log)
+    add_storage(hook, options, spec=spec, directory=tmp_path, log=hook.log)
     hook.submit(str(application))
     seen = json.loads(answer.read_text())
     assert seen["hadoop"] == dict(

@@ -9,6 +9,7 @@ import pytest
 from delta_cdc.core.reserved_columns import METADATA_COLUMNS
 from delta_cdc.core.spec import ApplyOptions
 from delta_cdc.spark.apply import layout, rows, schema
+from delta_cdc.spark.apply.partial_columns import CARRIED
 from delta_cdc.spark.changes import states
 
 if TYPE_CHECKING:
@@ -17,12 +18,12 @@ if TYPE_CHECKING:
 KEPT = (*METADATA_COLUMNS, states.SEQUENCE)
 
 
-def events(spark: SparkSession, options: ApplyOptions) -> DataFrame:
+def read(spark: SparkSession, options: ApplyOptions) -> tuple[DataFrame, rows.Shape]:
     source = spark.sql(
         "SELECT 1 AS id, 'a' AS name, 2 AS n, array('name') AS authored, 'insert' AS _change_type, "
         "1L AS _commit_version, timestamp'2024-01-01' AS _commit_timestamp"
     )
-    return rows.with_sequence(source, options)
+    return rows.read(source, options, "source")
 
 
 @pytest.mark.parametrize(
@@ -42,9 +43,10 @@ def events(spark: SparkSession, options: ApplyOptions) -> DataFrame:
 )
 def test_what_lands(spark: SparkSession, options: dict[str, Any], landing: list[str]) -> None:
     asked = ApplyOptions(**{"keys": ("id",), **options})
-    found = rows.projected(events(spark, asked), asked, KEPT)
-    assert found.columns == [*landing, *KEPT]
-    assert list(rows.shape_of(found, found, asked, "source").values) == landing
+    found, shape = read(spark, asked)
+    kept = (*KEPT, CARRIED) if asked.columns_to_update is not None else KEPT
+    assert found.columns == [*landing, *kept]
+    assert list(shape.values) == landing
 
 
 LOG = {"source_kind": "change_log", "sequence_by": "n"}
@@ -70,8 +72,7 @@ def test_what_orders_the_rows_and_what_is_added(
     spark: SparkSession, options: dict[str, Any], order: str | None, added: list[str]
 ) -> None:
     asked = ApplyOptions(keys=("id",), **options)
-    sequenced = events(spark, asked)
-    shape = rows.shape_of(rows.projected(sequenced, asked, KEPT), sequenced, asked, "source")
+    _, shape = read(spark, asked)
     assert (None if shape.order_type is None else shape.order_type.simpleString()) == order
     assert shape.sequence_type == (shape.order_type if asked.stored_as_scd_type == 2 else None)
     made = schema.target_schema(shape, asked).fields[len(shape.values) :]

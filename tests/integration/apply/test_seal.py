@@ -252,7 +252,7 @@ def test_a_source_made_anew_after_planning(spark: SparkSession, tmp_path: Path, 
         result = job.run(spark, spec)
     finally:
         remove()
-    assert (result.status, "made anew" in result.message) == ("stale", True)
+    assert (result.status, "was replaced" in result.message) == ("stale", True)
     assert newest_seal(flow.target).watermark.version == 0  # type: ignore[union-attr]
 
 

@@ -33,7 +33,7 @@ LONG = f"coalesce({', '.join('v' for _ in range(30))}, current_user())"
 
 CHANCE = "does not count it as deterministic"
 CLOCK, SESSION = "the clock", "depends on the session"
-MANY, SUBQUERY, USERS = "several rows", "a subquery", "a function of somebody's own"
+MANY, SUBQUERY, USERS = "several rows", "a subquery", "a user's function"
 #: Expression -> what the error says of it.
 REFUSED: dict[str, str] = {
     "uuid()": CHANCE,
@@ -142,6 +142,9 @@ v = 'now'
 v = 'today' OR v LIKE 'now%'
 CASE v WHEN 'today' THEN 1 ELSE 2 END
 struct(id AS `user()`, v AS `current_date()`)
+struct(id AS `user()`)
+struct(id AS `now()`)
+struct(id AS `version()`, `now()` as /* the same */ `current_user`)
 named_struct('now()', id)
 v /* now() isn't it */
 v -- now() isn't it

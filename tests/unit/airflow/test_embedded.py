@@ -66,7 +66,7 @@ def test_the_jvm_is_one_for_the_size_of_the_job(
     asked = []
     monkeypatch.setattr(size, "is_small", lambda *told: asked.append(told) or small)
     hook = _hook(**{"spark.driver.memory": "3g", JAVA_OPTIONS: "-Dmine=1"})
-    EmbeddedStart(_operator(), _APPLY, storage_options={"a": "b"}).tell(hook, tmp_path)
+    EmbeddedStart(_operator(), _APPLY, storage_options={"a": "b"}).configure(hook, tmp_path)
     assert asked == [(_APPLY, {"a": "b"})]
     options = hook.confs[JAVA_OPTIONS]
     assert ("TieredStopAtLevel=1" in options, "SharedArchiveFile" in options) == (small, True)
@@ -88,7 +88,7 @@ def test_a_class_path_of_the_users_own_comes_behind_ours(tmp_path: Path, archive
     ):
         hook = _hook(**conf)
         hook.properties_file = file
-        EmbeddedStart(_operator(driver_class_path=argument), EnableSpec("r")).tell(hook, tmp_path)
+        EmbeddedStart(_operator(driver_class_path=argument), EnableSpec("r")).configure(hook, tmp_path)
         assert hook.driver_class_path.split(os.pathsep)[-len(behind) :] == behind
         assert "delta-spark" in hook.driver_class_path
 
@@ -106,7 +106,7 @@ def test_with_jars_of_the_users_own_none_of_ours_is_looked_for(
     for driver_class_path in (None, "/mine.jar"):
         hook = _hook()
         operator = _operator(**given, driver_class_path=driver_class_path)
-        EmbeddedStart(operator, EnableSpec("r")).tell(hook, tmp_path)
+        EmbeddedStart(operator, EnableSpec("r")).configure(hook, tmp_path)
         assert hook.driver_class_path == driver_class_path
         assert "SharedArchiveFile" not in hook.confs[JAVA_OPTIONS]
 
@@ -117,7 +117,7 @@ def test_options_for_the_jvm_in_the_users_file_are_kept(tmp_path: Path, archive:
     )
     hook = _hook()
     hook.properties_file = str(tmp_path / "own.conf")
-    EmbeddedStart(_operator(), EnableSpec("r")).tell(hook, tmp_path)
+    EmbeddedStart(_operator(), EnableSpec("r")).configure(hook, tmp_path)
     assert hook.confs[JAVA_OPTIONS].endswith(" -Dproxy=1")
     # Spark puts the default ones on the same command line, and two collectors are one too many.
     assert "GC" not in hook.confs[JAVA_OPTIONS]
@@ -144,7 +144,7 @@ def test_a_job_that_most_are_like_makes_the_archive(
     archive["state"] = "missing"
     hook = _hook()
     start = EmbeddedStart(_operator(), spec)
-    start.tell(hook, tmp_path)
+    start.configure(hook, tmp_path)
     with start.training(hook) as training:
         assert (training is not None) == trains
         assert ("ArchiveClassesAtExit" in hook.confs[JAVA_OPTIONS]) == trains
@@ -161,7 +161,7 @@ def test_with_kafkas_connector_an_ingest_makes_the_archive(
     archive["state"] = "missing"
     hook = _hook()
     start = EmbeddedStart(_operator(), _INGEST, kafka=True)
-    start.tell(hook, tmp_path)
+    start.configure(hook, tmp_path)
     with start.training(hook) as training:
         assert training is not None
 
@@ -172,7 +172,7 @@ def test_after_a_crash_of_the_jvm_the_next_one_starts_without(
 ) -> None:
     hook = _hook()
     start = EmbeddedStart(_operator(), _APPLY)
-    start.tell(hook, tmp_path)
+    start.configure(hook, tmp_path)
     start.note_crash(hook)
     hook.exit_code = code
     start.note_crash(hook)

@@ -45,6 +45,5 @@ def test_what_a_bundle_publishes(tmp_path: Path) -> None:
         PieceResult(pipeline="log", ingested=ingested("log", applied=False), applied=None, error=None),
         PieceResult(pipeline="bad", ingested=None, applied=None, error=NullKey("m", remedy="r.")),
     ]
-    tables = [published.told(one) for one in outcomes]
-    found = {"one": tables, "all": published.summaries(outcomes, tables)}
+    found = {"one": [published.published(one) for one in outcomes]}
     golden.check("published/bundle.json", golden.as_json(found, tmp_path))

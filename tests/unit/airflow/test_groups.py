@@ -375,7 +375,7 @@ def task(one: dict[str, Any], configuration: str = PRINT) -> ApplyTableOperator:
         run_spark="run_spark",
         inlets=[delta_asset("/lake/s")],
         outlets=[pipeline_alias("a"), pipeline_alias("b")],
-        **one,
+        item=one,
     )
 
 

@@ -331,10 +331,10 @@ def test_button_says_what_is_wrong(delta: Callable[..., str], extra: dict[str, s
 def test_button_hides_what_a_store_gives_away(
     delta: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def leaky(*_: Any) -> int:
+    async def leaky(*_: Any) -> int:
         raise RuntimeError(f"403 for {SECRET}\n{{dump of the client}}")
 
-    monkeypatch.setattr(DeltaTableHook, "_within_time", staticmethod(leaky))
+    monkeypatch.setattr("delta_cdc.delta_log.table.DeltaLog.newest_version", leaky)
     conn_id = delta(login="AKIA1", password=SECRET, extra={"storage": "s3", "test_table": "s3://b/t"})
     assert DeltaTableHook(conn_id).test_connection() == (
         False,

@@ -1,9 +1,8 @@
-"""What the ingest operator asks for, one table or many, and what it publishes."""
+"""What the ingest operator asks for, and what it publishes."""
 
 from __future__ import annotations
 
 import inspect
-import json
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -14,8 +13,7 @@ from airflow.serialization.serialized_objects import DagSerialization
 from airflow_delta_cdc.assets import delta_asset, pipeline_alias
 from airflow_delta_cdc.operators import DeltaApplyChangesOperator, DeltaIngestChangesOperator
 from delta_cdc.api.changes import ingest_changes
-from delta_cdc.core.errors import InvalidConfiguration, InvalidRecord, JobFailed, TablesFailed
-from delta_cdc.core.option_schema import INGEST
+from delta_cdc.core.errors import InvalidConfiguration, InvalidRecord
 from delta_cdc.core.watermark import TableVersion
 from delta_cdc.run.batch import PieceResult
 from delta_cdc.run.outcomes import ApplyResult, IngestResult
@@ -108,26 +106,17 @@ def test_it_takes_what_the_function_takes() -> None:
     """The same names with the same defaults; the differences are these."""
     function = inspect.signature(ingest_changes).parameters
     task = inspect.signature(inspect.unwrap(DeltaIngestChangesOperator.__init__)).parameters
-    base = inspect.signature(inspect.unwrap(DeltaApplyChangesOperator.__init__)).parameters
-    taken = {**base, **task}
-    # A session, and what the operator knows from its run.
-    assert set(function) - set(taken) == {"spark", "run_id"}
-    mine = set(function) & set(taken)
-    # With `tables`, these stand there.
-    optional = {"pipeline", "source", "log"}
-    assert {n: taken[n].default for n in mine - optional} == {n: function[n].default for n in mine - optional}
-    # What is of tasks, and what says what becomes of the target.
-    assert set(task) - set(function) == {
-        "self", "target", "tables", "source_kind", "kafka_conn_id", "kwargs"
-    }  # fmt: skip
+    # A session, what the operator knows from its run, and what all operators take.
+    assert set(function) - set(task) == {"spark", "run_id", "storage_options"}
+    both = set(function) & set(task)
+    assert {name: task[name].default for name in both} == {name: function[name].default for name in both}
 
 
-def test_it_takes_all_of_the_apply_operator() -> None:
-    """Each under its own name, of one table or of all."""
-    names = set(inspect.signature(inspect.unwrap(DeltaApplyChangesOperator.__init__)).parameters)
-    names -= {"self", "kwargs"}
-    assert {name for name in names if not hasattr(operator(), name)} == set()
-    assert names - set(INGEST) == {"staging", "storage_options"}
+def test_it_is_no_apply_operator() -> None:
+    """They share functions; neither is the other."""
+    assert not issubclass(DeltaIngestChangesOperator, DeltaApplyChangesOperator)
+    with pytest.raises(TypeError, match="adpter"):
+        operator(adpter="dms")
 
 
 #: Every argument of the ingest beside its tables, as a form renders it, and what the engine gets of it.
@@ -230,19 +219,6 @@ def test_inserts_are_appended(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
-    [
-        ({"adpter": "dms"}, "did you mean 'adapter'"),
-        ({"colum_list": ["a"]}, "did you mean 'column_list'"),
-        ({"spark_connid": "x"}, "did you mean 'spark_conn_id'"),
-    ],
-)
-def test_a_misspelt_argument_names_the_nearest(wrong: dict[str, Any], said: str) -> None:
-    with pytest.raises(InvalidConfiguration, match=said):
-        operator(**wrong)
-
-
-@pytest.mark.parametrize(
     "wrong",
     [
         {"pipeline": ["orders"]},
@@ -252,10 +228,6 @@ def test_a_misspelt_argument_names_the_nearest(wrong: dict[str, Any], said: str)
         {"on_invalid": "drop"},
         {"max_files": "0"},
         {"replay": "perhaps"},
-        {"tables": "[{'pipeline': 'a'}]"},
-        {"tables": [{"pipeline": "a", "sorce": "/x"}]},
-        {"tables": [{"pipeline": "a", "storage_options": {}}]},
-        {"tables": [{"pipeline": "a"}, {"pipeline": "a"}]},
         {"target": TARGET, "on_conflict": "never"},
     ],
 )
@@ -274,170 +246,39 @@ def test_every_argument_of_the_users_is_templated() -> None:
     own = set(DeltaIngestChangesOperator.__init__.__annotations__) - {"kwargs", "return", "log"} - fixed
     fields = DeltaIngestChangesOperator.template_fields
     assert own | {"log_table"} <= set(fields)
-    assert set(DeltaApplyChangesOperator.template_fields) <= set(fields)
     assert all(hasattr(task, name) for name in fields)
 
 
-def test_templates_are_rendered_in_tables_too() -> None:
-    table = {"pipeline": "a", "source": "/landing/{{ ds }}", "adapter_options": {"operation": "{{ op }}"}}
-    task = operator(log="/lake/{{ ds }}", tables=[table], glob="{{ ds }}/*")
+def test_templates_are_rendered() -> None:
+    task = operator(log="/lake/{{ ds }}", adapter_options={"operation": "{{ op }}"}, glob="{{ ds }}/*")
     task.render_template_fields({"ds": "2026", "op": "flag"})  # type: ignore[arg-type]
     assert (task.log_table, task.glob) == ("/lake/2026", "2026/*")
-    assert task.tables == [
-        {"pipeline": "a", "source": "/landing/2026", "adapter_options": {"operation": "flag"}}
-    ]
+    assert task.adapter_options == {"operation": "flag"}
 
 
 def test_it_can_be_serialized() -> None:
     with DAG("flow") as dag:
-        operator(tables=[{"pipeline": "a", "source": "/s", "log": "/l"}])
+        operator(max_files=3)
     copy = DagSerialization.from_dict(DagSerialization.to_dict(dag))
-    assert copy.get_task("ingest").tables == [{"pipeline": "a", "source": "/s", "log": "/l"}]
+    assert copy.get_task("ingest").max_files == 3
 
 
 def test_assets_are_known_when_the_file_is_parsed() -> None:
     assert operator().inlets == [delta_asset(LOG)]
     assert operator().outlets == [pipeline_alias("orders")]
-    many = operator(
-        pipeline="", tables=[{"pipeline": "a", "log": "/lake/a"}, {"pipeline": "{{ b }}", "log": "/lake/b"}]
-    )
-    assert many.inlets == [delta_asset("/lake/a"), delta_asset("/lake/b")]
-    assert many.outlets == [pipeline_alias("a")]
     unknown = operator(log="/lake/{{ ds }}", pipeline="{{ p }}")
     assert (unknown.inlets, unknown.outlets) == ([], [])
 
 
-# -- many tables ----------------------------------------------------------------------------------
-def test_the_tasks_own_arguments_are_the_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
-    tables = [
-        {"pipeline": "a", "source": "/landing/a", "log": "/lake/a_log"},
-        {"pipeline": "b", "source": "/landing/b", "log": "/lake/b_log", "keys": ["x", "y"], "max_files": "3"},
-        {"pipeline": "c", "source": "/landing/c", "log": "/lake/c_log", "target": "/lake/c"},
-    ]
-    answers = [one(pipeline=name, ingested=ingested(name)) for name in "abc"]
-    world = World(monkeypatch, *answers)
-    world.run(operator(pipeline="", source="", log="", max_files=9, tables=tables))
-    a, b, c = world.pieces
-    assert [(p.ingest.pipeline, p.ingest.source, p.ingest.log) for p in (a, b, c)] == [
-        ("a", "/landing/a", "/lake/a_log"),
-        ("b", "/landing/b", "/lake/b_log"),
-        ("c", "/landing/c", "/lake/c_log"),
-    ]
-    assert [(p.ingest.options.keys, p.ingest.max_files) for p in (a, b)] == [(("id",), 9), (("x", "y"), 3)]
-    assert (a.apply, b.apply) == (None, None)
-    assert c.apply is not None
-    assert (c.apply.source, c.apply.target) == ("/lake/c_log", "/lake/c")
-
-
-_TWO = [{"pipeline": name, "source": f"/landing/{name}", "log": f"/lake/{name}"} for name in ("a", "b")]
-
-
-def test_a_table_that_fails_leaves_the_others_through(monkeypatch: pytest.MonkeyPatch) -> None:
-    bad = InvalidRecord("2 records of b are no events.", remedy="mend them.")
-    answers = one(pipeline="a", ingested=ingested("a")), one(pipeline="b", ingested=None, error=bad)
-    store = Store(**{"pin:a:l": {"of": "a"}})
-    world = World(monkeypatch, *answers, task_state_store=store)
-    with pytest.raises(TablesFailed) as raised:
-        world.run(operator(tables=_TWO))
-    assert "1 of 2 tables failed" in str(raised.value)
-    assert "b: InvalidRecord: 2 records of b are no events." in str(raised.value)
-    told = world.context["ti"].pushed["watermark"]
-    assert (told["a"]["status"], told["b"]["status"]) == ("ingested", "failed")
-    assert told["b"]["error"].startswith("InvalidRecord: 2 records")
-    # Airflow drops the events of a task that fails: the retry has to know what to announce.
-    assert store.kept == {"pin:a:l": {"of": "a"}}
-    healed = World(monkeypatch, answers[0], one(pipeline="b", ingested=ingested("b")), task_state_store=store)
-    answer = healed.run(operator(tables=_TWO))
-    assert {name: found["status"] for name, found in answer.items()} == {"a": "ingested", "b": "ingested"}
-    assert healed.events("a") == ["file:///lake/a"]
-    assert store.kept == {}
-
-
-def test_an_application_that_died_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    died = JobFailed("The application died.", remedy="retry.")
-    world = World(monkeypatch, *(one(pipeline=name, ingested=None, error=died) for name in ("a", "b")))
-    with pytest.raises(TablesFailed) as raised:
-        world.run(operator(tables=_TWO))
-    assert str(raised.value).count("The application died") == 1
-    assert "a, b: JobFailed" in str(raised.value)
-
-
-def test_a_wrong_argument_of_a_table_names_its_pipeline(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dry_run_looks_and_writes_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "1.json").write_text('{"id": 1}\n')
     world = World(monkeypatch)
-    with pytest.raises(InvalidConfiguration, match="Pipeline b: format is 'xml'"):
-        world.run(operator(tables=[_TWO[0], {**_TWO[1], "format": "xml"}]))
-    assert world.pieces == ()
-
-
-def test_a_dry_run_looks_at_every_table(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Nothing is run and pinned; a table that cannot be looked at does not hide the others."""
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a" / "1.json").write_text('{"id": 1}\n')
-    world = World(monkeypatch)
-    tables = [
-        {"pipeline": name, "source": str(tmp_path / name), "log": str(tmp_path / "lake" / name)}
-        for name in ("b", "a")
-    ]
-    task = operator(tables=tables, dry_run=True, adapter_options={"sequence_by": "id"})
-    with pytest.raises(TablesFailed, match=r"1 of 2 tables failed") as raised:
-        world.run(task)
-    assert "b: SourceNotFound: " in str(raised.value)
-    told = world.context["ti"].pushed["watermark"]
-    assert set(told) == {"a"}
-    assert "to do      1 file (" in told["a"]["dry_run"]["ingest"]
+    given = {"source": str(tmp_path / "in"), "log": str(tmp_path / "log")}
+    answer = world.run(operator(**given, dry_run="True", adapter_options={"sequence_by": "id"}))
+    assert "to do      1 file (" in answer["dry_run"]["ingest"]
+    assert world.context["ti"].pushed == {"watermark": answer}
     assert (world.pieces, world.context["task_state_store"].kept) == ((), {})
-
-
-def test_idle_tables_are_one_line(monkeypatch: pytest.MonkeyPatch, records: Any) -> None:
-    """Of hundreds of tables, every few minutes, the log shows those where something happened."""
-    still = one(pipeline="b", ingested=ingested("b", applied=False, counts={}))
-    world = World(monkeypatch, one(pipeline="a", ingested=ingested("a"), applied=applied("a")), still)
-    task = operator(tables=_TWO, target=TARGET)
-    monkeypatch.setattr(type(task), "log", records)
-    world.run(task)
-    say = world.how["say"]
-    say("a: Planned: 2 files of /landing/a into /lake/a (100 % new).")
-    say("b: Nothing to ingest: 2 files of /landing/b looked at, nothing new for /lake/b.")
-    assert records.at("info") == [
-        "2 tables: 1 ingested and applied, 1 had nothing new.",
-        "a: Planned: 2 files of /landing/a into /lake/a (100 % new).",
-    ]
-    assert len(records.at("debug")) == 1
-
-
-def test_connections_are_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-    task = operator(target=TARGET, tables=[{**table, "target": f"/t/{n}"} for n, table in enumerate(_TWO)])
-    for name in ("options_of_storage", "options_of_kafka", "has_scratch"):
-        monkeypatch.setattr(type(task), name, lambda _, name=name: asked.append(name) or {})
-    World(monkeypatch, *(one(pipeline=name, ingested=ingested(name)) for name in "ab")).run(task)
-    assert sorted(asked) == ["has_scratch", "options_of_kafka", "options_of_storage"]
-
-
-def test_no_table_is_no_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert World(monkeypatch).run(operator(tables=[])) == {}
-
-
-@pytest.mark.parametrize("number", [65, 2_000])
-def test_summaries_fit_into_an_xcom(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
-    names = [f"a_pipeline_with_a_long_name_{n:05}" for n in range(number)]
-    error = InvalidRecord("x" * 10_000, remedy="y" * 10_000)
-    answers = [
-        one(
-            pipeline=name,
-            ingested=ingested(name, applied=n % 9 == 0),
-            applied=applied(name, applied=n % 9 == 0),
-        )
-        for n, name in enumerate(names)
-    ]
-    answers[1] = one(pipeline=names[1], ingested=None, error=error)
-    world = World(monkeypatch, *answers)
-    tables = [{"pipeline": name, "source": "/s", "log": "/l", "target": "/t"} for name in names]
-    with pytest.raises(TablesFailed):
-        world.run(operator(tables=tables))
-    told = world.context["ti"].pushed["watermark"]
-    assert len(json.dumps(told)) <= 48 * 1024
-    assert (told[names[0]]["status"], told[names[1]]["status"]) == ("applied", "failed")
 
 
 # -- publishing -----------------------------------------------------------------------------------

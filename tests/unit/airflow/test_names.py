@@ -12,9 +12,9 @@ from airflow.sdk.execution_time import comms, task_runner
 from airflow.sdk.execution_time.context import AssetStateStoreAccessors
 from deltalake import DeltaTable
 
-from airflow_delta_cdc.names import all_located, cached_location, located
+from airflow_delta_cdc.names import cached_location, each_located, located
 from airflow_delta_cdc.operators import DeltaApplyChangesOperator, DeltaReadChangesOperator
-from delta_cdc.core.errors import DeltaCdcError, NotADeltaTable, TableNotFound
+from delta_cdc.core.errors import NotADeltaTable, TableNotFound
 from delta_cdc.core.spec import JobResult, ResolveSpec
 from tests.unit.airflow.tables import append
 
@@ -98,7 +98,8 @@ class World:
         }
 
     def ask(self, task: DeltaApplyChangesOperator, *tables: str) -> list[str]:
-        return all_located(task, self.context(task), tables)
+        at = located(task, self.context(task), tables)
+        return [at[table] for table in tables]
 
 
 @pytest.fixture
@@ -110,7 +111,7 @@ def test_a_path_is_its_own_location_and_costs_nothing(world: World) -> None:
     world.supervisor.out_of_order = True
     task = world.task()
     for table in ("/lake/t", "s3a://b/t", "abfss://c@a.dfs.core.windows.net/t"):
-        assert located(task, world.context(task), table) == table
+        assert world.ask(task, table) == [table]
         assert cached_location(world.context(task), table) == table
     assert world.catalog.asked == []
     assert world.said == []
@@ -120,7 +121,7 @@ def test_names_are_asked_for_together_and_once(world: World) -> None:
     found = world.ask(world.task(), SOURCE, "/lake/t", TARGET, SOURCE)
     assert found == [str(world.source), "/lake/t", str(world.target), str(world.source)]
     assert world.catalog.asked == [(SOURCE, TARGET)]
-    assert world.said == [f"Asking Spark's catalog where {SOURCE}, {TARGET} lies"]
+    assert world.said == [f"Looking up in Spark's catalog where {SOURCE}, {TARGET} lies"]
     # Another task of the same table, in another process.
     assert world.ask(world.task(), SOURCE, TARGET) == [str(world.source), str(world.target)]
     assert len(world.catalog.asked) == 1
@@ -162,14 +163,10 @@ def test_another_spark_may_have_another_catalog(world: World) -> None:
 
 def test_an_unknown_name_is_an_error_and_the_others_are_kept(world: World) -> None:
     del world.catalog.tables[TARGET]
-    unknown: dict[str, DeltaCdcError] = {}
     task = world.task()
-    with pytest.raises(TableNotFound, match=TARGET):
-        all_located(task, world.context(task), [SOURCE, TARGET], unknown=unknown)
-    assert set(unknown) == {TARGET}
+    at = each_located(task, world.context(task), [SOURCE, TARGET])
+    assert isinstance(at[TARGET], TableNotFound)
     assert world.ask(world.task(), SOURCE) == [str(world.source)]
-    with pytest.raises(TableNotFound, match=TARGET):
-        all_located(task, world.context(task), [TARGET], unknown=unknown)
     assert world.catalog.asked == [(SOURCE, TARGET)], "once, for all"
     with pytest.raises(TableNotFound, match=TARGET):
         world.ask(world.task(), TARGET)

@@ -16,7 +16,7 @@ from airflow_delta_cdc.operators import (
     DeltaEnableChangeDataFeedOperator,
     DeltaReadChangesOperator,
 )
-from airflow_delta_cdc.runtime.storage import tell_storage
+from airflow_delta_cdc.runtime.storage import add_storage
 from airflow_delta_cdc.runtime.submit_hook import DeltaCdcSubmitHook
 from delta_cdc.core import spec as specs
 from delta_cdc.core.errors import DeltaConnectionNotFound, InvalidConfiguration
@@ -355,7 +355,7 @@ def test_pods_get_no_credential(records: Records, tmp_path: Path) -> None:
     hook: Any = _Pods()
     log: Any = records
     options = {"AWS_REGION": "r", "AWS_ACCESS_KEY_ID": "AKIA1", "AWS_SECRET_ACCESS_KEY": SECRET}
-    tell_storage(hook, options, spec=SPEC, directory=tmp_path, log=log)
+    add_storage(hook, options, spec=SPEC, directory=tmp_path, log=log)
     assert hook.confs == {"spark.own": "1", f"{S3A}endpoint.region": "r"}
     # The process on this machine does: it looks whether what the pod needs is in the shared folder.
     assert hook.submits_with["AWS_SECRET_ACCESS_KEY"] == SECRET
@@ -363,7 +363,7 @@ def test_pods_get_no_credential(records: Records, tmp_path: Path) -> None:
     (said,) = records.at("info")
     assert "service account" in said
     hook = _Pods()
-    tell_storage(hook, {"AWS_REGION": "r"}, spec=SPEC, directory=tmp_path, log=log)
+    add_storage(hook, {"AWS_REGION": "r"}, spec=SPEC, directory=tmp_path, log=log)
     assert records.at("info") == [said], "without credentials there is nothing to say"
 
 
@@ -399,7 +399,7 @@ def test_azures_confs_name_the_host_of_every_table(kind: str, records: Records, 
     hook: Any = Here()
     log: Any = records
     options = {"azure_storage_account_key": SECRET}
-    tell_storage(hook, options, spec=works[kind], directory=tmp_path, log=log)
+    add_storage(hook, options, spec=works[kind], directory=tmp_path, log=log)
     hosts = {line.split("account.key.")[1].split(".")[0] for line in hook.text.splitlines() if "key." in line}
     assert hosts == ({"two"} if kind == "commit" else {"one", "two", "three"})
 

@@ -26,25 +26,19 @@ if TYPE_CHECKING:
 
 OPERATORS = [
     (DeltaApplyChangesOperator, APPLY, set()),
-    (DeltaIngestChangesOperator, INGEST, {"tables", "kafka_options", "kafka_conn_id"}),
+    (DeltaIngestChangesOperator, INGEST, {"kafka_options", "kafka_conn_id"}),
     (DeltaReadChangesOperator, READ, set()),
 ]
 #: Beside options, a function takes what runs it.
 OF_A_CALL = {"spark", "scratch", "storage_options", "run_id", "kafka_options"}
-#: Nothing is said of them: the ingest without tables, and a name that may be left out.
+#: What a required argument has, or one that the user may leave out.
 EMPTY = (None, "", inspect.Parameter.empty)
 
 
-def signature(cls: type) -> dict[str, inspect.Parameter]:
-    """Return the parameters of a constructor, those of a base that takes options too among them."""
-    found: dict[str, inspect.Parameter] = {}
-    for one in cls.__mro__:
-        if "__init__" in vars(one) and one.__name__ in {known.__name__ for known, *_ in OPERATORS}:
-            for name, parameter in inspect.signature(
-                inspect.unwrap(vars(one)["__init__"])
-            ).parameters.items():
-                found.setdefault(name, parameter)
-    return {name: one for name, one in found.items() if name not in ("self", "kwargs", "storage_options")}
+def signature(cls: Any) -> dict[str, inspect.Parameter]:
+    """Return the parameters of a constructor."""
+    found = inspect.signature(inspect.unwrap(cls.__init__)).parameters
+    return {name: one for name, one in found.items() if name not in ("self", "kwargs")}
 
 
 def same(default: Any, option: Option) -> bool:
@@ -56,8 +50,7 @@ def test_an_operator_has_the_options_with_their_defaults(
     cls: type, options: dict[str, Option], more: set[str]
 ) -> None:
     taken = signature(cls)
-    # An ingest has no batch of another task to apply.
-    assert set(taken) - more - {"staging"} == set(options) - {"staging"}
+    assert set(taken) - more == set(options)
     assert {name for name, option in options.items() if not same(taken[name].default, option)} == set()
 
 

@@ -144,7 +144,7 @@ def test_deferring_hands_the_baseline_to_the_trigger(tmp_path: Path) -> None:
     assert isinstance(wait.trigger, DeltaVersionSensorTrigger)
     expected = {
         "table": str(tmp_path / "t"),
-        "baseline": {"version": 0, "table_id": None, "commit_hash": None},
+        "baseline": {"version": 0},
         "min_versions": 2,
         "operations": ["merge"],
         "partitions": None,

@@ -276,7 +276,7 @@ def test_the_decorator_is_registered() -> None:
 
         send()
     (operator,) = dag.tasks
-    assert isinstance(operator, DeltaReadChangesOperator)
+    assert not isinstance(operator, DeltaReadChangesOperator)
     assert (operator.task_id, operator.custom_operator_name) == ("send", "@task.delta_changes")
 
 

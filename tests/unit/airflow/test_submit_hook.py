@@ -153,7 +153,7 @@ def test_a_tracked_pod_is_told_by_its_namespace_and_name(in_pods: Pods, stand_in
 
 def test_a_submission_that_tells_no_pod_is_an_error(in_pods: Pods, stand_in: StandIn) -> None:
     stand_in.does("echo nothing of that kind")
-    with pytest.raises(RuntimeError, match="did not tell a driver pod"):
+    with pytest.raises(RuntimeError, match="gave no driver pod"):
         tracked("pods", track_driver_via_k8s_api=True).submit_tracked("job.py")
 
 

@@ -176,15 +176,12 @@ def test_a_table_that_cannot_be_found_stops_no_other(
 
     asked: list[list[str]] = []
 
-    def located(operator: Any, context: Any, names: list[str], *, unknown: dict[str, Any]) -> list[str]:
-        if "main.sales.new" not in names:
-            return names
-        if "main.sales.new" not in unknown:
-            asked.append(names)
-            unknown["main.sales.new"] = TableNotFound("There is no main.sales.new.", remedy="check it.")
-        raise unknown["main.sales.new"]
+    def located(operator: Any, context: Any, names: list[str]) -> dict[str, Any]:
+        asked.append(names)
+        missing = TableNotFound("There is no main.sales.new.", remedy="check it.")
+        return {name: missing if name == "main.sales.new" else name for name in names}
 
-    monkeypatch.setattr("airflow_delta_cdc.operators.verify.all_located", located)
+    monkeypatch.setattr("airflow_delta_cdc.operators.verify.each_located", located)
     given = {"config": "flows.yaml", "file": str(tmp_path / "dag.py"), "checks": "seal"}
     error, ti = verify(**given)
     assert isinstance(error, VerificationFailed)

@@ -152,7 +152,7 @@ def test_a_chain_by_a_file_is_woken_as_one_by_hand(found: dict) -> None:
 
 
 def test_what_runs_by_itself_is_paused_at_first(found: dict) -> None:
-    scheduled = {"configured_group", "files_to_history", "many_file_tables", "kafka_to_current", "table_care"}
+    scheduled = {"configured_group", "files_to_history", "kafka_to_current", "table_care"}
     assert {name for name, dag in found["dags"].items() if dag["scheduled"]} == scheduled
     for dag in found["dags"].values():
         assert bool(dag["paused"]) is bool(dag["woken_by"] or dag["scheduled"])

@@ -97,7 +97,7 @@ def test_columns_of_the_quarantine(page: str) -> None:
     told = [name for row in _table(page, "column of the quarantine") for name in _codes(row[0])]
     assert sorted(told) == sorted(quarantine.COLUMNS)
     reasons = _codes(_table(page, "column of the quarantine")[0][1])
-    assert {quarantine.NULL_KEY, quarantine.NULL_SEQUENCE} <= set(reasons)
+    assert {batch.NULL_KEY, batch.NULL_SEQUENCE} <= set(reasons)
 
 
 def test_numbers_are_those_of_the_code(page: str) -> None:

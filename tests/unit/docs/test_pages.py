@@ -104,7 +104,7 @@ def test_every_ingest_on_a_page_is_one(page: str, block: str, monkeypatch: pytes
     """It is taken by the operator, and by the planner, which looks at nothing for it."""
     from airflow.sdk import DAG
 
-    from airflow_delta_cdc import operators
+    from airflow_delta_cdc import operators, tables
     from delta_cdc.core.errors import DeltaCdcError
 
     made: list[Any] = []
@@ -120,12 +120,11 @@ def test_every_ingest_on_a_page_is_one(page: str, block: str, monkeypatch: pytes
     assert made
     monkeypatch.setattr(Kept, "connected", lambda _: {"scratch": True, "storage_options": None})
     monkeypatch.setattr(Kept, "options_of_kafka", lambda _: None)
-    context: Any = {"run_id": "r"}
     for task in made:
-        for piece in task._pieces(context, task._tables()):
-            try:
-                piece.ingest.check()
-                if piece.apply is not None:
-                    check_apply(piece.apply)
-            except DeltaCdcError as error:
-                pytest.fail(f"{page}: {error}")
+        (piece,) = tables.planned(tables.pieces(task, {"run_id": "r"}, [task.arguments()]))
+        try:
+            piece.ingest.check()
+            if piece.apply is not None:
+                check_apply(piece.apply)
+        except DeltaCdcError as error:
+            pytest.fail(f"{page}: {error}")

@@ -7,16 +7,15 @@ import json
 
 import pytest
 
-from delta_cdc.core.errors import CorruptLog
 from delta_cdc.delta_log.actions import (
     Add,
     Cdc,
+    Commit,
+    CommitFold,
     DeletionVector,
-    DomainMetadata,
     Remove,
     Txn,
-    actions,
-    parse_commit,
+    parse_lines,
 )
 
 ADD = {"add": {"path": "a", "partitionValues": {}, "size": 5, "dataChange": True}}
@@ -28,6 +27,13 @@ NO_ROWS = {f"numTargetRows{kind}": "0" for kind in ("Inserted", "Updated", "Dele
 
 def content(*lines: object) -> bytes:
     return "".join(json.dumps(line) + "\n" for line in lines).encode()
+
+
+def parse_commit(version: int, raw: bytes, *, modified: int = 0) -> Commit:
+    fold = CommitFold()
+    for action in parse_lines(raw.split(b"\n"))[1]:
+        fold.add(action)
+    return fold.commit(version, sha256=hashlib.sha256(raw).hexdigest(), modified=modified)
 
 
 def info(operation: str, **metrics: str) -> dict[str, object]:
@@ -70,21 +76,19 @@ def test_every_action_is_read() -> None:
         GONE,
         CDC,
         {"txn": {"appId": "x", "version": 4}},
-        {"domainMetadata": {"domain": "d", "configuration": "{}", "removed": True}},
         {"checkpointMetadata": {"version": 1}},
     )
-    assert list(actions(raw)) == [
-        Add("a", data_change=True, size=5),
-        Remove("a", data_change=True, deletion_vector=DeletionVector("uNone", 0, storage_type="u")),
-        Cdc("c", 7),
+    assert parse_lines(raw.split(b"\n"))[1] == [
+        Add("a", data_change=True, size=5, partition_values={}),
+        Remove("a", data_change=True, deletion_vector=DeletionVector("u")),
+        Cdc("c", size=7, partition_values={}),
         Txn("x", 4),
-        DomainMetadata("d", "{}", True),
     ]
 
 
 def test_empty_lines_and_a_missing_last_newline_do_not_matter() -> None:
     raw = b"\n" + content(ADD).strip() + b"\r\n\n" + json.dumps(GONE).encode()
-    assert [type(action) for action in actions(raw)] == [Add, Remove]
+    assert [type(action) for action in parse_lines(raw.split(b"\n"))[1]] == [Add, Remove]
 
 
 # -- what a commit adds up to ---------------------------------------------------------------------
@@ -127,13 +131,11 @@ def test_partitions_are_those_of_data_changes() -> None:
     commit = parse_commit(3, content(*lines))
     pairs = {("1", "x"), ("2", None), ("3", None)}
     assert commit.partitions == {(("a", a), ("b", b)) for a, b in pairs}
-    assert commit.partitions_complete
 
 
-def test_a_remove_without_partition_values_is_told() -> None:
+def test_a_remove_without_partition_values_changes_data() -> None:
     commit = parse_commit(3, content(add(1, {"a": "1"}), remove(1, None)))
     assert commit.partitions == {(("a", "1"),)}
-    assert not commit.partitions_complete
     assert parse_commit(3, content(remove(1, None))).changes_data
     assert parse_commit(3, content(add(1))).partitions == {()}
 
@@ -152,36 +154,28 @@ def test_everything_an_action_says() -> None:
         "baseRowId": 0,
         "defaultRowCommitVersion": 7,
     }
-    (made,) = actions(content({"add": given}))
+    (made,) = parse_lines([content({"add": given})])[1]
     assert made == Add(
         path="p=1/a%20b",
         data_change=True,
         size=5,
         partition_values={"p": "1"},
-        modification_time=8,
-        deletion_vector=DeletionVector("uab@4", 6, "u", "ab", offset=4, size_in_bytes=9),
+        deletion_vector=DeletionVector("u", "ab", offset=4, size_in_bytes=9, cardinality=6),
         base_row_id=0,
-        default_row_commit_version=7,
-        tags={"t": "v"},
+        row_commit_version=7,
         stats="{}",
     )
-    assert made.has_dv
-    (gone,) = actions(content({"remove": {**given, "deletionTimestamp": 3}}))
+    assert made.key == ("p=1/a b", "uab@4")
+    (gone,) = parse_lines([content({"remove": {**given, "deletionTimestamp": 3}})])[1]
     assert isinstance(gone, Remove)
-    assert (gone.partition_values, gone.deletion_time, gone.has_dv) == ({"p": "1"}, 3, True)
-    assert (gone.base_row_id, gone.default_row_commit_version, gone.stats) == (0, 7, "{}")
+    assert (gone.partition_values, gone.key) == ({"p": "1"}, made.key)
+    assert (gone.base_row_id, gone.row_commit_version, gone.stats) == (0, 7, "{}")
 
 
-def test_domain_metadata_and_tags_are_kept() -> None:
+def test_tags_are_kept() -> None:
     tags = {"commitInfo": {"operation": "WRITE", "tags": {"delta.rowTracking.preserved": "true"}}}
-    commit = parse_commit(3, content(tags, {"domainMetadata": {"domain": "d", "configuration": "{}"}}))
-    assert commit.domain_metadata == (DomainMetadata("d", "{}", False),)
+    commit = parse_commit(3, content(tags))
     assert commit.info.tags == {"delta.rowTracking.preserved": "true"}
-
-
-def test_an_empty_commit_is_damage() -> None:
-    with pytest.raises(CorruptLog, match="version 3 is damaged"):
-        parse_commit(3, b"")
 
 
 # -- what planning asks of a commit -------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from delta_cdc.delta_log.store import _BUCKETS, open_bucket
+from delta_cdc.delta_log.store import _STORES, open_bucket
 from delta_cdc.delta_log.table import DeltaLog, run_sync
 from tests.support.http_store import HttpStore
 from tests.support.logs import LogTable
@@ -35,13 +35,13 @@ def test_tables_with_the_same_options_share_a_client(store: HttpStore) -> None:
 
 def test_a_client_that_nobody_uses_is_given_up(store: HttpStore) -> None:
     gc.collect()
-    before = set(_BUCKETS)
+    before = set(_STORES)
     bucket, _ = open_bucket("s3://pond/a", store.options())
-    (key,) = set(_BUCKETS) - before
-    assert _BUCKETS[key] is bucket
+    (key,) = set(_STORES) - before
+    assert _STORES[key] is bucket
     del bucket
     gc.collect()
-    assert key not in _BUCKETS
+    assert key not in _STORES
 
 
 @pytest.mark.parametrize("name", ["t", "deep/er/t", "a b/100%25", "ä/%41", "t+x=y"])

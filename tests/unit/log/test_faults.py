@@ -402,12 +402,12 @@ def test_a_watch_survives_and_tells_each_commit_once(store: HttpStore, table: Lo
                 failures += 1
                 continue
             if found is not None:
-                news.append((found.previous_version, found.version))
+                news.append((found.previous_version, found.position.version))
                 watch.go_on_after(found)
         assert failures > 20
         store.faults = no_fault
         last = await watch.look()
-        return news + ([(last.previous_version, last.version)] if last is not None else [])
+        return news + ([(last.previous_version, last.position.version)] if last is not None else [])
 
     news = run_sync(looks())
     assert [previous for previous, _ in news] == [3, *(version for _, version in news[:-1])]

@@ -22,7 +22,7 @@ from delta_cdc.core.manifest_columns import MARKS, SIDES, location
 from delta_cdc.core.spec import ApplyOptions, ApplySpec, Segment, Staging, fingerprint
 from delta_cdc.core.watermark import TableVersion
 from delta_cdc.delta_log import deletion_vectors
-from delta_cdc.delta_log.file_manifests import forget, net_bytes, prepared, write_slice, write_slices
+from delta_cdc.delta_log.file_manifests import forget, net_bytes, prepared, write_slices
 from delta_cdc.delta_log.requests import put_stream
 from delta_cdc.delta_log.table import DeltaLog, run_sync
 from tests.support.checkpoints import checkpoint
@@ -90,11 +90,11 @@ def table(path: Path, **configuration: str) -> LogTable:
     return LogTable(path / "t", configuration={**TRACKED, **configuration}).create()
 
 
-def written(made: LogTable, wanted: Segment, **given: Any) -> dict[str, Any]:
+def written(made: LogTable, wanted: Segment, at: int | None = None) -> dict[str, Any]:
     """Write a slice; return its actions: protocol, metaData, and the adds by path and sides."""
-    folder = made.path.parent / "slice"
-    run_sync(write_slice(DeltaLog(made.uri), wanted, str(folder), **given))
-    lines = (folder / "_delta_log" / f"{0:020d}.json").read_text().splitlines()
+    root = str(made.path.parent / "slice")
+    write_slices(made.uri, [wanted], root, at=wanted.ending_version if at is None else at)
+    lines = (Path(location(root, wanted)) / "_delta_log" / f"{0:020d}.json").read_text().splitlines()
     found: dict[str, Any] = {}
     for line in lines:
         ((kind, data),) = json.loads(line).items()
@@ -379,15 +379,15 @@ def test_the_schema_is_that_of_the_ranges_end(tmp_path: Path) -> None:
     made.commit("WRITE", add("a"))
     made.alter(field_of("id"), field_of("name"), field_of("more"), operation="ADD COLUMNS")
     for at, names in ((None, ["id", "name", SIDES]), (2, ["id", "name", "more", SIDES])):
-        found = written(made, segment(1, 1), schema_version=at)
+        found = written(made, segment(1, 1), at)
         assert [f["name"] for f in json.loads(found["metaData"]["schemaString"])["fields"]] == names
 
 
 def test_a_slice_is_written_over_and_always_the_same(tmp_path: Path) -> None:
     made = table(tmp_path)
     made.commit("WRITE", add("a"), add("b", 10))
-    file = tmp_path / "slice" / "_delta_log" / f"{0:020d}.json"
     written(made, segment(1, 1))
+    file = Path(location(str(tmp_path / "slice"), segment(1, 1))) / "_delta_log" / f"{0:020d}.json"
     first = file.read_bytes()
     file.write_bytes(b"half of")
     written(made, segment(1, 1))
@@ -404,10 +404,11 @@ def test_a_table_and_its_slice_in_an_object_store(tmp_path: Path) -> None:
     (made.path / deletion_vectors.file_of(str(vector["pathOrInlineDv"]))).write_bytes(stored)
     made.commit("DELETE", add("a", vector=vector | {"sizeInBytes": size, "cardinality": 1}), remove("a"))
     with HttpStore(tmp_path) as store:
-        log = DeltaLog(store.uri("t"), store.options())
-        run_sync(write_slice(log, segment(2, 2), store.uri("runs/s l%"), store.options()))
-        run_sync(write_slice(log, segment(1, 2), store.uri("runs/s l%"), store.options()))
-        lines = (tmp_path / "runs" / "s l%" / "_delta_log" / f"{0:020d}.json").read_text().splitlines()
+        root, options = store.uri("runs/s l%"), store.options()
+        write_slices(store.uri("t"), [segment(2, 2)], root, at=2, storage_options=options)
+        write_slices(store.uri("t"), [segment(1, 2)], root, at=2, storage_options=options)
+        folder = Path(location(str(tmp_path / "runs" / "s l%"), segment(1, 2)))
+        lines = (folder / "_delta_log" / f"{0:020d}.json").read_text().splitlines()
         run_sync(put_stream(store.uri("runs/s l%2"), "y", iter([b"z"]), store.options()))
         for _ in range(2):
             forget(store.uri("runs/s l%"), store.options())

@@ -148,7 +148,6 @@ ADD = {"path": "p", "partitionValues": {}, "size": 1, "modificationTime": 1, "da
         (b'{"metaData": {"schemaString": "{}"}}', "metaData has no id"),
         (b'{"metaData": {"id": "x", "partitionColumns": [1]}}', "not a list of texts"),
         (b'{"protocol": {"minReaderVersion": 1}}', "protocol has no minWriterVersion"),
-        (b'{"domainMetadata": {"configuration": ""}}', "domainMetadata has no domain"),
     ],
 )
 def test_a_damaged_commit_is_named(table: LogTable, content: bytes, why: str) -> None:

@@ -394,7 +394,7 @@ def test_a_range_is_cut_where_one_plan_would_hold_too_much(
         source.append()
     with pytest.raises(RangeTooLong, match=r"Versions 1-5 .*") as failed:
         plan(source, 1)
-    assert "read versions 1-3 first, and go on at 4" in failed.value.remedy
+    assert "read versions 1-3 first, and continue at 4" in failed.value.remedy
     assert told(plan(source, 1, 3)) == [(1, 3, "change_files")]
 
 
@@ -408,7 +408,7 @@ def test_a_range_is_cut_where_it_takes_too_many_scans(
     source.append()
     with pytest.raises(RangeTooLong) as failed:
         plan(source, 1)
-    assert "go on at 3" in failed.value.remedy
+    assert "continue at 3" in failed.value.remedy
 
 
 def test_versions_that_compare_vectors_count_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from delta_cdc.core.errors import KeyNotUnique, NullKey, NullSequence, WrongReader
-from delta_cdc.core.sql import column, date_literal, literal, quote
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from pyspark.sql.types import DataType
+
+from delta_cdc.core.errors import (
+    DeltaCdcError,
+    InvalidEvent,
+    KeyNotUnique,
+    LateBeyondHorizon,
+    NullKey,
+    NullSequence,
+    SequenceNotIncreasing,
+    WrongReader,
+)
+from delta_cdc.core.sql import PLAN_PREFIX, column, date_literal, literal, quote
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import DataType
-
+    from delta_cdc.spark.apply.prepared_step import StepContext
     from delta_cdc.spark.apply.rows import Shape
 
 
@@ -54,8 +67,6 @@ def materialise(
 
     :param only: which rows the bounds cover; all by default
     """
-    from pyspark.sql import functions as F
-
     # The job that computes the totals also computes and keeps the rows: no extra job.
     rows = rows.localCheckpoint(eager=False)
     covered = F.lit(True) if only is None else only
@@ -91,8 +102,6 @@ def _ranges(
     rows: DataFrame, key: str, least: Any, greatest: Any, distinct: int
 ) -> tuple[tuple[str, str], ...]:
     """Return up to :data:`MOST_RANGES` ranges that hold all values of a key; empty if that is impossible."""
-    from pyspark.sql import functions as F
-
     value = F.col(quote(key))
     if not isinstance(least, int):
         text = date_literal if _is_date(rows, key) else literal
@@ -120,15 +129,11 @@ def has_literal(data_type: DataType) -> bool:
 
     A string with a collation is excluded: its order differs from the byte order of file statistics.
     """
-    from pyspark.sql import types as T
-
     kinds = T.IntegralType | T.DecimalType | T.DateType
     return isinstance(data_type, kinds) or data_type == T.StringType()
 
 
 def _is_date(rows: DataFrame, key: str) -> bool:
-    from pyspark.sql import types as T
-
     return isinstance(rows.schema[key].dataType, T.DateType)
 
 
@@ -158,8 +163,6 @@ def null_key(shape: Shape) -> Column:
 
     Delta stores an empty text in a partition column as NULL, so a later MERGE could not find the row.
     """
-    from pyspark.sql import functions as F
-
     result = F.lit(False)
     for key in shape.keys:
         value = F.col(quote(key))
@@ -176,40 +179,81 @@ def samples(rows: DataFrame, keys: Sequence[str], condition: Column) -> str:
     return "; ".join(", ".join(f"{key} = {row[key]}" for key in keys) for row in found)
 
 
-def refuse_null_keys(count: int, source: str, versions: str, keys: Sequence[str]) -> None:
-    """:raises NullKey: where ``count`` > 0"""
-    if count:
-        raise NullKey(
-            f"{count} row(s) of {source}, {versions}, have NULL (or, in a partition column, an empty "
-            f"text) in a key column ({', '.join(keys)}).",
-            remedy="choose keys that are never NULL, or leave such rows out with where.",
+#: Whether the key of a row belongs to more than one row.
+IS_DUPLICATE = f"{PLAN_PREFIX}duplicate"
+#: Reasons for which rows are refused or quarantined: the names of totals, and of reasons in a quarantine.
+NULL_KEY, NULL_SEQUENCE = "null_key", "null_sequence"
+UNKNOWN_TYPE, DUPLICATE, DISORDER = "unknown_type", "duplicate", "disorder"
+UNKNOWN_COLUMN, LATE = "unknown_column", "late_beyond_horizon"
+#: Reason -> error, text after the number of rows, remedy. The first reason that a batch has is raised.
+_REFUSALS: dict[str, tuple[type[DeltaCdcError], str, str]] = {
+    UNKNOWN_TYPE: (
+        WrongReader,
+        "change row(s) of {place}, have a _change_type that Delta's change feed does not know.",
+        "check which connector reads the change feed; nothing was applied.",
+    ),
+    LATE: (
+        LateBeyondHorizon,
+        "event(s) of {place}, arrived below the lateness horizon of the log (for instance {sample}).",
+        "take them out of the log, or leave such events out with on_late='discard'.",
+    ),
+    NULL_KEY: (
+        NullKey,
+        "row(s) of {place}, have NULL (or, in a partition column, an empty text) in a key column ({keys}).",
+        "choose keys that are never NULL, or leave such rows out with where.",
+    ),
+    DUPLICATE: (
+        KeyNotUnique,
+        "key(s) of {place}, belong to more than one row (for instance {sample}).",
+        "add columns to keys until a row is unique, or remove the duplicates from the source.",
+    ),
+    NULL_SEQUENCE: (
+        NullSequence,
+        "change(s) of {place}, have no sequence: {sequence} gives NULL (for instance {sample}).",
+        "use an expression that is never NULL, for instance with coalesce.",
+    ),
+    UNKNOWN_COLUMN: (
+        InvalidEvent,
+        "event(s) of {place}, name columns in {columns} that do not exist (for instance {sample}).",
+        "correct them at their source, or set such events aside with on_invalid='quarantine'.",
+    ),
+    DISORDER: (
+        SequenceNotIncreasing,
+        (
+            "change(s) of {place}, have a sequence ({sequence}) that does not lie above the one before of "
+            "their key (for instance {sample})."
+        ),
+        "use sequence_by='_commit_version', or an expression that grows with every change.",
+    ),
+}
+
+
+def refuse(
+    counts: Mapping[str, Any],
+    rows: DataFrame,
+    shape: Shape,
+    context: StepContext,
+    conditions: Mapping[str, Column] = MappingProxyType({}),
+    versions: str = "",
+) -> None:
+    """Refuse rows that cannot be applied.
+
+    :param counts: number of rows for each reason
+    :param rows: with the key columns
+    :param conditions: for each reason that names sample keys, which rows it concerns
+    :param versions: the step's by default
+    :raises DeltaCdcError: for the first reason of :data:`_REFUSALS` whose count is above 0
+    """
+    for reason, (error, text, remedy) in _REFUSALS.items():
+        count = counts.get(reason)
+        if not count:
+            continue
+        condition = conditions.get(reason)
+        problem = text.format(
+            place=f"{context.source}, {versions or context.versions}",
+            keys=", ".join(shape.keys),
+            sequence=", ".join(context.options.sequences),
+            columns=context.options.columns_to_update,
+            sample="" if condition is None else samples(rows, shape.keys, condition),
         )
-
-
-def refuse_duplicates(count: int, source: str, versions: str, sample: str) -> None:
-    """:raises KeyNotUnique: where ``count`` > 0"""
-    if count:
-        raise KeyNotUnique(
-            f"{count} key(s) of {source}, {versions}, belong to more than one row (for instance {sample}).",
-            remedy="add columns to keys until a row is unique, or remove the duplicates from the source.",
-        )
-
-
-def refuse_unknown_types(count: int, source: str, versions: str) -> None:
-    """:raises WrongReader: where ``count`` > 0"""
-    if count:
-        raise WrongReader(
-            f"{count} change row(s) of {source}, {versions}, have a _change_type that Delta's change feed "
-            "does not know.",
-            remedy="check which connector reads the change feed; nothing was applied.",
-        )
-
-
-def refuse_null_sequences(count: int, source: str, versions: str, sample: str, expression: str) -> None:
-    """:raises NullSequence: where ``count`` > 0"""
-    if count:
-        raise NullSequence(
-            f"{count} change(s) of {source}, {versions}, have no sequence: {expression} gives NULL "
-            f"(for instance {sample}).",
-            remedy="use an expression that is never NULL, for instance with coalesce.",
-        )
+        raise error(f"{count} {problem}", remedy=remedy)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from delta_cdc.core.sql import PLAN_PREFIX, quote
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from delta_cdc.core.sql import PLAN_PREFIX
 from delta_cdc.spark.apply.difference import FOUND, FOUND_END
 from delta_cdc.spark.apply.intervals import END, START
 from delta_cdc.spark.changes import states
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-
     from delta_cdc.spark.apply.rows import Shape
 
 #: The sequence of a key's first change.
@@ -29,9 +30,7 @@ def at_horizon(
     :param boundary: a sequence
     :return: both, without the rows that stay unchanged
     """
-    from pyspark.sql import functions as F
-
-    keys = [F.col(quote(key)) for key in shape.keys]
+    keys = shape.key_columns
     reaches = F.col(FOUND_END).isNull() | (F.col(FOUND_END) >= boundary)
     touched = existing.where(reaches)
     spanning = touched.where(F.col(START) < boundary).groupBy(*keys).agg(F.max(START).alias(_SPANNING))
@@ -53,9 +52,7 @@ def since(
     :param firsts: keys, :data:`FIRST`, and the state before that change (NULL: there was none)
     :return: both, without the rows that stay unchanged
     """
-    from pyspark.sql import functions as F
-
-    keys = [F.col(quote(key)) for key in shape.keys]
+    keys = shape.key_columns
     names = list(shape.keys)
     had = F.col(states.AFTER).isNotNull().alias(_HAD)
     known = existing.join(firsts.select(*keys, FIRST, had), on=names)

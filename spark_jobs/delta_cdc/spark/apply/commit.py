@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from pyspark.sql import SparkSession
 
 from delta_cdc.core import failpoints
 from delta_cdc.core.errors import InvalidConfiguration
@@ -13,14 +14,11 @@ from delta_cdc.core.history import is_restore, replaces_all_rows
 from delta_cdc.core.reasons import reason
 from delta_cdc.core.sql import table
 from delta_cdc.core.watermark import MAX_SEAL_BYTES, Seal, TableVersion, app_id
-from delta_cdc.spark.apply.constraints import Into, refused
+from delta_cdc.spark.apply.constraints import Destination, refused
 from delta_cdc.spark.sessions import LAST_COMMIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from datetime import datetime
-
-    from pyspark.sql import SparkSession
 
     from delta_cdc.core.spec import JobStatus
 
@@ -74,16 +72,14 @@ def sealed(session: SparkSession, seal: Seal) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Seen:
+class TableState:
     """The target as a job observes it.
 
-    :param moment: when its newest version was committed
     :param is_laid_out: whether it has, or ever had, clustering columns or partitions
     """
 
     table_id: str
     version: int
-    moment: datetime
     is_laid_out: bool
     properties: dict[str, str]
 
@@ -99,46 +95,19 @@ class Seen:
         return made_here and not self.is_laid_out
 
 
-def look(session: SparkSession, target: str) -> Seen:
+def look(session: SparkSession, target: str) -> TableState:
     """Return the target's current state."""
     detail = session.sql(f"DESCRIBE DETAIL {table(target)}").collect()[0]
-    version, moment = _newest(session, target)
-    return Seen(
+    history = session.sql(f"DESCRIBE HISTORY {table(target)} LIMIT 1").select("version").collect()
+    return TableState(
         table_id=detail["id"],
-        version=version,
-        moment=moment,
+        version=history[0]["version"],
         is_laid_out=bool(detail["partitionColumns"]) or "clustering" in detail["tableFeatures"],
         properties=dict(detail["properties"]),
     )
 
 
-def _newest(session: SparkSession, target: str) -> tuple[int, datetime]:
-    history = session.sql(f"DESCRIBE HISTORY {table(target)} LIMIT 1")
-    version, moment = history.select("version", "timestamp").collect()[0]
-    return version, moment
-
-
-@contextmanager
-def looking(session: SparkSession, target: str) -> Iterator[Callable[[], Seen]]:
-    """Observe the target in parallel with other work: Delta takes a second if it has not read the log yet.
-
-    :return: a function that returns the target's state at the time of the call; it reuses the early
-        observation if the newest version is still the same commit
-    """
-    with ThreadPoolExecutor(1) as pool:
-        early = pool.submit(look, session, target)
-
-        def now() -> Seen:
-            # Ignore an observation that failed, for instance because the table was replaced meanwhile.
-            seen = early.result() if early.exception() is None else None
-            if seen is not None and _newest(session, target) == (seen.version, seen.moment):
-                return seen
-            return look(session, target)
-
-        yield now
-
-
-def overtaken(session: SparkSession, target: str, planned_on: TableVersion, now: Seen) -> str | None:
+def overtaken(session: SparkSession, target: str, planned_on: TableVersion, now: TableState) -> str | None:
     """Return why a plan made on ``planned_on`` no longer fits the target; None if it still fits.
 
     The compare-and-swap detects other seals, but no RESTORE, REPLACE, overwrite or TRUNCATE: transaction
@@ -164,7 +133,7 @@ def overtaken(session: SparkSession, target: str, planned_on: TableVersion, now:
     return None
 
 
-def commit(session: SparkSession, seal: Seal, write: Callable[[], object], into: Into) -> Outcome:
+def commit(session: SparkSession, seal: Seal, write: Callable[[], object], into: Destination) -> Outcome:
     """Run the sealed statement of a step, between two failpoints for tests."""
     failpoints.reached("before_commit")
     outcome = attempt(session, seal, write, into)
@@ -173,7 +142,7 @@ def commit(session: SparkSession, seal: Seal, write: Callable[[], object], into:
     return outcome
 
 
-def attempt(session: SparkSession, seal: Seal, write: Callable[[], object], into: Into) -> Outcome:
+def attempt(session: SparkSession, seal: Seal, write: Callable[[], object], into: Destination) -> Outcome:
     """Run one sealed statement and find out its outcome.
 
     Delta silently skips a write with a known transaction. The version that the session committed last shows
@@ -197,6 +166,16 @@ def attempt(session: SparkSession, seal: Seal, write: Callable[[], object], into
     if version is None:
         return Outcome("skipped", message=f"a seal >= {seal.number} of pipeline {seal.pipeline} exists")
     return Outcome("committed", version=int(version))
+
+
+def nothing_added(session: SparkSession, uri: str) -> Callable[[], object]:
+    """Return a write that appends no rows: its commit records the transaction and the seal."""
+
+    def write() -> None:
+        nothing = session.read.format("delta").load(uri).limit(0)
+        nothing.write.format("delta").mode("append").save(uri)
+
+    return write
 
 
 def is_conflict(error: BaseException) -> bool:

@@ -8,10 +8,13 @@ which the options resolve.
 from __future__ import annotations
 
 from operator import or_
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
 
 from delta_cdc.core import reserved_columns
-from delta_cdc.core.errors import ConflictingEvents
+from delta_cdc.core.errors import ConflictingEvents, KeyNotUnique
 from delta_cdc.core.sql import PLAN_PREFIX, quote
 from delta_cdc.spark.apply import batch as b
 from delta_cdc.spark.apply import partial_columns
@@ -20,9 +23,8 @@ from delta_cdc.spark.changes import states
 from delta_cdc.spark.changes.equality import balanced, comparable
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-
     from delta_cdc.core.spec import ApplyOptions
+    from delta_cdc.spark.apply.prepared_step import StepContext
     from delta_cdc.spark.apply.rows import Shape
 
 IN_BATCH = f"{PLAN_PREFIX}in_batch"
@@ -30,66 +32,62 @@ _CONFLICT, _DIFFERENT = f"{PLAN_PREFIX}conflict", f"{PLAN_PREFIX}different"
 _GREATEST, _N = f"{PLAN_PREFIX}greatest", f"{PLAN_PREFIX}n"
 
 
-def resolved(
-    events: DataFrame, shape: Shape, options: ApplyOptions, source: str, versions: str
-) -> tuple[DataFrame, DataFrame | None, int]:
-    """Reduce events to one per key and sequence.
+def resolved(context: StepContext, events: DataFrame, shape: Shape) -> DataFrame:
+    """Reduce events to one per key and sequence; quarantine those in conflict if the options say so.
 
     :param events: valid events; truncates pass through. :data:`IN_BATCH` shows which of them are new
-    :return: the events; those taken out for the quarantine, or None; how many groups of events at one
-        sequence had events that differ
     :raises ConflictingEvents: upserts disagree, and the options say to fail, or ``last_by`` does not
         distinguish them
+    :raises KeyNotUnique: likewise, in a snapshot
     """
-    from pyspark.sql import functions as F
-
-    group = [*[F.col(quote(key)) for key in shape.keys], F.col(states.SEQUENCE)]
+    group = [*shape.key_columns, F.col(states.SEQUENCE)]
     names = [*shape.keys, states.SEQUENCE]
     of_keys = events.where(F.col(KIND) != TRUNCATE)
     crowded = of_keys.groupBy(*group).agg(F.count("*").alias(_N)).where(F.col(_N) > 1).drop(_N)
     if crowded.isEmpty():
-        return events, None, 0
+        return events
     crowded = crowded.localCheckpoint()
     tied = of_keys.join(crowded, on=names, how="left_semi")
-    one = _one_each(tied, shape, options, group).localCheckpoint()
-    found = one.agg(
+    one = _one_each(tied, shape, context.options, group).localCheckpoint()
+    totals = one.agg(
         F.count_if(F.col(_DIFFERENT) & F.col(IN_BATCH)).alias("tied"),
         F.count_if(_CONFLICT).alias("conflicts"),
     ).collect()[0]
-    aside = None
-    if found["conflicts"]:
-        bad = one.where(_CONFLICT)
-        news = bad.where(IN_BATCH).select(*group)
-        if options.on_conflict != "quarantine":
-            refuse(found["conflicts"], b.samples(bad, names, F.lit(True)), options, source, versions)
+    context.count(tied=totals["tied"])
+    if totals["conflicts"]:
+        conflicting = one.where(_CONFLICT)
+        if context.options.on_conflict != "quarantine":
+            _refuse(context, totals["conflicts"], b.samples(conflicting, names, F.lit(True)))
         # An event that was applied earlier is taken out, too: its key is recomputed without it.
-        aside = tied.join(news, on=names, how="left_semi")
+        new = conflicting.where(IN_BATCH).select(*group)
+        context.set_aside(tied.join(new, on=names, how="left_semi"), shape, F.lit("tied"))
         one = one.where(~F.col(_CONFLICT))
     alone = events.join(crowded, on=names, how="left_anti")
     kept = [quote(name) for name in events.columns if name in one.columns]
-    return alone.select(*kept).unionByName(one.select(*kept)), aside, found["tied"]
+    return alone.select(*kept).unionByName(one.select(*kept))
 
 
-def refuse(count: int, sample: str, options: ApplyOptions, source: str, versions: str) -> None:
-    """:raises ConflictingEvents: always"""
-    told = "last_by does not tell them apart" if options.last_by else "on_conflict is 'fail'"
-    raise ConflictingEvents(
+def _refuse(context: StepContext, count: int, sample: str) -> NoReturn:
+    options, source, versions = context.options, context.source, context.versions
+    why = "last_by gives them no order" if options.last_by else "on_conflict is 'fail'"
+    problem = (
         f"Different events of one key have the same sequence in {versions} of {source}, or before "
-        f"({count} case(s), for instance {_plain(sample)}), and {told}.",
+        f"({count} case(s), for instance {sample.replace(states.SEQUENCE, 'sequence')}), and {why}."
+    )
+    if options.source_kind == "snapshot":
+        raise KeyNotUnique(
+            f"A snapshot of {source}, {versions}, has different rows with one key. {problem}",
+            remedy="add columns to keys until a row is unique, or remove the duplicates from the source.",
+        )
+    raise ConflictingEvents(
+        problem,
         remedy="make sequence_by finer (a list of expressions), or say which counts with "
         "on_conflict={'last_by': [columns]}, or set them aside with on_conflict='quarantine'.",
     )
 
 
-def _plain(sample: str) -> str:
-    return sample.replace(states.SEQUENCE, "sequence")
-
-
 def _one_each(tied: DataFrame, shape: Shape, options: ApplyOptions, group: list[Column]) -> DataFrame:
     """Return one event per group, with flags: whether its events differ, and whether they conflict."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     counts = F.lit(True)
     if options.last_by:
         tied = tied.withColumn(_GREATEST, F.max(TIE).over(Window.partitionBy(*group)))
@@ -118,8 +116,6 @@ def _combined(counts: Column, parts: tuple[partial_columns.Leaf, ...], shape: Sh
 
     :param counts: condition that selects the events to use
     """
-    from pyspark.sql import functions as F
-
     is_upsert = counts & (F.col(KIND) == UPSERT)
     n_deletes, n_upserts = F.count_if(counts & (F.col(KIND) == DELETE)), F.count_if(is_upsert)
     flags = F.col(AUTHORED)
@@ -127,8 +123,8 @@ def _combined(counts: Column, parts: tuple[partial_columns.Leaf, ...], shape: Sh
     for at, leaf in enumerate(parts):
         carries = is_upsert & F.coalesce(F.get(flags, F.lit(at)), F.lit(True))
         value = leaf.of(F.col(states.AFTER))
-        told = F.when(carries, F.struct(comparable(value, leaf.data_type)))
-        conflicts.append(~F.min(told).eqNullSafe(F.max(told)))
+        compared = F.when(carries, F.struct(comparable(value, leaf.data_type)))
+        conflicts.append(~F.min(compared).eqNullSafe(F.max(compared)))
         uneven.append(F.count_if(carries) != n_upserts)
         carried.append(F.max(carries))
         # In a struct, because NULL is a valid value, too.

@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
 from delta_cdc.core.errors import DeltaCdcError, TargetConstraintViolated, TargetSchemaClash
 from delta_cdc.core.reasons import reason, too_long_a_name
 from delta_cdc.core.sql import literal, quote
@@ -19,8 +22,6 @@ from delta_cdc.spark.apply.batch import samples
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from pyspark.sql import DataFrame
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +89,7 @@ _OVERFLOW = re.compile(rf'into the "([^"]+)" type column(?: or variable)? ({_NAM
 
 
 @dataclass(frozen=True)
-class Into:
+class Destination:
     """Where a statement writes, and which rows.
 
     :param rows: returns the rows as the table would hold them; None if the statement writes none
@@ -100,37 +101,36 @@ class Into:
     keys: tuple[str, ...] = ()
 
 
-def refused(error: Exception, into: Into) -> DeltaCdcError | None:
+def refused(error: Exception, into: Destination) -> DeltaCdcError | None:
     """Return the error for a statement that the table refuses; None for other errors."""
-    said = f"{into.table} refuses what is to be written:"
-    found = named(error, said)
-    if found is None and any(f"[{name}" in str(error) for name in _OF_COLUMNS):
-        found = TargetSchemaClash(f"{said} {reason(error)}", remedy=_KNOWN[-1][2])
-    if found is None:
+    problem = f"{into.table} refuses what is to be written:"
+    refusal = named(error, problem)
+    if refusal is None and any(f"[{name}" in str(error) for name in _OF_COLUMNS):
+        refusal = TargetSchemaClash(f"{problem} {reason(error)}", remedy=_KNOWN[-1][2])
+    if refusal is None:
         return None
     sample = _sample(error, into)
-    told = f" Of the rows that break this rule: {sample}." if sample else ""
-    return type(found)(
-        f"{found.message}{told} Nothing was written to it.", remedy=found.remedy, argument=found.argument
-    )
+    example = f" Of the rows that break this rule: {sample}." if sample else ""
+    message = f"{refusal.message}{example} Nothing was written to it."
+    return type(refusal)(message, remedy=refusal.remedy, argument=refusal.argument)
 
 
-def named(error: Exception, said: str) -> DeltaCdcError | None:
+def named(error: Exception, problem: str) -> DeltaCdcError | None:
     """Return the error for a write that the table refuses; None for other errors.
 
-    :param said: start of the message: where it happened
+    :param problem: start of the message: where it happened
     """
     text = str(error)
     for names, cls, remedy in _KNOWN:
         if any(f"[{name}" in text for name in names):
-            return cls(f"{said} {reason(error)}", remedy=remedy)
+            return cls(f"{problem} {reason(error)}", remedy=remedy)
     name = too_long_a_name(error)
     if name is None:
         return None
     column, is_partition, _ = name.partition("=")
     what = f"a value of the partition column {unquote(column)} makes" if is_partition else "this needs"
     return TargetConstraintViolated(
-        f"{said} {what} a name that the storage takes for too long. {reason(error)}",
+        f"{problem} {what} a name that the storage takes for too long. {reason(error)}",
         remedy=f"shorten such values with select, or partition the table by another column; {_AGAIN}",
     )
 
@@ -159,10 +159,8 @@ def _in_folder(error: Exception) -> str | None:
     return f"{quote(unquote(column))} = {wanted}" if wanted else None
 
 
-def _sample(error: Exception, into: Into) -> str:
+def _sample(error: Exception, into: Destination) -> str:
     """Return the keys of up to three rows that break the rule; "" if they cannot be found."""
-    from pyspark.sql import functions as F
-
     condition = broken(str(error)) or _in_folder(error)
     if condition is None or into.rows is None or not into.keys:
         return ""

@@ -9,12 +9,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from pyspark.sql.types import DataType, StructType
+
 from delta_cdc.core import sql
 from delta_cdc.core.errors import SequenceNotIncreasing
 from delta_cdc.core.spec import DELETED_COLUMN
 from delta_cdc.core.sql import PLAN_PREFIX, quote
 from delta_cdc.spark.apply.intervals import BASE, DELETED, END, FOUND_DELETED, FROM_NOTHING, START
-from delta_cdc.spark.apply.merge import Clause, Merge
+from delta_cdc.spark.apply.merge import Clause, Merge, from_source, keys_match
 from delta_cdc.spark.apply.schema import lacking
 from delta_cdc.spark.changes import states
 from delta_cdc.spark.changes.equality import comparable_sql, same
@@ -22,9 +27,6 @@ from delta_cdc.spark.changes.queries import raised
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import DataType, StructType
 
     from delta_cdc.core.spec import ApplyOptions
     from delta_cdc.spark.apply.rows import Shape
@@ -44,8 +46,6 @@ def target_rows(
 
     :param pruning: SQL conditions on keys, of the alias ``t``, that skip files
     """
-    from pyspark.sql import functions as F
-
     rows = session.read.format("delta").load(target).alias("t")
     for condition in pruning:
         rows = rows.where(F.expr(condition))
@@ -70,9 +70,6 @@ def target_rows(
 
 def _as(value: Column, found: DataType, wanted: DataType) -> Column:
     """Convert a value of the target to the type of the rows, whose structs may have more fields."""
-    from pyspark.sql import functions as F
-    from pyspark.sql import types as T
-
     if found == wanted:
         return value
     if isinstance(found, T.StructType) and isinstance(wanted, T.StructType):
@@ -101,8 +98,6 @@ def operations(last: DataFrame, shape: Shape, options: ApplyOptions, *, compared
     :param last: :func:`delta_cdc.spark.apply.intervals.last_states`
     :param compared: the base is the target's row; else the MERGE's own conditions compare with the target
     """
-    from pyspark.sql import functions as F
-
     soft = options.delete_mode == "soft"
     # If no event carries the values of a deleted row, the target's values stay. But if a conflict took out
     # all upserts of a key that had no row before, no row remains.
@@ -144,8 +139,8 @@ def merge_states(
     """
     soft = options.delete_mode == "soft"
     operation = sql.column("s", OPERATION)
-    values = {name: sql.column("s", name) for name in shape.values}
-    others = {name: value for name, value in values.items() if name not in shape.keys}
+    values = from_source(shape.values)
+    others = from_source(shape.others)
     if soft:
         others[DELETED_COLUMN] = values[DELETED_COLUMN] = sql.column("s", DELETED)
     clauses = [Clause(True, f"{operation} = '{DELETE}'", "delete")]
@@ -165,7 +160,7 @@ def merge_states(
             changed += f" AND NOT ({_same(shape, known, soft=soft)})"
         clauses.append(Clause(True, changed, "update", others))
     clauses.append(Clause(False, f"{operation} = '{UPSERT}'", "insert", values))
-    on = [f"{sql.column('t', key)} = {sql.column('s', key)}" for key in shape.keys]
+    on = keys_match(shape.keys)
     return Merge(target, rows, (*on, *pruning), tuple(clauses), evolve, LAZY if lazy else {})
 
 
@@ -201,18 +196,15 @@ def against_base(runs: DataFrame, shape: Shape, *, growing: bool = False, in_pla
     :param in_place: an event at exactly that start replaces the row anyway, because it is the same event
     :return: keys, start, end, values (flat), operation; no row where the target's row stays unchanged
     """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     base, end = F.col(BASE), F.col(END)
     # An event at the start of the base replaces it: one row of the target, not two.
-    at_start = Window.partitionBy(*[F.col(quote(key)) for key in shape.keys], START)
+    at_start = Window.partitionBy(*shape.key_columns, START)
     replaced = F.count("*").over(at_start) > 1
     runs = runs.withColumn(_REPLACED, replaced)
     nothing = F.lit(None).cast("string")
     unchanged = end.isNull() & same(BASE, states.AFTER, shape.schema, shape.values)
-    told = "a key's sequence does not lie above the start of its open row in the target."
-    narrow = raised(SequenceNotIncreasing, [told]) if growing else F.lit(DELETE)
+    problem = "a key's sequence does not lie above the start of its open row in the target."
+    narrow = raised(SequenceNotIncreasing, [problem]) if growing else F.lit(DELETE)
     operation = (
         F.when(base.isNull(), F.when(F.col(_REPLACED), UPDATE).otherwise(INSERT))
         .when(F.lit(in_place) & F.col(_REPLACED), nothing)
@@ -229,9 +221,7 @@ def against_rows(runs: DataFrame, existing: DataFrame, shape: Shape) -> DataFram
 
     :param existing: :func:`target_rows` of these keys
     """
-    from pyspark.sql import functions as F
-
-    keys = [quote(key) for key in shape.keys]
+    keys = shape.key_columns
     there = F.lit(True).alias(_THERE)
     wanted = runs.select(*keys, START, END, states.AFTER, there)
     names = [*shape.keys, START]
@@ -250,11 +240,9 @@ _THERE = f"{PLAN_PREFIX}there"
 
 
 def _flat(found: DataFrame, shape: Shape, more: Sequence[str]) -> DataFrame:
-    from pyspark.sql import functions as F
-
-    others = [name for name in shape.values if name not in shape.keys]
+    others = shape.others
     return found.select(
-        *[F.col(quote(key)) for key in shape.keys],
+        *shape.key_columns,
         *[F.col(states.AFTER).getField(name).alias(name) for name in others],
         *more,
     )
@@ -268,11 +256,11 @@ def merge_history(
     :param rows: of :func:`against_base` and :func:`against_rows`
     """
     operation, start, end = (sql.column("s", name) for name in (OPERATION, START, END))
-    values = {name: sql.column("s", name) for name in shape.values}
-    others = {name: value for name, value in values.items() if name not in shape.keys}
+    values = from_source(shape.values)
+    others = from_source(shape.others)
     update = {**others, options.end_column: end}
     insert = {**values, options.start_column: start, options.end_column: end}
-    on = [f"{sql.column('t', key)} = {sql.column('s', key)}" for key in shape.keys]
+    on = keys_match(shape.keys)
     on += [f"{sql.column('t', options.start_column)} = {start}", *pruning]
     clauses = (
         Clause(True, f"{operation} = '{DELETE}'", "delete"),

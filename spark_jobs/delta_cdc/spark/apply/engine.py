@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
+
+from pyspark.sql import SparkSession
 
 from delta_cdc.core import failpoints, validation
 from delta_cdc.core.reasons import reason
@@ -21,16 +23,14 @@ from delta_cdc.core.sql import table
 from delta_cdc.core.watermark import PipelineState, Seal, SealStep, TableVersion, newest
 from delta_cdc.spark.apply import batch as b
 from delta_cdc.spark.apply import from_events, from_feed, layout, load, quarantine, repair
-from delta_cdc.spark.apply.commit import Outcome, Seen, commit, look, looking, overtaken
-from delta_cdc.spark.apply.constraints import Into
-from delta_cdc.spark.apply.prepared_step import Work
+from delta_cdc.spark.apply.commit import Outcome, TableState, commit, look, nothing_added, overtaken
+from delta_cdc.spark.apply.constraints import Destination
+from delta_cdc.spark.apply.prepared_step import PreparedStep
 from delta_cdc.spark.changes import feed
 from delta_cdc.spark.commit_safety import refuse_unsafe_log_store
 from delta_cdc.spark.sessions import private_session
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from delta_cdc.core.spec import ApplyOptions, ApplySpec, RowStep, TargetStep
     from delta_cdc.spark.apply.rows import Shape
 
@@ -44,16 +44,6 @@ _ATTEMPTS = 3
 
 
 AnyTargetStep = TypeVar("AnyTargetStep", bound="TargetStep")
-
-
-@dataclass(frozen=True)
-class _Done:
-    """The result of a step; its counts and state are valid if it committed."""
-
-    step: TargetStep
-    outcome: Outcome
-    work: Work
-    state: PipelineState
 
 
 def run(spark: SparkSession, spec: ApplySpec) -> JobResult:
@@ -72,23 +62,25 @@ def run(spark: SparkSession, spec: ApplySpec) -> JobResult:
 
 def _run_steps(session: SparkSession, spec: ApplySpec) -> JobResult:
     counts: dict[str, int] = {}
-    previous: _Done | None = None
+    previous: tuple[TargetStep, PipelineState, int] | None = None
     for at, step in enumerate(spec.steps):
         milestone = _milestone(spec, at)
         if milestone:
-            log.info("%s: %s", milestone, _told(spec, step))
+            log.info("%s: %s", milestone, _described(spec, step))
         if previous is not None:
-            followed = _following(session, spec, step, previous)
+            followed = _following(session, spec, step, *previous)
             if isinstance(followed, str):
                 return JobResult("stale", counts=counts, message=followed)
             step = followed
-        previous = _run_step_again(session, spec, step)
-        if previous.outcome.status != "committed":
-            return JobResult(previous.outcome.status, counts=counts, message=previous.outcome.message)
-        done = previous.work.counts
+        step = with_horizons(step)
+        outcome, prepared = _run_step_again(session, spec, step)
+        if outcome.version is None:
+            return JobResult(outcome.status, counts=counts, message=outcome.message)
+        previous = (step, _state(spec, step, prepared), outcome.version)
+        done = prepared.counts
         counts = {name: counts.get(name, 0) + done.get(name, 0) for name in {**counts, **done}}
         if milestone:
-            log.info("%s is version %s of %s", milestone, previous.outcome.version, spec.target_uri)
+            log.info("%s is version %s of %s", milestone, outcome.version, spec.target_uri)
     return JobResult(status="committed", counts=counts)
 
 
@@ -104,39 +96,47 @@ def _dry_run(session: SparkSession, spec: ApplySpec) -> JobResult:
     place = next(moving, 0)
     step = spec.steps[place]
     step = with_horizons(step)
-    work = _prepare(session, spec, step)
-    if work.merge is not None:
-        statement, counts = work.merge.statement, work.merge.counted(session)
+    prepared = _prepare(session, spec, step)
+    if prepared.merge is not None:
+        statement, counts = prepared.merge.statement, prepared.merge.counted(session)
     else:
-        inserted = work.inserts.count() if work.inserts is not None else 0
+        inserted = prepared.inserts.count() if prepared.inserts is not None else 0
         verb = "REPLACE ALL ROWS OF" if step.kind == "reset" else "APPEND TO"
         statement, counts = f"{verb} {table(spec.target_uri)}: {inserted} rows", {"inserted": inserted}
     more = len(spec.steps) - 1 - place
-    told = f"{_told(spec, step)}; {more} more commit(s) would follow" if more else _told(spec, step)
-    return JobResult("planned", {**counts, **work.counts}, told, statements=(statement,))
+    message = _described(spec, step) + (f"; {more} more commit(s) would follow" if more else "")
+    return JobResult("planned", {**counts, **prepared.counts}, message, statements=(statement,))
 
 
-def _following(session: SparkSession, spec: ApplySpec, step: TargetStep, previous: _Done) -> TargetStep | str:
+def _following(
+    session: SparkSession,
+    spec: ApplySpec,
+    step: TargetStep,
+    previous: TargetStep,
+    state: PipelineState,
+    version: int,
+) -> TargetStep | str:
     """Return the step, planned on exactly the version that the previous step committed.
 
     If a RESTORE or a replacement came between the previous step's last observation and its commit, return
     only a text with the reason: nothing may be committed on top, because the next planner looks back only to
     the version that the newest seal was planned on.
+
+    :param state: after the previous step; ``version`` is its commit
     """
-    assert previous.outcome.version is not None
     seen = look(session, spec.target_uri)
-    if previous.step.planned_on is not None:
-        reason = overtaken(session, spec.target_uri, previous.step.planned_on, seen)
+    if previous.planned_on is not None:
+        reason = overtaken(session, spec.target_uri, previous.planned_on, seen)
         if reason is not None:
             return reason
     return replace(
         step,
-        planned_on=TableVersion(seen.table_id, previous.outcome.version),
-        before=previous.state if step.before is None else step.before,
+        planned_on=TableVersion(seen.table_id, version),
+        before=state if step.before is None else step.before,
     )
 
 
-def _run_step_again(session: SparkSession, spec: ApplySpec, step: TargetStep) -> _Done:
+def _run_step_again(session: SparkSession, spec: ApplySpec, step: TargetStep) -> tuple[Outcome, PreparedStep]:
     """Run a step, and retry if an executor dies that held rows the step had computed.
 
     Spark itself cannot recompute these rows, because local checkpoints drop their lineage.
@@ -149,58 +149,55 @@ def _run_step_again(session: SparkSession, spec: ApplySpec, step: TargetStep) ->
                 raise
             log.warning(
                 "an executor was lost with rows of %s; computing them again (attempt %s of %s)",
-                _told(spec, step),
+                _described(spec, step),
                 attempt + 1,
                 _ATTEMPTS,
             )
     return _run_step(session, spec, step)
 
 
-def _run_step(session: SparkSession, spec: ApplySpec, step: TargetStep) -> _Done:
-    what = _told(spec, step)
-    step = with_horizons(step)
+def _run_step(session: SparkSession, spec: ApplySpec, step: TargetStep) -> tuple[Outcome, PreparedStep]:
+    what = _described(spec, step)
     log.info("preparing %s", what)
-    seen: Seen | None = None
-    if step.planned_on is None:
-        work, reason = _prepared(session, spec, step)
-    else:
-        with looking(session, spec.target_uri) as now:
-            work, reason = _prepared(session, spec, step)
-            if reason is None:
-                seen = now()
-                reason = overtaken(session, spec.target_uri, step.planned_on, seen)
-    state = _state(spec, step, work)
+    prepared = _prepare(session, spec, step)
+    failpoints.reached("planned")
+    seen: TableState | None = None
+    reason = feed.changed_source(session, spec.source_uri, step)
+    if reason is None and step.planned_on is not None:
+        seen = look(session, spec.target_uri)
+        reason = overtaken(session, spec.target_uri, step.planned_on, seen)
     if reason is not None:
-        return _Done(step, Outcome("stale", message=reason), work, state)
-    seal = _seal(spec, step, work, state)
-    if work.quarantined is not None:
-        reason = quarantine.write(session, spec, step, seal, work.quarantined)
+        return Outcome("stale", message=reason), prepared
+    seal = _seal(spec, step, prepared, _state(spec, step, prepared))
+    if prepared.quarantined is not None:
+        reason = quarantine.write(session, spec, step, seal, prepared.quarantined)
         if reason is not None:
-            return _Done(step, Outcome("stale", message=reason), work, state)
+            return Outcome("stale", message=reason), prepared
         failpoints.reached("quarantined")
-    known = ", ".join(f"{count} {name}" for name, count in work.counts.items())
-    log.info("committing %s to %s (%s)", what, spec.target_uri, known or "append")
+    counts = ", ".join(f"{count} {name}" for name, count in prepared.counts.items())
+    log.info("committing %s to %s (%s)", what, spec.target_uri, counts or "append")
     try:
-        outcome = commit(session, seal, work.write, _into(session, spec, work))
+        outcome = commit(session, seal, prepared.write, _into(session, spec, prepared))
     except Exception as error:
         # Either the key unexpectedly exists, or the target has changed since the last observation.
-        reason = _overtaken_since(session, spec, step) if b.DUPLICATE_MARK in str(error) else None
+        if b.DUPLICATE_MARK in str(error) and step.planned_on is not None:
+            reason = overtaken(session, spec.target_uri, step.planned_on, look(session, spec.target_uri))
         if reason is None:
             raise
-        return _Done(step, Outcome("stale", message=reason), work, state)
+        return Outcome("stale", message=reason), prepared
     if outcome.status == "committed":
         log.info("committed version %s of %s, seal %s", outcome.version, spec.target_uri, step.seal_number)
-        _tidy(session, spec, step, work.shape, seen)
-    return _Done(step, outcome, work, state)
+        _tidy(session, spec, step, prepared.shape, seen)
+    return outcome, prepared
 
 
-def _into(session: SparkSession, spec: ApplySpec, work: Work) -> Into:
+def _into(session: SparkSession, spec: ApplySpec, prepared: PreparedStep) -> Destination:
     """Return what an error needs to describe a write that the target refuses."""
-    merge, inserts = work.merge, work.inserts
-    keys = work.shape.keys if work.shape is not None else ()
+    merge, inserts = prepared.merge, prepared.inserts
+    keys = prepared.shape.keys if prepared.shape is not None else ()
     if merge is not None:
-        return Into(spec.target_uri, lambda: merge.written(session), keys)
-    return Into(spec.target_uri, None if inserts is None else lambda: inserts, keys)
+        return Destination(spec.target_uri, lambda: merge.written(session), keys)
+    return Destination(spec.target_uri, None if inserts is None else lambda: inserts, keys)
 
 
 def with_horizons(step: AnyTargetStep) -> AnyTargetStep:
@@ -217,14 +214,7 @@ def with_horizons(step: AnyTargetStep) -> AnyTargetStep:
     return replace(step, horizons=newest((*known, *step.horizons), _KEPT_HORIZONS))
 
 
-def _prepared(session: SparkSession, spec: ApplySpec, step: TargetStep) -> tuple[Work, str | None]:
-    """Prepare a step; also return why it no longer fits its source, or None."""
-    work = _prepare(session, spec, step)
-    failpoints.reached("planned")
-    return work, feed.changed_source(session, spec.source_uri, step)
-
-
-def _told(spec: ApplySpec, step: TargetStep) -> str:
+def _described(spec: ApplySpec, step: TargetStep) -> str:
     if step.kind == "apply":
         return f"{_range(step)} of {spec.source_uri}"
     if isinstance(step, ReloadStep) or (isinstance(step, LoadStep) and not step.is_empty):
@@ -239,14 +229,8 @@ def _range(step: TargetStep) -> str:
     return f"versions {step.starting_version}-{step.ending_version}"
 
 
-def _overtaken_since(session: SparkSession, spec: ApplySpec, step: TargetStep) -> str | None:
-    if step.planned_on is None:
-        return None
-    return overtaken(session, spec.target_uri, step.planned_on, look(session, spec.target_uri))
-
-
 def _tidy(
-    session: SparkSession, spec: ApplySpec, step: TargetStep, shape: Shape | None, seen: Seen | None
+    session: SparkSession, spec: ApplySpec, step: TargetStep, shape: Shape | None, seen: TableState | None
 ) -> None:
     """Complete the target's layout and empty the staging table. The step is committed: failing only warns.
 
@@ -264,7 +248,7 @@ def _tidy(
         log.warning("after the commit to %s: %s", spec.target_uri, reason(error))
 
 
-def _prepare(session: SparkSession, spec: ApplySpec, step: TargetStep) -> Work:
+def _prepare(session: SparkSession, spec: ApplySpec, step: TargetStep) -> PreparedStep:
     if isinstance(step, LoadStep):
         takes_events = spec.options.takes_events and not spec.options.insert_only
         return from_events.first(session, spec, step) if takes_events else load.load(session, spec, step)
@@ -273,7 +257,9 @@ def _prepare(session: SparkSession, spec: ApplySpec, step: TargetStep) -> Work:
     if isinstance(step, RepairStep):
         return repair.repair(session, spec, step)
     if isinstance(step, StateStep):
-        return _seal_alone(session, spec, step)
+        # Append no rows: the commit records the transaction and the seal.
+        write = nothing_added(session, spec.target_uri)
+        return PreparedStep(write, {}, step.highest_sequence, truncate_sequences=step.truncate_sequences)
     if spec.options.insert_only:
         return from_feed.append(session, spec, step)
     if spec.options.takes_events:
@@ -283,17 +269,7 @@ def _prepare(session: SparkSession, spec: ApplySpec, step: TargetStep) -> Work:
     return from_feed.merge(session, spec, step)
 
 
-def _seal_alone(session: SparkSession, spec: ApplySpec, step: TargetStep) -> Work:
-    """Append no rows: the commit records the transaction and the seal."""
-
-    def write() -> None:
-        nothing = session.read.format("delta").load(spec.target_uri).limit(0)
-        nothing.write.format("delta").mode("append").save(spec.target_uri)
-
-    return Work(write, {}, step.highest_sequence, truncate_sequences=step.truncate_sequences)
-
-
-def _state(spec: ApplySpec, step: TargetStep, work: Work) -> PipelineState:
+def _state(spec: ApplySpec, step: TargetStep, prepared: PreparedStep) -> PipelineState:
     """Return the pipeline state that a step passes on."""
     begins = step.before is None or isinstance(step, LoadStep)
     before = PipelineState(step.watermark, 0, loaded_version=step.at) if begins else step.before
@@ -301,16 +277,16 @@ def _state(spec: ApplySpec, step: TargetStep, work: Work) -> PipelineState:
     return replace(
         before,
         applied_to=step.watermark,
-        highest_sequence=work.highest_sequence,
-        truncate_sequences=work.truncate_sequences,
+        highest_sequence=prepared.highest_sequence,
+        truncate_sequences=prepared.truncate_sequences,
         horizons=before.horizons if isinstance(step, StateStep) else step.horizons,
         configuration=before.configuration
-        if work.shape is None or isinstance(step, StateStep)
-        else _configuration(spec.options, work.shape, step),
+        if prepared.shape is None or isinstance(step, StateStep)
+        else _configuration(spec.options, prepared.shape, step),
     )
 
 
-def _seal(spec: ApplySpec, step: TargetStep, work: Work, state: PipelineState) -> Seal:
+def _seal(spec: ApplySpec, step: TargetStep, prepared: PreparedStep, state: PipelineState) -> Seal:
     return Seal(
         pipeline=(step.pipeline if isinstance(step, StateStep) else None) or spec.pipeline,
         number=step.seal_number,
@@ -324,7 +300,7 @@ def _seal(spec: ApplySpec, step: TargetStep, work: Work, state: PipelineState) -
             fingerprint=step_fingerprint(spec, step.seal_number),
             run_id=spec.run_id,
             planned_on=step.planned_on,
-            counts=work.counts,
+            counts=prepared.counts,
         ),
     )
 

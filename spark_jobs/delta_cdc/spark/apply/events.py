@@ -18,31 +18,32 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType
+
 from delta_cdc.core import reserved_columns
 from delta_cdc.core.change_log import COLUMNS, LOG_COLUMNS
-from delta_cdc.core.errors import InvalidEvent, InvalidExpression, LateBeyondHorizon
 from delta_cdc.core.sql import PLAN_PREFIX, quote
 from delta_cdc.spark.apply import batch as b
 from delta_cdc.spark.apply import partial_columns, rows
+from delta_cdc.spark.apply.batch import LATE, NULL_KEY, NULL_SEQUENCE, UNKNOWN_COLUMN
+from delta_cdc.spark.apply.partial_columns import CARRIED
+from delta_cdc.spark.apply.rows import RAW
 from delta_cdc.spark.apply.sequences import as_text, from_text
 from delta_cdc.spark.changes import states
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark.sql import Column, DataFrame
-
-    from delta_cdc.core.spec import ApplyOptions, RowStep
+    from delta_cdc.core.spec import ApplyOptions
+    from delta_cdc.spark.apply.prepared_step import StepContext
     from delta_cdc.spark.apply.rows import Shape
 
 KIND, AUTHORED = f"{PLAN_PREFIX}event", f"{PLAN_PREFIX}authored"
-TIE, REASON, RAW = f"{PLAN_PREFIX}tie", f"{PLAN_PREFIX}reason", f"{PLAN_PREFIX}raw"
-#: Names of the columns that an event carries.
-CARRIED = f"{PLAN_PREFIX}carried"
+TIE, REASON = f"{PLAN_PREFIX}tie", f"{PLAN_PREFIX}reason"
 UPSERT, DELETE, TRUNCATE = "upsert", "delete", "truncate"
 
-NULL_KEY, NULL_SEQUENCE = "null_key", "null_sequence"
-UNKNOWN_COLUMN, LATE = "unknown_column", "late_beyond_horizon"
 #: Reasons for which an event is refused or quarantined.
 INVALID = (NULL_KEY, NULL_SEQUENCE, UNKNOWN_COLUMN)
 
@@ -82,33 +83,29 @@ def of_rows(
     :param keep_raw: keep each source row whole, also if the options do not quarantine
     :raises InvalidExpression: an expression does not resolve, or has the wrong type
     """
-    from pyspark.sql import functions as F
-
     columns = [name for name in source_rows.columns if name != reserved_columns.COMMIT_VERSION]
     plain = source_rows.drop(reserved_columns.COMMIT_VERSION)
     states.resolve(plain, "sequence_by", options.sequences)
     added = {
         states.SEQUENCE: rows.combined(options.sequences),
         KIND: _kind(plain, options),
-        CARRIED: carried(plain, options),
+        CARRIED: partial_columns.carried(plain, options),
         TIE: _tie(plain, options),
         RAW: F.struct(*[F.col(quote(name)) for name in columns])
         if options.quarantines or keep_raw
         else F.lit(None),
     }
     keep = (reserved_columns.COMMIT_VERSION, *added)
-    told = source_rows.withColumns(added)
-    sequences = told.select(states.SEQUENCE)
+    completed = source_rows.withColumns(added)
+    sequences = completed.select(states.SEQUENCE)
     if options.where:
         # A truncate carries no values to filter by.
         states.check_predicate(plain, "where", options.where)
-        told = told.where((F.col(KIND) == TRUNCATE) | F.expr(options.where))
+        completed = completed.where((F.col(KIND) == TRUNCATE) | F.expr(options.where))
         options = replace(options, where=None)
-    found = rows.projected(told, options, keep)
-    shape = rows.shape_of(
-        found.drop(*[name for name in keep if name != states.SEQUENCE]), plain, options, source
-    )
-    state = F.struct(*[F.col(quote(name)) for name in shape.values])
+    projected = rows.projected(completed, options, keep)
+    shape = rows.shape_of(projected, plain, options, source, keep)
+    state = shape.state
     parts, named = partial_columns.leaves(shape, options), F.col(CARRIED)
     names_unknown = partial_columns.names_unknown(shape, options, named, columns)
     if options.columns_to_update == COLUMNS and set(LOG_COLUMNS) <= set(columns):
@@ -117,7 +114,7 @@ def of_rows(
     invalid = _reason(shape, horizons, names_unknown)
     # A truncate belongs to no key, whatever its key columns contain.
     has_key = F.col(KIND) != TRUNCATE
-    events = found.select(
+    events = projected.select(
         *[F.when(has_key, F.col(quote(key))).alias(key) for key in shape.keys],
         states.SEQUENCE,
         KIND,
@@ -132,8 +129,6 @@ def of_rows(
 
 
 def _kind(plain: DataFrame, options: ApplyOptions) -> Column:
-    from pyspark.sql import functions as F
-
     kind = F.lit(UPSERT)
     for argument, text, what in (
         ("apply_as_deletes", options.apply_as_deletes, DELETE),
@@ -145,39 +140,14 @@ def _kind(plain: DataFrame, options: ApplyOptions) -> Column:
     return kind
 
 
-def carried(plain: DataFrame, options: ApplyOptions) -> Column:
-    """Return the names of the columns that a row of the source carries; NULL means all.
-
-    :raises InvalidExpression: ``columns_to_update`` is not an array of texts
-    """
-    from pyspark.sql import functions as F
-    from pyspark.sql import types as T
-
-    name = options.columns_to_update
-    if name is None:
-        return F.lit(None).cast("array<string>")
-    (found,) = states.match(plain.columns, [name], "columns_to_update", "the source")
-    data_type = plain.schema[found].dataType
-    if not (isinstance(data_type, T.ArrayType) and isinstance(data_type.elementType, T.StringType)):
-        raise InvalidExpression(
-            f"columns_to_update = {name!r} is of type {data_type.simpleString()}, not an array of texts.",
-            remedy="name a column that holds the names of the columns an event carries.",
-        )
-    return F.col(quote(found))
-
-
 def _tie(plain: DataFrame, options: ApplyOptions) -> Column:
-    from pyspark.sql import functions as F
-
     if not options.last_by:
         return F.lit(None)
-    found = states.match(plain.columns, options.last_by, "on_conflict last_by", "the source")
-    return F.struct(*[F.col(quote(name)) for name in found])
+    names = states.match(plain.columns, options.last_by, "on_conflict last_by", "the source")
+    return F.struct(*[F.col(quote(name)) for name in names])
 
 
 def _reason(shape: Shape, horizons: Sequence[tuple[int, str]], names_unknown: Column) -> Column:
-    from pyspark.sql import functions as F
-
     is_truncate, sequence = F.col(KIND) == TRUNCATE, F.col(states.SEQUENCE)
     late = F.lit(False)
     assert shape.order_type is not None
@@ -203,8 +173,6 @@ def of_states(changes: DataFrame, shape: Shape, options: ApplyOptions, columns: 
     :return: events, with :data:`~delta_cdc.core.reserved_columns.ORDER`, the state before, and the counts of
         states
     """
-    from pyspark.sql import functions as F
-
     after = F.col(states.AFTER)
     named = F.lit(None).cast("array<string>")
     if options.columns_to_update is not None:
@@ -219,7 +187,7 @@ def of_states(changes: DataFrame, shape: Shape, options: ApplyOptions, columns: 
         .when(partial_columns.names_unknown(shape, options, named, columns), UNKNOWN_COLUMN)
     )
     return changes.select(
-        *[F.col(quote(key)) for key in shape.keys],
+        *shape.key_columns,
         sequence.alias(states.SEQUENCE),
         reserved_columns.ORDER,
         F.when(after.isNull(), DELETE).otherwise(UPSERT).alias(KIND),
@@ -236,39 +204,14 @@ def of_states(changes: DataFrame, shape: Shape, options: ApplyOptions, columns: 
 
 
 # -- validation ---------------------------------------------------------------------------------
-@dataclass(frozen=True)
-class Checked:
-    """Events that can be applied, and the results of one scan over the batch.
+def checked(context: StepContext, events: Events) -> b.Batch:
+    """Materialise a batch of events once; refuse or quarantine those that cannot be applied.
 
-    :param events: valid ones, materialised, clustered by key
-    :param invalid: those for the quarantine; None if all are valid
-    :param bounds: of their keys, see :class:`delta_cdc.spark.apply.batch.Batch`
-    :param late: events at or below the highest sequence applied before
-    :param late_truncates: number of truncates among the late events
-    :param truncates: sequences of the batch's truncates as text, ascending
-    :param highest: greatest sequence of the batch as text
+    Its totals, beside the counts by reason: ``events``; ``late``, those at or below the highest sequence
+    applied before, and ``late_truncates`` among them; ``truncates``, the sequences of truncates as text,
+    ascending; ``highest``, the greatest sequence as text.
     """
-
-    batch: b.Batch
-    events: DataFrame
-    invalid: DataFrame | None
-    counts: dict[str, int]
-    late: int
-    late_truncates: int
-    truncates: tuple[str, ...]
-    lowest: str | None
-    highest: str | None
-
-
-def checked(found: Events, options: ApplyOptions, step: RowStep, source: str, versions: str) -> Checked:
-    """Materialise a batch of events once; refuse, quarantine or discard what cannot be applied.
-
-    :raises NullKey: and :class:`NullSequence`, :class:`InvalidEvent`, :class:`LateBeyondHorizon`: with counts
-        and sample keys, unless the options say otherwise
-    """
-    from pyspark.sql import functions as F
-
-    shape, order_type = found.shape, found.shape.order_type
+    order_type, step = events.shape.order_type, context.step
     assert order_type is not None
     valid = F.col(REASON).isNull()
     sequence = F.when(valid, F.col(states.SEQUENCE))
@@ -276,104 +219,61 @@ def checked(found: Events, options: ApplyOptions, step: RowStep, source: str, ve
     late = F.lit(False)
     if step.highest_sequence is not None:
         late = F.coalesce(sequence <= from_text(step.highest_sequence, order_type), F.lit(False))
-    keys = [F.col(quote(key)) for key in shape.keys]
-    reasons = {reason: F.count_if(F.col(REASON) == reason) for reason in (*INVALID, LATE)}
     batch = b.materialise(
-        found.rows.repartition(*keys),
-        shape.keys,
+        events.rows.repartition(*[F.col(quote(key)) for key in events.shape.keys]),
+        events.shape.keys,
         {
             "events": F.count("*"),
-            **reasons,
+            **{reason: F.count_if(_is(reason)) for reason in (*INVALID, LATE)},
             "late": F.count_if(late),
             "late_truncates": F.count_if(late & is_truncate),
-            "truncates": F.transform(
-                F.sort_array(F.collect_set(F.when(is_truncate, F.col(states.SEQUENCE)))),
-                lambda value: as_text(value, order_type),
-            ),
-            "lowest": as_text(F.min(sequence), order_type),
+            "truncates": _texts(F.when(is_truncate, F.col(states.SEQUENCE)), order_type),
             "highest": as_text(F.max(sequence), order_type),
         },
         only=valid & ~is_truncate,
     )
+    refuse_invalid(context, batch, events.shape)
     totals = batch.totals
-    _refuse_late(batch, shape, options, source, versions)
-    refuse_invalid(batch, shape, options, source, versions)
-    counts = {
-        "events": totals["events"],
-        "late": totals["late"],
-        "discarded": totals[LATE],
-        "quarantined": sum(totals[reason] for reason in INVALID),
-    }
-    aside = F.col(REASON).isNotNull() & (F.col(REASON) != LATE)
-    return Checked(
-        batch=batch,
-        events=batch.rows.where(valid) if counts["quarantined"] or counts["discarded"] else batch.rows,
-        invalid=batch.rows.where(aside) if counts["quarantined"] else None,
-        counts=counts,
-        late=totals["late"],
-        late_truncates=totals["late_truncates"],
-        truncates=tuple(totals["truncates"]),
-        lowest=totals["lowest"],
-        highest=totals["highest"],
-    )
+    context.count(events=totals["events"], late=totals["late"], discarded=totals[LATE])
+    return batch
 
 
-def _refuse_late(batch: b.Batch, shape: Shape, options: ApplyOptions, source: str, versions: str) -> None:
-    late = batch.totals[LATE]
-    if late and options.on_late == "fail":
-        raise LateBeyondHorizon(
-            f"{late} event(s) of {source}, {versions}, arrived below the lateness horizon of the log "
-            f"(for instance {b.samples(batch.rows, shape.keys, _is(LATE))}).",
-            remedy="take them out of the log, or leave such events out with on_late='discard'.",
-        )
-
-
-def refuse_invalid(batch: b.Batch, shape: Shape, options: ApplyOptions, source: str, versions: str) -> None:
-    """Refuse events that cannot be applied, unless the options quarantine them.
-
-    :param batch: with totals by :data:`INVALID`
-    :raises NullKey: likewise :class:`NullSequence`, :class:`InvalidEvent`: with counts and sample keys
-    """
+def refuse_invalid(context: StepContext, batch: b.Batch, shape: Shape) -> None:
+    """Refuse events that cannot be applied, or quarantine them if the options say so."""
+    totals, options = batch.totals, context.options
+    accepted = {LATE} if options.on_late == "discard" else set()
     if options.on_invalid == "quarantine":
-        return
-    totals = batch.totals
-    b.refuse_null_keys(totals[NULL_KEY], source, versions, shape.keys)
-    if totals[NULL_SEQUENCE]:
-        told = b.samples(batch.rows, shape.keys, _is(NULL_SEQUENCE))
-        expression = ", ".join(options.sequences)
-        b.refuse_null_sequences(totals[NULL_SEQUENCE], source, versions, told, expression)
-    if totals[UNKNOWN_COLUMN]:
-        raise InvalidEvent(
-            f"{totals[UNKNOWN_COLUMN]} event(s) of {source}, {versions}, name columns in "
-            f"{options.columns_to_update} that do not exist (for instance "
-            f"{b.samples(batch.rows, shape.keys, _is(UNKNOWN_COLUMN))}).",
-            remedy="correct them at their source, or set such events aside with on_invalid='quarantine'.",
-        )
+        accepted |= set(INVALID)
+    conditions = {reason: _is(reason) for reason in (NULL_SEQUENCE, UNKNOWN_COLUMN, LATE)} | {
+        b.DUPLICATE: F.col(b.IS_DUPLICATE)
+    }
+    counts = {name: total for name, total in totals.items() if name not in accepted}
+    b.refuse(counts, batch.rows, shape, context, conditions)
+    if any(totals[reason] for reason in INVALID):
+        context.set_aside(batch.rows.where(F.col(REASON).isin(*INVALID)), shape, F.col(REASON))
 
 
 def _is(reason: str) -> Column:
-    from pyspark.sql import functions as F
-
     return F.col(REASON) == reason
 
 
-def extent(
-    source_rows: DataFrame, options: ApplyOptions, source: str, horizons: Sequence[tuple[int, str]]
-) -> tuple[str | None, tuple[str, ...]]:
-    """Return the greatest sequence of valid events, and the sequences of truncates, as text."""
-    from pyspark.sql import functions as F
+def _texts(sequences: Column, order_type: DataType) -> Column:
+    """Return the distinct values of a sequence as texts, ascending."""
+    return F.transform(F.sort_array(F.collect_set(sequences)), lambda value: as_text(value, order_type))
 
-    found = of_rows(source_rows, options, source, horizons)
-    order_type = found.shape.order_type
+
+def extent(context: StepContext, source_rows: DataFrame) -> tuple[str | None, tuple[str, ...]]:
+    """Return the greatest sequence of valid events, and the sequences of truncates, as text."""
+    events = context.events(source_rows)
+    order_type = events.shape.order_type
     assert order_type is not None
+    if context.options.source_kind == "snapshot":
+        rows = events.sequences.withColumn(KIND, F.lit(UPSERT))
+    else:
+        rows = events.rows.where(F.col(REASON).isNull())
     sequence = F.col(states.SEQUENCE)
-    truncates = F.sort_array(F.collect_set(F.when(F.col(KIND) == TRUNCATE, sequence)))
-    rows = found.sequences.withColumn(KIND, F.lit(UPSERT))
-    if options.source_kind != "snapshot":
-        rows = found.rows.where(F.col(REASON).isNull())
     row = rows.agg(
         as_text(F.max(sequence), order_type).alias("highest"),
-        F.transform(truncates, lambda value: as_text(value, order_type)).alias("truncates"),
-    )
-    told = row.collect()[0]
-    return told["highest"], tuple(told["truncates"])
+        _texts(F.when(F.col(KIND) == TRUNCATE, sequence), order_type).alias("truncates"),
+    ).collect()[0]
+    return row["highest"], tuple(row["truncates"])

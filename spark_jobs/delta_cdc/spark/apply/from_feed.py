@@ -3,150 +3,111 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from delta_cdc.core import reserved_columns
 from delta_cdc.core.errors import NotInsertOnly, NullKey, NullSequence
-from delta_cdc.core.spec import ApplyStep
 from delta_cdc.core.sql import quote
 from delta_cdc.spark.apply import batch as b
-from delta_cdc.spark.apply import layout, quarantine, rows, scd1, scd2, schema
-from delta_cdc.spark.apply.prepared_step import Work
-from delta_cdc.spark.apply.sequences import greater
+from delta_cdc.spark.apply import layout, rows, scd1, scd2, schema
+from delta_cdc.spark.apply.prepared_step import PreparedStep, StepContext
 from delta_cdc.spark.changes import feed, states
 from delta_cdc.spark.changes import rows as captured
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
-
-    from delta_cdc.core.spec import ApplySpec, RepairStep
+    from delta_cdc.core.spec import ApplySpec, ApplyStep
     from delta_cdc.spark.apply.rows import Shape
 
 log = logging.getLogger(__name__)
 
 
-def change_rows(session: SparkSession, spec: ApplySpec, step: ApplyStep) -> tuple[DataFrame, Shape]:
-    """Return the change rows of a step, filtered and projected, and their shape."""
-    source_rows = read(session, spec, step)
-    sequenced = rows.with_sequence(source_rows, spec.options)
-    kept = [*reserved_columns.METADATA_COLUMNS, reserved_columns.ORDER, states.SEQUENCE]
-    if spec.options.on_invalid == "quarantine":
-        sequenced = quarantine.with_raw(sequenced, step.source_columns)
-        kept.append(quarantine.RAW)
-    found = rows.projected(sequenced, spec.options, kept)
-    shape = rows.shape_of(found.drop(quarantine.RAW), source_rows, spec.options, spec.source_uri)
-    return found, shape
-
-
-def read(session: SparkSession, spec: ApplySpec, step: ApplyStep | RepairStep) -> DataFrame:
+def change_rows(context: StepContext) -> DataFrame:
     """Return the change rows of a step as they are."""
-    if isinstance(step, ApplyStep) and step.staging is not None:
-        return captured.staged_rows(session, step.staging, step.source_columns)
+    step, staging = context.step, context.staging
+    if staging is not None:
+        return captured.staged_rows(context.session, staging, step.source_columns)
     return captured.change_rows(
-        session,
-        spec.source_uri,
-        step.segments,
+        context.session,
+        context.source,
+        context.segments,
         step.source_columns,
         at=step.at,
-        slices_uri=spec.slices_uri,
+        slices_uri=context.spec.slices_uri,
     )
 
 
-def _versions(step: ApplyStep) -> str:
-    return f"versions {step.starting_version}-{step.ending_version}"
-
-
-def merge(session: SparkSession, spec: ApplySpec, step: ApplyStep) -> Work:
+def merge(session: SparkSession, spec: ApplySpec, step: ApplyStep) -> PreparedStep:
     """Prepare the MERGE of a range of changes."""
-    found, shape = change_rows(session, spec, step)
-    evolve = schema.check_target(session, spec, schema.target_schema(shape, spec.options))
-    events = states.version_states(found, shape.keys, shape.values)
+    context = StepContext.of(session, spec, step)
+    quarantines = spec.options.on_invalid == "quarantine"
+    raw = step.source_columns if quarantines else ()
+    changes, shape = rows.read(change_rows(context), spec.options, spec.source_uri, raw=raw)
+    evolve = schema.check_target(context, shape)
     try:
-        return _merge(session, spec, step, events, shape, evolve=evolve)
+        by_version = states.version_states(changes, shape.keys, shape.values)
+        return _merge(context, by_version, shape, evolve=evolve)
     except (NullKey, NullSequence):
-        if spec.options.on_invalid != "quarantine":
+        if not quarantines:
             raise
     # Only a range that has such rows pays for the search.
-    events, aside = _without_invalid(found, shape, spec, step)
-    work = _merge(session, spec, step, events, shape, evolve=evolve)
-    return replace(work, quarantined=aside, counts={**work.counts, "quarantined": aside.count()})
+    return _merge(context, _without_invalid(context, changes, shape), shape, evolve=evolve)
 
 
-def _merge(
-    session: SparkSession, spec: ApplySpec, step: ApplyStep, events: DataFrame, shape: Shape, *, evolve: bool
-) -> Work:
-    options, source, versions = spec.options, spec.source_uri, _versions(step)
-    highest = step.highest_sequence
-    if options.stored_as_scd_type == 1:
-        net = scd1.net_changes(events, shape, soft=rows.marks_deletes(options))
-        batch = scd1.validated(net, shape, source, versions)
-        statement = scd1.merge(spec.target_uri, shape, options, batch, evolve=evolve)
-        kept = ["changes", "suppressed", "events"]
+def _merge(context: StepContext, by_version: DataFrame, shape: Shape, *, evolve: bool) -> PreparedStep:
+    options, target = context.options, context.spec.target_uri
+    if context.has_history:
+        batch = scd2.validated(context, scd2.segments(scd2.classified(by_version, shape), shape), shape)
+        scd2.refuse_not_above_history(context, scd2.boundaries(batch), shape)
+        statement = scd2.merge(target, shape, options, batch, evolve=evolve)
+        counted = ["events", "opened", "closed", "updated"]
     else:
-        cut = scd2.segments(scd2.classified(events, shape), shape)
-        batch = scd2.validated(cut, shape, options, source, versions)
-        scd2.refuse_not_above_history(
-            session, spec.target_uri, batch, shape, options, highest, source, versions
-        )
-        statement = scd2.merge(spec.target_uri, shape, options, batch, evolve=evolve)
-        highest = greater(session, shape.sequence_type, highest, batch.totals["highest"])
-        kept = ["events", "opened", "closed", "updated"]
+        net = scd1.net_changes(by_version, shape, soft=rows.marks_deletes(options))
+        batch = scd1.validated(context, net, shape)
+        statement = scd1.merge(target, shape, options, batch, evolve=evolve)
+        counted = ["changes", "suppressed", "events"]
     log.debug("%s", statement.statement)
     totals = batch.totals
-    # Another job read the staged batch.
-    size = sum(segment.size for segment in step.segments) if step.staging is None else None
-    rewritten = totals["rewritten"]
     statement = layout.tuned(
-        session, statement, options, changed=totals["changes"], rewritten=rewritten, size=size
+        context.session,
+        statement,
+        options,
+        changed=totals["changes"],
+        rewritten=totals["rewritten"],
+        # Another job read the staged batch.
+        size=sum(segment.size for segment in context.segments) if context.staging is None else None,
     )
-    counts = {name: totals[name] for name in kept}
-    return Work(lambda: statement.run(session), counts, highest, shape, merge=statement)
+    context.counts = {**{name: totals[name] for name in counted}, **context.counts}
+    return context.prepared(statement, shape, totals.get("highest"))
 
 
-def _without_invalid(
-    found: DataFrame, shape: Shape, spec: ApplySpec, step: ApplyStep
-) -> tuple[DataFrame, DataFrame]:
-    """Take out states whose key can't be matched again, and events without a position in their key's history.
+def _without_invalid(context: StepContext, changes: DataFrame, shape: Shape) -> DataFrame:
+    """Quarantine states whose key can't be matched again, and events that have no place in a key's history.
 
-    :return: the states per key and version that stay; rows for the quarantine
+    :return: the other states, per key and version
     """
-    from pyspark.sql import functions as F
-
-    def aside(
-        rows: DataFrame, reason: str, event: str | Column, version: str = reserved_columns.COMMIT_VERSION
-    ) -> DataFrame:
-        return quarantine.rows(
-            rows,
-            spec=spec,
-            step=step,
-            reason=F.lit(reason),
-            keys=shape.keys,
-            sequence=F.lit(None),
-            event=F.col(event) if isinstance(event, str) else event,
-            commit_version=F.col(version),
-        )
-
     null_key = b.null_key(shape)
-    out = aside(found.where(null_key & feed.is_after()), quarantine.NULL_KEY, quarantine.RAW)
-    events = states.version_states(found.where(~null_key), shape.keys, (*shape.values, quarantine.RAW))
-    if shape.sequence_type is not None:
-        events = scd2.classified(events, shape)
-        raw = [F.col(state).getField(quarantine.RAW) for state in (states.AFTER, states.BEFORE)]
-        lost = events.where(scd2.lacks_sequence())
-        out = out.union(aside(lost, quarantine.NULL_SEQUENCE, F.coalesce(*raw), reserved_columns.ORDER))
-        events = scd2.in_order_only(events, shape)
-    return events, out.localCheckpoint()
+    context.set_aside(changes.where(null_key & feed.is_after()), shape, F.lit(b.NULL_KEY))
+    values = (*shape.values, rows.RAW)
+    by_version = states.version_states(changes.where(~null_key), shape.keys, values)
+    if shape.sequence_type is None:
+        return by_version
+    events = scd2.classified(by_version, shape)
+    raw = F.coalesce(*[F.col(state).getField(rows.RAW) for state in (states.AFTER, states.BEFORE)])
+    lost = events.where(scd2.lacks_sequence())
+    context.set_aside(lost, shape, F.lit(b.NULL_SEQUENCE), event=raw, version=reserved_columns.ORDER)
+    return scd2.in_order_only(events, shape)
 
 
-def append(session: SparkSession, spec: ApplySpec, step: ApplyStep) -> Work:
+def append(session: SparkSession, spec: ApplySpec, step: ApplyStep) -> PreparedStep:
     """Prepare the append of a range of inserts."""
-    from pyspark.sql import functions as F
-
-    found, shape = change_rows(session, spec, step)
-    schema.check_target(session, spec, schema.target_schema(shape, spec.options))
+    context = StepContext.of(session, spec, step)
+    changes, shape = rows.read(change_rows(context), spec.options, spec.source_uri)
+    schema.check_target(context, shape)
     others = (
-        found.where(F.col(reserved_columns.CHANGE_TYPE) != "insert")
+        changes.where(F.col(reserved_columns.CHANGE_TYPE) != "insert")
         .groupBy(reserved_columns.COMMIT_VERSION, reserved_columns.CHANGE_TYPE)
         .count()
         .orderBy(reserved_columns.COMMIT_VERSION)
@@ -160,6 +121,6 @@ def append(session: SparkSession, spec: ApplySpec, step: ApplyStep) -> Work:
             f"the pipeline {spec.pipeline} is insert_only.",
             remedy="give keys and drop insert_only, or leave such rows out with where.",
         )
-    values = found.select(*[quote(name) for name in shape.values])
+    values = changes.select(*[quote(name) for name in shape.values])
     writer = values.write.format("delta").mode("append").option("mergeSchema", "true")
-    return Work(lambda: writer.save(spec.target_uri), {}, None, shape, inserts=values)
+    return PreparedStep(lambda: writer.save(spec.target_uri), shape=shape, inserts=values)

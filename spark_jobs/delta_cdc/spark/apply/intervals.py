@@ -19,16 +19,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from delta_cdc.core.sql import PLAN_PREFIX, quote
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql.window import WindowSpec
+
+from delta_cdc.core.sql import PLAN_PREFIX
 from delta_cdc.spark.apply import partial_columns
 from delta_cdc.spark.apply.events import AUTHORED, KIND, UPSERT
 from delta_cdc.spark.changes import states
 from delta_cdc.spark.changes.equality import same
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-    from pyspark.sql.window import WindowSpec
-
     from delta_cdc.core.spec import ApplyOptions
     from delta_cdc.spark.apply.rows import Shape
 
@@ -48,16 +49,11 @@ _PREVIOUS = f"{PLAN_PREFIX}previous"
 
 def _order() -> list[Column]:
     """Return the order of entries. A truncate comes before an event at its own sequence: it acts below it."""
-    from pyspark.sql import functions as F
-
     return [F.col(RANK), F.col(PLACE), F.col(KIND) == UPSERT]
 
 
 def _along(shape: Shape) -> WindowSpec:
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
-    return Window.partitionBy(*[F.col(quote(key)) for key in shape.keys]).orderBy(*_order())
+    return shape.per_key.orderBy(*_order())
 
 
 def inherited(entries: DataFrame, shape: Shape, options: ApplyOptions) -> DataFrame:
@@ -65,22 +61,19 @@ def inherited(entries: DataFrame, shape: Shape, options: ApplyOptions) -> DataFr
 
     A delete ends inheritance. If events are complete, nothing changes.
     """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     if not options.is_partial:
         return entries
     along = _along(shape)
     is_upsert = F.col(KIND) == UPSERT
     lives = entries.withColumn(_LIFE, F.sum((~is_upsert).cast("int")).over(along))
-    keys = [F.col(quote(key)) for key in shape.keys]
+    keys = shape.key_columns
     within = Window.partitionBy(*keys, _LIFE).orderBy(*_order())
     parts, state = partial_columns.leaves(shape, options), F.col(states.AFTER)
     values = []
     for at, leaf in enumerate(parts):
         carries = is_upsert & F.coalesce(F.get(F.col(AUTHORED), F.lit(at)), F.lit(True))
-        told = F.when(carries, F.struct(leaf.of(state).alias("v")))
-        values.append(F.last(told, ignorenulls=True).over(within).getField("v"))
+        value = F.when(carries, F.struct(leaf.of(state).alias("v")))
+        values.append(F.last(value, ignorenulls=True).over(within).getField("v"))
     whole = partial_columns.rebuilt(parts, shape, state, values)
     return lives.withColumn(states.AFTER, F.when(is_upsert, whole)).drop(_LIFE)
 
@@ -92,10 +85,7 @@ def runs(entries: DataFrame, shape: Shape) -> DataFrame:
     :return: keys, start, end (NULL: open), values (struct), base (of the run's first entry). Rows of zero
         width are included only with a base, so that they can be deleted
     """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
-    keys = [F.col(quote(key)) for key in shape.keys]
+    keys = shape.key_columns
     along = _along(shape)
     is_upsert = F.col(KIND) == UPSERT
     before = entries.withColumn(_PREVIOUS, F.lag(states.AFTER).over(along))
@@ -124,9 +114,7 @@ def last_states(entries: DataFrame, shape: Shape) -> DataFrame:
     :return: keys, values (struct; for a deleted key those of its last upsert, NULL if it had none), deleted,
         base (as in :func:`runs`) and its soft-delete flag, and whether the key began as :data:`NO_ROW`
     """
-    from pyspark.sql import functions as F
-
-    keys = [F.col(quote(key)) for key in shape.keys]
+    keys = shape.key_columns
     order = F.struct(*_order())
     has_values = F.col(states.AFTER).isNotNull()
     return entries.groupBy(*keys).agg(

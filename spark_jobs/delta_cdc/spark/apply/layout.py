@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.sql import quote, string, table
@@ -13,10 +17,8 @@ from delta_cdc.spark.apply.rows import added_columns
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
-
     from delta_cdc.core.spec import ApplyOptions
-    from delta_cdc.spark.apply.commit import Seen
+    from delta_cdc.spark.apply.commit import TableState
     from delta_cdc.spark.apply.merge import Merge
     from delta_cdc.spark.apply.rows import Shape
 
@@ -42,19 +44,14 @@ _MOST_BYTES = 8 * 1024**2
 _COPY_FROM = 0.5
 
 
-@dataclass(frozen=True)
-class Extent:
-    """Rows and bytes of a table; rows that deletion vectors hide are in the bytes alone."""
+def extent(session: SparkSession, uri: str) -> tuple[int, int]:
+    """Return rows and bytes of a table; rows that deletion vectors hide are in the bytes alone.
 
-    rows: int
-    size: int
-
-
-def extent(session: SparkSession, uri: str) -> Extent:
-    """Return the size of a table. Delta answers from its log, without opening a data file."""
+    Delta answers from its log, without opening a data file.
+    """
     rows = session.sql(f"SELECT count(*) AS n FROM {table(uri)}").collect()[0]["n"]
     size = session.sql(f"DESCRIBE DETAIL {table(uri)}").select("sizeInBytes").collect()[0][0]
-    return Extent(rows=rows, size=size)
+    return rows, size
 
 
 def file_size(options: ApplyOptions) -> int:
@@ -73,15 +70,17 @@ def file_size(options: ApplyOptions) -> int:
     return int(given)
 
 
-def rows_per_file(like: Extent, options: ApplyOptions) -> int | None:
+def rows_per_file(session: SparkSession, uri: str, options: ApplyOptions) -> int | None:
     """Return how many rows a data file may hold, judged by the rows of a table; None if that is unknown.
 
     Spark starts a new file at this limit. It makes at most as many files as the size requires, plus one per
     task.
     """
-    if not like.rows or not like.size:
-        return None
-    return max(1, file_size(options) * like.rows // like.size)
+    return _rows_per_file(*extent(session, uri), options)
+
+
+def _rows_per_file(rows: int, size: int, options: ApplyOptions) -> int | None:
+    return max(1, file_size(options) * rows // size) if rows and size else None
 
 
 def tuned(
@@ -107,10 +106,11 @@ def tuned(
     copies = options.target_properties.get("delta.enableDeletionVectors", "true").lower() == "false"
     if changed < _MANY_ROWS and not copies:
         return merge
-    found, confs = extent(session, merge.target), {}
-    if rewritten > _COPY_FROM * found.rows:
+    rows, bytes_ = extent(session, merge.target)
+    confs = {}
+    if rewritten > _COPY_FROM * rows:
         confs[_DELETION_VECTORS] = "false"
-    most = rows_per_file(found, options)
+    most = _rows_per_file(rows, bytes_, options)
     if most is not None and int(session.conf.get(_ROWS_PER_FILE, None) or 0) == 0:
         confs[_ROWS_PER_FILE] = str(most)
     return replace(merge, confs={**merge.confs, **confs})
@@ -118,8 +118,6 @@ def tuned(
 
 def has_statistics(shape: Shape, name: str) -> bool:
     """Return whether Delta keeps bounds of a column, so that the table can be clustered by it."""
-    from pyspark.sql import types as T
-
     kinds = (T.NumericType, T.StringType, T.DateType, T.TimestampType, T.TimestampNTZType)
     return name in shape.values and isinstance(shape.schema[name].dataType, kinds)
 
@@ -172,8 +170,6 @@ def arranged(rows: DataFrame, shape: Shape, options: ApplyOptions) -> DataFrame:
 
     The writer ignores ``clusterBy``; without this, every file would span all keys.
     """
-    from pyspark.sql import functions as F
-
     order = [F.col(quote(name)) for name in (*options.partition_by, *clustering_columns(shape, options))]
     if not order:
         return rows
@@ -181,7 +177,7 @@ def arranged(rows: DataFrame, shape: Shape, options: ApplyOptions) -> DataFrame:
 
 
 def complete(
-    session: SparkSession, target: str, shape: Shape, options: ApplyOptions, seen: Seen | None
+    session: SparkSession, target: str, shape: Shape, options: ApplyOptions, seen: TableState | None
 ) -> None:
     """Set what the load's own commit cannot: clustering, and the user's own properties.
 

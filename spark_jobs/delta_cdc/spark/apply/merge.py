@@ -5,16 +5,26 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from pyspark.sql import DataFrame, SparkSession
+
 from delta_cdc.core import sql
 from delta_cdc.core.sql import PLAN_PREFIX, quote
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from pyspark.sql import DataFrame, SparkSession
+    from collections.abc import Iterable, Mapping, Sequence
 
 _VIEW = f"{PLAN_PREFIX}source"
 _WRITES = f"{PLAN_PREFIX}writes"
+
+
+def from_source(names: Iterable[str]) -> dict[str, str]:
+    """Return columns with the SQL of their values in the MERGE's source."""
+    return {name: sql.column("s", name) for name in names}
+
+
+def keys_match(keys: Sequence[str]) -> list[str]:
+    """Return conjuncts of ON: a row of the source and a row of the target have the same key."""
+    return [f"{sql.column('t', key)} = {sql.column('s', key)}" for key in keys]
 
 
 @dataclass(frozen=True)
@@ -38,11 +48,6 @@ class Clause:
         if self.action == "delete":
             return "DELETE"
         return sql.insert(self.sets) if self.action == "insert" else sql.update_set(self.sets)
-
-    @property
-    def told(self) -> str:
-        """Return the SQL of the action's name in counts."""
-        return f"'{self.action}'" if self.raises is None else f"raise_error({self.raises})"
 
     def __str__(self) -> str:
         when = "WHEN MATCHED" if self.matched else "WHEN NOT MATCHED"
@@ -99,7 +104,9 @@ class Merge:
         It fails if the statement would fail.
         """
         self.source.createOrReplaceTempView(_VIEW)
-        action = self._chosen([clause.told for clause in self.clauses])
+        action = self._chosen(
+            [f"raise_error({one.raises})" if one.raises else f"'{one.action}'" for one in self.clauses]
+        )
         text = f"SELECT action, count(*) AS n FROM ({self._joined({'action': action})}) GROUP BY action"
         found = {row["action"]: row["n"] for row in session.sql(text).collect()}
         return {done: found.get(name, 0) for name, done in _DONE.items()}

@@ -10,17 +10,24 @@ from dataclasses import dataclass
 from operator import and_
 from typing import TYPE_CHECKING
 
-from delta_cdc.core.errors import ColumnNotFound
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from pyspark.sql.types import DataType
+
+from delta_cdc.core.errors import ColumnNotFound, InvalidExpression
+from delta_cdc.core.sql import PLAN_PREFIX, quote
+from delta_cdc.spark.changes import states
 from delta_cdc.spark.changes.equality import balanced
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pyspark.sql import Column
-    from pyspark.sql.types import DataType
-
     from delta_cdc.core.spec import ApplyOptions
     from delta_cdc.spark.apply.rows import Shape
+
+#: Names of the columns that an event carries.
+CARRIED = f"{PLAN_PREFIX}carried"
 
 
 @dataclass(frozen=True)
@@ -60,8 +67,6 @@ def leaves(shape: Shape, options: ApplyOptions) -> tuple[Leaf, ...]:
 
 
 def _fields(leaf: Leaf) -> Iterator[Leaf]:
-    from pyspark.sql import types as T
-
     if not isinstance(leaf.data_type, T.StructType) or not leaf.data_type.fields:
         yield leaf
         return
@@ -99,14 +104,30 @@ def _known_names(shape: Shape) -> set[str]:
     return known
 
 
+def carried(plain: DataFrame, options: ApplyOptions) -> Column:
+    """Return the names of the columns that a row of the source carries; NULL means all.
+
+    :raises InvalidExpression: ``columns_to_update`` is not an array of texts
+    """
+    name = options.columns_to_update
+    if name is None:
+        return F.lit(None).cast("array<string>")
+    (column,) = states.match(plain.columns, [name], "columns_to_update", "the source")
+    data_type = plain.schema[column].dataType
+    if not (isinstance(data_type, T.ArrayType) and isinstance(data_type.elementType, T.StringType)):
+        raise InvalidExpression(
+            f"columns_to_update = {name!r} is of type {data_type.simpleString()}, not an array of texts.",
+            remedy="name a column that holds the names of the columns an event carries.",
+        )
+    return F.col(quote(column))
+
+
 def authored(parts: Sequence[Leaf], options: ApplyOptions, state: Column, carried: Column) -> Column:
     """Return which columns and fields an upsert carries, as booleans in order; NULL if it is always all.
 
     :param state: struct of its values
     :param carried: array of the names it carries (``columns_to_update``); NULL means all
     """
-    from pyspark.sql import functions as F
-
     if not options.is_partial:
         return F.lit(None).cast("array<boolean>")
     if options.columns_to_update is None:
@@ -123,8 +144,6 @@ def names_unknown(shape: Shape, options: ApplyOptions, carried: Column, columns:
 
     :param columns: of the source; an event may also name columns that do not land
     """
-    from pyspark.sql import functions as F
-
     if options.columns_to_update is None:
         return F.lit(False)
     landing = {name.lower() for name in shape.values}
@@ -151,8 +170,6 @@ def rebuilt(parts: Sequence[Leaf], shape: Shape, state: Column, values: Sequence
     :param state: struct that has the keys
     :param values: one for each of ``parts``
     """
-    from pyspark.sql import functions as F
-
     by_path = {leaf.path: value for leaf, value in zip(parts, values, strict=True)}
     columns = []
     for name in shape.values:
@@ -166,9 +183,6 @@ def rebuilt(parts: Sequence[Leaf], shape: Shape, state: Column, values: Sequence
 
 
 def _value(path: tuple[str, ...], data_type: DataType, by_path: dict[tuple[str, ...], Column]) -> Column:
-    from pyspark.sql import functions as F
-    from pyspark.sql import types as T
-
     if path in by_path:
         return by_path[path]
     assert isinstance(data_type, T.StructType)

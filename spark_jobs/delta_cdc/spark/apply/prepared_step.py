@@ -1,21 +1,30 @@
-"""A prepared step: what it writes, and what is known before the write."""
+"""One step: the context that its parts share, and what it is about to write."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from delta_cdc.core import reserved_columns
+from delta_cdc.core.spec import ApplyStep, LoadStep, RepairStep, segments_of
+from delta_cdc.spark.apply import events, quarantine
+from delta_cdc.spark.apply.rows import RAW
+from delta_cdc.spark.apply.sequences import as_text, greater
+from delta_cdc.spark.changes import states
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pyspark.sql import DataFrame
-
+    from delta_cdc.core.spec import ApplyOptions, ApplySpec, RowStep, Segment, Staging
     from delta_cdc.spark.apply.merge import Merge
     from delta_cdc.spark.apply.rows import Shape
 
 
 @dataclass(frozen=True)
-class Work:
+class PreparedStep:
     """A prepared step: its input is validated, and nothing is written yet.
 
     :param write: the one statement that commits
@@ -37,3 +46,120 @@ class Work:
     merge: Merge | None = None
     inserts: DataFrame | None = None
     quarantined: DataFrame | None = None
+
+
+@dataclass
+class StepContext:
+    """What the parts of one step share: its input, and the counts and quarantined rows that they collect.
+
+    :param options: the spec's; the version column of snapshots is their sequence
+    :param truncated: the source may contain truncates
+    :param size: number of events, if it limits how many rows of the target are affected; else None
+    """
+
+    session: SparkSession
+    spec: ApplySpec
+    step: RowStep
+    options: ApplyOptions
+    truncated: bool = False
+    size: int | None = None
+    counts: dict[str, int] = field(default_factory=dict)
+    quarantined: DataFrame | None = None
+
+    @classmethod
+    def of(cls, session: SparkSession, spec: ApplySpec, step: RowStep) -> StepContext:
+        """Return the context of a step."""
+        return cls(session, spec, step, events.effective(spec.options), bool(step.truncate_sequences))
+
+    @property
+    def source(self) -> str:
+        """Return the source, for messages."""
+        return self.spec.source_uri
+
+    @property
+    def versions(self) -> str:
+        """Return the range, for messages."""
+        return f"versions {self.step.starting_version}-{self.step.ending_version}"
+
+    @property
+    def has_history(self) -> bool:
+        """Return whether the target keeps history (SCD type 2)."""
+        return self.options.stored_as_scd_type == 2
+
+    @property
+    def replays(self) -> bool:
+        """Return whether the step is a repair of the keys in quarantine."""
+        return isinstance(self.step, RepairStep) and self.step.replayed
+
+    @property
+    def segments(self) -> list[Segment]:
+        """Return the ranges that the step reads."""
+        return segments_of((self.step,))
+
+    @property
+    def staging(self) -> Staging | None:
+        """Return the staged batch that the step reads instead of the source."""
+        return self.step.staging if isinstance(self.step, LoadStep | ApplyStep) else None
+
+    def events(self, rows: DataFrame) -> events.Events:
+        """Read rows of the source as events."""
+        return events.of_rows(rows, self.options, self.source, self.step.horizons, keep_raw=self.replays)
+
+    def count(self, **more: int) -> None:
+        """Add counts; omit zeros, except for events."""
+        for name, number in more.items():
+            if number or name == "events":
+                self.counts[name] = self.counts.get(name, 0) + number
+
+    def set_aside(
+        self,
+        rows: DataFrame,
+        shape: Shape,
+        reason: Column,
+        *,
+        event: Column | None = None,
+        version: str = reserved_columns.COMMIT_VERSION,
+    ) -> None:
+        """Keep rows for the quarantine, and count them.
+
+        :param rows: with the columns of events, or change rows; their sequence is kept if it orders events
+        :param event: the row of the source
+        :param version: name of the column with the version that added it
+        """
+        sequence = F.lit(None)
+        if shape.order_type is not None:
+            sequence = as_text(F.col(states.SEQUENCE), shape.order_type)
+        quarantined = quarantine.rows(
+            rows,
+            spec=self.spec,
+            step=self.step,
+            reason=reason,
+            keys=shape.keys,
+            sequence=sequence,
+            event=F.col(RAW) if event is None else event,
+            commit_version=F.col(version),
+        ).localCheckpoint()
+        number = quarantined.count()
+        if number:
+            self.count(quarantined=number)
+            if self.quarantined is not None:
+                quarantined = self.quarantined.unionByName(quarantined)
+            self.quarantined = quarantined
+
+    def prepared(
+        self, merge: Merge, shape: Shape, highest: str | None = None, truncates: tuple[str, ...] = ()
+    ) -> PreparedStep:
+        """Return the step with its MERGE.
+
+        :param highest: greatest sequence of its rows, as text
+        :param truncates: for the seal, including earlier ones
+        """
+        return PreparedStep(
+            lambda: merge.run(self.session),
+            self.counts,
+            greater(self.session, shape.order_type, self.step.highest_sequence, highest),
+            shape,
+            truncates,
+            merge=merge,
+            quarantined=self.quarantined,
+        )

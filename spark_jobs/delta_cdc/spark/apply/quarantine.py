@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 from delta_cdc.core.errors import TableNotFound, TargetSchemaClash
 from delta_cdc.core.reasons import reason as said
-from delta_cdc.core.sql import PLAN_PREFIX, quote, string, table
+from delta_cdc.core.sql import quote, string, table
 from delta_cdc.spark import catalog
+from delta_cdc.spark.apply.batch import NULL_KEY
 from delta_cdc.spark.apply.commit import Outcome, attempt, is_conflict
-from delta_cdc.spark.apply.constraints import Into
+from delta_cdc.spark.apply.constraints import Destination
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,10 +28,6 @@ if TYPE_CHECKING:
     from delta_cdc.core.watermark import Seal
     from delta_cdc.spark.apply.rows import Shape
 
-#: The source's row, kept beside the event made from it.
-RAW = f"{PLAN_PREFIX}raw"
-#: Reasons that any source may have.
-NULL_KEY, NULL_SEQUENCE = "null_key", "null_sequence"
 #: Name -> type. ``keys`` and ``event`` are JSON: the key columns as text, the row of the source as it was.
 COLUMNS = {
     "reason": "string",
@@ -92,13 +89,6 @@ def rows(
     return found.select(*[values[name].cast(kind).alias(name) for name, kind in COLUMNS.items()])
 
 
-def with_raw(source_rows: DataFrame, columns: Sequence[str]) -> DataFrame:
-    """Add :data:`RAW` to rows of the source: it bypasses the projection, to keep invalid rows as they are."""
-    from pyspark.sql import functions as F
-
-    return source_rows.withColumn(RAW, F.struct(*[F.col(quote(name)) for name in columns]))
-
-
 def _key_text(value: Column, data_type: DataType) -> Column:
     """Return a key as text that :func:`_key_value` can read back exactly."""
     from pyspark.sql import functions as F
@@ -142,7 +132,9 @@ def write(
         if exists and _holds(session, spec, f"{_same_seal(step)} AND {_same_range(step)}"):
             return None
         writer = _writer(session, spec, step, rows, exists=exists)
-        outcome = attempt(session, seal, partial(writer.save, spec.quarantine_uri), Into(spec.quarantine_uri))
+        outcome = attempt(
+            session, seal, partial(writer.save, spec.quarantine_uri), Destination(spec.quarantine_uri)
+        )
         if outcome.status == "skipped" and _holds(session, spec, f"seal > {step.seal_number}"):
             return f"a run after this one has written to the quarantine {spec.quarantine_uri}"
         if outcome.status == "skipped":

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import and_
 from typing import TYPE_CHECKING
 
-from delta_cdc.core.errors import InvalidConfiguration, InvalidExpression, ReservedColumnName
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, Window, WindowSpec
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from pyspark.sql.types import DataType, StructType
+
+from delta_cdc.core.errors import InvalidConfiguration, InvalidExpression
 from delta_cdc.core.reserved_columns import COMMIT_TIMESTAMP, COMMIT_VERSION, METADATA_COLUMNS, ORDER
 from delta_cdc.core.spec import DELETED_COLUMN
 from delta_cdc.core.sql import PLAN_PREFIX, quote
+from delta_cdc.spark.apply import partial_columns
 from delta_cdc.spark.changes import states
+from delta_cdc.spark.changes.equality import balanced
 from delta_cdc.spark.changes.feed import is_before
 from delta_cdc.spark.changes.states import SEQUENCE
 from delta_cdc.spark.sessions import analysed
@@ -18,11 +27,10 @@ from delta_cdc.spark.silence_loggers import quietly
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import DataType, StructType
-
     from delta_cdc.core.spec import ApplyOptions
 
+#: The source's row, kept beside the row or event made from it, for the quarantine.
+RAW = f"{PLAN_PREFIX}raw"
 _METADATA_SEQUENCES = (COMMIT_VERSION, COMMIT_TIMESTAMP)
 
 
@@ -46,6 +54,26 @@ class Shape:
     sequence_type: DataType | None
     order_type: DataType | None = None
 
+    @property
+    def key_columns(self) -> list[Column]:
+        """Return the key columns."""
+        return [F.col(quote(key)) for key in self.keys]
+
+    @property
+    def others(self) -> list[str]:
+        """Return the columns beside the keys."""
+        return [name for name in self.values if name not in self.keys]
+
+    @property
+    def state(self) -> Column:
+        """Return a row's state: a struct of its values."""
+        return F.struct(*[F.col(quote(name)) for name in self.values])
+
+    @property
+    def per_key(self) -> WindowSpec:
+        """Return the window over all rows of a key."""
+        return Window.partitionBy(*self.key_columns)
+
 
 def added_columns(options: ApplyOptions) -> tuple[str, ...]:
     """Return the columns that a target has beside those of the rows."""
@@ -59,37 +87,23 @@ def marks_deletes(options: ApplyOptions) -> bool:
     return options.delete_mode == "soft" and options.stored_as_scd_type == 1
 
 
-def _refuse_reserved(columns: Sequence[str], options: ApplyOptions, source: str) -> None:
-    reserved = {name.lower() for name in (*METADATA_COLUMNS, *added_columns(options))}
-    bad = [c for c in columns if c.lower() in reserved or c.lower().startswith(PLAN_PREFIX)]
-    if bad:
-        raise ReservedColumnName(
-            f"{source} has the column {', '.join(map(repr, bad))}, a name that the change feed or the target "
-            "needs for itself.",
-            remedy="rename it with select, or choose other start_column and end_column.",
-        )
-
-
 def combined(expressions: Sequence[str]) -> Column:
-    """Return a sequence: a single expression as it is, several as a struct, which compares field by field.
+    """Return a sequence: a single expression as it is, several as a struct, which compares field by field."""
+    parts = [F.expr(text) for text in expressions]
+    return parts[0] if len(parts) == 1 else _struct(parts)
+
+
+def _struct(parts: Sequence[Column]) -> Column:
+    """Return a struct of the parts of a sequence.
 
     A NULL part makes the whole NULL: Spark would order it below all others, which no option requests.
     """
-    from pyspark.sql import functions as F
-
-    if len(expressions) == 1:
-        return F.expr(expressions[0])
-    parts = [F.expr(text).alias(f"_{at}") for at, text in enumerate(expressions, 1)]
-    known = F.lit(True)
-    for text in expressions:
-        known = known & F.expr(text).isNotNull()
-    return F.when(known, F.struct(*parts))
+    complete = balanced(and_, [F.lit(True), *[part.isNotNull() for part in parts]])
+    return F.when(complete, F.struct(*[part.alias(f"_{at}") for at, part in enumerate(parts, 1)]))
 
 
 def _sequence(rows: DataFrame, options: ApplyOptions) -> Column:
     """Return the sequence of a feed row: of its new state, or of the delete of its old one."""
-    from pyspark.sql import functions as F
-
     states.resolve(rows, "sequence_by", options.sequences)
     if options.delete_sequence is not None:
         states.resolve(rows, "delete_sequence", [options.delete_sequence])
@@ -105,35 +119,19 @@ def _sequence(rows: DataFrame, options: ApplyOptions) -> Column:
             remedy="give both the same type, for instance with CAST; a list of expressions is matched by "
             "struct(…).",
         )
-    return F.when(is_before(), _like_combined(delete, types[1])).otherwise(upsert)
+    if isinstance(types[1], T.StructType):
+        delete = _struct([delete.getField(field.name) for field in types[1].fields])
+    return F.when(is_before(), delete).otherwise(upsert)
 
 
 def _part_types(data_type: DataType) -> list[str]:
     """Return the types of a sequence's parts, ignoring a struct's field names."""
-    from pyspark.sql import types as T
-
     if not isinstance(data_type, T.StructType):
         return [data_type.simpleString()]
     return ["struct", *[field.dataType.simpleString() for field in data_type.fields]]
 
 
-def _like_combined(value: Column, data_type: DataType) -> Column:
-    """Return a struct as :func:`combined` makes it; anything else as it is."""
-    from pyspark.sql import functions as F
-    from pyspark.sql import types as T
-
-    if not isinstance(data_type, T.StructType):
-        return value
-    parts = [value.getField(field.name) for field in data_type.fields]
-    known = F.lit(True)
-    for part in parts:
-        known = known & part.isNotNull()
-    return F.when(known, F.struct(*[part.alias(f"_{at}") for at, part in enumerate(parts, 1)]))
-
-
 def _check_orderable(data_type: DataType, options: ApplyOptions) -> None:
-    from pyspark.sql import types as T
-
     ordered = (T.NumericType, T.StringType, T.DateType, T.TimestampType, T.TimestampNTZType)
     parts = (
         [part.dataType for part in data_type.fields] if isinstance(data_type, T.StructType) else [data_type]
@@ -151,8 +149,6 @@ def sequence_columns(rows: DataFrame, options: ApplyOptions) -> set[str]:
 
     Spark decides, without a parser of ours: an expression reads a column if it fails to resolve without it.
     """
-    from pyspark.errors import AnalysisException
-
     read: set[str] = set()
     for text in (*options.sequences, options.delete_sequence):
         if text is None or text in _METADATA_SEQUENCES:
@@ -186,8 +182,6 @@ def projected(rows: DataFrame, options: ApplyOptions, keep: Sequence[str]) -> Da
 
 def _alive(rows: DataFrame, options: ApplyOptions, keep: Sequence[str]) -> DataFrame:
     """Drop states that count as deleted; if rows are events, the caller evaluates the predicate."""
-    from pyspark.sql import functions as F
-
     deleted = options.apply_as_deletes
     if deleted is None or options.takes_events:
         return rows
@@ -219,17 +213,41 @@ def _landing(values: Sequence[str], options: ApplyOptions, derived: set[str]) ->
     return [name for name in values if name not in out]
 
 
-def shape_of(rows: DataFrame, source_rows: DataFrame, options: ApplyOptions, source: str) -> Shape:
+def read(
+    source_rows: DataFrame, options: ApplyOptions, source: str, *, raw: Sequence[str] = ()
+) -> tuple[DataFrame, Shape]:
+    """Filter and project rows of a feed or a snapshot; return them and their shape.
+
+    :param source_rows: with the feed's metadata columns
+    :param raw: columns of the source whose values are kept as :data:`RAW`
+    :return: values, the feed's metadata columns, :data:`SEQUENCE`, and, if rows list the columns that they
+        carry, :data:`~delta_cdc.spark.apply.partial_columns.CARRIED`
+    """
+    keep = [name for name in (*METADATA_COLUMNS, ORDER) if name in source_rows.columns]
+    added = {SEQUENCE: _sequence(source_rows, options) if _has_order(options) else F.lit(None).cast("bigint")}
+    if raw:
+        added[RAW] = F.struct(*[F.col(quote(name)) for name in raw])
+    if options.columns_to_update is not None:
+        plain = source_rows.drop(*keep)
+        added[partial_columns.CARRIED] = partial_columns.carried(plain, options)
+    keep += added
+    rows = projected(source_rows.withColumns(added), options, keep)
+    return rows, shape_of(rows, source_rows, options, source, keep)
+
+
+def shape_of(
+    rows: DataFrame, source_rows: DataFrame, options: ApplyOptions, source: str, keep: Sequence[str]
+) -> Shape:
     """Check the columns that the options name against the projected rows.
 
     :param rows: projected rows, with :data:`SEQUENCE` for type 2 and for events
     :param source_rows: the rows before projection; the sequence expressions refer to them
+    :param keep: columns of the rows that do not land
     :raises ColumnNotFound: for a key, tracked or partition column that is not there
     :raises ReservedColumnName: for a column whose name the feed or the target needs
     """
-    plan = {SEQUENCE, ORDER, *METADATA_COLUMNS}
-    values = [name for name in rows.columns if name not in plan]
-    _refuse_reserved(values, options, source)
+    values = [name for name in rows.columns if name not in keep]
+    states.refuse_reserved(values, source, added_columns(options))
     states.refuse_doubled(values, "select or partition_by")
     keys = states.match(values, options.keys, "keys", source)
     partitions = states.match(values, list(options.partition_by), "partition_by", source)
@@ -266,12 +284,3 @@ def _tracked(
         sequences = sequence_columns(source_rows, options)
         excluded = {name for name in values if name.lower() in sequences}
     return tuple(name for name in values if name not in excluded and name not in keys)
-
-
-def with_sequence(rows: DataFrame, options: ApplyOptions) -> DataFrame:
-    """Add :data:`SEQUENCE`: of an event, of the state after, or of the delete."""
-    from pyspark.sql import functions as F
-
-    if not _has_order(options):
-        return rows.withColumn(SEQUENCE, F.lit(None).cast("bigint"))
-    return rows.withColumn(SEQUENCE, _sequence(rows, options))

@@ -11,23 +11,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
 from delta_cdc.core import reserved_columns, sql
 from delta_cdc.core.spec import DELETED_COLUMN
 from delta_cdc.core.sql import PLAN_PREFIX, quote
 from delta_cdc.spark.apply import batch as b
-from delta_cdc.spark.apply.merge import Clause, Merge
+from delta_cdc.spark.apply.merge import Clause, Merge, from_source, keys_match
 from delta_cdc.spark.apply.rows import marks_deletes
 from delta_cdc.spark.changes import states as st
 from delta_cdc.spark.changes.equality import same
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
     from delta_cdc.core.spec import ApplyOptions
+    from delta_cdc.spark.apply.prepared_step import StepContext
     from delta_cdc.spark.apply.rows import Shape
 
 OPERATION = f"{PLAN_PREFIX}operation"
-_DUPLICATE, _EXISTED = f"{PLAN_PREFIX}duplicate", f"{PLAN_PREFIX}existed"
+_EXISTED = f"{PLAN_PREFIX}existed"
 _MOST, _BALANCE = f"{PLAN_PREFIX}most", f"{PLAN_PREFIX}balance"
 #: The values that land: those of the state after; for a delete, those of the last state.
 _LAST = f"{PLAN_PREFIX}last"
@@ -42,12 +44,10 @@ def net_changes(states: DataFrame, shape: Shape, *, soft: bool = False) -> DataF
     ``duplicate`` shows that the key cannot be unique: two states in one version, or a balance of states that
     one row alone cannot have (two inserts without a delete between).
     """
-    from pyspark.sql import functions as F
-
     # A soft delete keeps the values from before it.
     last = F.coalesce(st.AFTER, st.BEFORE) if soft else F.col(st.AFTER)
     exists = {name: F.col(name).isNotNull().cast("int") for name in (st.BEFORE, st.AFTER)}
-    net = states.groupBy(*[F.col(quote(key)) for key in shape.keys]).agg(
+    net = states.groupBy(*shape.key_columns).agg(
         F.min_by(st.BEFORE, reserved_columns.ORDER).alias(st.BEFORE),
         F.max_by(st.AFTER, reserved_columns.ORDER).alias(st.AFTER),
         F.max_by(last, reserved_columns.ORDER).alias(_LAST),
@@ -64,22 +64,19 @@ def net_changes(states: DataFrame, shape: Shape, *, soft: bool = False) -> DataF
         & same(st.BEFORE, st.AFTER, shape.schema, shape.values)
     ) | (F.col(st.BEFORE).isNull() & F.col(st.AFTER).isNull() & ~(F.lit(soft) & F.col(_SEEN)))
     operation = F.when(unchanged, "none").when(F.col(st.AFTER).isNull(), "delete").otherwise("upsert")
-    return net.withColumn(_DUPLICATE, duplicate).withColumn(OPERATION, operation)
+    return net.withColumn(b.IS_DUPLICATE, duplicate).withColumn(OPERATION, operation)
 
 
-def validated(net: DataFrame, shape: Shape, source: str, versions: str) -> b.Batch:
+def validated(context: StepContext, net: DataFrame, shape: Shape) -> b.Batch:
     """Materialise the net changes; refuse null keys, duplicate keys and unknown change types."""
-    from pyspark.sql import functions as F
-
     flat = net.select(
-        *[F.col(quote(key)) for key in shape.keys],
+        *shape.key_columns,
         *[
             F.col(f"{_LAST}.{quote(name)}").alias(name)
-            for name in shape.values
-            if name not in shape.keys
+            for name in shape.others
         ],
         F.col(st.BEFORE).isNotNull().alias(_EXISTED),
-        OPERATION, _SEEN, _DUPLICATE, st.UNKNOWN, st.EVENTS,
+        OPERATION, _SEEN, b.IS_DUPLICATE, st.UNKNOWN, st.EVENTS,
     )  # fmt: skip
     batch = b.materialise(
         flat,
@@ -89,34 +86,29 @@ def validated(net: DataFrame, shape: Shape, source: str, versions: str) -> b.Bat
             "rewritten": F.count_if((F.col(OPERATION) != "none") & F.col(_EXISTED)),
             "suppressed": F.count_if(F.col(OPERATION) == "none"),
             "events": F.coalesce(F.sum(st.EVENTS), F.lit(0)),
-            "null_keys": F.count_if(b.null_key(shape)),
-            "duplicates": F.count_if(_DUPLICATE),
-            "unknown": F.coalesce(F.sum(st.UNKNOWN), F.lit(0)),
+            b.NULL_KEY: F.count_if(b.null_key(shape)),
+            b.DUPLICATE: F.count_if(b.IS_DUPLICATE),
+            b.UNKNOWN_TYPE: F.coalesce(F.sum(st.UNKNOWN), F.lit(0)),
         },
         only=F.col(OPERATION) != "none",
     )
-    totals = batch.totals
-    b.refuse_unknown_types(totals["unknown"], source, versions)
-    b.refuse_null_keys(totals["null_keys"], source, versions, shape.keys)
-    if totals["duplicates"]:
-        sample = b.samples(batch.rows, shape.keys, F.col(_DUPLICATE))
-        b.refuse_duplicates(totals["duplicates"], source, versions, sample)
+    b.refuse(batch.totals, batch.rows, shape, context, {b.DUPLICATE: F.col(b.IS_DUPLICATE)})
     return batch
 
 
 def merge(target: str, shape: Shape, options: ApplyOptions, batch: b.Batch, *, evolve: bool) -> Merge:
     """Return the MERGE: delete, update or insert by the plan column; one source row per key."""
     operation, soft = sql.column("s", OPERATION), marks_deletes(options)
-    values = {name: sql.column("s", name) for name in shape.values}
-    others = {name: value for name, value in values.items() if name not in shape.keys}
+    values = from_source(shape.values)
+    others = from_source(shape.others)
     if soft:
         others[DELETED_COLUMN] = values[DELETED_COLUMN] = f"({operation} = 'delete')"
     # If the source inserts a key that the target already has, two rows of the source share it.
     first, existed = shape.keys[0], sql.column("s", _EXISTED)
-    told = f"concat('{b.DUPLICATE_MARK}', CAST({sql.column('s', first)} AS STRING))"
-    kept = f"CASE WHEN {existed} THEN {sql.column('s', first)} ELSE raise_error({told}) END"
+    problem = f"concat('{b.DUPLICATE_MARK}', CAST({sql.column('s', first)} AS STRING))"
+    kept = f"CASE WHEN {existed} THEN {sql.column('s', first)} ELSE raise_error({problem}) END"
     unexpected = f"NOT {existed} AND {is_alive()}" if soft else f"NOT {existed}"
-    clauses = [Clause(True, unexpected, "update", {first: kept}, raises=told)]
+    clauses = [Clause(True, unexpected, "update", {first: kept}, raises=problem)]
     if not soft:
         clauses.insert(0, Clause(True, f"{operation} = 'delete'", "delete"))
     if others:
@@ -124,7 +116,7 @@ def merge(target: str, shape: Shape, options: ApplyOptions, batch: b.Batch, *, e
     # The values of a row that is deleted without having existed are unknown.
     known = sql.column("s", _SEEN) if soft else f"{operation} = 'upsert'"
     clauses.append(Clause(False, known, "insert", values))
-    on = [f"{sql.column('t', key)} = {sql.column('s', key)}" for key in shape.keys]
+    on = keys_match(shape.keys)
     return Merge(target, changed(batch), (*on, *b.pruning(batch)), tuple(clauses), evolve)
 
 
@@ -135,6 +127,4 @@ def is_alive() -> str:
 
 def changed(batch: b.Batch) -> DataFrame:
     """Return the rows of a batch that change the target."""
-    from pyspark.sql import functions as F
-
     return batch.rows.where(F.col(OPERATION) != "none")

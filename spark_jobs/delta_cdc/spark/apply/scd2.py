@@ -21,25 +21,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
 from delta_cdc.core import reserved_columns, sql
-from delta_cdc.core.errors import SequenceNotIncreasing
 from delta_cdc.core.sql import PLAN_PREFIX, quote
 from delta_cdc.spark.apply import batch as b
-from delta_cdc.spark.apply.merge import Clause, Merge
+from delta_cdc.spark.apply.merge import Clause, Merge, from_source, keys_match
 from delta_cdc.spark.apply.sequences import as_text, from_text
 from delta_cdc.spark.changes import states as st
 from delta_cdc.spark.changes.equality import same
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
-
     from delta_cdc.core.spec import ApplyOptions
+    from delta_cdc.spark.apply.prepared_step import StepContext
     from delta_cdc.spark.apply.rows import Shape
 
 KIND, SEGMENT = f"{PLAN_PREFIX}kind", f"{PLAN_PREFIX}segment"
 START, END, FIRST = f"{PLAN_PREFIX}start", f"{PLAN_PREFIX}end", f"{PLAN_PREFIX}first"
 ROW = f"{PLAN_PREFIX}row"
-_DUPLICATE, _DISORDER = f"{PLAN_PREFIX}duplicate", f"{PLAN_PREFIX}disorder"
+_DISORDER = f"{PLAN_PREFIX}disorder"
 _PREVIOUS = f"{PLAN_PREFIX}previous"
 _EXISTED, _NULL_SEQUENCE = f"{PLAN_PREFIX}existed", f"{PLAN_PREFIX}null_sequence"
 #: Plan rows: the key's open row (with or without new values), and rows to add.
@@ -48,8 +49,6 @@ CURRENT, CLOSE, INSERT = "current", "close", "insert"
 
 def classified(states: DataFrame, shape: Shape) -> DataFrame:
     """Classify each event: ``open``, ``touch``, ``close`` or ``none`` (nothing changed)."""
-    from pyspark.sql import functions as F
-
     before, after = F.col(st.BEFORE), F.col(st.AFTER)
     both = before.isNotNull() & after.isNotNull()
     kind = (
@@ -64,8 +63,6 @@ def classified(states: DataFrame, shape: Shape) -> DataFrame:
 
 def lacks_sequence() -> Column:
     """Return whether a classified event has no position in the history of its key."""
-    from pyspark.sql import functions as F
-
     return F.col(st.SEQUENCE).isNull() & (F.col(KIND) != "none")
 
 
@@ -75,16 +72,13 @@ def in_order_only(events: DataFrame, shape: Shape) -> DataFrame:
     The next event's state before becomes the state before the removed event. Otherwise a change that began
     with a removed event would be lost.
     """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
-    key = Window.partitionBy(*[F.col(quote(name)) for name in shape.keys])
+    key = shape.per_key
     along = key.orderBy(reserved_columns.ORDER)
     broken, first = f"{PLAN_PREFIX}broken", f"{PLAN_PREFIX}first_before"
-    told = events.withColumns(
+    marked = events.withColumns(
         {broken: F.max(lacks_sequence()).over(key), first: F.first(st.BEFORE).over(along)}
     )
-    kept = told.where(~lacks_sequence())
+    kept = marked.where(~lacks_sequence())
     follows = F.when(F.row_number().over(along) == 1, F.col(first)).otherwise(F.lag(st.AFTER).over(along))
     before = F.when(F.col(broken), follows).otherwise(F.col(st.BEFORE))
     return kept.withColumn(st.BEFORE, before).drop(broken, first)
@@ -97,25 +91,22 @@ def segments(events: DataFrame, shape: Shape) -> DataFrame:
         (whether it is the key's first), values of its last event (struct ``after``), duplicate and disorder
         (a start that is not above the one before)
     """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
-    keys = [F.col(quote(key)) for key in shape.keys]
+    keys = shape.key_columns
     order = Window.partitionBy(*keys).orderBy(reserved_columns.ORDER)
     previous_after = F.lag(F.col(st.AFTER).isNotNull()).over(order)
     two = F.greatest(st.N_BEFORE, st.N_AFTER) > 1
     # A state before that no change wrote, or a second row beside an existing one: two rows share the key.
     broken = previous_after.isNotNull() & (previous_after != F.col(st.BEFORE).isNotNull())
     boundary = F.col(KIND).isin("open", "close").cast("int")
-    numbered = events.withColumn(_DUPLICATE, two | F.coalesce(broken, F.lit(False)))
-    numbered = numbered.where((F.col(KIND) != "none") | F.col(_DUPLICATE) | (F.col(st.UNKNOWN) > 0))
+    numbered = events.withColumn(b.IS_DUPLICATE, two | F.coalesce(broken, F.lit(False)))
+    numbered = numbered.where((F.col(KIND) != "none") | F.col(b.IS_DUPLICATE) | (F.col(st.UNKNOWN) > 0))
     numbered = numbered.withColumn(SEGMENT, F.sum(boundary).over(order))
     cut = numbered.groupBy(*keys, SEGMENT).agg(
         F.min_by(KIND, reserved_columns.ORDER).alias(KIND),
         F.min_by(st.SEQUENCE, reserved_columns.ORDER).alias(START),
         F.max_by(st.AFTER, reserved_columns.ORDER).alias(st.AFTER),
         F.min_by(F.col(st.BEFORE).isNotNull(), reserved_columns.ORDER).alias(_EXISTED),
-        F.max(_DUPLICATE).alias(_DUPLICATE),
+        F.max(b.IS_DUPLICATE).alias(b.IS_DUPLICATE),
         F.max(F.col(st.SEQUENCE).isNull()).alias(_NULL_SEQUENCE),
         F.sum(st.UNKNOWN).alias(st.UNKNOWN),
         F.count("*").alias(st.EVENTS),
@@ -129,12 +120,15 @@ def segments(events: DataFrame, shape: Shape) -> DataFrame:
     )
 
 
-def validated(cut: DataFrame, shape: Shape, options: ApplyOptions, source: str, versions: str) -> b.Batch:
+def validated(context: StepContext, cut: DataFrame, shape: Shape) -> b.Batch:
     """Materialise the ranges; refuse what apply.md refuses, with counts and sample keys."""
-    from pyspark.sql import functions as F
-
     assert shape.sequence_type is not None
     boundary = F.col(KIND).isin("open", "close")
+    conditions = {
+        b.DUPLICATE: F.col(b.IS_DUPLICATE),
+        b.NULL_SEQUENCE: F.col(_NULL_SEQUENCE),
+        b.DISORDER: F.col(_DISORDER),
+    }
     batch = b.materialise(
         cut,
         shape.keys,
@@ -148,82 +142,49 @@ def validated(cut: DataFrame, shape: Shape, options: ApplyOptions, source: str, 
             ),
             "rewritten": F.count_if(F.col(FIRST) & ((F.col(KIND) == "touch") | (boundary & F.col(_EXISTED)))),
             "updated": F.count_if((F.col(KIND) == "touch") & F.col(END).isNull()),
-            "unknown": F.coalesce(F.sum(st.UNKNOWN), F.lit(0)),
-            "null_keys": F.count_if(b.null_key(shape)),
-            "duplicates": F.count_if(_DUPLICATE),
-            "null_sequences": F.count_if(_NULL_SEQUENCE),
-            "disorder": F.count_if(_DISORDER),
+            b.UNKNOWN_TYPE: F.coalesce(F.sum(st.UNKNOWN), F.lit(0)),
+            b.NULL_KEY: F.count_if(b.null_key(shape)),
+            **{reason: F.count_if(condition) for reason, condition in conditions.items()},
             "highest": as_text(F.max(F.when(boundary, F.col(START))), shape.sequence_type),
         },
     )
-    totals = batch.totals
-    b.refuse_unknown_types(totals["unknown"], source, versions)
-    b.refuse_null_keys(totals["null_keys"], source, versions, shape.keys)
-    checks: list[tuple[str, Column]] = [
-        ("duplicates", F.col(_DUPLICATE)),
-        ("null_sequences", F.col(_NULL_SEQUENCE)),
-        ("disorder", F.col(_DISORDER)),
-    ]
-    for name, condition in checks:
-        if not totals[name]:
-            continue
-        sample = b.samples(batch.rows, shape.keys, condition)
-        if name == "duplicates":
-            b.refuse_duplicates(totals[name], source, versions, sample)
-        if name == "null_sequences":
-            b.refuse_null_sequences(totals[name], source, versions, sample, ", ".join(options.sequences))
-        if name == "disorder":
-            refuse_disorder(totals[name], source, versions, sample, options)
+    b.refuse(batch.totals, batch.rows, shape, context, conditions)
     return batch
 
 
-def refuse_disorder(count: int, source: str, versions: str, sample: str, options: ApplyOptions) -> None:
-    """:raises SequenceNotIncreasing: where ``count`` > 0"""
-    if count:
-        raise SequenceNotIncreasing(
-            f"{count} change(s) of {source}, {versions}, have a sequence ({', '.join(options.sequences)}) "
-            f"that does not lie above the one before of their key (for instance {sample}).",
-            remedy="use sequence_by='_commit_version', or an expression that grows with every change.",
-        )
-
-
-def refuse_not_above_history(
-    session: SparkSession,
-    target: str,
-    batch: b.Batch,
-    shape: Shape,
-    options: ApplyOptions,
-    highest: str | None,
-    source: str,
-    versions: str,
-) -> None:
+def refuse_not_above_history(context: StepContext, boundaries: DataFrame, shape: Shape) -> None:
     """Compare first boundaries with the history of their keys, including closed rows.
 
     Only keys with a sequence not above the highest ever applied can violate the order, so normally no key
     needs a lookup.
-    """
-    from pyspark.sql import functions as F
 
-    by_version = {*options.sequences, options.delete_sequence} <= {reserved_columns.COMMIT_VERSION, None}
-    if highest is None or by_version:
+    :param boundaries: keys, and the sequences (:data:`START`) at which a row opens or closes
+    """
+    options, highest = context.options, context.step.highest_sequence
+    if highest is None or orders_by_commit(options):
         return
     assert shape.sequence_type is not None
-    boundary = F.col(KIND).isin("open", "close")
-    least = batch.rows.where(boundary).groupBy(*[F.col(quote(key)) for key in shape.keys])
-    suspects = least.agg(F.min(START).alias(START)).where(
-        F.col(START) <= from_text(highest, shape.sequence_type)
-    )
+    keys = shape.key_columns
+    suspects = boundaries.groupBy(*keys).agg(F.min(START).alias(START))
+    suspects = suspects.where(F.col(START) <= from_text(highest, shape.sequence_type))
     if suspects.isEmpty():
         return
     start, end = F.col(quote(options.start_column)), F.col(quote(options.end_column))
-    history = session.read.format("delta").load(target).select(
-        *[F.col(quote(key)) for key in shape.keys], F.greatest(start, end).alias(_PREVIOUS)
-    )  # fmt: skip
+    target = context.session.read.format("delta").load(context.spec.target_uri)
+    history = target.select(*keys, F.greatest(start, end).alias(_PREVIOUS))
     offending = suspects.join(history, on=list(shape.keys)).where(F.col(START) <= F.col(_PREVIOUS))
-    count = offending.select(*[quote(key) for key in shape.keys]).distinct().count()
-    if count:
-        sample = b.samples(offending, shape.keys, F.lit(True))
-        refuse_disorder(count, source, versions, sample, options)
+    count = offending.select(*keys).distinct().count()
+    b.refuse({b.DISORDER: count}, offending, shape, context, {b.DISORDER: F.lit(True)})
+
+
+def boundaries(batch: b.Batch) -> DataFrame:
+    """Return the ranges of a batch that open or close a row."""
+    return batch.rows.where(F.col(KIND).isin("open", "close"))
+
+
+def orders_by_commit(options: ApplyOptions) -> bool:
+    """Return whether the commit's version alone orders the history, which always grows."""
+    return {*options.sequences, options.delete_sequence} <= {reserved_columns.COMMIT_VERSION, None}
 
 
 def plan_rows(batch: b.Batch, shape: Shape) -> DataFrame:
@@ -231,8 +192,6 @@ def plan_rows(batch: b.Batch, shape: Shape) -> DataFrame:
 
     A key's first range also determines the operation on the key's open row in the target.
     """
-    from pyspark.sql import functions as F
-
     kind, first = F.col(KIND), F.col(FIRST)
     closing = F.struct(F.lit(CLOSE).alias(ROW), F.col(START).alias(START), F.col(START).alias(END))
     current = F.struct(F.lit(CURRENT).alias(ROW), F.col(START).alias(START), F.col(END).alias(END))
@@ -244,13 +203,12 @@ def plan_rows(batch: b.Batch, shape: Shape) -> DataFrame:
         .when(kind == "open", F.array(adding))
     )
     return batch.rows.select(
-        *[F.col(quote(key)) for key in shape.keys], F.col(st.AFTER), F.inline(what)
+        *shape.key_columns, F.col(st.AFTER), F.inline(what)
     ).select(
-        *[F.col(quote(key)) for key in shape.keys],
+        *shape.key_columns,
         *[
             F.col(f"{st.AFTER}.{quote(name)}").alias(name)
-            for name in shape.values
-            if name not in shape.keys
+            for name in shape.others
         ],
         ROW, START, END,
     )  # fmt: skip
@@ -259,16 +217,15 @@ def plan_rows(batch: b.Batch, shape: Shape) -> DataFrame:
 def merge(target: str, shape: Shape, options: ApplyOptions, batch: b.Batch, *, evolve: bool) -> Merge:
     """Return the MERGE: it matches open rows by key and ``end IS NULL``; additions match no row."""
     row, start, end = (sql.column("s", name) for name in (ROW, START, END))
-    others = [name for name in shape.values if name not in shape.keys]
-    values = {name: sql.column("s", name) for name in others}
+    values = from_source(shape.others)
     close = {options.end_column: end}
     go_on = {**values, options.end_column: end}
     add = {
-        **{name: sql.column("s", name) for name in shape.values},
+        **from_source(shape.values),
         options.start_column: start,
         options.end_column: end,
     }
-    on = [f"{sql.column('t', key)} = {sql.column('s', key)}" for key in shape.keys]
+    on = keys_match(shape.keys)
     on += [f"{sql.column('t', options.end_column)} IS NULL", f"{row} <> '{INSERT}'", *b.pruning(batch)]
     # A touch whose key has no open row (the target started without a snapshot) opens one.
     missing = f"{row} = '{CURRENT}' AND ({end} IS NULL OR {start} < {end})"

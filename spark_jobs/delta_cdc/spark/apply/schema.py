@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark.sql import types as T
+from pyspark.sql.types import DataType, StructType
+
 from delta_cdc.core.errors import ConfigurationDrift, TargetSchemaClash
 from delta_cdc.spark.apply import rows
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-    from pyspark.sql.types import DataType, StructType
-
-    from delta_cdc.core.spec import ApplyOptions, ApplySpec
+    from delta_cdc.core.spec import ApplyOptions
+    from delta_cdc.spark.apply.prepared_step import StepContext
     from delta_cdc.spark.apply.rows import Shape
 
 
 def target_schema(shape: Shape, options: ApplyOptions) -> StructType:
     """Return a target's columns: the rows' own, and start and end, or the soft-delete flag."""
-    from pyspark.sql import types as T
-
     added = [
         T.StructField(name, shape.sequence_type or T.BooleanType()) for name in rows.added_columns(options)
     ]
@@ -30,8 +29,6 @@ def lacking(found: DataType, wanted: DataType, path: str) -> list[str] | None:
 
     Nullability of parts is ignored: Delta stores and enforces it.
     """
-    from pyspark.sql import types as T
-
     pairs: list[tuple[DataType, DataType, str]]
     if isinstance(found, T.StructType) and isinstance(wanted, T.StructType):
         existing = {f.name.lower(): f for f in found.fields}
@@ -58,14 +55,16 @@ def lacking(found: DataType, wanted: DataType, path: str) -> list[str] | None:
     return new
 
 
-def check_target(session: SparkSession, spec: ApplySpec, wanted: StructType) -> bool:
-    """Check that the target can take the rows; return whether it needs new columns.
+def check_target(context: StepContext, shape: Shape) -> bool:
+    """Check that the target can take rows of a shape; return whether it needs new columns.
 
     :raises TargetSchemaClash: for a column of another type, or a new one if evolution is off
     :raises ConfigurationDrift: the sequence's type differs from that of the history
     """
-    options = spec.options
-    existing = {f.name.lower(): f for f in session.read.format("delta").load(spec.target_uri).schema.fields}
+    spec, options = context.spec, context.spec.options
+    wanted = target_schema(shape, options)
+    target = context.session.read.format("delta").load(spec.target_uri)
+    existing = {f.name.lower(): f for f in target.schema.fields}
     new = [f.name for f in wanted.fields if f.name.lower() not in existing]
     history = {name.lower() for name in rows.added_columns(options)}
     for field in wanted.fields:

@@ -7,18 +7,15 @@ text of a struct cannot be read back.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column, SparkSession
-    from pyspark.sql.types import DataType
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from pyspark.sql.types import DataType
 
 
 def as_text(value: Column, data_type: DataType) -> Column:
     """Return a sequence value as text; NULL where it is NULL."""
-    from pyspark.sql import functions as F
-    from pyspark.sql import types as T
-
     if not isinstance(data_type, T.StructType):
         return value.cast("string")
     parts = F.array(*[value.getField(field.name).cast("string") for field in data_type.fields])
@@ -27,9 +24,6 @@ def as_text(value: Column, data_type: DataType) -> Column:
 
 def from_text(text: str, data_type: DataType) -> Column:
     """Return the sequence value of a text."""
-    from pyspark.sql import functions as F
-    from pyspark.sql import types as T
-
     if not isinstance(data_type, T.StructType):
         return F.lit(text).cast(data_type)
     parts = zip(json.loads(text), data_type.fields, strict=True)
@@ -40,8 +34,6 @@ def greater(
     session: SparkSession, data_type: DataType | None, one: str | None, other: str | None
 ) -> str | None:
     """Return the greater of two sequence values in their text form; None is below all."""
-    from pyspark.sql import functions as F
-
     if one is None or other is None:
         # An empty text is a value.
         return other if one is None else one

@@ -5,14 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from delta_cdc.core.sql import PLAN_PREFIX, quote
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from delta_cdc.core.sql import PLAN_PREFIX
 from delta_cdc.spark.apply.difference import FOUND
 from delta_cdc.spark.apply.events import AUTHORED, DELETE, KIND, TRUNCATE, UPSERT
 from delta_cdc.spark.apply.intervals import BASE, FOUND_DELETED, NO_ROW, PLACE, RANK, START
 from delta_cdc.spark.changes import states
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from collections.abc import Mapping
 
     from delta_cdc.spark.apply.rows import Shape
 
@@ -20,7 +23,7 @@ _VERSIONS, _AT, _NEXT = f"{PLAN_PREFIX}versions", f"{PLAN_PREFIX}at", f"{PLAN_PR
 
 
 @dataclass(frozen=True)
-class Selection:
+class KeySelection:
     """Some keys: those in ``keys``, those that match ``predicate`` (Spark SQL), or all.
 
     :param without: keys that are excluded
@@ -33,15 +36,8 @@ class Selection:
     without: DataFrame | None = None
     small: bool = False
 
-    @property
-    def is_all(self) -> bool:
-        """Return whether all keys are included."""
-        return self.keys is None and self.predicate is None and self.without is None
-
     def of(self, rows: DataFrame, shape: Shape) -> DataFrame:
         """Return the rows of these keys."""
-        from pyspark.sql import functions as F
-
         if self.without is not None:
             rows = rows.join(self.without, on=list(shape.keys), how="left_anti")
         if self.keys is not None:
@@ -50,21 +46,13 @@ class Selection:
         return rows if self.predicate is None else rows.where(F.expr(self.predicate))
 
 
-def _keys(shape: Shape) -> list[Column]:
-    from pyspark.sql import functions as F
-
-    return [F.col(quote(key)) for key in shape.keys]
-
-
 def of_events(events: DataFrame, shape: Shape, place: str = states.SEQUENCE) -> DataFrame:
     """Return the timeline entries of events.
 
     :param place: the column that orders them
     """
-    from pyspark.sql import functions as F
-
     return events.select(
-        *_keys(shape),
+        *shape.key_columns,
         F.lit(1).alias(RANK),
         F.col(place).alias(PLACE),
         states.SEQUENCE,
@@ -76,6 +64,21 @@ def of_events(events: DataFrame, shape: Shape, place: str = states.SEQUENCE) -> 
     )
 
 
+def entries(rows: DataFrame, like: DataFrame, shape: Shape, values: Mapping[str, Column]) -> DataFrame:
+    """Return rows as timeline entries: their keys, the given values, and NULL for everything else.
+
+    :param like: entries, for columns and types
+    """
+    return rows.select(
+        *shape.key_columns,
+        *[
+            values.get(field.name, F.lit(None)).cast(field.dataType).alias(field.name)
+            for field in like.schema.fields
+            if field.name not in shape.keys
+        ],
+    )
+
+
 def of_target(existing: DataFrame, like: DataFrame, shape: Shape, *, dead: bool = False) -> DataFrame:
     """Return rows of the target as the timeline entries before all events.
 
@@ -83,90 +86,59 @@ def of_target(existing: DataFrame, like: DataFrame, shape: Shape, *, dead: bool 
     :param like: entries of events, for their types
     :param dead: treat the rows as deleted: they go unless events bring them back
     """
-    from pyspark.sql import functions as F
-
     marked = F.col(FOUND_DELETED) if FOUND_DELETED in existing.columns else F.lit(False)
     deleted = F.lit(True) if dead else marked
-    sequence = F.col(START) if START in existing.columns else F.lit(None)
-    return existing.select(
-        *_keys(shape),
-        F.lit(0).alias(RANK),
-        F.lit(None).cast(like.schema[PLACE].dataType).alias(PLACE),
-        sequence.cast(like.schema[states.SEQUENCE].dataType).alias(states.SEQUENCE),
-        F.when(deleted, DELETE).otherwise(UPSERT).alias(KIND),
-        F.when(~deleted, F.col(FOUND)).alias(states.AFTER),
-        F.lit(None).cast("array<boolean>").alias(AUTHORED),
-        F.col(FOUND).alias(BASE),
-        marked.alias(FOUND_DELETED),
-    )
+    values = {
+        RANK: F.lit(0),
+        KIND: F.when(deleted, DELETE).otherwise(UPSERT),
+        states.AFTER: F.when(~deleted, F.col(FOUND)),
+        BASE: F.col(FOUND),
+        FOUND_DELETED: marked,
+    }
+    if START in existing.columns:
+        values[states.SEQUENCE] = F.col(START)
+    return entries(existing, like, shape, values)
 
 
-def with_beginnings(entries: DataFrame, events: DataFrame, shape: Shape) -> DataFrame:
+def with_beginnings(timelines: DataFrame, events: DataFrame, shape: Shape) -> DataFrame:
     """Record, for each key with an upsert event (even one taken out later), that it had no row before.
 
     Other keys may have a row in the target from before all events that still exist.
 
     :param events: all events of these keys, including those that conflicts take out
     """
-    from pyspark.sql import functions as F
-
-    told = events.where(F.col(KIND) == UPSERT).select(*_keys(shape)).distinct()
-    added = told.withColumns({RANK: F.lit(0), KIND: F.lit(NO_ROW)})
-    for name in (PLACE, states.SEQUENCE, states.AFTER, AUTHORED, BASE, FOUND_DELETED):
-        added = added.withColumn(name, F.lit(None).cast(entries.schema[name].dataType))
-    return entries.unionByName(added)
+    keys = events.where(F.col(KIND) == UPSERT).select(*shape.key_columns).distinct()
+    return timelines.unionByName(entries(keys, timelines, shape, {RANK: F.lit(0), KIND: F.lit(NO_ROW)}))
 
 
-def with_truncates(entries: DataFrame, truncates: DataFrame, shape: Shape) -> DataFrame:
+def with_truncates(timelines: DataFrame, truncates: DataFrame, shape: Shape) -> DataFrame:
     """Add the truncates to the timeline of every key.
 
     :param truncates: a column of sequences
     """
-    from pyspark.sql import functions as F
-
-    every = entries.select(*_keys(shape)).distinct()
-    told = truncates.select(F.col(states.SEQUENCE)).distinct()
-    added = every.crossJoin(F.broadcast(told)).select(
-        *_keys(shape),
-        F.lit(1).alias(RANK),
-        F.col(states.SEQUENCE).cast(entries.schema[PLACE].dataType).alias(PLACE),
-        states.SEQUENCE,
-        F.lit(TRUNCATE).alias(KIND),
-        F.lit(None).cast(entries.schema[states.AFTER].dataType).alias(states.AFTER),
-        F.lit(None).cast("array<boolean>").alias(AUTHORED),
-        F.lit(None).cast(entries.schema[BASE].dataType).alias(BASE),
-        F.lit(None).cast("boolean").alias(FOUND_DELETED),
-    )
-    return entries.unionByName(added)
+    keys = timelines.select(*shape.key_columns).distinct()
+    sequences = truncates.select(F.col(states.SEQUENCE)).distinct()
+    sequence = F.col(states.SEQUENCE)
+    values = {RANK: F.lit(1), PLACE: sequence, states.SEQUENCE: sequence, KIND: F.lit(TRUNCATE)}
+    return timelines.unionByName(entries(keys.crossJoin(F.broadcast(sequences)), timelines, shape, values))
 
 
-def with_absences(entries: DataFrame, events: DataFrame, shape: Shape) -> DataFrame:
+def with_absences(timelines: DataFrame, events: DataFrame, shape: Shape) -> DataFrame:
     """Add a delete if a key is in one snapshot, or in the target, but not in the next snapshot.
 
     :param events: of all keys: their sequences are the snapshots
     """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     every = events.agg(F.sort_array(F.collect_set(states.SEQUENCE)).alias(_VERSIONS))
     at = (
         F.when(F.col(RANK) == 0, 0).otherwise(F.array_position(_VERSIONS, F.col(states.SEQUENCE))).cast("int")
     )
-    placed = entries.crossJoin(F.broadcast(every)).withColumn(_AT, at)
-    along = Window.partitionBy(*_keys(shape)).orderBy(_AT)
-    following = F.lead(_AT).over(along)
+    placed = timelines.crossJoin(F.broadcast(every)).withColumn(_AT, at)
+    following = F.lead(_AT).over(shape.per_key.orderBy(_AT))
     absent = placed.withColumn(_NEXT, following).where(
         (F.col(KIND) == UPSERT)
         & (F.col(_AT) < F.size(_VERSIONS))
         & (F.coalesce(F.col(_NEXT), F.size(_VERSIONS) + 1) > F.col(_AT) + 1)
     )
     sequence = F.element_at(F.col(_VERSIONS), F.col(_AT) + 1)
-    added = (
-        absent.withColumn(states.SEQUENCE, sequence)
-        .withColumn(PLACE, sequence)
-        .withColumn(RANK, F.lit(1))
-        .withColumn(KIND, F.lit(DELETE))
-    )
-    for name in (states.AFTER, AUTHORED, BASE, FOUND_DELETED):
-        added = added.withColumn(name, F.lit(None).cast(entries.schema[name].dataType))
-    return entries.unionByName(added.select(*[quote(name) for name in entries.columns]))
+    values = {RANK: F.lit(1), PLACE: sequence, states.SEQUENCE: sequence, KIND: F.lit(DELETE)}
+    return timelines.unionByName(entries(absent, timelines, shape, values))

@@ -5,19 +5,19 @@ from __future__ import annotations
 from operator import and_
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from pyspark.sql.types import DataType, StructType
+
 from delta_cdc.core.sql import quote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pyspark.sql import Column
-    from pyspark.sql.types import DataType, StructType
-
 
 def has_equality(data_type: DataType) -> bool:
     """Return whether ``<=>`` can compare the type directly, and Spark can group by it."""
-    from pyspark.sql import types as T
-
     if isinstance(data_type, T.ArrayType):
         return has_equality(data_type.elementType)
     if isinstance(data_type, T.StructType):
@@ -30,9 +30,6 @@ def comparable(value: Column, data_type: DataType) -> Column:
 
     Maps compare as their sorted entries (their order has no meaning), variants as text.
     """
-    from pyspark.sql import functions as F
-    from pyspark.sql import types as T
-
     if has_equality(data_type):
         return value
     if isinstance(data_type, T.VariantType):
@@ -61,8 +58,6 @@ def comparable_sql(value: str, data_type: DataType, depth: int = 0) -> str:
     :param value: SQL of the value
     :param depth: number of enclosing lambdas
     """
-    from pyspark.sql import types as T
-
     if has_equality(data_type):
         return value
     if isinstance(data_type, T.VariantType):
@@ -81,17 +76,16 @@ def comparable_sql(value: str, data_type: DataType, depth: int = 0) -> str:
     return f"array_sort(transform(map_entries({value}), {item} -> struct({key}, {entry})))"
 
 
-def same(left: str, right: str, schema: StructType, columns: Sequence[str]) -> Column:
+def same(left: str, right: str | None, schema: StructType, columns: Sequence[str]) -> Column:
     """Return whether two struct columns agree on ``columns``, null-safe.
 
-    :param left: name of a struct column of the type ``schema``; likewise ``right``
+    :param left: name of a struct column of the type ``schema``; likewise ``right``, where None is the row
     """
-    from pyspark.sql import functions as F
-
     compared = []
     for name in columns:
         field = schema[name]
-        sides = [comparable(F.col(f"{quote(side)}.{quote(name)}"), field.dataType) for side in (left, right)]
+        paths = [quote(name) if side is None else f"{quote(side)}.{quote(name)}" for side in (left, right)]
+        sides = [comparable(F.col(path), field.dataType) for path in paths]
         compared.append(sides[0].eqNullSafe(sides[1]))
     return balanced(and_, compared) if compared else F.lit(True)
 

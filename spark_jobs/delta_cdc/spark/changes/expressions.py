@@ -19,15 +19,18 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
 from delta_cdc.core.errors import InvalidExpression
 from delta_cdc.core.reasons import reason
 from delta_cdc.spark.sessions import confs_for_a_moment
 from delta_cdc.spark.silence_loggers import quietly
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pyspark.sql import DataFrame, SparkSession
+    from collections.abc import Iterator, Sequence
 
 _GAP = r"(?: \s+ | --[^\n]* | /\*.*?\*/ )"
 _STRING = r"""(?: [rR]? (?: '((?:[^'\\]|\\.|'')*)' | "((?:[^"\\]|\\.|"")*)" ) )"""
@@ -122,8 +125,6 @@ class _Judge:
     """Checks expressions with Spark, over a relation with the columns of some rows, but without rows."""
 
     def __init__(self, rows: DataFrame) -> None:
-        from pyspark.sql import types as T
-
         # All columns are nullable: Spark omits from a plan what a non-nullable column makes superfluous.
         columns = [T.StructField(field.name, field.dataType) for field in rows.schema.fields]
         self._session: SparkSession = rows.sparkSession
@@ -133,13 +134,11 @@ class _Judge:
 
     def finding(self, texts: Sequence[str]) -> str | None:
         """Return why expressions are not functions of the row alone; None if they are."""
-        from pyspark.errors import AnalysisException, ParseException
-
         tokens = [_tokens(text) for text in texts]
         found = next(filter(None, map(self._in_text, tokens)), None)
         if found is not None:
             return found
-        masked = ["".join(map(self._masked, one)) for one in tokens]
+        masked = ["".join(self._masked(one)) for one in tokens]
         plans = None
         refused = "a constant in it cannot be worked out"
         for asked in [masked] if masked == list(texts) else [masked, list(texts)]:
@@ -164,7 +163,7 @@ class _Judge:
                 return f"{token.text}{following.text} is another date or time with each day or moment"
             if following.text == "(" and self._is_users(token.text):
                 return (
-                    f"{token.text} is a function of somebody's own, of which Spark does not know whether "
+                    f"{token.text} is a user's function, of which Spark does not know whether "
                     "its value depends on the row alone"
                 )
         return None
@@ -178,19 +177,22 @@ class _Judge:
             self._user_functions = _user_functions(self._session)
         return name in self._user_functions
 
-    def _masked(self, token: _Token) -> str:
-        """Return a token, or a substitute if a plan could confuse it with the clock or the session."""
-        if token.kind == "text" and _is_telling(token.text):
-            return "'text'"
-        name = _bare(token.text)
-        if token.kind == "name" and _is_telling(name) and name.lower() not in self._names:
-            return "`name`"
-        return token.text
+    def _masked(self, tokens: Sequence[_Token]) -> Iterator[str]:
+        """Yield tokens, each with a substitute if a plan could confuse it with the clock or the session."""
+        previous = ""
+        for token in tokens:
+            name = _bare(token.text)
+            # A plan shows a column with its id, but the alias of a struct's field as it is.
+            is_free = previous.lower() == "as" or name.lower() not in self._names
+            if token.kind == "text" and _is_telling(token.text):
+                yield "'text'"
+            else:
+                yield "`name`" if token.kind == "name" and _is_telling(name) and is_free else token.text
+            if token.kind != "gap":
+                previous = token.text
 
     def _in_words(self, tokens: Sequence[_Token]) -> str | None:
         """Return the finding if Spark evaluates a text as the clock during planning; else None."""
-        from pyspark.errors import AnalysisException, ParseException
-
         for place, token in enumerate(tokens):
             if token.kind != "text" or not _is_word(token):
                 continue
@@ -214,8 +216,6 @@ class _Judge:
             return _parts(self._explain(texts))
 
     def _explain(self, texts: Sequence[str]) -> str:
-        from pyspark.sql import functions as F
-
         with quietly():
             # This aggregate takes values of any type, and nullability does not change its plan.
             found = [F.collect_list(F.expr(text)).alias(f"_{at}") for at, text in enumerate(texts)]
@@ -238,7 +238,7 @@ def _in_plan(analysed: str) -> str | None:
     if any(":" in indent for indent in below):
         return "it has a subquery, and reads other rows"
     if len(below) != 1:
-        return f"{_MANY_ROWS}, or calls a function of somebody's own"
+        return f"{_MANY_ROWS}, or calls a user's function"
     for pattern, why in (
         (_CLOCK, "is the clock, and changes from one look to the next"),
         (_SESSION, "depends on the session that asks"),
@@ -270,8 +270,6 @@ def _is_telling(text: str) -> bool:
 
 def _user_functions(session: SparkSession) -> set[str]:
     """Return the names of user-defined functions: of the session, or in its current schema."""
-    from pyspark.errors import AnalysisException
-
     try:
         with quietly():
             rows = session.sql("SHOW USER FUNCTIONS").collect()

@@ -10,7 +10,11 @@ import hashlib
 import re
 from typing import TYPE_CHECKING
 
+from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
+from pyspark.sql import functions as F
+
 from delta_cdc.core.errors import ForbiddenConf, SchemaChangeInRange, VersionsExpired, WrongReader
+from delta_cdc.core.reserved_columns import AFTER_TYPES, BEFORE_TYPES, CHANGE_TYPE, METADATA_COLUMNS
 from delta_cdc.core.spec import ApplyStep, LoadStep, StateStep
 from delta_cdc.core.sql import quote, table
 from delta_cdc.spark.sessions import SCHEMA_AS_OF, confs_for_a_moment, is_connect
@@ -18,11 +22,7 @@ from delta_cdc.spark.sessions import SCHEMA_AS_OF, confs_for_a_moment, is_connec
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
-    from pyspark.sql.types import StructType
-
     from delta_cdc.core.spec import ReadStep, Staging, TargetStep
-from delta_cdc.core.reserved_columns import AFTER_TYPES, BEFORE_TYPES, CHANGE_TYPE, METADATA_COLUMNS
 
 #: With these, missing files or unreadable schemas silently give fewer rows instead of an error.
 FORBIDDEN_CONFS = (
@@ -41,7 +41,7 @@ def refuse_forbidden_confs(session: SparkSession) -> None:
         if str(session.conf.get(name, "false")).lower() == "true":
             raise ForbiddenConf(
                 f"The Spark conf {name} is true: missing or unreadable changes would be skipped in silence.",
-                remedy=f"unset {name} for this job; if files are missing, the range must be loaded anew.",
+                remedy=f"unset {name} for this job; if files are missing, the range must be loaded again.",
             )
 
 
@@ -61,7 +61,6 @@ def change_rows(
     columns: Sequence[str],
     *,
     at: int,
-    schema: StructType | None = None,
 ) -> DataFrame:
     """Read the change feed of ``[starting_version, ending_version]``.
 
@@ -69,8 +68,6 @@ def change_rows(
     :param at: the version whose columns and types the rows have, not before ``ending_version``. By default
         Delta's reader uses the newest ones, and then cannot read changes from before a type was widened or
         the table was replaced
-    :param schema: of these columns, if known: if the newest schema is the same, it is used, which saves
-        Delta another snapshot
     :return: ``columns`` + ``_change_type`` (string), ``_commit_version`` (long), ``_commit_timestamp``
     :raises WrongReader: the reader ignored ``readChangeFeed`` and returned the table itself
     :raises SchemaChangeInRange: in a user's own session of Spark Connect, where the schema cannot be chosen,
@@ -83,7 +80,7 @@ def change_rows(
         .option("endingVersion", ending_version)
     )
     if not is_connect(session):
-        rows = _loaded(session, reader, source, at, schema)
+        rows = _loaded(session, reader, source, at)
         refuse_without_metadata(rows, source)
     elif session.conf.get(SCHEMA_AS_OF, "false") == "true":
         as_of = reader.option("versionAsOf", at)
@@ -111,24 +108,7 @@ def refuse_without_metadata(rows: DataFrame, source: str) -> None:
         )
 
 
-def _loaded(
-    session: SparkSession, reader: DataFrameReader, source: str, at: int, schema: StructType | None
-) -> DataFrame:
-    """Load with the newest schema if it equals the schema as of a version, else with the latter."""
-    if schema is not None:
-        try:
-            rows = reader.load(source)
-        except Exception as error:
-            if "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE" not in str(error):
-                raise
-        else:
-            now = [(field.name, field.dataType) for field in rows.drop(*METADATA_COLUMNS).schema]
-            if now == [(field.name, field.dataType) for field in schema]:
-                return rows
-    return _loaded_as_of(session, reader, source, at)
-
-
-def _loaded_as_of(session: SparkSession, reader: DataFrameReader, source: str, at: int) -> DataFrame:
+def _loaded(session: SparkSession, reader: DataFrameReader, source: str, at: int) -> DataFrame:
     """Load with the schema as of a version. Delta fixes it here, so the confs are not needed later."""
     confs: dict[str, str] = {}
     for more in _SCHEMA_AS_OF:
@@ -180,8 +160,6 @@ def commit_timestamp(session: SparkSession, source: str, version: int) -> Column
 
     History is read newest first, so the number of entries read doubles until the version is among them.
     """
-    from pyspark.sql import functions as F
-
     limit = 16
     while True:
         history = session.sql(f"DESCRIBE HISTORY {table(source)} LIMIT {limit}")
@@ -218,18 +196,14 @@ def changed_source(session: SparkSession, source: str, step: TargetStep | ReadSt
         content = []
     if content and hashlib.sha256(content[0]["content"]).hexdigest() == step.watermark.commit_hash:
         return None
-    return f"version {step.at} of {source} is not the one planned for: the source was made anew"
+    return f"version {step.at} of {source} is not the one planned for: the source was replaced"
 
 
 def is_before() -> Column:
     """Return whether a feed row is a state before its commit."""
-    from pyspark.sql import functions as F
-
     return F.col(CHANGE_TYPE).isin(*BEFORE_TYPES)
 
 
 def is_after() -> Column:
     """Return whether a feed row is a state after its commit."""
-    from pyspark.sql import functions as F
-
     return F.col(CHANGE_TYPE).isin(*AFTER_TYPES)

@@ -10,7 +10,22 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
 from delta_cdc.core.errors import CaptureUnavailable
+from delta_cdc.core.manifest_columns import (
+    AFTER_MARK,
+    BEFORE_MARK,
+    CHANGED_MARK,
+    DELETED_MARK,
+    INSERTED_MARK,
+    MARKS,
+    SIDE_TIME,
+    SIDE_VERSION,
+    SIDES,
+    location,
+)
 from delta_cdc.core.reserved_columns import (
     CHANGE_TYPE,
     COMMIT_TIMESTAMP,
@@ -25,24 +40,10 @@ from delta_cdc.core.storage_options import hadoop_uri
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark.sql import Column, DataFrame, SparkSession
-
     from delta_cdc.core.spec import Segment
-from delta_cdc.core.manifest_columns import (
-    AFTER_MARK,
-    BEFORE_MARK,
-    CHANGED_MARK,
-    DELETED_MARK,
-    INSERTED_MARK,
-    MARKS,
-    SIDE_TIME,
-    SIDE_VERSION,
-    SIDES,
-    location,
-)
 
 #: Ends the text of the error that Spark raises for rows that share a row id.
-SHARED_REMEDY = "read them by another capture, and tell the table's writers that its row ids are not unique."
+SHARED_REMEDY = "read them by another capture, and inform the table's writers: its row ids are not unique."
 
 _SIDE, _ROW_VERSION = f"{PLAN_PREFIX}side", f"{PLAN_PREFIX}row_version"
 _BEFORE, _AFTER = f"{PLAN_PREFIX}before", f"{PLAN_PREFIX}after"
@@ -81,8 +82,8 @@ def change_rows(
     if segment.capture == "change_files":
         return _fed(slice_, columns, marks).select(*wanted)
     read = _read(slice_, segment, columns)
-    told = marks.strip(BEFORE_MARK + AFTER_MARK) != "" or not marks
-    parts = [_told(_part(read, "[id]", marks), segment, columns)] if told else []
+    has_added_or_removed = marks.strip(BEFORE_MARK + AFTER_MARK) != "" or not marks
+    parts = [_added_or_removed(_part(read, "[id]", marks), segment, columns)] if has_added_or_removed else []
     if BEFORE_MARK in marks:
         parts.append(_matched(_part(read, "[+-]", marks), segment, columns))
     rows = parts[0].select(*wanted)
@@ -90,8 +91,6 @@ def change_rows(
 
 
 def _read(slice_: DataFrame, segment: Segment, columns: Sequence[str]) -> DataFrame:
-    from pyspark.sql import functions as F
-
     names = [quote(name) for name in (*columns, SIDES)]
     if segment.capture != "row_tracking":
         nothing = F.lit(None).cast("bigint")
@@ -104,8 +103,6 @@ def _read(slice_: DataFrame, segment: Segment, columns: Sequence[str]) -> DataFr
 
 def _fed(slice_: DataFrame, columns: Sequence[str], marks: str) -> DataFrame:
     """Return the rows of the change data feed."""
-    from pyspark.sql import functions as F
-
     names = [quote(name) for name in columns]
     if CHANGED_MARK in marks:
         names.append(CHANGE_TYPE)
@@ -125,8 +122,6 @@ def _fed(slice_: DataFrame, columns: Sequence[str], marks: str) -> DataFrame:
 
 def _kind(marks: str) -> Column:
     """Return the change type of a row by the tag of its side."""
-    from pyspark.sql import functions as F
-
     kinds = {CHANGED_MARK: F.col(CHANGE_TYPE), DELETED_MARK: F.lit("delete"), INSERTED_MARK: F.lit("insert")}
     found = None
     for mark in marks:
@@ -145,8 +140,6 @@ def _part(read: DataFrame, marks: str, present: str) -> DataFrame:
     :param marks: the tags, as a regular expression
     :param present: all tags of the file manifest
     """
-    from pyspark.sql import functions as F
-
     kept = [quote(name) for name in read.columns if name != SIDES]
     one = F.col(_SIDE)
     is_all = not re.sub(marks, "", present)
@@ -161,10 +154,8 @@ def _part(read: DataFrame, marks: str, present: str) -> DataFrame:
     )
 
 
-def _told(read: DataFrame, segment: Segment, columns: Sequence[str]) -> DataFrame:
+def _added_or_removed(read: DataFrame, segment: Segment, columns: Sequence[str]) -> DataFrame:
     """Return the rows of files as inserted or deleted, according to the files."""
-    from pyspark.sql import functions as F
-
     inserted = F.col(_SIDE).startswith(INSERTED_MARK)
     version, time = _commit(segment, F.when(inserted, F.col(_ROW_VERSION)))
     return read.select(
@@ -179,8 +170,6 @@ def _told(read: DataFrame, segment: Segment, columns: Sequence[str]) -> DataFram
 
 def _matched(read: DataFrame, segment: Segment, columns: Sequence[str]) -> DataFrame:
     """Return the changes found by matching row ids before and after."""
-    from pyspark.sql import functions as F
-
     state = F.struct(
         *[F.col(quote(name)).alias(f"{PLAN_PREFIX}{at}") for at, name in enumerate(columns)],
         F.col(_ROW_VERSION).alias(_ROW_VERSION),
@@ -198,8 +187,6 @@ def _matched(read: DataFrame, segment: Segment, columns: Sequence[str]) -> DataF
 
 def _transitions(pairs: DataFrame, segment: Segment, columns: Sequence[str]) -> DataFrame:
     """Return the change rows of (row id, state before, state after)."""
-    from pyspark.sql import functions as F
-
     was, is_ = F.col(_N_BEFORE) > 0, F.col(_N_AFTER) > 0
     versions = [F.col(f"{which}.{_ROW_VERSION}") for which in (_BEFORE, _AFTER)]
 
@@ -233,20 +220,16 @@ def _transitions(pairs: DataFrame, segment: Segment, columns: Sequence[str]) -> 
 
 def _commit(segment: Segment, row_version: Column) -> tuple[Column, Column]:
     """Return version and time (epoch milliseconds) of a pair's last change."""
-    from pyspark.sql import functions as F
-
     if not segment.net or segment.capture != "row_tracking":
         return F.col(ORDER), F.col(_TIME)
     # RESTORE brings back rows whose row commit version lies before the range.
     versions, times = zip(*segment.timestamps, strict=True)
-    told = F.map_from_arrays(F.lit(list(versions)), F.lit(list(times)))
-    time = F.try_element_at(told, row_version)
+    times_by_version = F.map_from_arrays(F.lit(list(versions)), F.lit(list(times)))
+    time = F.try_element_at(times_by_version, row_version)
     return F.when(time.isNotNull(), row_version).otherwise(F.col(ORDER)), F.coalesce(time, F.col(_TIME))
 
 
 def _shared(segment: Segment) -> Column:
-    from pyspark.sql import functions as F
-
     return F.concat(
         F.lit(
             f"{CaptureUnavailable.__name__}: Versions {segment.starting_version}-{segment.ending_version} "

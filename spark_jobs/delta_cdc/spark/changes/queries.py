@@ -19,6 +19,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from pyspark.sql import Column, DataFrame, Window, WindowSpec
+from pyspark.sql import functions as F
+
 from delta_cdc.core import validation
 from delta_cdc.core.errors import (
     CaptureUnavailable,
@@ -42,15 +45,12 @@ from delta_cdc.core.reserved_columns import (
 )
 from delta_cdc.core.sql import PLAN_PREFIX, quote
 from delta_cdc.spark.changes import states
-from delta_cdc.spark.changes.equality import comparable, has_equality
+from delta_cdc.spark.changes.equality import comparable, has_equality, same
 from delta_cdc.spark.changes.feed import is_after, is_before
 from delta_cdc.spark.changes.manifests import SHARED_REMEDY
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from pyspark.sql import Column, DataFrame, WindowSpec
-    from pyspark.sql.types import StructType
 
     from delta_cdc.core.spec import QueryOptions
 
@@ -58,8 +58,7 @@ if TYPE_CHECKING:
 _POSITION = f"{PLAN_PREFIX}position"
 _PREVIOUS, _NEXT = f"{PLAN_PREFIX}previous", f"{PLAN_PREFIX}next"
 _PREVIOUS_TYPE, _NEXT_TYPE = f"{PLAN_PREFIX}previous_type", f"{PLAN_PREFIX}next_type"
-_HASH, _LEFT, _CAME, _RANK = (f"{PLAN_PREFIX}{name}" for name in ("hash", "left", "came", "rank"))
-_COMPARED = f"{PLAN_PREFIX}compared_"
+_LEFT, _CAME, _RANK = (f"{PLAN_PREFIX}{name}" for name in ("left", "came", "rank"))
 
 #: Most characters of a key that an error shows.
 _SHOWN = 200
@@ -113,18 +112,19 @@ def answer(
     known = rows.select(*[quote(name) for name in (*columns, *keep)])
     found = states.projected(known, options.where, options.select, keep)
     values = [name for name in found.columns if name not in keep]
-    states.refuse_unusable(values, source)
+    states.refuse_reserved(values, source)
+    states.refuse_doubled(values, "select")
     place = f"{source}, {versions}"
     if not options.is_net and options.where is None:
-        told = found if options.raw else _of_known_types(found, options.query == "append_only", place)
-        return told.select(*map(quote, values), *METADATA_COLUMNS)
+        changes = found if options.raw else _of_known_types(found, options.query == "append_only", place)
+        return changes.select(*map(quote, values), *METADATA_COLUMNS)
     keys = [ROW_ID] if by_row_id else list(states.match(values, options.keys, "keys", source))
     _refuse_without_equality(found, keys)
     placed = found.withColumn(_POSITION, _position(keys, place))
     if options.is_net:
         return _net(placed, keys, values, place, both=options.query == "min_delta")
-    told = _told_by_key(placed, keys, values, place)
-    return told.where(f"{CHANGE_TYPE} = 'insert'") if options.query == "append_only" else told
+    changes = _changes_by_key(placed, keys, values, place)
+    return changes.where(f"{CHANGE_TYPE} = 'insert'") if options.query == "append_only" else changes
 
 
 def named_in_plan(error: BaseException) -> DeltaCdcError | None:
@@ -144,27 +144,14 @@ def drop_carry_over(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
     :param rows: change rows of a version, or of several
     :param columns: the table's columns
     """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
-    schema = rows.schema
-    compared = {
-        f"{_COMPARED}{number}": comparable(F.col(quote(name)), schema[name].dataType)
-        for number, name in enumerate(columns)
-        if not has_equality(schema[name].dataType)
-    }
-    names = [name for name in columns if has_equality(schema[name].dataType)]
-    marked = rows.withColumns(compared) if compared else rows
-    content = [F.col(quote(name)) for name in (*names, *compared)]
-    # The hash decides almost every comparison of the sort; the columns after it make it exact.
-    marked = marked.withColumn(_HASH, F.xxhash64(*content))
-    same = Window.partitionBy(_HASH, COMMIT_VERSION, *content)
-    by_type = Window.partitionBy(_HASH, COMMIT_VERSION, *content).orderBy(CHANGE_TYPE)
+    content = [comparable(F.col(quote(name)), rows.schema[name].dataType) for name in columns]
+    alike = Window.partitionBy(COMMIT_VERSION, *content)
+    by_type = alike.orderBy(CHANGE_TYPE)
     kind = F.col(CHANGE_TYPE)
-    counted = marked.withColumns(
+    counted = rows.withColumns(
         {
-            _LEFT: F.count_if(kind == "delete").over(same),
-            _CAME: F.count_if(kind == "insert").over(same),
+            _LEFT: F.count_if(kind == "delete").over(alike),
+            _CAME: F.count_if(kind == "insert").over(alike),
             # Rows of one type are alike: "delete" sorts before "insert", and both before updates.
             _RANK: F.row_number().over(by_type),
         }
@@ -176,8 +163,6 @@ def drop_carry_over(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
 
 # -- without keys -------------------------------------------------------------------------------
 def _of_known_types(rows: DataFrame, only_inserts: bool, place: str) -> DataFrame:
-    from pyspark.sql import functions as F
-
     kind = F.col(CHANGE_TYPE)
     if only_inserts:
         others = kind.isin(*BEFORE_TYPES, *(name for name in AFTER_TYPES if name != "insert"))
@@ -187,8 +172,6 @@ def _of_known_types(rows: DataFrame, only_inserts: bool, place: str) -> DataFram
 
 # -- by key -------------------------------------------------------------------------------------
 def _position(keys: Sequence[str], place: str) -> Column:
-    from pyspark.sql import functions as F
-
     null = F.lit(False)
     for key in keys:
         null = null | F.col(quote(key)).isNull()
@@ -201,16 +184,11 @@ def _position(keys: Sequence[str], place: str) -> Column:
 
 
 def _history(keys: Sequence[str]) -> WindowSpec:
-    from pyspark.sql import Window
-
     return Window.partitionBy(*[quote(key) for key in keys]).orderBy(_POSITION)
 
 
 def _net(rows: DataFrame, keys: Sequence[str], values: Sequence[str], place: str, *, both: bool) -> DataFrame:
     """Return the net effect per key: the states at both ends, or only the one after."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     history = _history(keys)
     # Over the whole history it is computed once per key, not once per row.
     whole = history.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
@@ -229,7 +207,7 @@ def _net(rows: DataFrame, keys: Sequence[str], values: Sequence[str], place: str
         .otherwise(_not_unique(keys, at, place).cast("boolean"))
     )
     existed, before = F.col(states.BEFORE).isNotNull(), F.col(states.BEFORE)
-    unchanged = existed & _same(before, rows.schema, values)
+    unchanged = existed & same(states.BEFORE, None, rows.schema, values)
     if not both:
         kind = F.when(existed, "update_postimage").otherwise("insert").alias(CHANGE_TYPE)
         return last.where(is_after() & ~unchanged).select(*state, kind, *METADATA_COLUMNS[1:])
@@ -238,7 +216,7 @@ def _net(rows: DataFrame, keys: Sequence[str], values: Sequence[str], place: str
     def row(kind: str, found: Sequence[Column]) -> Column:
         return F.struct(*found, F.lit(kind).alias(CHANGE_TYPE))
 
-    told = (
+    changes = (
         F.when(is_before() & existed, F.array(row("delete", first_values)))
         .when(is_after() & ~existed, F.array(row("insert", state)))
         .when(
@@ -246,13 +224,11 @@ def _net(rows: DataFrame, keys: Sequence[str], values: Sequence[str], place: str
             F.array(row("update_preimage", first_values), row("update_postimage", state)),
         )
     )
-    return last.select(F.inline(told), *METADATA_COLUMNS[1:])
+    return last.select(F.inline(changes), *METADATA_COLUMNS[1:])
 
 
-def _told_by_key(rows: DataFrame, keys: Sequence[str], values: Sequence[str], place: str) -> DataFrame:
+def _changes_by_key(rows: DataFrame, keys: Sequence[str], values: Sequence[str], place: str) -> DataFrame:
     """Return every change by key: a state without its counterpart in its version is an insert or a delete."""
-    from pyspark.sql import functions as F
-
     history = _history(keys)
     along = rows.withColumns(
         {
@@ -269,7 +245,7 @@ def _told_by_key(rows: DataFrame, keys: Sequence[str], values: Sequence[str], pl
     replaced = ((kind == "delete") & (F.col(_NEXT_TYPE) == "insert")) | (
         (kind == "insert") & (F.col(_PREVIOUS_TYPE) == "delete")
     )
-    told = (
+    change_type = (
         F.when(is_before() & ~followed, "delete")
         .when(is_after() & ~preceded, "insert")
         .when(replaced, kind)
@@ -278,20 +254,8 @@ def _told_by_key(rows: DataFrame, keys: Sequence[str], values: Sequence[str], pl
     )
     refused = _not_unique(keys, F.col(ORDER), place).cast("boolean")
     return along.where(F.when(unique, True).otherwise(refused)).select(
-        *[F.col(quote(name)) for name in values], told.alias(CHANGE_TYPE), *METADATA_COLUMNS[1:]
+        *[F.col(quote(name)) for name in values], change_type.alias(CHANGE_TYPE), *METADATA_COLUMNS[1:]
     )
-
-
-def _same(before: Column, schema: StructType, values: Sequence[str]) -> Column:
-    """Return whether the row's own values equal those of ``before``, null-safe."""
-    from pyspark.sql import functions as F
-
-    result = F.lit(True)
-    for name in values:
-        data_type = schema[name].dataType
-        sides = [comparable(side, data_type) for side in (before.getField(name), F.col(quote(name)))]
-        result = result & sides[0].eqNullSafe(sides[1])
-    return result
 
 
 def _refuse_without_equality(rows: DataFrame, keys: Sequence[str]) -> None:
@@ -307,22 +271,16 @@ def _refuse_without_equality(rows: DataFrame, keys: Sequence[str]) -> None:
 # -- errors in the plan -------------------------------------------------------------------------
 def raised(error: type[DeltaCdcError], parts: Sequence[str | Column]) -> Column:
     """Return a column that raises a named error when Spark evaluates it; see :func:`named_in_plan`."""
-    from pyspark.sql import functions as F
-
     texts = [f"{error.__name__}: ", *parts, f" Remedy: {_REMEDIES[error]}"]
     return F.raise_error(F.concat(*[F.lit(text) if isinstance(text, str) else text for text in texts]))
 
 
 def _shown(value: Column) -> Column:
-    from pyspark.sql import functions as F
-
     return F.coalesce(F.substring(value.cast("string"), 1, _SHOWN), F.lit("NULL"))
 
 
 def _example(keys: Sequence[str], version: Column) -> list[str | Column]:
     """Return the text ``k = 1, l = 2, version 3``."""
-    from pyspark.sql import functions as F
-
     parts: list[str | Column] = []
     for key in keys:
         parts += ["row id = " if key == ROW_ID else f"{key} = ", _shown(F.col(quote(key))), ", "]
@@ -330,8 +288,6 @@ def _example(keys: Sequence[str], version: Column) -> list[str | Column]:
 
 
 def _unknown(place: str) -> Column:
-    from pyspark.sql import functions as F
-
     what = _shown(F.col(CHANGE_TYPE))
     known = ", which Delta's change feed does not know."
     where = _example((), F.col(COMMIT_VERSION))
@@ -339,8 +295,6 @@ def _unknown(place: str) -> Column:
 
 
 def _null_key(keys: Sequence[str], place: str) -> Column:
-    from pyspark.sql import functions as F
-
     example = _example(keys, F.col(COMMIT_VERSION))
     return raised(NullKey, [f"{place}: a row has NULL in a key column (", *example, ")."])
 

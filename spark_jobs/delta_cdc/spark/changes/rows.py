@@ -11,6 +11,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
 from delta_cdc.core.reserved_columns import METADATA_COLUMNS, ORDER, ROW_ID
 from delta_cdc.core.sql import quote
 from delta_cdc.spark.changes import feed, manifests
@@ -18,9 +22,6 @@ from delta_cdc.spark.changes.queries import drop_carry_over
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
     from delta_cdc.core.spec import Segment, Staging
 
@@ -34,7 +35,6 @@ def change_rows(
     at: int,
     slices_uri: str = "",
     with_row_id: bool = False,
-    schema: str | None = None,
 ) -> DataFrame:
     """Read the changes of a range.
 
@@ -44,15 +44,21 @@ def change_rows(
     :param at: the version whose columns are wanted, the range's end
     :param slices_uri: folder of the file manifests; see :mod:`delta_cdc.delta_log.file_manifests`
     :param with_row_id: keep the row id beside the columns; every part must be read by row tracking
-    :param schema: the columns with their types, as Delta's log has them (JSON), if available
     :return: ``columns``, ``_change_type`` (string), ``_commit_version`` (long), ``_commit_timestamp``
         (timestamp), :data:`ORDER` (long), and :data:`ROW_ID` (long) if requested
     """
-    known = None if schema is None else _types(schema)
-    parts = [
-        _segment_rows(session, source, segment, columns, at, slices_uri, with_row_id, known)
-        for segment in segments
-    ]
+    parts = []
+    for segment in segments:
+        if segment.sliced:
+            rows = manifests.change_rows(session, segment, slices_uri, columns, with_row_id=with_row_id)
+        elif segment.needs_slice:
+            versions = f"{segment.starting_version}-{segment.ending_version}"
+            raise ValueError(f"the slice of versions {versions} was not written")
+        else:
+            starting, ending = segment.starting_version, segment.ending_version
+            rows = feed.change_rows(session, source, starting, ending, columns, at=at)
+            rows = rows.withColumn(ORDER, F.col(METADATA_COLUMNS[1]))
+        parts.append(drop_carry_over(rows, columns) if segment.compare else rows)
     if not parts:
         nothing = feed.snapshot_rows(session, source, at, columns).limit(0)
         return _as_changes(nothing, with_row_id=with_row_id)
@@ -72,18 +78,12 @@ def no_rows(session: SparkSession, schema: str, *, with_row_id: bool = False) ->
 
     :param schema: the table's columns as Delta's log has them (JSON); so an old version needs no time travel
     """
-    return _as_changes(session.createDataFrame([], _types(schema)), with_row_id=with_row_id)
-
-
-def _types(schema: str) -> StructType:
-    from pyspark.sql.types import StructType
-
-    return StructType.fromJson(json.loads(schema))
+    return _as_changes(
+        session.createDataFrame([], StructType.fromJson(json.loads(schema))), with_row_id=with_row_id
+    )
 
 
 def _as_changes(nothing: DataFrame, *, with_row_id: bool) -> DataFrame:
-    from pyspark.sql import functions as F
-
     return nothing.select(
         "*",
         F.lit(None).cast("string").alias(METADATA_COLUMNS[0]),
@@ -94,40 +94,11 @@ def _as_changes(nothing: DataFrame, *, with_row_id: bool) -> DataFrame:
     )
 
 
-def _segment_rows(
-    session: SparkSession,
-    source: str,
-    segment: Segment,
-    columns: Sequence[str],
-    at: int,
-    slices_uri: str,
-    with_row_id: bool,
-    schema: StructType | None,
-) -> DataFrame:
-    from pyspark.sql import functions as F
-
-    if segment.sliced:
-        rows = manifests.change_rows(session, segment, slices_uri, columns, with_row_id=with_row_id)
-    elif segment.needs_slice:
-        raise ValueError(
-            f"the slice of versions {segment.starting_version}-{segment.ending_version} was not written"
-        )
-    else:
-        rows = feed.change_rows(
-            session, source, segment.starting_version, segment.ending_version, columns, at=at, schema=schema
-        ).withColumn(ORDER, F.col(METADATA_COLUMNS[1]))
-    if segment.compare:
-        rows = drop_carry_over(rows, columns)
-    return rows
-
-
 def staged_rows(session: SparkSession, staging: Staging, columns: Sequence[str]) -> DataFrame:
     """Return the change rows of a staged batch, in the shape of :func:`change_rows`.
 
     :param columns: the source's columns as of the batch's end
     """
-    from pyspark.sql import functions as F
-
     rows = session.read.format("delta").option("versionAsOf", staging.version).load(staging.uri)
     feed.refuse_without_metadata(rows, staging.uri)
     order = F.col(ORDER) if ORDER in rows.columns else F.col(METADATA_COLUMNS[1])

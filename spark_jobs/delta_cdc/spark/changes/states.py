@@ -9,6 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import BooleanType, NullType
+
 from delta_cdc.core.errors import ColumnNotFound, InvalidExpression, ReservedColumnName
 from delta_cdc.core.reasons import reason
 from delta_cdc.core.reserved_columns import METADATA_COLUMNS, ORDER
@@ -20,8 +25,6 @@ from delta_cdc.spark.silence_loggers import quietly
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-
-    from pyspark.sql import DataFrame
 
 #: Columns of :func:`version_states`.
 BEFORE, AFTER = f"{PLAN_PREFIX}before", f"{PLAN_PREFIX}after"
@@ -36,8 +39,6 @@ def resolve(rows: DataFrame, argument: str, expressions: Sequence[str]) -> DataF
 
     :raises InvalidExpression: Spark cannot parse or resolve one, or it is not a function of the row alone
     """
-    from pyspark.errors import AnalysisException, ParseException
-
     try:
         with quietly():
             found = analysed(rows.selectExpr(*expressions))
@@ -63,16 +64,19 @@ def match(names: Iterable[str], wanted: Sequence[str], argument: str, where: str
     return tuple(by_lower[name.lower()] for name in wanted)
 
 
-def refuse_metadata_names(columns: Iterable[str], where: str) -> None:
-    """Refuse columns that the feed's own would hide.
+def refuse_reserved(columns: Iterable[str], where: str, more: Sequence[str] = ()) -> None:
+    """Refuse columns with the name of a column of ours.
 
-    :raises ReservedColumnName: names them
+    :param more: reserved names, beside those of the change feed and of our plans
+    :raises ReservedColumnName: names the columns
     """
-    bad = [name for name in columns if name.lower() in METADATA_COLUMNS]
+    reserved = {name.lower() for name in (*METADATA_COLUMNS, *more)}
+    bad = [name for name in columns if name.lower() in reserved or name.lower().startswith(PLAN_PREFIX)]
     if bad:
         raise ReservedColumnName(
-            f"{where} has the column {', '.join(map(repr, bad))}, a name that the feed needs for itself.",
-            remedy="rename the column.",
+            f"{where} has the column {', '.join(map(repr, bad))}, a name that the change feed, our plans or "
+            "the target need.",
+            remedy=f"rename it with select{', or choose other start_column and end_column' if more else ''}.",
         )
 
 
@@ -85,8 +89,6 @@ def projected(rows: DataFrame, where: str | None, select: Sequence[str], keep: S
     :raises InvalidExpression: one does not resolve, or is not a function of the row alone
     :raises ReservedColumnName: a projection has the name of a column of the change feed
     """
-    from pyspark.sql import functions as F
-
     if where:
         check_predicate(rows.drop(*keep), "where", where)
         rows = rows.where(F.expr(where))
@@ -103,16 +105,10 @@ def check_predicate(rows: DataFrame, argument: str, text: str) -> None:
     :param argument: the argument that contains the predicate
     :raises InvalidExpression: it does not resolve, is not a predicate, or is not a function of the row alone
     """
-    _refuse_no_predicate(resolve(rows, argument, [text]), argument, text)
-
-
-def _refuse_no_predicate(resolved: DataFrame, argument: str, text: str) -> None:
-    from pyspark.sql.types import BooleanType, NullType
-
-    found = resolved.schema[0].dataType
-    if not isinstance(found, BooleanType | NullType):
+    data_type = resolve(rows, argument, [text]).schema[0].dataType
+    if not isinstance(data_type, BooleanType | NullType):
         raise InvalidExpression(
-            f"{argument} = {text!r} is of type {found.simpleString()}, not true or false.",
+            f"{argument} = {text!r} is of type {data_type.simpleString()}, not true or false.",
             remedy=f"correct {argument}; it is a Spark SQL predicate over the source's columns.",
         )
 
@@ -123,29 +119,8 @@ def beside(rows: DataFrame, argument: str, expressions: Sequence[str], keep: Seq
     They act on states: a value made of the commit's version or time would depend on how the range is split.
     """
     names = resolve(rows.drop(*keep), argument, expressions).columns
-    refuse_metadata_names(names, argument)
-    _refuse_our_names(names, argument)
+    refuse_reserved(names, argument)
     return rows.selectExpr(*expressions, *[quote(name) for name in keep])
-
-
-def refuse_unusable(values: Sequence[str], source: str) -> None:
-    """Refuse ambiguous names of projected columns, and names reserved for our own columns.
-
-    :raises InvalidExpression: for a name that two columns share
-    :raises ReservedColumnName: for a name with the prefix of our plans, or a name of the feed's columns
-    """
-    refuse_metadata_names(values, source)
-    _refuse_our_names(values, source)
-    refuse_doubled(values, "select")
-
-
-def _refuse_our_names(names: Iterable[str], source: str) -> None:
-    reserved = [name for name in names if name.lower().startswith(PLAN_PREFIX)]
-    if reserved:
-        raise ReservedColumnName(
-            f"{source} has the column {', '.join(map(repr, reserved))}, a name that our plans need.",
-            remedy="rename it with select.",
-        )
 
 
 def refuse_doubled(values: Sequence[str], arguments: str) -> None:
@@ -174,8 +149,6 @@ def version_states(rows: DataFrame, keys: Sequence[str], values: Sequence[str]) 
     :return: keys, order, before and after (structs of ``values``, NULL = no state), sequence (of the after
         state, or of the before state of a delete), n_before, n_after, unknown (rows of unknown type)
     """
-    from pyspark.sql import functions as F
-
     state = F.struct(*[F.col(quote(name)) for name in values])
     # Each new column object is a call to the JVM, so reuse them.
     was, is_now, sequence = is_before(), is_after(), F.col(SEQUENCE)

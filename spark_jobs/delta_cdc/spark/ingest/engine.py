@@ -12,7 +12,6 @@ A crash between 2 and 4 leaves a batch that is recorded but not in the log; the 
 from __future__ import annotations
 
 import logging
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -26,8 +25,8 @@ from delta_cdc.core.spec import ApplyOptions, JobResult, step_fingerprint
 from delta_cdc.core.sql import quote, table
 from delta_cdc.core.watermark import PipelineState, Seal, SealStep
 from delta_cdc.spark.apply import layout
-from delta_cdc.spark.apply.commit import commit, looking, overtaken
-from delta_cdc.spark.apply.constraints import Into
+from delta_cdc.spark.apply.commit import commit, look, overtaken
+from delta_cdc.spark.apply.constraints import Destination
 from delta_cdc.spark.apply.rows import Shape
 from delta_cdc.spark.changes import feed
 from delta_cdc.spark.commit_safety import refuse_unsafe_log_store
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from delta_cdc.core.spec import IngestSpec, SourceFile
-    from delta_cdc.spark.apply.commit import Seen
+    from delta_cdc.spark.apply.commit import TableState
     from delta_cdc.spark.ingest.events import Batch, Known
 
 log = logging.getLogger(__name__)
@@ -91,15 +90,14 @@ def run(spark: SparkSession, spec: IngestSpec, kafka_options: Mapping[str, str] 
 def _ingested(session: SparkSession, spec: IngestSpec, kafka_options: Mapping[str, str] | None) -> JobResult:
     log.info("ingesting %s", told(spec))
     planned_on = spec.step.planned_on
-    seen: Seen | None = None
-    look = nullcontext() if planned_on is None else looking(session, spec.log_uri)
-    with look as now, ingested.expected(session, spec):
+    seen: TableState | None = None
+    with ingested.expected(session, spec):
         found = _found(session, spec, kafka_options)
         if isinstance(found, JobResult):
             return found
         failpoints.reached("planned")
-        if planned_on is not None and now is not None:
-            seen = now()
+        if planned_on is not None:
+            seen = look(session, spec.log_uri)
             reason = overtaken(session, spec.log_uri, planned_on, seen)
             reason = reason or _sealed_since(session, spec, seen) or _other_horizon(spec, seen)
             if reason is not None:
@@ -136,7 +134,7 @@ class _Found:
     rejects: DataFrame | None
 
 
-def _sealed_since(session: SparkSession, spec: IngestSpec, now: Seen) -> str | None:
+def _sealed_since(session: SparkSession, spec: IngestSpec, now: TableState) -> str | None:
     """Return a message if a batch of this pipeline entered the log after planning.
 
     The number alone does not show it: the plan may have seen that batch in the side table only.
@@ -154,7 +152,7 @@ def _sealed_since(session: SparkSession, spec: IngestSpec, now: Seen) -> str | N
     return None
 
 
-def _other_horizon(spec: IngestSpec, now: Seen) -> str | None:
+def _other_horizon(spec: IngestSpec, now: TableState) -> str | None:
     """Return a message if maintenance moved the log's ``horizon`` after planning: other records are late."""
     horizon = now.properties.get(LATENESS_HORIZON)
     if horizon == spec.horizon:
@@ -312,7 +310,7 @@ def _rejected(
 
 
 # -- write ----------------------------------------------------------------------------------------
-def _written(session: SparkSession, planned: IngestSpec, found: _Found, seen: Seen | None) -> JobResult:
+def _written(session: SparkSession, planned: IngestSpec, found: _Found, seen: TableState | None) -> JobResult:
     spec = found.spec
     seal = _seal(planned, found.counts)
     if not spec.recorded:
@@ -326,7 +324,7 @@ def _written(session: SparkSession, planned: IngestSpec, found: _Found, seen: Se
     listed = ", ".join(f"{count} {name}" for name, count in found.counts.items())
     log.info("committing %s to %s (%s)", told(spec), spec.log_uri, listed)
     shape, options = _layout(found)
-    into = Into(spec.log_uri, lambda: found.batch.events, shape.keys)
+    into = Destination(spec.log_uri, lambda: found.batch.events, shape.keys)
     outcome = commit(session, seal, _append(found, shape, options), into)
     if outcome.status == "committed":
         log.info("committed version %s of %s, seal %s", outcome.version, spec.log_uri, seal.number)
@@ -370,7 +368,7 @@ def _layout(found: _Found) -> tuple[Shape, ApplyOptions]:
 
 
 def _tidy(
-    session: SparkSession, found: _Found, shape: Shape, options: ApplyOptions, seen: Seen | None
+    session: SparkSession, found: _Found, shape: Shape, options: ApplyOptions, seen: TableState | None
 ) -> None:
     """Run the steps after a commit; a failure is a warning, because the next run repeats them."""
     spec = found.spec

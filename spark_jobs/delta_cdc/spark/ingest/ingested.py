@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core.sql import table
 from delta_cdc.spark.apply.commit import Outcome, attempt
-from delta_cdc.spark.apply.constraints import Into
+from delta_cdc.spark.apply.constraints import Destination
 from delta_cdc.spark.ingest.records import unreadable
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def write(session: SparkSession, spec: IngestSpec, seal: Seal) -> Outcome:
     :return: ``committed``, or ``skipped`` or ``conflict`` if another driver was first
     """
     writer = _frame(session, spec).write.format("delta").mode("append").options(**_PROPERTIES)
-    return attempt(session, seal, partial(writer.save, spec.ingested_uri), Into(spec.ingested_uri))
+    return attempt(session, seal, partial(writer.save, spec.ingested_uri), Destination(spec.ingested_uri))
 
 
 def rows(spec: IngestSpec) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from delta_cdc.core.reasons import reason as said
 from delta_cdc.core.sql import PLAN_PREFIX, quote, string, table
 from delta_cdc.spark import catalog
 from delta_cdc.spark.apply.commit import Outcome, attempt, is_conflict
-from delta_cdc.spark.apply.constraints import Into
+from delta_cdc.spark.apply.constraints import Destination
 from delta_cdc.spark.ingest import redelivery
 from delta_cdc.spark.ingest.delimited import UNCLOSED
 from delta_cdc.spark.ingest.events import REASON
@@ -92,7 +92,7 @@ def write(session: SparkSession, spec: IngestSpec, seal: Seal, rejects: DataFram
     """
     reason = ""
     for _ in range(_TRIES):
-        outcome = attempt(session, seal, _append(spec, rejects), Into(spec.quarantine_uri))
+        outcome = attempt(session, seal, _append(spec, rejects), Destination(spec.quarantine_uri))
         if outcome.status == "committed":
             return
         if outcome.status == "skipped":

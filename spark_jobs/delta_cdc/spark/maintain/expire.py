@@ -26,8 +26,10 @@ from delta_cdc.core.properties import EXPIRED_BELOW, LATENESS_HORIZON, tracks_ro
 from delta_cdc.core.spec import JobResult
 from delta_cdc.core.sql import PLAN_PREFIX, merge, quote, string, table
 from delta_cdc.spark.apply import events
+from delta_cdc.spark.apply.batch import LATE
 from delta_cdc.spark.apply.commit import look
-from delta_cdc.spark.apply.events import AUTHORED, KIND, LATE, REASON
+from delta_cdc.spark.apply.events import AUTHORED, KIND, REASON
+from delta_cdc.spark.apply.rows import RAW
 from delta_cdc.spark.apply.sequences import as_text, from_text
 from delta_cdc.spark.changes import states
 from delta_cdc.spark.changes.equality import balanced
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
     from delta_cdc.core.spec import ExpireSpec, JobStatus, Reader
-    from delta_cdc.spark.apply.commit import Seen
+    from delta_cdc.spark.apply.commit import TableState
     from delta_cdc.spark.apply.events import Events
 
 log = logging.getLogger(__name__)
@@ -90,7 +92,7 @@ def run(session: SparkSession, spec: ExpireSpec) -> JobResult:
 
 
 # -- delete ---------------------------------------------------------------------------------------
-def _expired(session: SparkSession, spec: ExpireSpec, seen: Seen, types: Mapping[str, DataType]) -> int:
+def _expired(session: SparkSession, spec: ExpireSpec, seen: TableState, types: Mapping[str, DataType]) -> int:
     """Delete the rows that no consumer needs; return how many rows that is."""
     assert spec.below is not None
     gone = expired(session, spec, is_tracked=tracks_rows(seen.properties)).localCheckpoint()
@@ -200,7 +202,7 @@ def _read(rows: DataFrame, reader: Reader, spec: ExpireSpec) -> Events:
 def _row() -> Column:
     from pyspark.sql import functions as F
 
-    return _text(F.col(events.RAW)).alias(ROW)
+    return _text(F.col(RAW)).alias(ROW)
 
 
 def _text(value: Column) -> Column:

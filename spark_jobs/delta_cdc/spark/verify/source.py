@@ -23,14 +23,14 @@ from delta_cdc.spark.apply import batch as b
 from delta_cdc.spark.apply import (
     difference,
     engine,
-    events,
     from_events,
     intervals,
-    partial_columns,
+    load,
     repair,
     timeline,
 )
-from delta_cdc.spark.apply.timeline import Selection
+from delta_cdc.spark.apply.prepared_step import StepContext
+from delta_cdc.spark.apply.timeline import KeySelection
 from delta_cdc.spark.changes import states
 from delta_cdc.spark.changes.equality import comparable, same
 from delta_cdc.spark.verify.rows import address, keys_of
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from delta_cdc.core.spec import VerifySpec
-    from delta_cdc.spark.apply.from_events import Job
     from delta_cdc.spark.apply.rows import Shape
 
 #: The kind of difference in a key or a row.
@@ -69,7 +68,7 @@ def compared(session: SparkSession, spec: VerifySpec) -> Check:
     assert not isinstance(step, StateStep)
     step = engine.with_horizons(step)
     pinned = replace(spec.source, target_uri=address(spec.target_uri, spec.target_version))
-    job = from_events.job_of(session, pinned, step)
+    job = StepContext.of(session, pinned, step)
     options = job.options
     if options.insert_only:
         return _without_keys(job, keeps_all=spec.source_keeps_all)
@@ -93,23 +92,14 @@ def is_open() -> Column:
 
 
 # -- states -------------------------------------------------------------------------------------
-def _states(job: Job) -> tuple[DataFrame, Shape]:
+def _states(job: StepContext) -> tuple[DataFrame, Shape]:
     """Return the source's rows as of the watermark: keys, values, and whether they are comparable."""
     from pyspark.sql import functions as F
 
-    found, shape = repair.snapshot(job)
+    found, shape = load.read(job)
     keys = [F.col(quote(key)) for key in shape.keys]
-    state = F.struct(*[F.col(quote(name)) for name in shape.values])
-    usable = found.where(~b.null_key(shape))
-    told = usable.select(
-        *keys,
-        states.SEQUENCE,
-        F.lit(events.UPSERT).alias(events.KIND),
-        state.alias(states.AFTER),
-        _authored(job, found, shape, state).alias(events.AUTHORED),
-        F.lit(1).cast("bigint").alias(reserved_columns.ORDER),
-        repair.unusable(shape).alias(_UNUSABLE),
-    )
+    told = repair.as_upserts(job, found.where(~b.null_key(shape)), shape)
+    told = told.withColumn(_UNUSABLE, repair.unusable(shape))
     per_key = told.groupBy(*keys).agg(F.count("*").alias(_COPIES), F.max(_UNUSABLE).alias(_UNUSABLE))
     if not job.options.is_partial:
         first = told.groupBy(*keys).agg(
@@ -128,17 +118,8 @@ def _states(job: Job) -> tuple[DataFrame, Shape]:
     return made.join(per_key, on=list(shape.keys)), shape
 
 
-def _authored(job: Job, found: DataFrame, shape: Shape, state: Column) -> Column:
-    from pyspark.sql import functions as F
-
-    named = F.lit(None).cast("array<string>")
-    if events.CARRIED in found.columns:
-        named = F.col(events.CARRIED)
-    return partial_columns.authored(partial_columns.leaves(shape, job.options), job.options, state, named)
-
-
 # -- events -------------------------------------------------------------------------------------
-def _events(job: Job) -> Check:
+def _events(job: StepContext) -> Check:
     from pyspark.sql import functions as F
 
     options = job.options
@@ -151,11 +132,11 @@ def _events(job: Job) -> Check:
     )
     detail = _detail(job, "rows", [horizon] if horizon else [])
     if options.stored_as_scd_type == 2:
-        made = from_events.cut_again(job, Selection(), None, shape, ()).rows
+        made = from_events.from_all_events(job, KeySelection(), None, shape, ()).rows
         kind = F.create_map(*[F.lit(text) for pair in _KINDS.items() for text in pair])
         wrong = made.where(~b.null_key(shape)).withColumn(KIND, kind[F.col(difference.OPERATION)])
         return _told(job, wrong, (*shape.keys, intervals.START), detail)
-    whole = from_events.desired_entries(job, Selection(), None, shape, (), None)
+    whole = from_events.desired_entries(job, KeySelection(), None, shape, (), None)
     last = intervals.last_states(intervals.inherited(whole, shape, options), shape)
     made = last.select(
         *[quote(key) for key in shape.keys], states.AFTER, intervals.DELETED, intervals.FROM_NOTHING
@@ -200,7 +181,7 @@ def _wrong(made: DataFrame, existing: DataFrame, shape: Shape) -> DataFrame:
     return both.withColumn(KIND, kind).where(F.col(KIND).isNotNull())
 
 
-def _told(job: Job, wrong: DataFrame, keys: Sequence[str], detail: str) -> Check:
+def _told(job: StepContext, wrong: DataFrame, keys: Sequence[str], detail: str) -> Check:
     from pyspark.sql import functions as F
 
     wrong = wrong.select(*[quote(key) for key in keys], KIND).localCheckpoint()
@@ -235,17 +216,17 @@ def _spread(samples: list[str], kinds: int) -> list[str]:
     return [*first, *rest]
 
 
-def _detail(job: Job, what: str, but: Sequence[str]) -> str:
+def _detail(job: StepContext, what: str, but: Sequence[str]) -> str:
     told = f"{what} against version {job.step.at} of {job.source}"
     return "; ".join([told, *but])
 
 
 # -- without keys -------------------------------------------------------------------------------
-def _without_keys(job: Job, *, keeps_all: bool) -> Check:
+def _without_keys(job: StepContext, *, keeps_all: bool) -> Check:
     """Compare how often each row occurs on both sides, by its hash."""
     from pyspark.sql import functions as F
 
-    found, shape = repair.snapshot(job)
+    found, shape = load.read(job)
     existing = difference.target_rows(job.session, job.spec.target_uri, shape, job.options)
     state = F.struct(*[F.col(quote(name)) for name in shape.values])
     sides = [
