@@ -40,10 +40,11 @@ test-full: setup ## Run all tests, the slow ones too, with branch coverage, then
 mutants: setup ## Plant known defects and demand that their tests fail
 	@$(BIN)/python tools/mutants.py $(ARGS)
 
-lint: setup ## Check style, complexity and what the engine must not touch
+lint: setup ## Check style, complexity, words, and what the engine must not touch
 	@$(BIN)/ruff format --check $(PRESENT)
 	@$(BIN)/ruff check $(PRESENT)
 	@$(BIN)/python tools/lint_engine.py
+	@$(BIN)/python tools/lint_words.py
 
 types: setup ## Check types
 	@$(BIN)/mypy

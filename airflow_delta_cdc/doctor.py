@@ -21,7 +21,7 @@ from delta_cdc.core.secrets import secrets
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from delta_cdc.doctor import Check, Hider, Questions, Result
+    from delta_cdc.doctor import Check, Questions, Result
 
 
 def doctor_command(given: argparse.Namespace) -> None:
@@ -30,9 +30,9 @@ def doctor_command(given: argparse.Namespace) -> None:
     # As Airflow's own commands do: else connections are looked for in the environment and in secrets backends
     # alone, not in Airflow's database.
     os.environ.setdefault("_AIRFLOW_PROCESS_CONTEXT", "server")
-    hide = asked.hide
-    checks = Connections(asked, hide, spark=given.spark_conn_id, delta=given.delta_conn_id).checks()
-    entries = engine.examined_checks(checks, timeout=asked.timeout, hide=hide)
+    to_hide = asked.secrets
+    checks = Connections(asked, to_hide, spark=given.spark_conn_id, delta=given.delta_conn_id).checks()
+    entries = engine.examined_checks(checks, timeout=asked.timeout, secrets=to_hide)
     with _report() as out:
         code = engine.print_checks(entries, out, as_json=given.json)
     sys.exit(code)
@@ -57,16 +57,16 @@ class Connections:
     """The checks, with what the connections hold: each is looked up within the time of a check.
 
     :param asked: what was asked beside them
-    :param hide: learns the secrets of the connections before anything is printed
+    :param to_hide: receives the secrets of the connections before anything is printed
     :param spark: id of a Spark connection
     :param delta: id of a connection of type ``delta``
     """
 
     def __init__(
-        self, asked: Questions, hide: Hider, *, spark: str | None = None, delta: str | None = None
+        self, asked: Questions, to_hide: set[str], *, spark: str | None = None, delta: str | None = None
     ) -> None:
         self._asked = asked
-        self._hide = hide
+        self._secrets = to_hide
         self._spark = spark
         self._delta = delta
         self._server: str | None = None
@@ -100,7 +100,7 @@ class Connections:
     def _delta_connection(self) -> Result:
         hook = DeltaTableHook(str(self._delta))
         options = hook.storage_options()
-        self._hide.secrets.update(secrets(options or {}))
+        self._secrets.update(secrets(options or {}))
         options = merged(options, self._asked.storage_options)
         self._asked = replace(self._asked, storage_options=options or None)
         self._test_table = hook.get_connection(str(self._delta)).extra_dejson.get("test_table")
@@ -115,7 +115,7 @@ class Connections:
             found = hook.server
             password = hook.get_connection(conn_id).password
             if password:
-                self._hide.secrets.add(password)
+                self._secrets.add(password)
             self._server = hook.get_connection_url()
             return engine.check_ok(f"{conn_id} is a Spark Connect server, {found}")
         self._hook = DeltaCdcSubmitHook(conn_id=conn_id)

@@ -52,8 +52,8 @@ if TYPE_CHECKING:
         embedded_session,
         engine_zip,
     )
-    from delta_cdc.launch.spark_defaults import said as spark_default, text_of as properties_file_text
-    from delta_cdc.launch.storage_secrets import telling as storage_confs, write_private
+    from delta_cdc.launch.spark_defaults import spark_default, text_of as properties_file_text
+    from delta_cdc.launch.storage_secrets import storage_confs, write_private
     from delta_cdc.planning.consumers import consumers_of
     from delta_cdc.planning.expiry import ExpireRequest, plan_expiry
     from delta_cdc.planning.ingest import plan_ingest
@@ -82,7 +82,6 @@ if TYPE_CHECKING:
         run as run_maintenance,
     )
     from delta_cdc.run.read import run_read
-    from delta_cdc.run.saved_plans import NoPins
     from delta_cdc.run.table_arguments import is_ingested, requests as table_requests
     from delta_cdc.run.times import iso as iso_time, moment, start as start_time
     from delta_cdc.run.verify import Verification, raise_if_wrong, rows_of as verification_rows, run_verify

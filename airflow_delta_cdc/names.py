@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import Asset
 
@@ -24,10 +24,6 @@ if TYPE_CHECKING:
     from airflow.sdk.types import Logger
 
     from airflow_delta_cdc.operators.base import DeltaCdcOperator
-    from delta_cdc.core.spec import ApplyRequest
-    from delta_cdc.planning.request import ReadRequest
-
-R = TypeVar("R", bound="ApplyRequest | ReadRequest")
 
 
 @dataclass(frozen=True)
@@ -100,14 +96,6 @@ def each_located(
             answer = answers[table.strip()]
             found[table] = answer.location if isinstance(answer, Location) else answer
     return found
-
-
-def located_request(operator: DeltaCdcOperator, context: Context, request: R) -> R:
-    """Return a request with locations for its source and target; see :func:`located`."""
-    if request.target is None:
-        return replace(request, source=located(operator, context, [request.source])[request.source])
-    at = located(operator, context, [request.source, request.target])
-    return replace(request, source=at[request.source], target=at[request.target])
 
 
 def cached_location(context: Context, table: str) -> str | None:

@@ -197,15 +197,13 @@ def run_piece(
     :return: what is published
     :raises DeltaCdcError: a named error, with its remedy, for everything that stops the table
     """
-    try:
+    with operator.application(context) as execute:
         (outcome,) = engine.run_bundle(
             [replace(piece, pins=pins)],
             run_id=operator.work_id(context),
-            execute=partial(operator.run_job, context),
+            execute=execute,
             say=operator.log.info,
         )
-    finally:
-        operator.forget_job(context)
     warn(operator.log, outcome)
     if outcome.error is not None:
         raise outcome.error
@@ -263,16 +261,13 @@ def would_do(
         would["dry_run"]["ingest"] = plan[:_MOST_OF_A_PLAN]
     try:
         if piece.apply is not None and applied is None:
-            result = engine.run_apply(
-                piece.apply, execute=partial(operator.run_job, context), mirror=piece.mirror, say=log.info
-            )
+            with operator.application(context) as execute:
+                result = engine.run_apply(piece.apply, execute=execute, mirror=piece.mirror, say=log.info)
             applied = shortened(result.to_dict())
     except TableNotFound:
         if piece.ingest is None:
             raise
         log.info("There is no log yet, so there is nothing to apply.")
-    finally:
-        operator.forget_job(context)
     if applied is not None:
         would = {**applied, "dry_run": {**would["dry_run"], **applied["dry_run"]}}
     return shown(context, would)

@@ -10,7 +10,7 @@ end with the same rows, in every round. Arms take turns in one warm Spark sessio
     python benchmarks/apply.py --copies               # do hard links, of which targets are made, bias a run?
 
 A cell's figures are kept in a JSON file as soon as it is done; a run that is started again goes on with the
-cells that are missing. ``--again`` measures anew. mack is looked for in a folder of its own and installed
+cells that are missing. ``--again`` measures them all. mack is looked for in a folder of its own and installed
 there if it is missing, together with Delta's Python package and nothing else.
 """
 

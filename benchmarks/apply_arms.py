@@ -146,7 +146,7 @@ def rank_and_overwrite(session: SparkSession, cell: Cell, source: Source, target
 
 
 def overwrite(session: SparkSession, cell: Cell, source: Source, target: Path) -> object:
-    """Write the whole source anew."""
+    """Write the whole source again."""
     rows = session.read.format("delta").option("versionAsOf", source.last).load(str(source.path))
     return rows.write.format("delta").mode("overwrite").save(str(target))
 

@@ -35,7 +35,7 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """Return the name by which the cell is asked for."""
+        """Return the name by which an argument chooses the cell."""
         words = [f"scd{self.scd_type}", _power(self.rows), _power(self.changes), self.spread, self.mix]
         if self.depth > 1:
             words.append(f"depth{self.depth}")

@@ -1,4 +1,4 @@
-"""Figures of the benchmark of applying changes, told as Markdown."""
+"""Report the figures of the benchmark of applying changes as Markdown."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def newest(table: Path) -> int:
 
 # -- copies -------------------------------------------------------------------------------------
 def linked(table: Path, to: Path) -> Path:
-    """Copy a table in no time: data files, which nobody ever writes to again, as hard links.
+    """Copy a table in no time: data files, which are never written to again, as hard links.
 
     The log is copied: file systems that write in place would change the original's last checkpoint.
     """

@@ -70,7 +70,7 @@ def in_turns(arms: Sequence[_T], turn: int) -> list[_T]:
 def race(title: str, arms: Sequence[Arm], repeats: int, *, warm_ups: int = 1, seed: int = 0) -> None:
     """Let the arms take turns and compare their answers after every round.
 
-    :param warm_ups: rounds beforehand that don't count: compiled code and file cache are nobody's merit
+    :param warm_ups: rounds beforehand that don't count: compiled code and file cache belong to no arm
     :raises Disagreement: where two arms gave different answers
     """
     order = random.Random(seed)

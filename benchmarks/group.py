@@ -2,7 +2,7 @@
 
 Of a group of small tables, some have changed. "group" is what a group's DAG does: a look at all tables
 without Spark, then one ``spark-submit`` that works on several tables at a time. "each" is the ordinary way:
-a ``spark-submit`` for each table that has changed, ``--at-once`` of them at a time; it is told which ones
+a ``spark-submit`` for each table that has changed, ``--at-once`` of them at a time; it gets a list of these
 have changed, and looks at no others. Planning, proving and the applications' start are in both, and both run
 the same engine with the same confs.
 
@@ -35,7 +35,8 @@ from report import circumstances, conclude, shared_arguments
 from summary import compared, markdown_table
 
 from delta_cdc.core.spec import JobResult, sha256, to_json
-from delta_cdc.launch.session import child_environment, embedded_confs, engine_zip, submit_binary
+from delta_cdc.launch.environment import child_environment, submit_binary
+from delta_cdc.launch.session import embedded_confs, engine_zip
 from delta_cdc.run import batch
 from delta_cdc.run.batch import run_bundle
 

@@ -108,7 +108,7 @@ async def race(
 ) -> None:
     """Let the contestants take turns, compare their answers and print a table."""
     order = random.Random(0)
-    # Once beforehand: imports, file cache and connections are nobody's merit.
+    # Once beforehand: imports, file cache and connections belong to no arm.
     for one in (*contestants, *contestants):
         if store is not None:
             store.forget()

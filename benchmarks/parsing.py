@@ -55,7 +55,7 @@ def measured(text: str, times: int) -> tuple[list[float], list[float]]:
     with tempfile.TemporaryDirectory(prefix="delta-cdc-parsing-") as folder:
         file = Path(folder) / "lake.yaml"
         file.write_text(text, encoding="utf-8")
-        # An environment that keeps Python from writing it would have every process compile anew.
+        # An environment that keeps Python from writing it would have every process compile again.
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         found = [
             json.loads(

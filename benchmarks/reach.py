@@ -7,7 +7,7 @@
                  worker
     connect      the same DAG, and a connection to a Spark Connect server that is warm
 
-The aims are about stock, which is what most run; what is left of them against stock-tuned is told beside.
+The aims are about stock, which is what most run; what is left of them against stock-tuned is shown beside.
 
 One Airflow runs them all: scheduler, LocalExecutor, a process for each task. Before each run 10,000 rows of a
 table of 100,000 change, the same ones for each arm. What is timed is the DAG run, from its start to its end

@@ -1,4 +1,4 @@
-"""How every comparison ends: figures kept by cell in a JSON file, told as Markdown, put into a page."""
+"""Keep figures by cell in a JSON file, and write them as Markdown into a page."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def machine() -> dict[str, Any]:
 
 
 class Kept:
-    """Figures by cell, in a file that is written anew with every cell.
+    """Figures by cell, in a file that is written again with every cell.
 
     What earlier runs have measured stays, until the same cell is measured again.
 
@@ -65,7 +65,7 @@ def shared_arguments(
     :param program: the program's file is called so
     :param about: what its help says
     :param small: what ``--small`` measures
-    :param repeats: rounds where none are asked for
+    :param repeats: rounds by default
     """
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     default = cache_home() / f"benchmark-{program}"

@@ -10,8 +10,8 @@ timed is from the process's start to the end of the MERGE. All run the same stat
     ours, full   the same for work of unknown size: class-data archive, both compilers
 
 The second part tells what "small" is: loads and applies of tables of growing size by ``apply_changes``, in
-sessions of both profiles, quick and full (process start to the end of the job). A job's size is told by its
-plan, as it is to the operators: ``delta_cdc.planning.size``. Where the lines cross, ``SMALL`` belongs.
+sessions of both profiles, quick and full (process start to the end of the job). Its plan gives a job's
+size, as for the operators: ``delta_cdc.planning.size``. Where the lines cross, ``SMALL`` belongs.
 
     python benchmarks/start.py                       # both parts: some 25 minutes
     python benchmarks/start.py --only first --repeats 9
@@ -42,8 +42,9 @@ from report import circumstances, conclude, shared_arguments
 from summary import Ratio, compared, crossings, markdown_table, median, ratio, spread
 
 from delta_cdc.delta_log.table import run_sync
+from delta_cdc.launch.environment import child_environment
 from delta_cdc.launch.jars import class_path, delta_jars
-from delta_cdc.launch.session import child_environment, delta_confs
+from delta_cdc.launch.session import delta_confs
 from delta_cdc.planning.apply import plan_apply
 from delta_cdc.planning.size import SMALL, work_size
 from delta_cdc.run import table_arguments
@@ -190,7 +191,7 @@ def _sized(
 ) -> None:
     """Measure one cell.
 
-    :param before: what the target is at first; None where there is none yet
+    :param before: what the target is at first; None if it does not exist yet
     """
     kinds = [Way("quick", ours={"quick_start": True}), Way("full", ours={})]
     size = 0
@@ -201,7 +202,7 @@ def _sized(
             shutil.rmtree(target, ignore_errors=True)
             if before is not None:
                 shutil.copytree(before, target)
-            # What was written before is nobody's affair.
+            # What was written before does not matter.
             os.sync()
             size = _work(source, target)
             way.run(_APPLY, source=source, target=str(target))

@@ -1,4 +1,4 @@
-"""The rounds of a comparison told in few figures: medians, ratios with an interval, where two lines cross."""
+"""Summarise the rounds of a comparison: medians, ratios with an interval, where two lines cross."""
 
 from __future__ import annotations
 

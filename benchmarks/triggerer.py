@@ -63,7 +63,7 @@ class Supervisor(TriggerRunnerSupervisor):
         """There is nothing to clean."""
 
     def heartbeat(self) -> None:
-        """There is nobody to tell."""
+        """No task waits for this."""
 
     def metric_tags(self) -> dict[str, str]:
         return {"hostname": "benchmark"}

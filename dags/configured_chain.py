@@ -2,7 +2,7 @@
 
 The same as `medallion`, without its Python: `configured_chain.yaml` says what each hop reads, writes, and is
 woken by. A watcher on `orders` wakes `configured_bronze`; what that applies wakes `configured_silver`, and so
-on. A hop with nothing to do wakes nobody.
+on. A hop with nothing to do wakes no DAG.
 
 The DAGs are paused at first: unpause all three.
 """

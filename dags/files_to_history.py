@@ -4,7 +4,7 @@
 inserts (`I`), updates (`U`), deletes (`D`), and before each update a line with the old values (`UO`),
 which does not count. An update names the columns it is about, and no others: what is missing keeps its
 value, and what is null becomes NULL. Every third run delivers the file before once more, and each file
-ends with a line that was cut in half.
+ends with an incomplete line.
 
 `ingest` takes what is new into the change log `customer_events`, every line once, and brings the history
 up to it in the same Spark application (SCD type 2). The halves of lines are in
@@ -57,7 +57,7 @@ def change_set(number: int) -> list[Line]:
 
 
 def text_of(lines: list[Line]) -> str:
-    """Return a file's text, with the last line delivered once more, cut in half."""
+    """Return a file's text, with the first half of the last line once more."""
     whole = [json.dumps(line) for line in lines]
     return "\n".join([*whole, whole[-1][: len(whole[-1]) // 2]]) + "\n"
 

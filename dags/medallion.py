@@ -7,7 +7,7 @@
 | `medallion_gold` | an apply into `silver_orders` | keeps every price an order ever had (SCD type 2) |
 
 An apply announces its target's asset only when it applied something, so a run with nothing to do wakes
-nobody. A hop that others read from publishes its changes (`publish_changes=True`): its target has a change
+no DAG. A hop that others read from publishes its changes (`publish_changes=True`): its target has a change
 data feed.
 
 The DAGs are paused at first: unpause all three.

@@ -1,6 +1,6 @@
 """Keep `orders_current` equal to `orders` (SCD type 1).
 
-The sensor waits for versions beyond the watermark, which stands in the target's own log. If none came within
+The sensor waits for versions beyond the watermark, which is in the target's own log. If none came within
 the wait, it gives way, and the apply task publishes the watermark as it is: no Spark application, no commit.
 
 Leave the form as it is to apply everything new, or name a range of versions. It also repairs, reloads, and

@@ -1,7 +1,7 @@
 """Apply the changes of `orders` when they are committed, instead of when a clock says so.
 
 A watcher in the triggerer looks at the table's log: one small request every five seconds, no Spark, no
-worker. A commit that changes data wakes this DAG; OPTIMIZE, VACUUM and new properties wake nobody.
+worker. A commit that changes data wakes this DAG; OPTIMIZE, VACUUM and new properties do not.
 
 What woke the DAG is only a nudge. Which versions are applied is read from the watermark in the target, so an
 event that comes twice, late, or for several commits at once does no harm.

@@ -1,4 +1,4 @@
-"""Keep a copy of `orders` in a SQLite file: a sink of one's own, in one task.
+"""Keep a copy of `orders` in a SQLite file: a custom sink, in one task.
 
 `load` gets what changed since the last batch that it took to its end, as a DataFrame. When it returns, the
 batch's watermark is committed in staging. When it raises, nothing is, and the next try gets the same batch:
@@ -22,7 +22,7 @@ SOURCE, STAGING, FILE = table("orders"), table("orders_for_sqlite"), table("orde
 
 with DAG(
     "orders_to_sqlite",
-    description="orders → a SQLite file, by a function of one's own",
+    description="orders → a SQLite file, by a custom function",
     schedule=None,
     max_active_runs=1,
     tags=["delta-cdc", "example"],

@@ -5,7 +5,7 @@
 
 - `optimize` compacts the files of both tables. No row changes, so pipelines see nothing of it.
 - `verify` looks whether the target is what the log says.
-- `expire` deletes readings that nobody needs any more. Those of the last two days may still be joined by
+- `expire` deletes readings that are no longer needed. Those of the last two days may still be joined by
   late ones; of what came before, each meter's last one per day stays.
 - `vacuum` deletes the files that are left over, but none with changes that a consumer has not read.
 
@@ -77,7 +77,7 @@ with DAG(
 
         spark = embedded_session("meters", cores=1, quick_start=True)
         try:
-            # Each row knows with which commit it came: late readings can be told from those that count.
+            # Each row has the number of its commit, which distinguishes late readings from those that count.
             spark.sql(
                 f"CREATE TABLE IF NOT EXISTS delta.`{LOG}` ({COLUMNS}) USING delta CLUSTER BY (meter) "
                 "TBLPROPERTIES ('delta.enableRowTracking' = 'true')"

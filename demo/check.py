@@ -1,7 +1,7 @@
 """The independent check: DuckDB compares tables with what plain SQL makes of the source's snapshots.
 
-Nothing here knows how the engine works. Input are Parquet exports of Delta snapshots; the history is cut
-anew from the snapshots alone, and compared with the target row by row, duplicates included.
+Nothing here knows how the engine works. Input are Parquet exports of Delta snapshots; the history is computed
+from the snapshots alone, and compared with the target row by row, duplicates included.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Finding:
     :param what: what was compared with what
     :param rows: rows on the expected side
     :param missing: expected rows that the table doesn't have
-    :param surplus: rows of the table that nobody expects
+    :param surplus: rows of the table that are not expected
     :param sample: up to three of the differing rows, as text
     """
 
@@ -95,7 +95,7 @@ def rows_of(folder: Path) -> str:
 
 
 def history_of(snapshots: Path, commits: Path, *, key: str, columns: list[str]) -> str:
-    """Return a query that cuts the history of every key from the source's snapshots.
+    """Return a query that computes the history of every key from the source's snapshots.
 
     A key's row begins a new version of itself where the snapshot before lacks it or has other values; it
     ends at the first later snapshot where it is gone or different, and is open where it reaches the last.

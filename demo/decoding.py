@@ -66,7 +66,7 @@ class Transaction:
 
     :param xid: its id
     :param lsn: where its commit ends in the write-ahead log: later transactions have a higher one
-    :param committed_at: when it was committed, as PostgreSQL says it; "" where it was not asked
+    :param committed_at: when it was committed, as PostgreSQL says it; "" where it was not requested
     """
 
     xid: int
@@ -78,7 +78,7 @@ class Transaction:
 def transactions(rows: Iterable[Row]) -> Iterator[Transaction]:
     """Gather the rows of ``pg_logical_slot_peek_changes`` and its like (``lsn, xid, data``).
 
-    :raises NotUnderstood: for a line that is none of ``test_decoding``'s, or a transaction without its end
+    :raises NotUnderstood: for a line that ``test_decoding`` does not write, or a transaction without its end
     """
     changes: list[Change] | None = None
     for lsn, xid, data in rows:

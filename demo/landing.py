@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from demo.decoding import Change, Transaction, Values
     from demo.postgres import Postgres
 
-#: What stands in ``pg_op``.
+#: The values of ``pg_op``.
 INSERT, UPDATE, DELETE, TRUNCATE = "insert", "update", "delete", "truncate"
 
-#: The order of events, and how it is declared: text that sorts as it stands. It is no part of the row.
+#: The order of events, and its type: text that sorts as it stands. It is no part of the row.
 SEQUENCE = "pg_sequence"
 SEQUENCE_DDL = f"{SEQUENCE} STRING"
-#: How the adapter ``plain`` is told what the lines say.
+#: How the adapter ``plain`` reads the lines.
 ADAPTER_OPTIONS = {
     "operation_column": "pg_op",
     "operations": {INSERT: "upsert", UPDATE: "upsert", DELETE: "delete", TRUNCATE: "truncate"},
@@ -84,7 +84,7 @@ class Landing:
         """Land what has been committed since the last time; return the number of events.
 
         :param limit: go on to the end of the transaction that reaches so many changes, and no further
-        :raises NotUnderstood: for a change that cannot be told as events; nothing has landed then
+        :raises NotUnderstood: for a change that cannot be written as events; nothing has landed then
         """
         rows = self._server.rows(
             f"SELECT lsn, xid, data FROM pg_logical_slot_peek_changes('{self._slot}', NULL, {limit}, "
@@ -93,7 +93,7 @@ class Landing:
         found = list(transactions(rows))
         if not found:
             return 0
-        # All of them are told before the first one lands: what cannot be told stops the whole look.
+        # All of them are converted before the first one lands: an error stops the whole round.
         batches = list(self._batches(found))
         landed = Counter[str]()
         for first, events_of in batches:
@@ -148,7 +148,7 @@ class Landing:
 
     # -- files ----------------------------------------------------------------------------------
     def _land(self, table: str, first: Transaction, events: list[Event]) -> None:
-        """Write a file under a name that nobody reads, and give it its own when it is whole."""
+        """Write a file under a name that no reader takes, and rename it when it is whole."""
         folder = self._folder / table / _moment(first).date().isoformat()
         folder.mkdir(parents=True, exist_ok=True)
         name = f"{first.lsn:020d}.jsonl"
@@ -174,7 +174,7 @@ def told(change: Change, key: tuple[str, ...]) -> list[tuple[str, Values]]:
         return [(DELETE, _whole(before, key, change))]
     if all(change.new.get(name) == value for name, value in before.items()):
         return [(UPDATE, change.new)]
-    # Of a row that is logged whole, what is stored out of line stands in the row before.
+    # Of a row that is logged whole, what is stored out of line is in the row before.
     kept = {name: change.old[name] for name in change.unchanged if name in change.old}
     if len(kept) < len(change.unchanged):
         raise NotUnderstood(
@@ -208,7 +208,7 @@ def _moment(transaction: Transaction) -> datetime:
 
 
 class Draining(threading.Thread):
-    """Drains again and again, until it is told to end; use it as a context manager.
+    """Drains again and again, until it gets the signal to end; use it as a context manager.
 
     :param pause: seconds between two looks
     """
@@ -233,7 +233,7 @@ class Draining(threading.Thread):
         try:
             while not self._over.wait(self._pause):
                 self._landing.drain()
-        except Exception as error:  # noqa: BLE001 - told by finish()
+        except Exception as error:  # noqa: BLE001 - raised by finish()
             self._error = error
 
     def finish(self) -> None:

@@ -1,4 +1,4 @@
-"""A PostgreSQL server of one's own: from the system's packages, in a temporary folder, gone when closed.
+"""Run a PostgreSQL server: from the system's packages, in a temporary folder, gone when closed.
 
 Its write-ahead log is kept for logical decoding. Clients are PostgreSQL's own programs; what they print is
 read in the text form of ``COPY``, the one form in which NULL, quotes, tabs and line breaks all survive.
@@ -54,7 +54,7 @@ def programs() -> Path:
     Distributions keep the server's programs out of the search path, and may put wrappers of the client's
     into it: their own folder comes first.
 
-    :raises PostgresMissing: where there is none
+    :raises PostgresMissing: it is not installed
     """
     packaged = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=_version, reverse=True)
     found = shutil.which("initdb")
@@ -151,7 +151,7 @@ class Postgres:
             "PGPORT": str(self.port),
             "PGUSER": self.user,
             "PGPASSWORD": self.password,
-            # createdb connects to another one, and is told which to make.
+            # createdb connects to another one, and gets the name of the one to make.
             "PGDATABASE": "postgres" if name == "createdb" else self.database,
             "PGCLIENTENCODING": "UTF8",
         }

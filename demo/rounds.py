@@ -110,7 +110,7 @@ def _check(tables: Source, loaded: int) -> list[Finding]:
     with Check() as check:
         results = [
             check.same_rows("orders_current = orders", orders, orders_current),
-            check.same_rows(f"customer_history = cut from {last - loaded + 1} snapshots", cut, history),
+            check.same_rows(f"customer_history = made from {last - loaded + 1} snapshots", cut, history),
             check.same_rows(
                 "open rows of customer_history = customer",
                 newest,

@@ -129,7 +129,7 @@ def _follow(places: Places, runner: Runner, number: int) -> None:
 
 
 def _check(places: Places, server: Postgres, landed: Path) -> list[Finding]:
-    """Compare with PostgreSQL's rows, and with histories that DuckDB cuts from the files that landed."""
+    """Compare with PostgreSQL's rows, and with histories that DuckDB computes from the files that landed."""
     report.headline("Check: PostgreSQL's rows, and DuckDB over the files that landed")
     results = []
     with Source(places) as tables, Check() as check:

@@ -1,6 +1,6 @@
-"""What the targets of a change stream must hold, told by others than the engine.
+"""Compute, without the engine, what the targets of a change stream must hold.
 
-The current rows are PostgreSQL's own. The history is cut by DuckDB from the files in the landing folder.
+The current rows are PostgreSQL's own. DuckDB computes the history from the files in the landing folder.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def export(server: Postgres, table: Table, folder: Path) -> str:
 
 
 def history(landed: Path, table: Table) -> str:
-    r"""Return a query that cuts the history of every row from the events that have landed.
+    r"""Return a query that computes the history of every row from the events that have landed.
 
     A row of it is a state that lasted: from the event that brought it to the next one that changed or
     removed it. What an event does not carry stays as it was, until the row is removed.

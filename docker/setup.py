@@ -35,7 +35,7 @@ def setup() -> None:
         _write(wanted, json.dumps({**CONNECTIONS, "lake": lake()}))
         _airflow("connections", "import", "--overwrite", str(wanted))
     finally:
-        # The store's secret stands in it.
+        # It contains the store's secret.
         wanted.unlink(missing_ok=True)
 
 
@@ -56,7 +56,7 @@ def lake() -> dict[str, object]:
 
 
 def samples() -> None:
-    """Make the sample tables, if there are none, and their first day, over Spark Connect."""
+    """Make the sample tables, if they do not exist, and their first day, over Spark Connect."""
     sys.path.insert(0, str(Path(os.environ["AIRFLOW_HOME"]) / "dags"))
     from shop_tables import next_day, remote_session
 

@@ -3,8 +3,8 @@
 Run ``python docs/examples.py`` after a change of an example, and commit both; a test compares. With names of
 pages (``python docs/examples.py applying.md``) only these are run. A block of SQL
 is run statement by statement, a line ``$ delta-cdc …`` in a block ``console`` as the command, and a block of
-Python as it is; what it prints stands in a block ``text`` after it. All of it happens below ``/lake/``, which
-is a temporary folder. Commits are told to be a minute apart, because the true times change with every run.
+Python as it is; a block ``text`` after it has what it prints. All of it happens below ``/lake/``, which
+is a temporary folder. Commits are shown a minute apart, because the true times change with every run.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ def rows(names: tuple[str, ...]) -> list[str]:
 
 
 def _row(name: str, value: str, key: dict[str, Any]) -> str:
-    # Which texts look like numbers is said once, above the tables.
+    # Which texts look like numbers is written once, above the tables.
     shown = value.removesuffix("; one that looks like a number needs quotes").replace("|", "\\|")
     return f"| `{name}` | {shown} | {key['description']} |".replace("<", "&lt;")
 

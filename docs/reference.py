@@ -103,7 +103,7 @@ def _home(cls: type) -> str:
 
 
 def _default(parameter: inspect.Parameter | None) -> str:
-    """Return a default as code; empty where there is none, or where it is taken from elsewhere."""
+    """Return a default as code; empty if there is no default, or if it is taken from elsewhere."""
     if parameter is None:
         return ""
     if parameter.default is inspect.Parameter.empty:

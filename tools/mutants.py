@@ -4,7 +4,8 @@ The list is ``tests/mutants.toml``: entries ``[[mutant]]`` with ``file`` (path i
 that occurs in it exactly once), ``replace`` and ``test`` (a pytest node id). Each test must pass on a copy of
 the project as it is, and fail once the defect is planted. The working tree is never touched.
 
-Usage: ``mutants.py [TEXT]``; with TEXT only entries whose file or test contains it.
+Usage: ``mutants.py [--check] [TEXT]``; with TEXT only entries whose file or test contains it, with
+``--check`` only the check that each entry still has its place in the code.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ COPIED = (
     *("airflow_delta_cdc", "spark_jobs", "tests", "tools", "dags", "demo", "benchmarks", "docker"),
     *("pyproject.toml", "constraints.txt", ".dockerignore", "README.md", "LICENSE"),
 )
-#: What pytest says when tests ran and some failed. Anything else (nothing collected, a broken import) would
-#: be a mutant that died of something else than its test.
+#: Exit code of pytest if tests ran and some failed. Any other code (nothing collected, a broken import) means
+#: that something else than the test stopped the mutant.
 TESTS_FAILED = 1
 
 
@@ -45,17 +46,17 @@ def load(path: Path) -> list[Mutant]:
     return [Mutant(**entry) for entry in tomllib.loads(path.read_text())["mutant"]]
 
 
-def plant(mutant: Mutant, tree: Path) -> str:
-    """Put the defect into ``tree``; return the file's text as it was.
-
-    :raises ValueError: if the text to replace does not occur exactly once, or the entry changes nothing
-    """
-    file = tree / mutant.file
-    text = file.read_text()
-    if text.count(mutant.find) != 1 or mutant.find == mutant.replace:
-        raise ValueError(f"{mutant.find!r} occurs {text.count(mutant.find)} times in {mutant.file}, not once")
-    file.write_text(text.replace(mutant.find, mutant.replace))
-    return text
+def misplaced(mutants: list[Mutant], tree: Path) -> list[str]:
+    """Return a line for each mutant whose text does not occur exactly once, or that changes nothing."""
+    lines = []
+    for mutant in mutants:
+        file = tree / mutant.file
+        count = file.read_text().count(mutant.find) if file.exists() else 0
+        if count != 1:
+            lines.append(f"{mutant.find!r} occurs {count} times in {mutant.file}, not once")
+        elif mutant.find == mutant.replace:
+            lines.append(f"{mutant.file}: {mutant.find!r} is replaced by itself")
+    return lines
 
 
 def run(tree: Path, *tests: str) -> subprocess.CompletedProcess[str]:
@@ -67,27 +68,33 @@ def run(tree: Path, *tests: str) -> subprocess.CompletedProcess[str]:
 
 def verdict(mutant: Mutant, tree: Path) -> str | None:
     """Return what is wrong with a mutant; None if its test kills it."""
+    file = tree / mutant.file
+    original = file.read_text()
     try:
-        original = plant(mutant, tree)
-    except (OSError, ValueError) as error:
-        return str(error)
-    try:
+        file.write_text(original.replace(mutant.find, mutant.replace))
         done = run(tree, mutant.test)
     finally:
-        (tree / mutant.file).write_text(original)
+        file.write_text(original)
     if done.returncode == TESTS_FAILED:
         return None
-    said = (done.stdout + done.stderr)[-1500:]
-    return f"{mutant.test} did not fail (pytest's exit code {done.returncode})\n{said}"
+    output = (done.stdout + done.stderr)[-1500:]
+    return f"{mutant.test} did not fail (pytest's exit code {done.returncode})\n{output}"
 
 
 def main(arguments: list[str]) -> int:
     """Run the mutants; return the exit code."""
-    wanted = arguments[0] if arguments else ""
+    wanted = next((text for text in arguments if text != "--check"), "")
     mutants = [m for m in load(ROOT / "tests" / "mutants.toml") if wanted in m.file or wanted in m.test]
     if not mutants:
         print(f"mutants: none matches {wanted!r}")
         return 2
+    lines = misplaced(mutants, ROOT)
+    if lines:
+        print("\n".join([*lines, f"mutants: {len(lines)} entries have no place in the code"]))
+        return 1
+    if "--check" in arguments:
+        print(f"mutants: {len(mutants)} entries have their place in the code")
+        return 0
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         tree = Path(folder)
         for name in COPIED:

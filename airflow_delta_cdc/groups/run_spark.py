@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_delta_cdc import engine, tables
@@ -54,16 +53,14 @@ class RunSparkOperator(GroupOperator):
         pins = [WorkPins(context, item.stamp, item.pins) for item in items]
         found = zip(items, pins, pieces_of(self, context, items), strict=True)
         work = [(item, pin, _piece(item, piece, pin)) for item, pin, piece in found if _needs_spark(item)]
-        try:
+        with self.application(context) as execute:
             outcomes = engine.run_bundle(
                 [piece for _, _, piece in work],
                 run_id=self.work_id(context),
-                execute=partial(self.run_job, context),
+                execute=execute,
                 say=self.log.info,
                 parallel=self.parallel,
             )
-        finally:
-            self.forget_job(context)
         for outcome in outcomes:
             if outcome.error is not None:
                 self.log.error("%s: %s: %s", outcome.pipeline, type(outcome.error).__name__, outcome.error)

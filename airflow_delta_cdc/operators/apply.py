@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_delta_cdc import engine
+from airflow_delta_cdc import engine, tables
 from airflow_delta_cdc.arguments import pipeline_name, take
 from airflow_delta_cdc.assets import declare_assets
-from airflow_delta_cdc.mirror import kept
-from airflow_delta_cdc.names import located_request
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from airflow_delta_cdc.operators.pins import TaskPins
-from airflow_delta_cdc.tables import announce_apply, shortened, shown
-from delta_cdc.core.errors import DeltaCdcError
 from delta_cdc.core.option_schema import APPLY, templated
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from airflow.sdk import Context
-
-    from delta_cdc.core.spec import ApplyRequest
-    from delta_cdc.run.saved_plans import Pins
 
 #: How the UI shows the options of an apply.
 RENDERERS = {
@@ -71,7 +63,7 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
         pipeline: str | None = None,
         source: str,
         target: str,
-        source_kind: str = "change_feed",
+        source_kind: str | None = None,
         keys: Sequence[str] | str | None = None,
         insert_only: bool = False,
         stored_as_scd_type: int | str = 1,
@@ -133,33 +125,19 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Plan, run at most one Spark application per attempt, confirm from the target's log, publish."""
-
-        request = self._request(context)
-        # A dry run must not decide where the range of the work ends that comes after it.
-        pins: Pins = engine.NoPins() if request.dry_run else TaskPins(context)
-        try:
+        given = {name: getattr(self, name) for name in APPLY}
+        (piece,) = tables.planned(tables.pieces(self, context, [given]))
+        assert piece.apply is not None
+        if piece.apply.dry_run:
+            # What is kept of the watermark stays, and so does the range of the work that comes after it.
+            return tables.would_do(self, context, piece)
+        pins = TaskPins(context)
+        with self.application(context) as execute:
             result = engine.run_apply(
-                located_request(self, context, request),
-                execute=partial(self.run_job, context),
-                pins=pins,
-                mirror=partial(kept, context, self.inlets, self.source, self.pipeline),
-                say=self.log.info,
+                piece.apply, execute=execute, pins=pins, mirror=piece.mirror, say=self.log.info
             )
-        except DeltaCdcError:
-            self.forget_job(context)
-            raise
-        self.forget_job(context)
-        if request.dry_run:
-            # What is kept of the watermark stays.
-            return shown(context, shortened(result.to_dict()))
-        answer = shown(context, result.to_dict())
-        announce_apply(context, self.inlets, vars(self), answer, result.mirror)
+        answer = tables.shown(context, result.to_dict())
+        tables.announce_apply(context, self.inlets, given, answer, result.mirror)
         # Last: a try that dies before this publishes again, one that is cleared after it has nothing to do.
         engine.forget_saved_plans(result, pins)
         return answer
-
-    def _request(self, context: Context) -> ApplyRequest:
-        given = {name: getattr(self, name) for name in APPLY}
-        _, request = engine.table_requests(given, run_id=self.work_id(context), **self.connected())
-        assert request is not None
-        return request

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import BaseOperator, ResumableJobMixin
@@ -19,7 +21,7 @@ from delta_cdc.core import arguments
 from delta_cdc.core.errors import DeltaCdcError, InvalidConfiguration, JobFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from airflow.sdk import Context
     from pydantic import JsonValue
@@ -242,6 +244,19 @@ class DeltaCdcOperator(ResumableJobMixin, BaseOperator):
             # The signal came before there was a runtime.
             self._runtime.kill()
         return self._runtime.run(context, spec)
+
+    @contextmanager
+    def application(self, context: Context) -> Iterator[Callable[[Spec], JobResult]]:
+        """Give :meth:`run_job`; at the end of the block, and after a named error, forget its application.
+
+        After any other error the application may still run: the next try has to find it.
+        """
+        try:
+            yield partial(self.run_job, context)
+        except DeltaCdcError:
+            self.forget_job(context)
+            raise
+        self.forget_job(context)
 
     def run_to_end(self, context: Context, spec: Spec) -> JobResult:
         """Run one spec as :meth:`run_job` does, and forget its application.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_delta_cdc import engine
@@ -68,12 +67,8 @@ class DeltaTableCareOperator(DeltaCdcOperator):
         consumers = self._located(context, self._consumers(context))
         works = [self._planned(context, name, at[name], consumers) for name in names]
         if any(work.spec is not None for work in works):
-            try:
-                works = engine.run_maintenance(
-                    works, execute=partial(self.run_job, context), run_id=context["run_id"]
-                )
-            finally:
-                self.forget_job(context)
+            with self.application(context) as execute:
+                works = engine.run_maintenance(works, execute=execute, run_id=context["run_id"])
             works = [self._finished(work) for work in works]
         rows = [work.row for work in works]
         self.log.info("%s\n%s", type(self).__name__, grid(rows))

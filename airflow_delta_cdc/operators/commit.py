@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from airflow_delta_cdc import engine
+from airflow_delta_cdc import engine, tables
 from airflow_delta_cdc.arguments import expand
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from delta_cdc.core import arguments
-from delta_cdc.core.errors import DeltaCdcError
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
-
-    from delta_cdc.planning.request import CommitRequest
-    from delta_cdc.run.outcomes import CommitResult
 
 
 class DeltaCommitWatermarkOperator(DeltaCdcOperator):
@@ -70,26 +65,7 @@ class DeltaCommitWatermarkOperator(DeltaCdcOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Plan, run at most one Spark application per attempt, confirm from the staging table's log."""
-        try:
-            result = self._committed(context)
-        except DeltaCdcError:
-            self.forget_job(context)
-            raise
-        self.forget_job(context)
-        answer = result.to_dict()
-        context["ti"].xcom_push(key="watermark", value=answer)
-        return answer
-
-    def _committed(self, context: Context) -> CommitResult:
-        request = self._request(context)
-        if self._names_batch and request.ending_version is None:
-            # Not the open batch: another run may have read that since, and it has arrived nowhere.
-            self.log.info("Nothing to commit: ending_version came out empty, so the read had no batch.")
-            return engine.committed_so_far(request)
-        return engine.run_commit(request, execute=partial(self.run_job, context), say=self.log.info)
-
-    def _request(self, context: Context) -> CommitRequest:
-        return engine.CommitRequest(
+        request = engine.CommitRequest(
             pipeline=arguments.required("pipeline", self.pipeline),
             staging=expand(arguments.required("staging", self.staging)),
             ending_version=arguments.whole_number("ending_version", self.ending_version),
@@ -97,3 +73,11 @@ class DeltaCommitWatermarkOperator(DeltaCdcOperator):
             run_id=self.work_id(context),
             storage_options=self.options_of_storage(),
         )
+        if self._names_batch and request.ending_version is None:
+            # Not the open batch: another run may have read that since, and it has arrived nowhere.
+            self.log.info("Nothing to commit: ending_version came out empty, so the read had no batch.")
+            result = engine.committed_so_far(request)
+        else:
+            with self.application(context) as execute:
+                result = engine.run_commit(request, execute=execute, say=self.log.info)
+        return tables.shown(context, result.to_dict())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -9,7 +10,7 @@ from airflow_delta_cdc import engine
 from airflow_delta_cdc.arguments import take
 from airflow_delta_cdc.assets import declare_assets
 from airflow_delta_cdc.mirror import kept
-from airflow_delta_cdc.names import located_request
+from airflow_delta_cdc.names import located
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from airflow_delta_cdc.operators.pins import TaskPins
 from delta_cdc.core.option_schema import READ, filled, templated
@@ -80,17 +81,20 @@ class StagingOperator(DeltaCdcOperator):
         :raises DeltaCdcError: a named error, with its remedy
         """
 
-        try:
-            result = engine.run_read(
-                located_request(self, context, self._request(context)),
+        with self.application(context):
+            return engine.run_read(
+                self._located(context, self._request(context)),
                 execute=execute,
                 pins=pins,
                 mirror=partial(kept, context, self.inlets, self.table, self.pipeline),
                 say=self.log.info,
             )
-        finally:
-            self.forget_job(context)
-        return result
+
+    def _located(self, context: Context, request: ReadRequest) -> ReadRequest:
+        """Return a request with locations for catalog names."""
+        at = located(self, context, [request.source, *([request.target] if request.target else [])])
+        target = at[request.target] if request.target else None
+        return replace(request, source=at[request.source], target=target)
 
     def _request(self, context: Context) -> ReadRequest:
         given = vars(self)

@@ -119,33 +119,29 @@ class DeltaVerifyOperator(DeltaCdcOperator):
     def execute(self, context: Context) -> list[dict[str, Any]]:
         """Look at the logs, run at most one Spark application, show what was found, and fail if asked to."""
 
-        fails = self._fails()
+        fails = arguments.one_of(("fail", "report"), "on_finding", self.on_finding) != "report"
         targets = self._targets(context)
         requests = [one.request for one in targets if not isinstance(one.request, DeltaCdcError)]
-        results = iter(
-            engine.run_verify(
+        with self.application(context) as execute:
+            results = engine.run_verify(
                 engine.paired_requests(requests),
-                execute=partial(self.run_job, context),
+                execute=execute,
                 mirrors=[one.mirror for one in targets if not isinstance(one.request, DeltaCdcError)],
                 run_id=context["run_id"],
                 parallel=arguments.whole_number("parallel", self.parallel, minimum=1) or 1,
                 say=self.log.info,
             )
-        )
+        verified = iter(results)
         found = [
-            one.unknown(one.request) if isinstance(one.request, DeltaCdcError) else next(results)
+            one.unknown(one.request) if isinstance(one.request, DeltaCdcError) else next(verified)
             for one in targets
         ]
-        self.forget_job(context)
         self.log.info("Verified %d table(s):\n%s", len(found), engine.verification_text(found))
         rows = published(found)
         # Before it may fail: a failed task returns nothing.
         context["ti"].xcom_push(key="return_value", value=rows)
         engine.raise_if_wrong(found, findings=fails)
         return rows
-
-    def _fails(self) -> bool:
-        return bool(arguments.one_of(("fail", "report"), "on_finding", self.on_finding) != "report")
 
     def _targets(self, context: Context) -> list[_Target]:
         wanted = arguments.names("checks", self.checks)

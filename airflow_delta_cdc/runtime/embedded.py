@@ -104,7 +104,7 @@ class EmbeddedStart:
         """Forget the archive where the JVM crashed: the next one starts without."""
         if hook.exit_code not in _CRASHES or self._archive is None:
             return
-        if self._archive.standing().state == "ready":
+        if self._archive.status().state == "ready":
             self._operator.log.warning(
                 "The JVM crashed. Its class-data archive %s is deleted; a later run makes another.",
                 self._archive.path,

@@ -18,7 +18,7 @@ from airflow_delta_cdc.form import run_arguments, run_params, skip_waiting
 from airflow_delta_cdc.operators import DeltaApplyChangesOperator
 from airflow_delta_cdc.sensors import DeltaVersionSensor
 
-#: The tables are small: Spark's and Delta's defaults would cut them into hundreds of pieces.
+#: The tables are small: Spark's and Delta's defaults would split them into hundreds of pieces.
 SMALL = {"spark.sql.shuffle.partitions": "4", "spark.databricks.delta.snapshotPartitions": "2"}
 
 with DAG(

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 from delta_cdc.api.changes import apply_changes
 from delta_cdc.core.errors import JobFailed
 from delta_cdc.core.sql import table
-from delta_cdc.launch.class_data_archive import ClassDataArchive, Standing
+from delta_cdc.launch.class_data_archive import ArchiveStatus, ClassDataArchive
 from delta_cdc.launch.environment import child_environment, submit_binary
 from delta_cdc.launch.jars import class_path
 from delta_cdc.launch.processes import stop
 from delta_cdc.launch.session import CLASS_PATH, DEFAULT_JAVA_OPTIONS, embedded_confs
-from delta_cdc.launch.spark_defaults import said
+from delta_cdc.launch.spark_defaults import spark_default
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,7 +34,7 @@ _ON_S3 = "s3://bucket/table"
 _PROGRAM = "import sys\n\nfrom delta_cdc.warmup import main\n\nmain(sys.argv[1])\n"
 
 
-def make_archive(*, kafka: bool = False, s3: bool = False, again: bool = False) -> Standing:
+def make_archive(*, kafka: bool = False, s3: bool = False, again: bool = False) -> ArchiveStatus:
     """Make the class-data archive of embedded drivers, unless it exists.
 
     This takes half a minute, and some 200 MB in the cache folder.
@@ -57,14 +57,14 @@ def make_archive(*, kafka: bool = False, s3: bool = False, again: bool = False) 
                 kafka=kafka,
                 locations=locations,
                 java_options=training.java_options,
-                default_java_options=said(DEFAULT_JAVA_OPTIONS, {}),
+                default_java_options=spark_default(DEFAULT_JAVA_OPTIONS, {}),
                 archive=False,
             )
             _run(confs)
             training.succeeded()
-    standing = archive.standing()
+    status = archive.status()
     refused = archive.refusal
-    return standing if standing.state != "missing" or not refused else Standing("missing", refused)
+    return status if status.state != "missing" or not refused else ArchiveStatus("missing", refused)
 
 
 def _run(confs: Mapping[str, str]) -> None:
@@ -73,8 +73,8 @@ def _run(confs: Mapping[str, str]) -> None:
         folder = Path(made)
         program = folder / "train.py"
         program.write_text(_PROGRAM, encoding="utf-8")
-        told = {**confs, "spark.sql.warehouse.dir": str(folder / "warehouse")}
-        jars = told.pop(CLASS_PATH)
+        driver_confs = {**confs, "spark.sql.warehouse.dir": str(folder / "warehouse")}
+        jars = driver_confs.pop(CLASS_PATH)
         package = str(Path(__file__).resolve().parent.parent)
         paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
         log = folder / "spark.log"
@@ -82,7 +82,7 @@ def _run(confs: Mapping[str, str]) -> None:
             process = subprocess.Popen(
                 [
                     str(submit_binary()),
-                    *(part for name, value in told.items() for part in ("--conf", f"{name}={value}")),
+                    *(part for name, value in driver_confs.items() for part in ("--conf", f"{name}={value}")),
                     *("--driver-class-path", jars, str(program), str(folder)),
                 ],
                 env={**os.environ, **child_environment(), "PYTHONPATH": os.pathsep.join(paths)},
@@ -97,14 +97,14 @@ def _run(confs: Mapping[str, str]) -> None:
             except subprocess.TimeoutExpired:
                 ended = f"did not end within {_LIMIT_SECONDS:g} s"
             finally:
-                # The JVM has a Python process beside it.
+                # The JVM has started a Python process.
                 stop(process)
         last = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-5:]
     if process.returncode != 0:
         raise JobFailed(
             f"{sys.executable}: the workload for the class-data archive {ended}: {' / '.join(last)}",
-            remedy="see whether delta-cdc changes works on a table of yours; without the archive all works "
-            "as before, and starts take longer.",
+            remedy="see whether delta-cdc changes works on a table of yours; without the archive everything "
+            "works, and starts take longer.",
         )
 
 

@@ -54,7 +54,7 @@ def test_an_embedded_driver_maps_it_and_one_with_other_jars_says_nothing(
     tmp_path: Path, quick_start: bool
 ) -> None:
     archive = ClassDataArchive(class_path())
-    if archive.standing().state != "ready":
+    if archive.status().state != "ready":
         assert make_archive().state == "ready"
     confs = embedded_confs(quick_start=quick_start)
     done = _submitted(confs, confs[CLASS_PATH], f"-Xlog:class+load:file={tmp_path / 'log'}")
@@ -85,12 +85,12 @@ def test_it_is_made_once_and_made_anew_when_it_is_damaged(
         file.seek(30 * pieces + 100_000)
         file.write(bytes(1 << 20))
     os.utime(archive.path, (before.st_atime, before.st_mtime))
-    assert archive.standing().state == "ready"
+    assert archive.status().state == "ready"
     assert _rows() == (0, "rows 7")
     # A JVM that maps such a file dies of it.
     os.truncate(archive.path, 1_000)
     assert _rows() == (0, "rows 7")
-    assert archive.standing().state == "damaged"
+    assert archive.status().state == "damaged"
     assert make_archive().state == "ready"
     assert archive.path.stat().st_size == before.st_size
     assert {path.suffix for path in archive.path.parent.iterdir()} == {".jsa", ".json", ".lock"}

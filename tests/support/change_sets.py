@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core import change_log
-from delta_cdc.core.adapters import named
+from delta_cdc.spark.ingest.adapters import named
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from delta_cdc import apply_changes, ingest_changes
 from delta_cdc.planning.ingest import plan_ingest
 from delta_cdc.planning.ingest_request import IngestRequest
-from delta_cdc.run.table_arguments import ingest_options, of_ingested_log
+from delta_cdc.run.table_arguments import ingest_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -101,8 +101,8 @@ class Deliveries:
         return spec
 
     def apply(self, target: str = "target", **more: Any) -> ApplyResult:
-        options = of_ingested_log({"keys": ["id"], **more})
-        return apply_changes(self.spark, self.log, str(self.folder / target), pipeline="apply", **options)
+        given = {"pipeline": "apply", "keys": ["id"], **more}
+        return apply_changes(self.spark, self.log, str(self.folder / target), **given)
 
     def rows(self, table: str = "log") -> list[dict[str, Any]]:
         """Return what a table holds: the log, or one beside it."""

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from delta_cdc import apply_changes, ingest_changes
-from delta_cdc.run.table_arguments import of_ingested_log
 from tests.support.kafka_connect import connect
 from tests.support.postgres import server
 
@@ -194,8 +193,14 @@ class Way:
         )
         assert result.applied
         for kind in (1, 2):
-            given = of_ingested_log({"keys": ["id"], "stored_as_scd_type": kind})
-            apply_changes(self.spark, log, self.target(kind), pipeline=f"{self.name}_{kind}", **given)
+            apply_changes(
+                self.spark,
+                log,
+                self.target(kind),
+                pipeline=f"{self.name}_{kind}",
+                keys=["id"],
+                stored_as_scd_type=kind,
+            )
         return result.counts
 
     def target(self, kind: int) -> str:

@@ -79,14 +79,14 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
 
 def test_an_archive_is_made_once_and_used_then(place: Place) -> None:
     first = place.archive()
-    assert (first.standing().state, first.options()) == ("missing", [])
+    assert (first.status().state, first.options()) == ("missing", [])
     with first.training() as training:
         assert training is not None
         assert f"-XX:ArchiveClassesAtExit={training.draft}" in training.java_options
         training.draft.write_bytes(b"classes")
         training.succeeded()
     again = place.archive()
-    assert again.standing().state == "ready"
+    assert again.status().state == "ready"
     assert f"-XX:SharedArchiveFile={again.path}" in again.options()
     # Of its content samples are looked at here, and all of it by the JVM.
     assert "-XX:+VerifySharedSpaces" in again.options()
@@ -118,9 +118,9 @@ def test_what_does_not_fit_any_more_is_made_anew_and_the_old_one_goes(
     old = place.make()
     change(place)
     new = place.archive()
-    assert (new.standing().state, new.options()) == ("missing", [])
+    assert (new.status().state, new.options()) == ("missing", [])
     place.make()
-    assert new.standing().state == "ready"
+    assert new.status().state == "ready"
     assert [path.name for path in place.folder.glob("*.jsa")] == [new.path.name] != [old.path.name]
 
 
@@ -154,16 +154,16 @@ DAMAGED: dict[str, Callable[[Path], object]] = {
 def test_a_damaged_archive_is_not_used_and_made_anew(place: Place, damage: Callable[[Path], object]) -> None:
     made = place.make()
     damage(made.path)
-    assert (made.standing().state, made.options()) == ("damaged", [])
+    assert (made.status().state, made.options()) == ("damaged", [])
     place.make()
-    assert made.standing().state == "ready"
+    assert made.status().state == "ready"
     assert made.path.read_bytes() == b"classes" * 20_000
 
 
 def test_after_a_crash_it_is_forgotten(place: Place) -> None:
     made = place.make()
     made.forget()
-    assert made.standing().state == "missing"
+    assert made.status().state == "missing"
     assert place.files() == {".lock"}
 
 
@@ -208,7 +208,7 @@ def test_an_end_that_is_not_good_leaves_nothing_and_is_not_repeated_for_ever(
                 end(training)
         except RuntimeError:
             assert end is _raising
-        assert place.archive().standing().state == "missing"
+        assert place.archive().status().state == "missing"
         assert place.files() == {".lock"}
     last = place.archive()
     with last.training() as training:
@@ -227,13 +227,13 @@ def test_only_one_process_makes_it_at_a_time(place: Place) -> None:
         with other.training() as second:
             assert second is None
         assert "Another process" in other.refusal
-        assert other.standing().state == "missing"
+        assert other.status().state == "missing"
 
 
 def test_the_environment_turns_it_off(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     made = place.make()
     monkeypatch.setenv(VARIABLE, "off")
-    assert (made.standing().state, made.options()) == ("off", [])
+    assert (made.status().state, made.options()) == ("off", [])
     made.path.unlink()
     with made.training(insist=True) as training:
         assert training is None
@@ -247,11 +247,11 @@ def test_a_folder_with_files_on_the_class_path_is_told_and_not_tried(
     conf = tmp_path / "conf"
     conf.mkdir()
     monkeypatch.setenv(variable, str(conf))
-    assert place.archive().standing().state == "missing"
+    assert place.archive().status().state == "missing"
     (conf / "site.xml").touch()
     found = place.archive()
-    assert found.standing().state == "impossible"
-    assert str(conf) in found.standing().reason
+    assert found.status().state == "impossible"
+    assert str(conf) in found.status().reason
     with found.training(insist=True) as training:
         assert training is None
 

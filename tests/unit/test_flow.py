@@ -31,6 +31,7 @@ from delta_cdc.core.spec import (
 )
 from delta_cdc.core.versions import VersionRange
 from delta_cdc.core.watermark import Seal, SealStep, TableVersion
+from delta_cdc.delta_log.table import DeltaLog
 from delta_cdc.planning import read_methods
 from delta_cdc.planning.read import plan_read
 from delta_cdc.planning.reconcile import Mirror
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from delta_cdc.delta_log.actions import Commit
     from delta_cdc.run.outcomes import ApplyResult, ReadResult
 
 DONE = JobResult(status="committed")
@@ -1280,3 +1282,25 @@ def test_an_idle_sink_is_sealed_and_nobody_is_told(world: World) -> None:
     assert world.heard("nothing was read")
     assert world.pinned() is not None
     assert world.read(never, target=None).watermark == TableVersion("source-id", 6, world.source.sha256(6))
+
+
+def test_a_commit_is_confirmed_by_one_walk(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the job, no commit of the target is read twice, although several questions are put to its log."""
+    world.apply()
+    world.source.append()
+    read: list[tuple[str, int]] = []
+    find = DeltaLog.find
+
+    async def counted(self: DeltaLog, version: int) -> Commit | None:
+        read.append((self.uri, version))
+        return await find(self, version)
+
+    def execute(spec: ApplySpec) -> JobResult:
+        result = world.engine(spec)
+        monkeypatch.setattr(DeltaLog, "find", counted)
+        return result
+
+    assert world.apply(execute).applied
+    target = [version for uri, version in read if uri == world.target.uri]
+    assert target
+    assert len(target) == len(set(target))

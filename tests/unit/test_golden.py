@@ -21,7 +21,7 @@ from pyspark.sql import types as T
 
 from delta_cdc.core import maintenance_tags, properties, reserved_columns, retention, validation
 from delta_cdc.core import spec as specs
-from delta_cdc.core.change_log import LOG_COLUMNS
+from delta_cdc.core.change_log import DESCRIPTION, LOG_COLUMNS
 from delta_cdc.core.checks import finding, ok
 from delta_cdc.core.spec import ApplyOptions, ApplyRequest, IngestOptions, JobResult, QueryOptions, Spec, Step
 from delta_cdc.core.watermark import Seal, TableVersion
@@ -42,15 +42,14 @@ from delta_cdc.run.ingest import run_ingest
 from delta_cdc.run.read import run_read
 from delta_cdc.run.saved_plans import NoPins
 from delta_cdc.run.verify import rows_of, run_verify
-from delta_cdc.spark import staging
+from delta_cdc.spark import quarantine, staging
 from delta_cdc.spark.apply import engine as apply_engine
-from delta_cdc.spark.apply import layout, quarantine
+from delta_cdc.spark.apply import layout
 from delta_cdc.spark.apply.commit import Outcome
 from delta_cdc.spark.apply.prepared_step import PreparedStep
 from delta_cdc.spark.apply.rows import Shape
 from delta_cdc.spark.ingest import engine as ingest_engine
 from delta_cdc.spark.ingest import ingested
-from delta_cdc.spark.ingest import quarantine as ingest_quarantine
 from delta_cdc.spark.maintain import optimize
 from tests.support import golden
 from tests.support.ingest_model import Boom, Broker, Topics, World
@@ -424,7 +423,7 @@ def ingest(folder: Path, patch: pytest.MonkeyPatch, case: Case, clock: Callable[
     broker = Broker()
     broker.has(0, 3, 6)
     broker.has(1, 0, 9)
-    patch.setattr("delta_cdc.planning.topic_partitions.offsets", broker)
+    patch.setattr("delta_cdc.planning.topics.Looks.offsets", broker)
     world = (Topics if case.asked["options"] is TOPIC else World)(folder)
     case.prepare(world)
     if case.asked.get("replay"):
@@ -604,8 +603,7 @@ def test_marks_of_maintenance(tmp_path: Path) -> None:
 # -- tables -----------------------------------------------------------------------------------------
 def test_columns_of_the_tables_beside(tmp_path: Path) -> None:
     found: dict[str, dict[str, Any]] = {
-        "quarantine of a target": quarantine.COLUMNS,
-        "quarantine of a change log": ingest_quarantine.COLUMNS,
+        "__quarantine": quarantine.COLUMNS,
         "__ingested": ingested.COLUMNS,
         "change log": LOG_COLUMNS,
     }
@@ -624,13 +622,13 @@ def test_table_properties(tmp_path: Path) -> None:
     found = {
         "target, type 1": layout.properties(shape_of(KEYED), KEYED),
         "target, type 2": layout.properties(shape, options),
-        "quarantine of a target": quarantine._PROPERTIES,
-        "quarantine of a change log": ingest_quarantine._PROPERTIES,
+        "__quarantine": quarantine._PROPERTIES,
         "__ingested": ingested._PROPERTIES,
         "names": sorted(
             [
                 layout.FILE_SIZE,
                 ingest_engine.CHANGE_LOG,
+                *DESCRIPTION,
                 properties.CHANGE_FEED,
                 properties.LATENESS_HORIZON,
                 properties.EXPIRED_BELOW,

@@ -8,7 +8,7 @@ import pytest
 
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.storage_options import properties_text
-from delta_cdc.launch.spark_defaults import parsed, said
+from delta_cdc.launch.spark_defaults import parsed, spark_default
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,17 +40,17 @@ def test_confs_win_over_the_file_that_is_named_and_that_over_the_defaults(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
-    assert said("spark.a", {}) == ""
+    assert spark_default("spark.a", {}) == ""
     (tmp_path / "spark-defaults.conf").write_text("spark.a default\nspark.b default")
     (tmp_path / "own.conf").write_text("spark.a own")
     own = str(tmp_path / "own.conf")
-    assert said("spark.a", {}) == "default"
-    assert said("spark.a", {}, own) == "own"
-    assert said("spark.b", {}, own) == "", "spark-submit reads one of the two files"
-    assert said("spark.a", {"spark.a": 1}, own) == "1"
-    assert said("spark.a", {"spark.a": None}, own) == ""
+    assert spark_default("spark.a", {}) == "default"
+    assert spark_default("spark.a", {}, own) == "own"
+    assert spark_default("spark.b", {}, own) == "", "spark-submit reads one of the two files"
+    assert spark_default("spark.a", {"spark.a": 1}, own) == "1"
+    assert spark_default("spark.a", {"spark.a": None}, own) == ""
 
 
 def test_a_file_that_is_named_must_be_there() -> None:
     with pytest.raises(InvalidConfiguration, match="/not/there"):
-        said("spark.a", {}, "/not/there")
+        spark_default("spark.a", {}, "/not/there")

@@ -35,7 +35,6 @@ REFUSED: list[tuple[str, ApplyOptions, dict[str, Any], str]] = [
     ("feed-delete-sequence", FEED, {"delete_sequence": "now"}, "delete_sequence is given with SCD type 1"),
     ("history-of-expression", TYPE_2, {"sequence_by": "at"}, "delete_sequence is missing"),
     ("history-of-parts", TYPE_2, {"sequence_by": ("_commit_version", "n")}, "delete_sequence is missing"),
-    ("log-without", LOG, {"sequence_by": "_commit_version"}, "sequence_by is missing"),
     ("log-arrival", LOG, {"sequence_by": "_commit_timestamp"}, "which is when an event arrived"),
     ("log-arrival-in", LOG, {"sequence_by": ("at", "-_COMMIT_version")}, "which is when an event arrived"),
     ("log-delete-sequence", LOG, {"delete_sequence": "at"}, "delete_sequence is given with a change log"),

@@ -234,7 +234,7 @@ def test_a_text_that_cannot_be_asked_for_is_no_second_failure() -> None:
         def __str__(self) -> str:
             raise ConnectionRefusedError("no gateway")
 
-    assert reason(Dead()) == "Dead: Dead, of which nothing more can be told: ConnectionRefusedError"
+    assert reason(Dead()) == "Dead: Dead, whose message cannot be read: ConnectionRefusedError"
     assert not is_lasting(Dead())
 
 

@@ -60,10 +60,10 @@ def test_the_engine_runs_from_its_zip(tmp_path: Path) -> None:
 
 def test_spark_is_found_beside_this_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_HOME", "somewhere else")
-    assert session.submit_binary().is_absolute()
-    assert session.submit_binary().is_file()
-    assert session.child_environment()["SPARK_HOME"] == str(session.spark_home())
-    assert session.child_environment()["PYSPARK_PYTHON"] == sys.executable
+    assert environment.submit_binary().is_absolute()
+    assert environment.submit_binary().is_file()
+    assert environment.child_environment()["SPARK_HOME"] == str(environment.spark_home())
+    assert environment.child_environment()["PYSPARK_PYTHON"] == sys.executable
 
 
 def test_a_client_without_spark_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,8 +11,9 @@ import pytest
 
 from delta_cdc.cli import main
 from delta_cdc.core.errors import SourceTableReplaced
+from delta_cdc.delta_log.table import run_sync
 from delta_cdc.planning.ingest_status import IngestStatus
-from delta_cdc.planning.status import Status, status
+from delta_cdc.planning.status import Status, status_async
 from tests.support.ingest_model import Boom, World
 from tests.support.logs import EPOCH, FEED, SECOND, LogTable
 from tests.support.tables import NOW, Tables
@@ -27,6 +28,10 @@ DAY = 86_400 * SECOND
 def tables(tmp_path: Path) -> Tables:
     """A source with versions 0-5 (all but 0 change data), one per second."""
     return Tables.made_in(tmp_path)
+
+
+def status(*pair: str, **given: Any) -> Status:
+    return run_sync(status_async(*pair, **given))
 
 
 def look(tables: Tables, now: int = NOW) -> Status:

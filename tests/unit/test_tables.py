@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from delta_cdc.core.change_log import DESCRIPTION, completed, description
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.option_schema import APPLY, INGEST
-from delta_cdc.core.spec import IngestOptions
+from delta_cdc.core.spec import ApplyOptions, IngestOptions
 from delta_cdc.planning.request import check_apply
 from delta_cdc.run.batch import piece
-from delta_cdc.run.table_arguments import ingest_options, is_ingested, of_ingested_log, pipeline_of, requests
+from delta_cdc.run.table_arguments import ingest_options, is_ingested, pipeline_of, requests
 
 FEED = {"pipeline": "p", "source": "/s", "target": "/t", "keys": ["id"]}
 LOGGED = {**FEED, "source": "/landing", "log": "/log", "adapter_options": {"sequence_by": "n"}}
@@ -135,26 +137,54 @@ def test_an_ingest_that_is_misspelt(changes: dict[str, object], said: str) -> No
         ingest_options({"source": "/in", **changes})
 
 
+EVENTS = ("_op", "_sequence", "_columns", "_source_timestamp", "_position")
+
+
+def of_log(**given: Any) -> ApplyOptions:
+    """Return the options of the apply that follows an ingest."""
+    _, apply = requests({"source": "/in", "log": "/log", "target": "/t", **given})
+    assert apply is not None
+    return apply.options
+
+
 def test_applying_the_log_of_an_ingest() -> None:
-    events = ["_op", "_sequence", "_columns", "_source_timestamp", "_position"]
-    assert of_ingested_log({"keys": ["id"], "other": 1, "sequence_by": ""}) == {
-        "keys": ["id"],
-        "other": 1,
-        "source_kind": "change_log",
-        "sequence_by": "_sequence",
-        "apply_as_deletes": "_op = 'delete'",
-        "apply_as_truncates": "_op = 'truncate'",
-        "columns_to_update": "_columns",
-        "except_column_list": events,
-    }
-    own = {"sequence_by": "at", "apply_as_deletes": "gone", "column_list": ["a"], "columns_to_update": "cols"}
-    found = of_ingested_log(own)
-    assert {name: found[name] for name in own} == own
-    assert "except_column_list" not in found
-    appended = of_ingested_log({"insert_only": True})
-    assert appended == {"insert_only": True, "source_kind": "change_feed", "except_column_list": events}
-    assert "except_column_list" not in of_ingested_log({"select": ["id", "a + 1 AS b"]})
-    assert "except_column_list" in of_ingested_log({"select": ["*", "a + 1 AS b"]})
+    assert of_log(keys=["id"], sequence_by="") == ApplyOptions(
+        keys=("id",),
+        source_kind="change_log",
+        sequence_by="_sequence",
+        apply_as_deletes="_op = 'delete'",
+        apply_as_truncates="_op = 'truncate'",
+        columns_to_update="_columns",
+        except_column_list=EVENTS,
+    )
+    own = {"sequence_by": "at", "apply_as_deletes": "gone", "columns_to_update": "cols"}
+    made = of_log(keys=["id"], column_list=["a"], **own)
+    assert {name: getattr(made, name) for name in own} == own
+    assert (made.column_list, made.except_column_list) == (("a",), None)
+    appended = of_log(insert_only=True)
+    assert appended == ApplyOptions(insert_only=True, except_column_list=EVENTS)
+    for insert_only in (True, False):
+        keys = () if insert_only else ("id",)
+        some = of_log(insert_only=insert_only, keys=keys, select=["id", "a + 1 AS b"])
+        assert some.except_column_list is None
+        whole = of_log(insert_only=insert_only, keys=keys, select=["*", "a + 1 AS b"])
+        assert whole.except_column_list == EVENTS
+
+
+def test_only_a_log_that_describes_itself_completes_options() -> None:
+    keyed = ApplyOptions(keys=("id",), source_kind=None)
+    plain = replace(keyed, source_kind="change_feed")
+    assert completed(keyed, {}) == plain
+    assert completed(keyed, DESCRIPTION) == of_log(keys=["id"])
+    assert completed(replace(keyed, source_kind="change_log"), DESCRIPTION) == of_log(keys=["id"])
+    for explicit in (plain, replace(keyed, source_kind="snapshot")):
+        assert completed(explicit, DESCRIPTION) == explicit
+    appended = ApplyOptions(insert_only=True, source_kind=None)
+    assert completed(appended, DESCRIPTION) == ApplyOptions(insert_only=True)
+    assert completed(appended, description(insert_only=True)) == of_log(insert_only=True)
+    assert completed(keyed, description(insert_only=True)) == plain
+    nulls = completed(replace(keyed, ignore_null_updates=True), DESCRIPTION)
+    assert (nulls.columns_to_update, nulls.sequence_by) == (None, "_sequence")
 
 
 @pytest.mark.parametrize(

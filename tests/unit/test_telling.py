@@ -12,7 +12,7 @@ import pytest
 from delta_cdc.cli.common import session
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.storage_options import spark_storage
-from delta_cdc.launch.storage_secrets import telling
+from delta_cdc.launch.storage_secrets import storage_confs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,21 +35,21 @@ def test_keys_of_s3_are_in_the_environment_while_spark_starts(
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "theirs")
     monkeypatch.delenv("AWS_SESSION_TOKEN", raising=False)
     before = dict(os.environ)
-    with telling(spark_storage(S3), tmp_path) as confs:
+    with storage_confs(spark_storage(S3), tmp_path) as confs:
         assert (os.environ["AWS_ACCESS_KEY_ID"], os.environ["AWS_SESSION_TOKEN"]) == ("id", "")
         assert os.environ["AWS_SECRET_ACCESS_KEY"] == "hidden"
         assert ARGUMENTS not in os.environ
     assert dict(os.environ) == before
     assert "hidden" not in confs.values()
     assert confs["spark.hadoop.fs.s3a.endpoint.region"] == "r"
-    with pytest.raises(RuntimeError), telling(spark_storage(S3), tmp_path):
+    with pytest.raises(RuntimeError), storage_confs(spark_storage(S3), tmp_path):
         raise RuntimeError
     assert dict(os.environ) == before
 
 
 def told_by_file(folder: Path) -> tuple[list[str], list[str]]:
     """Return the lines of the file that PySpark is told, and its other arguments."""
-    with telling(spark_storage(AZURE), folder) as confs:
+    with storage_confs(spark_storage(AZURE), folder) as confs:
         assert "hidden" not in confs.values()
         option, name, *rest = shlex.split(os.environ[ARGUMENTS])
         assert option == "--properties-file"
@@ -90,7 +90,7 @@ def test_a_file_of_the_users_that_is_not_there(monkeypatch: pytest.MonkeyPatch, 
 @pytest.mark.parametrize("is_local", [True, False])
 def test_a_key_of_google_is_a_file_of_this_machine(tmp_path: Path, is_local: bool) -> None:
     storage = spark_storage({"google_service_account_key": '{"private_key": "hidden"}'})
-    with telling(storage, tmp_path, is_local=is_local) as confs:
+    with storage_confs(storage, tmp_path, is_local=is_local) as confs:
         files = [Path(value) for value in confs.values() if value.endswith("google-key.json")]
     assert [file.read_text() for file in files] == (['{"private_key": "hidden"}'] if is_local else [])
     assert all(file.stat().st_mode & 0o777 == 0o600 for file in files)

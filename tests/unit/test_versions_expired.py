@@ -16,7 +16,7 @@ from delta_cdc.core.retention import LOG_GAP_REMEDY
 from delta_cdc.core.retention import VERSIONS_EXPIRED_REMEDY as REMEDY
 from delta_cdc.delta_log.table import run_sync
 from delta_cdc.planning.consumers import Consumer, held
-from delta_cdc.planning.status import status
+from delta_cdc.planning.status import status_async
 from delta_cdc.planning.verify import plan_verify_async
 from delta_cdc.planning.verify_request import VerifyRequest
 from delta_cdc.planning.waiting import Watch
@@ -60,7 +60,7 @@ def test_a_plan_says_so(tables: Tables, happens: Callable[[Tables], None]) -> No
 
 def test_a_status_a_verification_and_a_list_of_consumers_say_so(tables: Tables) -> None:
     cleaned(tables)
-    assert REMEDY in status("p", tables.target.uri, now_ms=NOW).findings[0]
+    assert REMEDY in run_sync(status_async("p", tables.target.uri, now_ms=NOW)).findings[0]
     request = VerifyRequest(pipeline="p", target=tables.target.uri)
     plan = run_sync(plan_verify_async(request, now_ms=NOW))
     (check,) = (one for one in plan.checks if one.check == WATERMARK)
@@ -81,7 +81,8 @@ def test_past_the_retention_no_run_is_advised(tables: Tables) -> None:
     with pytest.raises(VersionsExpired) as failed:
         tables.apply(now=late)
     assert failed.value.remedy.endswith(REMEDY)
-    (told,) = (one for one in status("p", tables.target.uri, now_ms=late).findings if "Version 3" in one)
+    findings = run_sync(status_async("p", tables.target.uri, now_ms=late)).findings
+    (told,) = (one for one in findings if "Version 3" in one)
     assert REMEDY in told
     assert "run the pipeline." not in told
 

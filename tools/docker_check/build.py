@@ -40,11 +40,11 @@ class StepFailed(Exception):
 class PlainBuild:
     """A stage of the Dockerfile, made in a plain folder instead of an image.
 
-    What a stage takes from another image is left out: the machine's own Python and Java stand in.
+    What a stage takes from another image is left out: the machine's own Python and Java replace it.
 
     :param project: what to build
     :param folder: where; the image's ``/`` is this folder
-    :param python: the Python 3.12 that stands in for the base image's
+    :param python: the Python 3.12 that replaces the base image's
     """
 
     def __init__(self, project: Project, folder: Path, *, python: str = sys.executable) -> None:

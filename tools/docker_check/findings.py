@@ -102,7 +102,7 @@ def addresses(project: Project) -> Iterator[str]:
 
 
 def secrets(project: Project) -> Iterator[str]:
-    """Find secrets that stand in a file."""
+    """Find secrets in a file."""
     filled = project.compose({name: f"from-{name}" for name in project.variables()})["services"]
     for name, service in filled.items():
         for variable, value in environment_of(service).items():
@@ -142,7 +142,7 @@ def settings(project: Project) -> Iterator[str]:
 
 
 def volumes(project: Project) -> Iterator[str]:
-    """Find volumes that are not declared, and those whose folder the image does not make.
+    """Find volumes that are not defined, and those whose folder the image does not make.
 
     A volume takes its owner from the image's folder; without one it belongs to root.
     """

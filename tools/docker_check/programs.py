@@ -59,7 +59,7 @@ def _compose_program(root: Path) -> list[str]:
     kept = root / ".cache" / "bin" / f"compose-spec-{COMPOSE_VERSION}"
     if not kept.exists():
         if not shutil.which("go"):
-            raise NotHere("neither Docker Compose nor Go is installed, so nobody has read compose.yaml")
+            raise NotHere("neither Docker Compose nor Go is installed, so no program has read compose.yaml")
         folder = kept.parent / ".compose-spec"
         done = subprocess.run(
             ["go", "install", f"{COMPOSE_MODULE}@{COMPOSE_VERSION}"],

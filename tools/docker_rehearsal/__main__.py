@@ -40,7 +40,7 @@ def main() -> int:
         print(f"docker-rehearsal: SKIPPED: {why}", file=sys.stderr)
         return 1 if os.environ.get("CI") else 0
     os.environ["PATH"] = path
-    # Told to end, it has to take along what it started.
+    # At its end, it has to take along what it started.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     (ROOT / ".cache").mkdir(exist_ok=True)
     with (ROOT / ".cache" / "docker-rehearsal.lock").open("w") as alone:

@@ -40,7 +40,7 @@ def apply_changes(
     target: str,
     *,
     pipeline: str | None = None,
-    source_kind: str = "change_feed",
+    source_kind: str | None = None,
     keys: Sequence[str] | str | None = None,
     insert_only: bool = False,
     stored_as_scd_type: int = 1,

@@ -13,7 +13,7 @@ from delta_cdc.core.errors import DeltaCdcError, InvalidConfiguration, JobFailed
 from delta_cdc.core.storage_options import spark_storage
 from delta_cdc.delta_log.table import DeltaLog
 from delta_cdc.launch.session import embedded_session
-from delta_cdc.launch.storage_secrets import telling
+from delta_cdc.launch.storage_secrets import storage_confs
 from delta_cdc.planning.reconcile import reconcile
 from delta_cdc.spark import named_errors
 from delta_cdc.spark.silence_loggers import quietly
@@ -145,8 +145,8 @@ def session(
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     }
     with tempfile.TemporaryDirectory(prefix="delta-cdc-") as folder:
-        with telling(spark_storage(storage_options, locations), Path(folder)) as storage_confs:
-            confs |= {"quick_start": quick_start, "locations": locations, **storage_confs, **extra}
+        with storage_confs(spark_storage(storage_options, locations), Path(folder)) as of_storage:
+            confs |= {"quick_start": quick_start, "locations": locations, **of_storage, **extra}
             started = embedded_session(name, **confs)
         try:
             yield started

@@ -64,7 +64,7 @@ def questions(arguments: argparse.Namespace) -> Questions:
 
 def _run(arguments: argparse.Namespace) -> int:
     wanted = questions(arguments)
-    results = examined(wanted.checks(), timeout=wanted.timeout, hide=wanted.hide)
+    results = examined(wanted.checks(), timeout=wanted.timeout, secrets=wanted.secrets)
     return print_report(results, sys.stdout, as_json=arguments.json)
 
 

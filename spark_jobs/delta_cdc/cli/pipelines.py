@@ -12,7 +12,7 @@ from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.option_schema import APPLY, INGEST, filled
 from delta_cdc.core.spec import ApplyOptions, IngestOptions, SourceKind
 from delta_cdc.core.topics import is_topics
-from delta_cdc.core.validation import ingest_options_of, is_untold, options_of
+from delta_cdc.core.validation import ingest_options_of, options_of
 from delta_cdc.core.variables import expand
 from delta_cdc.planning.ingest_request import IngestRequest
 from delta_cdc.run.batch import Piece
@@ -161,10 +161,9 @@ def recorded_work(
     if is_plan:
         # Without options, a load requires nothing of the rows.
         options = options or ApplyOptions(insert_only=True)
-    elif options is None or is_untold(options):
-        missing = "it has no watermark yet" if seal is None else "its watermark does not record sequence_by"
+    elif options is None:
         raise InvalidConfiguration(
-            f"It is unknown how {one.pipeline} builds {target}: {missing}.",
+            f"It is unknown how {one.pipeline} builds {target}: it has no watermark yet.",
             remedy="name the keys with --key, and the rest as --help says; or write a configuration.",
         )
     return Piece(apply=apply_request(given, target=target, options=options, **common))

@@ -156,8 +156,8 @@ class DagKeys(TypedDict, total=False):
         Field(description="Of the Spark application."),
     ]
     conf: Annotated[_Texts, Field(description="Spark confs.")]
-    jars: Annotated[_Text, Field(description="JARs in the place of the provider's.")]
-    packages: Annotated[_Text, Field(description="Maven coordinates in the place of the provider's JARs.")]
+    jars: Annotated[_Text, Field(description="JARs instead of the provider's.")]
+    packages: Annotated[_Text, Field(description="Maven coordinates instead of the provider's JARs.")]
     driver_memory: Annotated[_Text, Field(description="For instance 4g.")]
     executor_memory: Annotated[_Text, Field(description="For instance 4g.")]
     executor_cores: Annotated[_FromOne, Field(description="Of each executor.")]

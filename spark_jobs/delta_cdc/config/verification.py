@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from delta_cdc.core.errors import InvalidConfiguration, TableNameUnresolved
 from delta_cdc.core.options import check_options
 from delta_cdc.core.uris import canonical_uri
-from delta_cdc.core.validation import comparable
+from delta_cdc.core.validation import comparable, described
 from delta_cdc.core.variables import expand
 from delta_cdc.planning.verify_request import VerifyRequest
 from delta_cdc.run import table_arguments as engine
@@ -79,7 +79,7 @@ def paired(requests: Sequence[VerifyRequest]) -> list[VerifyRequest]:
 def _likeness(one: VerifyRequest) -> tuple[Any, ...]:
     assert one.options is not None
     assert one.source is not None
-    return _place(one.source), *[comparable(one.options, name) for name in _SAME]
+    return _place(one.source), *[comparable(name, described(one.options)[name]) for name in _SAME]
 
 
 def _place(table: str) -> str:

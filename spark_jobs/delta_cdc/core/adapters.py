@@ -1,118 +1,261 @@
-"""Adapters: convert change records of a vendor's format, or a custom one, into events of the change log.
+"""The options of the bundled adapters, as far as they can be checked before any Spark starts.
 
-Each is a module with three functions; all but ``events`` run on the planning side, without Spark:
-
-``check(options, *, keys, format, insert_only=False) -> dict``
-    returns the options with their defaults, or raises :class:`~delta_cdc.core.errors.InvalidConfiguration`
-``needs_rows(options) -> bool``
-    whether records of files need their row number in the file (this has a small cost)
-``events(records, context) -> DataFrame``
-    returns the events (:mod:`delta_cdc.core.change_log`)
-
-A custom adapter is such a module, or only the last function, given by its dotted name.
+An adapter converts change records of a vendor's format into events of the change log
+(:mod:`delta_cdc.spark.ingest.adapters`).
 """
 
 from __future__ import annotations
 
-import importlib
+import re
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-from delta_cdc.core.adapter_settings import unknown
+from delta_cdc.core.change_log import DELETE, IGNORE, TRUNCATE, UPSERT
 from delta_cdc.core.validation import invalid
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from pyspark.sql import DataFrame
-
-    from delta_cdc.core.change_log import Context
-
-#: Package of the bundled adapters.
-_HOME = "delta_cdc.spark.ingest.adapters"
-BUNDLED = ("plain", "debezium", "dms", "goldengate")
+    from delta_cdc.core.errors import InvalidConfiguration
 
 
 @dataclass(frozen=True)
-class Adapter:
-    """An adapter by name.
+class Setting:
+    """One option.
 
-    :param check: completes the user's options
-    :param needs_rows: whether ``_position.row`` must be filled for files
-    :param events: converts records to events
+    :param kind: the type of its value: a key of :data:`KINDS`
+    :param default: its value where it is not given
+    :param choices: the allowed values; for a mapping, those of its entries; () allows any
     """
 
-    name: str
-    check: Callable[..., dict[str, Any]]
-    needs_rows: Callable[[dict[str, Any]], bool]
-    events: Callable[[DataFrame, Context], DataFrame]
+    kind: str
+    default: Any = None
+    choices: tuple[str, ...] = ()
 
 
-def named(name: str) -> Adapter:
-    """Return an adapter by its name.
+def _texts(value: Any) -> tuple[str, ...]:
+    items = (value,) if isinstance(value, str) else tuple(value)
+    if not items or not all(isinstance(item, str) and item.strip() for item in items):
+        raise TypeError
+    return items
 
-    :param name: ``plain``, ``debezium``, ``dms``, ``goldengate``; or ``package.module`` with a function
-        ``events``, ``package.module.function`` or ``package.module:function``
-    :raises InvalidConfiguration: no adapter has that name, or it has no function for events
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise TypeError
+    return value
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError
+    return value
+
+
+def _mapping(value: Any) -> dict[str, str]:
+    found = dict(value)
+    if not found or not all(isinstance(text, str) and text for pair in found.items() for text in pair):
+        raise TypeError
+    return found
+
+
+#: Types of options: the wording for errors, and the function that converts a value.
+KINDS: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "text": ("a text", _text),
+    "texts": ("a text, or a list of texts", _texts),
+    "flag": ("true or false", _flag),
+    "mapping": ("a mapping of texts to texts", _mapping),
+}
+
+
+def checked(adapter: str, options: Mapping[str, Any], known: Mapping[str, Setting]) -> dict[str, Any]:
+    """Return all options of an adapter, with defaults.
+
+    :raises InvalidConfiguration: an option is unknown (the nearest name is given), or has a wrong value
     """
-    if name in BUNDLED:
-        return _of(name, importlib.import_module(f"{_HOME}.{name}"), "events")
-    if "." not in name and ":" not in name:
-        raise unknown(f"adapter is {name!r}", name, BUNDLED, "the name")
-    return _of(name, *_found(name))
+    for name in options:
+        if name not in known:
+            raise unknown(f"adapter_options of {adapter!r} has {name!r}", name, known, "an option")
+    return {
+        # The job repeats the planner's check, and JSON turns tuples into lists.
+        name: setting.default
+        if options.get(name) is None or options[name] in (setting.default, [])
+        else _value(adapter, name, options[name], setting)
+        for name, setting in known.items()
+    }
 
 
-def _found(name: str) -> tuple[Any, str]:
-    """Import a user's module; return it with the name of the function in it."""
-    module, _, function = name.partition(":")
-    if function:
-        return _imported(name, module), function
+def _value(adapter: str, name: str, value: Any, setting: Setting) -> Any:
+    told, make = KINDS[setting.kind]
     try:
-        return importlib.import_module(name), "events"
-    except ModuleNotFoundError as error:
-        if error.name is None or not (name == error.name or name.startswith(f"{error.name}.")):
-            raise _broken(name, error) from error
-    except Exception as error:
-        raise _broken(name, error) from error
-    module, _, function = name.rpartition(".")
-    return _imported(name, module), function
-
-
-def _imported(name: str, module: str) -> Any:
-    try:
-        return importlib.import_module(module)
-    except Exception as error:
-        raise _broken(name, error) from error
-
-
-def _broken(name: str, error: Exception) -> Exception:
-    return invalid(
-        f"adapter is {name!r}, which cannot be imported ({type(error).__name__}: {error})",
-        "name a module or function that can be imported where the planning is done and on the Spark driver, "
-        f"or one of {', '.join(BUNDLED)}.",
-    )
-
-
-def _of(name: str, module: Any, function: str) -> Adapter:
-    events = getattr(module, function, None)
-    if not callable(events):
+        made = make(value)
+    except (TypeError, ValueError) as error:
         raise invalid(
-            f"adapter is {name!r}, and {module.__name__} has no function {function!r}",
-            "write it as package.module.function; it takes (records, context) and returns events.",
-        )
-    alone = function != "events"
-    return Adapter(
-        name,
-        _as_given if alone else getattr(module, "check", _as_given),
-        _no_rows if alone else getattr(module, "needs_rows", _no_rows),
-        events,
+            f"{name} of the adapter {adapter!r} is {value!r}", f"{name} is {told}, and not empty."
+        ) from error
+    if setting.choices:
+        for text in _chosen(made):
+            if text not in setting.choices:
+                raise unknown(
+                    f"{name} of the adapter {adapter!r} is {text!r}", text, setting.choices, "a value"
+                )
+    return made
+
+
+def _chosen(made: Any) -> Iterable[str]:
+    if isinstance(made, dict):
+        return made.values()
+    return (made,) if isinstance(made, str) else tuple(made)
+
+
+def unknown(what: str, name: str, known: Iterable[str], of: str) -> InvalidConfiguration:
+    """Build the error for an unknown name."""
+    names = sorted(known)
+    near = get_close_matches(name.lower(), names, n=1, cutoff=0.5)
+    told = f"did you mean {near[0]!r}? It" if near else "it"
+    return invalid(f"{what}, which is not {of} of it", f"{told} is one of {', '.join(names)}.")
+
+
+def required(adapter: str, name: str, why: str) -> InvalidConfiguration:
+    """Build the error for an option that is missing."""
+    return invalid(
+        f"adapter_options of {adapter!r} has no {name!r}", f"{why[0].lower()}{why[1:]}: give {name}."
     )
 
 
-def _as_given(options: dict[str, Any], **_: Any) -> dict[str, Any]:
-    return dict(options)
+# -- the bundled adapters -------------------------------------------------------------------------
+KINDS_OF_EVENTS = (UPSERT, DELETE, TRUNCATE, IGNORE)
+#: GoldenGate's update of a key: a delete of the old key and an upsert of the new one.
+KEY_CHANGE = "key_change"
+#: Name that an expression of ``sequence_by`` may use for a record's row number in its file.
+ROW = "_row"
+#: Debezium's connectors whose order of events is known.
+CONNECTORS = ("mariadb", "mysql", "oracle", "postgresql", "sqlserver")
+#: Their ``time.precision.mode``, and the unit of a timestamp under it; None depends on the column.
+TIME_UNITS: dict[str, str | None] = {
+    "adaptive": None,
+    "adaptive_time_microseconds": None,
+    "connect": "ms",
+    "isostring": None,
+    "microseconds": "us",
+    "nanoseconds": "ns",
+}
+#: Their ``binary.handling.mode``, and how bytes are written under it.
+BYTES = {"bytes": "base64", "base64": "base64", "base64-url-safe": "base64url", "hex": "hex"}
+#: The options of each adapter.
+SETTINGS: dict[str, dict[str, Setting]] = {
+    "plain": {
+        "operation_column": Setting("text"),
+        "operations": Setting("mapping", choices=KINDS_OF_EVENTS),
+        "sequence_by": Setting("texts"),
+        "source_timestamp": Setting("text"),
+        "except_column_list": Setting("texts", ()),
+        "columns_to_update": Setting("text"),
+        "old_keys": Setting("mapping"),
+    },
+    "debezium": {
+        "unwrapped": Setting("flag", False),
+        "connector": Setting("text"),
+        "sequence_by": Setting("texts"),
+        "snapshot_reads": Setting("text", "first", choices=("first", "in_order")),
+        "table": Setting("text"),
+        "except_column_list": Setting("texts", ()),
+        "field_prefix": Setting("text", "__"),
+        "unavailable_value_placeholder": Setting("text", "__debezium_unavailable_value"),
+        "decimal_handling_mode": Setting("text", choices=("precise", "double", "string")),
+        "time_precision_mode": Setting("text", choices=tuple(TIME_UNITS)),
+        "time_units": Setting("mapping", choices=("days", "ms", "us", "ns")),
+        "binary_handling_mode": Setting("text", "bytes", choices=tuple(BYTES)),
+    },
+    "dms": {
+        "operation_column": Setting("text", "Op"),
+        "change_sequence": Setting("text"),
+        "timestamp_column": Setting("text"),
+        "except_column_list": Setting("texts", ()),
+    },
+    "goldengate": {
+        "model": Setting("text", "operation", choices=("operation", "row")),
+        "operations": Setting("mapping", choices=(*KINDS_OF_EVENTS, KEY_CHANGE)),
+        "table": Setting("text"),
+        "sequence_column": Setting("text", "pos"),
+        "except_column_list": Setting("texts", ()),
+    },
+}
+BUNDLED = tuple(SETTINGS)
 
 
-def _no_rows(options: dict[str, Any]) -> bool:
-    """Without a ``needs_rows`` function, the option ``needs_rows`` decides whether rows are numbered."""
-    return bool(options.get("needs_rows"))
+def check(
+    name: str,
+    options: Mapping[str, Any],
+    *,
+    keys: Sequence[str],
+    format: str,  # noqa: A002
+    insert_only: bool = False,
+) -> dict[str, Any]:
+    """Return the options of a bundled adapter with their defaults.
+
+    :raises InvalidConfiguration: names the option, and the nearest valid one
+    """
+    if name not in SETTINGS:
+        raise unknown(f"adapter is {name!r}", name, BUNDLED, "the name")
+    made = checked(name, options, SETTINGS[name])
+    if name == "plain":
+        _check_plain(made, keys, insert_only)
+    elif name == "debezium":
+        _check_debezium(made, format)
+    elif name == "dms":
+        sequence = made["change_sequence"]
+        if sequence and made["timestamp_column"] == sequence:
+            raise invalid(
+                f"change_sequence and timestamp_column are both {sequence!r}",
+                "name the column of AR_H_CHANGE_SEQ, and that of the commit's time.",
+            )
+    elif format != "json" and made["model"] == "operation":
+        if options.get("model") is not None:
+            raise invalid(
+                f"model is 'operation' and format is {format!r}",
+                "records with an image before and after are JSON: set model to 'row', or format to 'json'.",
+            )
+        made["model"] = "row"
+    return made
+
+
+def needs_rows(name: str, options: Mapping[str, Any]) -> bool:
+    """Return whether a bundled adapter orders events by the row number of records in their file.
+
+    :param options: checked ones
+    """
+    if name == "plain":
+        return any(re.search(rf"\b{ROW}\b", text, re.IGNORECASE) for text in options["sequence_by"] or ())
+    return name == "dms" and not options["change_sequence"]
+
+
+def _check_plain(options: Mapping[str, Any], keys: Sequence[str], insert_only: bool) -> None:
+    if options["sequence_by"] is None and not insert_only:
+        why = "What orders the records of a key is a column, or an expression, of them"
+        raise required("plain", "sequence_by", why)
+    if options["operations"] and options["operation_column"] is None:
+        raise required("plain", "operation_column", "operations say what the values of a column mean")
+    for key in options["old_keys"] or ():
+        if key.lower() not in {name.lower() for name in keys}:
+            raise unknown(f"old_keys of the adapter 'plain' has {key!r}", key, keys, "a key")
+    if options["old_keys"] and insert_only:
+        raise invalid("old_keys and insert_only are both given", "leave one of them out.")
+
+
+def _check_debezium(options: Mapping[str, Any], file_format: str) -> None:
+    if file_format != "json":
+        raise invalid(
+            f"adapter is 'debezium' and format is {file_format!r}",
+            "change events are JSON: set format to 'json', or use the adapter 'plain'.",
+        )
+    connector = options["connector"]
+    if options["sequence_by"] is not None:
+        return
+    if connector is None and options["unwrapped"]:
+        why = "Unwrapped events do not say which connector made them, so what orders them is unknown"
+        raise required("debezium", "connector", why)
+    if connector is not None and connector not in CONNECTORS:
+        why = f"What orders events of the connector {connector!r} is not known here"
+        raise required("debezium", "sequence_by", f"{why} (it is for {', '.join(CONNECTORS)})")

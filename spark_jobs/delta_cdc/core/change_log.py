@@ -7,14 +7,18 @@ its dotted name, and may use the same helpers (:mod:`delta_cdc.spark.ingest.adap
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from delta_cdc.core.spec import ApplyOptions
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
+    from delta_cdc.core.spec import SourceKind
 
     Adapter = Callable[[DataFrame, "Context"], DataFrame]
 
@@ -62,6 +66,45 @@ LOG_COLUMNS = {
     SOURCE_TIMESTAMP: "timestamp",
     POSITION: POSITION_DDL,
 }
+
+
+_PROPERTY = "delta_cdc.log."
+#: Table properties in which a log describes how an apply reads it: arguments of the apply, and their values.
+DESCRIPTION = {
+    f"{_PROPERTY}except_column_list": ",".join(LOG_COLUMNS),
+    f"{_PROPERTY}sequence_by": SEQUENCE,
+    f"{_PROPERTY}apply_as_deletes": f"{OP} = '{DELETE}'",
+    f"{_PROPERTY}apply_as_truncates": f"{OP} = '{TRUNCATE}'",
+    f"{_PROPERTY}columns_to_update": COLUMNS,
+}
+
+
+def description(*, insert_only: bool) -> dict[str, str]:
+    """Return the properties of a log; rows of an ``insert_only`` ingest have neither key nor order."""
+    return dict(list(DESCRIPTION.items())[:1]) if insert_only else DESCRIPTION
+
+
+def completed(options: ApplyOptions, properties: Mapping[str, str]) -> ApplyOptions:
+    """Return the options of an apply with those that its source describes itself, where they are not given.
+
+    An ``insert_only`` apply of a log with keys copies that log; so no option is completed.
+
+    :param properties: the source's table properties, with or without :func:`description`
+    """
+    found = {name.removeprefix(_PROPERTY): properties[name] for name in DESCRIPTION if name in properties}
+    kind: SourceKind = "change_log" if "sequence_by" in found else "change_feed"
+    if options.insert_only != (kind == "change_feed") or options.source_kind not in (None, kind):
+        return replace(options, source_kind=options.source_kind or "change_feed")
+    if options.column_list is not None or (options.select and "*" not in options.select):
+        found.pop("except_column_list", None)
+    if options.is_partial:
+        found.pop("columns_to_update", None)
+    values: dict[str, Any] = {
+        name: tuple(value.split(",")) if name == "except_column_list" else value
+        for name, value in found.items()
+        if getattr(options, name) == getattr(ApplyOptions, name)
+    }
+    return replace(options, source_kind=kind, **values)
 
 
 @dataclass(frozen=True)

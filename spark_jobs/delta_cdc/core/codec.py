@@ -99,21 +99,20 @@ def _reader(type_: Any) -> _Reader:
     raise TypeError(f"{type_!r} cannot be read from JSON")
 
 
+def _error(path: str, problem: str) -> UnreadableJson:
+    return UnreadableJson(f"{path.lstrip('.') or 'the value'} {problem}")
+
+
 def _wrong(path: str, wanted: str, data: Any) -> UnreadableJson:
     shown = repr(data)
-    shown = shown if len(shown) <= 60 else f"{shown[:57]}..."
-    return UnreadableJson(f"{path.lstrip('.') or 'the value'} is {shown}, not {wanted}")
+    return _error(path, f"is {shown if len(shown) <= 60 else f'{shown[:57]}...'}, not {wanted}")
 
 
 def _scalar(type_: type) -> _Reader:
-    name = "null" if type_ is type(None) else type_.__name__
-
     def read(data: Any, path: str) -> Any:
-        if type(data) is type_:
-            return data
-        if type_ is float and type(data) is int:
-            return float(data)
-        raise _wrong(path, name, data)
+        if not _fits(type_, data):
+            raise _wrong(path, "null" if type_ is type(None) else type_.__name__, data)
+        return float(data) if type_ is float else data
 
     return read
 
@@ -134,13 +133,11 @@ def _tuple(args: tuple[Any, ...]) -> _Reader:
     def read(data: Any, path: str) -> tuple[Any, ...]:
         if not isinstance(data, list):
             raise _wrong(path, "a list", data)
-        if repeated:
-            return tuple(_reader(args[0])(item, f"{path}[{at}]") for at, item in enumerate(data))
-        if len(data) != len(args):
-            raise _wrong(path, f"a list of {len(args)}", data)
-        return tuple(
-            _reader(arg)(item, f"{path}[{at}]") for at, (arg, item) in enumerate(zip(args, data, strict=True))
-        )
+        kinds = (args[0],) * len(data) if repeated else args
+        if len(data) != len(kinds):
+            raise _wrong(path, f"a list of {len(kinds)}", data)
+        items = enumerate(zip(kinds, data, strict=True))
+        return tuple(_reader(kind)(item, f"{path}[{at}]") for at, (kind, item) in items)
 
     return read
 
@@ -156,50 +153,37 @@ def _dict(item_type: Any) -> _Reader:
 
 def _dataclass(type_: type) -> _Reader:
     # The hints are resolved at the first value: a class may hold values of its own type.
-    hints: dict[str, Any] = {}
-    known = {field.name: field for field in _written(type_)}
-    required = [
-        name for name, field in known.items() if field.default is MISSING and field.default_factory is MISSING
-    ]
+    hints = cache(lambda: get_type_hints(type_))
+    by_name = {field.name: field for field in _written(type_)}
+    required = {
+        name for name, of in by_name.items() if of.default is MISSING and of.default_factory is MISSING
+    }
 
     def read(data: Any, path: str) -> Any:
         if not isinstance(data, dict):
             raise _wrong(path, f"a {type_.__name__}", data)
-        if not hints:
-            hints.update(get_type_hints(type_))
-        for name in data:
-            if name not in known:
-                raise UnreadableJson(f"{_at(path, name)} is unknown ({type_.__name__})")
-        for name in required:
-            if name not in data:
-                raise UnreadableJson(f"{_at(path, name)} is missing ({type_.__name__})")
-        return type_(**{name: _reader(hints[name])(item, f"{path}.{name}") for name, item in data.items()})
+        for names, problem in ((set(data) - set(by_name), "unknown"), (required - set(data), "missing")):
+            if names:
+                raise _error(f"{path}.{min(names)}", f"is {problem} ({type_.__name__})")
+        return type_(**{name: _reader(hints()[name])(item, f"{path}.{name}") for name, item in data.items()})
 
     return read
 
 
-def _at(path: str, name: str) -> str:
-    return f"{path}.{name}".lstrip(".")
-
-
 def _union(args: tuple[Any, ...]) -> _Reader:
     classes: tuple[Any, ...] = tuple(arg for arg in args if is_dataclass(arg))
-    others = tuple(arg for arg in args if arg not in classes)
-    tags: dict[str, dict[Any, Any]] = {}
 
     def read(data: Any, path: str) -> Any:
-        for arg in others:
-            if _fits(arg, data):
+        for arg in args:
+            if arg not in classes and _fits(arg, data):
                 return _reader(arg)(data, path)
         if not classes or not isinstance(data, dict):
             raise _wrong(path, " or ".join(getattr(arg, "__name__", str(arg)) for arg in args), data)
         if len(classes) == 1:
             return _reader(classes[0])(data, path)
-        if not tags:
-            tags.update(_tags(classes))
-        ((name, by_value),) = tags.items()
+        name, by_value = _tags(classes)
         if name not in data:
-            raise UnreadableJson(f"{_at(path, name)} is missing")
+            raise _error(f"{path}.{name}", "is missing")
         value = data[name]
         if not isinstance(value, str) or value not in by_value:
             raise _wrong(f"{path}.{name}", f"one of {', '.join(sorted(by_value))}", value)
@@ -208,29 +192,27 @@ def _union(args: tuple[Any, ...]) -> _Reader:
     return read
 
 
-def _fits(arg: Any, data: Any) -> bool:
+def _fits(type_: Any, data: Any) -> bool:
     """Return whether a JSON value has the form of a non-dataclass type; its parts are not checked."""
-    origin = get_origin(arg)
-    if arg is Any:
-        return True
+    origin = get_origin(type_)
     if origin is Literal:
-        return data in get_args(arg) if isinstance(data, str | int | None) else False
-    if origin is tuple:
-        return isinstance(data, list)
-    if origin is dict:
-        return isinstance(data, dict)
-    return type(data) is arg or (arg is float and type(data) is int)
+        return isinstance(data, str | int | None) and data in get_args(type_)
+    if origin in (tuple, dict):
+        return isinstance(data, list if origin is tuple else dict)
+    return type_ is Any or type(data) is type_ or (type_ is float and type(data) is int)
 
 
-def _tags(classes: tuple[Any, ...]) -> dict[str, dict[Any, Any]]:
+@cache
+def _tags(classes: tuple[Any, ...]) -> tuple[str, dict[Any, Any]]:
     """Return the field that distinguishes dataclasses, and the class for each of its values."""
     hints = [get_type_hints(one) for one in classes]
     for name in hints[0]:
-        if not all(get_origin(hint.get(name)) is Literal for hint in hints):
-            continue
-        by_value = {
-            value: one for one, hint in zip(classes, hints, strict=True) for value in get_args(hint[name])
-        }
-        if len(by_value) == sum(len(get_args(hint[name])) for hint in hints):
-            return {name: by_value}
+        if all(get_origin(hint.get(name)) is Literal for hint in hints):
+            values = [
+                (value, one)
+                for one, hint in zip(classes, hints, strict=True)
+                for value in get_args(hint[name])
+            ]
+            if len(dict(values)) == len(values):
+                return name, dict(values)
     raise TypeError(f"no field tells apart {', '.join(one.__name__ for one in classes)}")

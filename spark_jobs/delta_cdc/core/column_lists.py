@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Sequence
 
     from delta_cdc.core.spec import ApplyOptions
 
@@ -23,19 +23,21 @@ Path = tuple[str, ...]
 
 _NAME = r"(?:[A-Za-z_]\w*|`(?:[^`]|``)+`)"
 _COLUMN = re.compile(rf"\s*({_NAME})\s*")
-_NAMED = re.compile(rf"\s*(.*\S)\s+AS\s+({_NAME})\s*", re.IGNORECASE | re.DOTALL)
+_ALIASED = re.compile(rf"\s*(.*\S)\s+AS\s+({_NAME})\s*", re.IGNORECASE | re.DOTALL)
 _METADATA = ("_commit_version", "_commit_timestamp")
-
-#: Replaces a sequence that a seal does not contain: it may read any column.
-UNTOLD = "?"
 
 
 @dataclass(frozen=True)
 class Columns:
     """A set of columns, as far as it is known: all of ``least``, and nothing beyond ``most``."""
 
-    least: frozenset[Path]
-    most: frozenset[Path]
+    least: frozenset[Path | str]
+    most: frozenset[Path | str]
+
+    @classmethod
+    def of(cls, least: Iterable[Path | str], most: Iterable[Path | str] | None = None) -> Columns:
+        """Return a set that is known, or known as far as ``most``."""
+        return cls(frozenset(least), frozenset(least if most is None else most))
 
     def may_be(self, other: Columns) -> bool:
         """Return whether both may be the same set."""
@@ -55,107 +57,94 @@ def landing(options: ApplyOptions, source: Iterable[Path]) -> Row | None:
 
     :param source: leaf fields of the source's columns
     """
-    known: dict[str, list[Path]] = {}
+    columns: dict[str, list[Path]] = {}
     for path in source:
-        known.setdefault(path[0].lower(), []).append(_lowered(path))
+        columns.setdefault(path[0].lower(), []).append(tuple(name.lower() for name in path))
     values: dict[str, str] = {}
     for text in options.select or ("*",):
-        found = _projected(text, known)
-        if found is None:
+        projected = _projected(text, columns)
+        if projected is None:
             return None
-        values |= found
-    keys, made = _names(options.keys), {n for n, text in options.partition_by.items() if text is not None}
-    values |= {name.lower(): f"partition_by {options.partition_by[name]}" for name in made}
+        values |= projected
+    made = {
+        name.lower(): f"partition_by {sql}" for name, sql in options.partition_by.items() if sql is not None
+    }
+    values |= made
     if options.column_list is not None:
-        chosen = _names((*options.column_list, *made)) | keys
+        chosen = _names((*options.column_list, *made))
     else:
-        out = _names(options.except_column_list or ())
-        out |= _names([options.columns_to_update] if options.columns_to_update is not None else [])
-        chosen = (set(values) - out) | keys
+        update = (options.columns_to_update,) if options.columns_to_update is not None else ()
+        chosen = set(values) - _names((*(options.except_column_list or ()), *update))
+    chosen |= _names(options.keys)
     values = {name: text for name, text in values.items() if name in chosen}
     leaves = {
-        (name, *path[1:]) for name, text in values.items() for path in known.get(_bare(text), [(name,)])
+        (name, *path[1:]) for name, text in values.items() for path in columns.get(_bare(text), [(name,)])
     }
     return Row(values, frozenset(leaves))
 
 
-def tracked(options: ApplyOptions, row: Row, sequences: Collection[str] | None = None) -> Columns:
+def tracked(options: ApplyOptions, row: Row, sequences: Sequence[str] | None = None) -> Columns:
     """Return the tracked columns: a change in one makes a new version of a key.
 
     :param sequences: columns that the sequence reads, if known; by default they are not tracked
     """
-    keys, every = _names(options.keys), set(row.values)
+    every = set(row.values) - _names(options.keys)
     if options.track_history_column_list is not None:
-        return _exactly(every & _names(options.track_history_column_list) - keys)
-    if options.track_history_except_column_list is not None:
-        return _exactly(every - _names(options.track_history_except_column_list) - keys)
-    if sequences is not None:
-        return _exactly(every - _names(sequences) - keys)
+        return Columns.of(every & _names(options.track_history_column_list))
+    listed = options.track_history_except_column_list
+    excluded = listed if listed is not None else sequences
+    if excluded is not None:
+        return Columns.of(every - _names(excluded))
     texts = [text for text in (*options.sequences, options.delete_sequence) if text not in (None, *_METADATA)]
-    read = {name for name in every if any(name == _bare(str(text)) for text in texts)}
+    read = {_bare(str(text)) for text in texts}
     # As the engine does: an expression may read each column whose name its text contains.
-    maybe = {name for name in every if any(name in str(text).lower() or text == UNTOLD for text in texts)}
-    return Columns(_paths(every - maybe - keys), _paths(every - read - keys))
+    maybe = {name for name in every if any(name in str(text).lower() for text in texts)}
+    return Columns.of(every - maybe, every - read)
 
 
 def keeping_nulls(options: ApplyOptions, row: Row) -> Columns:
     """Return the columns, and fields of structs, in which a NULL keeps the old value."""
     keys = _names(options.keys)
-    every = frozenset(path for path in row.leaves if path[0] not in keys)
-    listed, left_out = options.ignore_null_updates_column_list, options.ignore_null_updates_except_column_list
-    if listed is None and left_out is None:
-        found = every if options.ignore_null_updates else frozenset()
-        return Columns(found, found)
-    names = _names(listed if listed is not None else left_out or ())
-    inside = frozenset(path for path in every if names & _ways(path))
+    every = {path for path in row.leaves if path[0] not in keys}
+    included, excluded = (
+        options.ignore_null_updates_column_list,
+        options.ignore_null_updates_except_column_list,
+    )
+    if included is None and excluded is None:
+        return Columns.of(every if options.ignore_null_updates else ())
+    names = _names(included if included is not None else excluded or ())
+    # A list names a leaf field by its own path, or by that of a parent.
+    inside = {path for path in every if any(".".join(path[:end]) in names for end in range(1, len(path) + 1))}
     # The name is a field of a struct that an expression makes: only a part of its column.
-    partly = frozenset(path for path in every if any(n.startswith(f"{'.'.join(path)}.") for n in names))
-    if listed is not None:
-        return Columns(inside, inside | partly)
-    return Columns(every - inside - partly, every - inside)
+    partly = {path for path in every if any(name.startswith(f"{'.'.join(path)}.") for name in names)}
+    if included is not None:
+        return Columns.of(inside, inside | partly)
+    return Columns.of(every - inside - partly, every - inside)
 
 
-def _projected(text: str, known: dict[str, list[Path]]) -> dict[str, str] | None:
+def _projected(text: str, columns: Collection[str]) -> dict[str, str] | None:
     """Return the output names of a projection, each with its value; None if that needs Spark."""
     if text.strip() == "*":
-        return {name: name for name in known}
+        return {name: name for name in columns}
     bare = _bare(text)
-    if bare in known:
+    if bare in columns:
         return {bare: bare}
-    named = _NAMED.fullmatch(text)
-    if named is None:
+    aliased = _ALIASED.fullmatch(text)
+    if aliased is None:
         return None
-    value = " ".join(named[1].split())
-    return {_unquoted(named[2]): _bare(value) if _bare(value) in known else value}
+    value = " ".join(aliased[1].split())
+    return {_unquoted(aliased[2]): _bare(value) if _bare(value) in columns else value}
 
 
 def _bare(text: str) -> str:
     """Return the column that a text names, in lower case; "" for any other expression."""
-    found = _COLUMN.fullmatch(text)
-    return _unquoted(found[1]) if found is not None else ""
+    column = _COLUMN.fullmatch(text)
+    return _unquoted(column[1]) if column is not None else ""
 
 
 def _unquoted(name: str) -> str:
     return (name[1:-1].replace("``", "`") if name.startswith("`") else name).lower()
 
 
-def _ways(path: Path) -> set[str]:
-    """Return the names that include a leaf field: its own, and those of its parents."""
-    return {".".join(path[: at + 1]) for at in range(len(path))}
-
-
 def _names(names: Iterable[str]) -> set[str]:
     return {name.lower() for name in names}
-
-
-def _lowered(path: Path) -> Path:
-    return tuple(name.lower() for name in path)
-
-
-def _exactly(names: Collection[str]) -> Columns:
-    found = _paths(names)
-    return Columns(found, found)
-
-
-def _paths(names: Iterable[str]) -> frozenset[Path]:
-    return frozenset((name,) for name in names)

@@ -20,7 +20,7 @@ _DEFAULT = "S3SingleDriverLogStore"
 #: Delta's log stores that lose commits on S3 when two drivers write; the last one delegates to another one.
 _UNSAFE = (_DEFAULT, "HDFSLogStore", "AzureLogStore", "GCSLogStore", "LocalLogStore", "DelegatingLogStore")
 #: Log stores already warned about in this process: one warning is enough for an application.
-_said: set[str] = set()
+_warned: set[str] = set()
 
 
 def refuse_unsafe_confs(confs: Mapping[str, str], uri: str, *, single_driver: bool) -> None:
@@ -42,18 +42,17 @@ def refuse_unsafe_confs(confs: Mapping[str, str], uri: str, *, single_driver: bo
         return
     if not single_driver:
         raise UnsafeLogStore(
-            f"Spark would commit to {uri} with {name}: where two drivers write at once, the commit of one is "
+            f"Spark would commit to {uri} with {name}: if two drivers write at once, the commit of one is "
             "lost without an error.",
             remedy=f"start Spark with {conf} set to io.delta.storage.S3DynamoDBLogStore (artifact "
-            "delta-storage-s3-dynamodb), on every writer; set later, in a session, it does nothing. Or say "
-            "single_driver=True where no second driver can ever write to this table.",
+            "delta-storage-s3-dynamodb), on every writer; set later, in a session, it does nothing. Or set "
+            "single_driver=True if no second driver can ever write to this table.",
         )
-    if name not in _said:
-        _said.add(name)
+    if name not in _warned:
+        _warned.add(name)
         log.warning(
-            "single_driver: Spark commits to S3 with %s. Nothing but this one driver may write to the same "
-            "tables meanwhile, or commits are lost without an error; exactly once holds only as long as that "
-            "is so.",
+            "single_driver: Spark commits to S3 with %s. If another driver writes to the same tables at "
+            "once, commits are lost without an error.",
             name,
         )
 

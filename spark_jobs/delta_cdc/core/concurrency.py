@@ -26,11 +26,11 @@ async def gathered(coroutines: Iterable[Coroutine[Any, Any, T]], *, limit: int =
     :return: their results, in their order
     """
     waiting = enumerate(coroutines)
-    found: dict[int, T] = {}
+    results: dict[int, T] = {}
 
     async def take() -> None:
         for at, one in waiting:
-            found[at] = await one
+            results[at] = await one
 
     running = [asyncio.ensure_future(take()) for _ in range(limit)]
     try:
@@ -39,7 +39,7 @@ async def gathered(coroutines: Iterable[Coroutine[Any, Any, T]], *, limit: int =
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
-    return [found[at] for at in range(len(found))]
+    return [results[at] for at in range(len(results))]
 
 
 async def settled(

@@ -21,6 +21,10 @@ class DeltaCdcError(Exception):
     #: Whether the rows, or values computed from them, cause the error: every attempt then fails.
     of_rows: ClassVar[bool] = False
 
+    def __init_subclass__(cls, *, retryable: bool | None = None, of_rows: bool | None = None) -> None:
+        cls.retryable = cls.retryable if retryable is None else retryable
+        cls.of_rows = cls.of_rows if of_rows is None else of_rows
+
     def __init__(self, message: str, *, remedy: str, argument: str | None = None) -> None:
         self.message = message
         self.remedy = remedy
@@ -33,15 +37,15 @@ class DeltaCdcError(Exception):
 
     def to_dict(self) -> dict[str, str]:
         """Return the JSON form that ``result.json`` carries."""
-        found = {"class": type(self).__name__, "message": self.message, "remedy": self.remedy}
-        return found if self.argument is None else {**found, "argument": self.argument}
+        parts = {"class": type(self).__name__, "message": self.message, "remedy": self.remedy}
+        return parts if self.argument is None else {**parts, "argument": self.argument}
 
     @staticmethod
     def from_dict(data: dict[str, str]) -> DeltaCdcError:
         """Rebuild the named error that a job reported; an unknown class becomes :class:`JobFailed`."""
         name, message, remedy = data["class"], data["message"], data["remedy"]
-        known: list[type[DeltaCdcError]] = [DeltaCdcError, *named()]
-        cls = next((cls for cls in known if cls.__name__ == name), None)
+        classes: list[type[DeltaCdcError]] = [DeltaCdcError, *named()]
+        cls = next((cls for cls in classes if cls.__name__ == name), None)
         if cls is None:
             cls, message = JobFailed, f"{name}: {message}"
         return cls(message, remedy=remedy, argument=data.get("argument"))
@@ -160,64 +164,44 @@ class ReservedColumnName(DeltaCdcError):
     """A column has a name that the change feed or the target's own columns need."""
 
 
-class InvalidExpression(DeltaCdcError):
+class InvalidExpression(DeltaCdcError, of_rows=True):
     """A SQL expression of the configuration does not resolve, or has an unusable type."""
 
-    of_rows = True
 
-
-class NullKey(DeltaCdcError):
+class NullKey(DeltaCdcError, of_rows=True):
     """A key column is NULL in the source."""
 
-    of_rows = True
 
-
-class NullSequence(DeltaCdcError):
+class NullSequence(DeltaCdcError, of_rows=True):
     """The sequence expression gives NULL."""
 
-    of_rows = True
 
-
-class KeyNotUnique(DeltaCdcError):
+class KeyNotUnique(DeltaCdcError, of_rows=True):
     """Two rows of the source share one key."""
 
-    of_rows = True
 
-
-class SequenceNotIncreasing(DeltaCdcError):
+class SequenceNotIncreasing(DeltaCdcError, of_rows=True):
     """The sequence of a key does not increase along its commits."""
 
-    of_rows = True
 
-
-class ConflictingEvents(DeltaCdcError):
+class ConflictingEvents(DeltaCdcError, of_rows=True):
     """Different events of one key have the same sequence, and no rule decides between them."""
 
-    of_rows = True
 
-
-class LateBeyondHorizon(DeltaCdcError):
+class LateBeyondHorizon(DeltaCdcError, of_rows=True):
     """An event is below the allowed lateness of its change log."""
 
-    of_rows = True
 
-
-class NotAppendOnly(DeltaCdcError):
+class NotAppendOnly(DeltaCdcError, of_rows=True):
     """Events of a change log were updated or deleted."""
 
-    of_rows = True
 
-
-class SnapshotNotAscending(DeltaCdcError):
+class SnapshotNotAscending(DeltaCdcError, of_rows=True):
     """A snapshot is not newer than the one applied before it."""
 
-    of_rows = True
 
-
-class InvalidEvent(DeltaCdcError):
+class InvalidEvent(DeltaCdcError, of_rows=True):
     """An event names columns that do not exist."""
-
-    of_rows = True
 
 
 class SourceNotFound(DeltaCdcError):
@@ -240,34 +224,24 @@ class TopicReplaced(DeltaCdcError):
     """A topic ends before the offset that was ingested last: it was recreated."""
 
 
-class TablesFailed(DeltaCdcError):
+class TablesFailed(DeltaCdcError, retryable=True):
     """Some tables of a batch failed; the others succeeded."""
 
-    retryable = True
 
-
-class TablesRefused(TablesFailed):
+class TablesRefused(TablesFailed, retryable=False):
     """Some tables of a batch failed, each for a reason that a retry does not change; the others succeeded."""
 
-    retryable = False
 
-
-class NotInsertOnly(DeltaCdcError):
+class NotInsertOnly(DeltaCdcError, of_rows=True):
     """An ``insert_only`` source updated or deleted rows."""
 
-    of_rows = True
 
-
-class TargetSchemaClash(DeltaCdcError):
+class TargetSchemaClash(DeltaCdcError, of_rows=True):
     """The target's columns cannot hold the rows to write."""
 
-    of_rows = True
 
-
-class TargetConstraintViolated(DeltaCdcError):
+class TargetConstraintViolated(DeltaCdcError, of_rows=True):
     """Rows violate a rule of the table that they are written to: a constraint, a length, append-only."""
-
-    of_rows = True
 
 
 class ForbiddenConf(DeltaCdcError):
@@ -329,50 +303,36 @@ class EnvironmentNotReady(DeltaCdcError):
     """Java, Spark or the Delta JARs are missing or too old."""
 
 
-class JobFailed(DeltaCdcError):
+class JobFailed(DeltaCdcError, retryable=True):
     """The Spark application ended without a result, or with an error that has no class here."""
-
-    retryable = True
 
 
 class JobRefused(DeltaCdcError):
     """Spark or Delta refused the work, and would refuse it again: because of rows, SQL, or a table."""
 
 
-class SparkServerUnreachable(DeltaCdcError):
+class SparkServerUnreachable(DeltaCdcError, retryable=True):
     """The Spark Connect server does not answer; no job started."""
 
-    retryable = True
 
-
-class SparkServerLost(DeltaCdcError):
+class SparkServerLost(DeltaCdcError, retryable=True):
     """The Spark Connect server, or the session on it, went away while the job ran."""
 
-    retryable = True
 
-
-class ExecutorLost(DeltaCdcError):
+class ExecutorLost(DeltaCdcError, retryable=True):
     """An executor died with computed rows that the job still needed."""
 
-    retryable = True
 
-
-class ConcurrentModification(DeltaCdcError):
+class ConcurrentModification(DeltaCdcError, retryable=True):
     """Another writer kept winning the race for the target."""
 
-    retryable = True
 
-
-class StoreUnavailable(DeltaCdcError):
+class StoreUnavailable(DeltaCdcError, retryable=True):
     """The object store did not answer or refused."""
 
-    retryable = True
 
-
-class OutcomeUnknown(DeltaCdcError):
+class OutcomeUnknown(DeltaCdcError, retryable=True):
     """Whether the commit happened is unknown; a retry will find out."""
-
-    retryable = True
 
 
 class VerificationFailed(DeltaCdcError):

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: Every point, in the order a step passes them.
+#: Every point, in the order a step passes them. An expiry has two others: ``expired`` (the events below the
+#: old limit are deleted) and ``raised`` (the next limit is set).
 POINTS = (
     "started",
     "planned",
@@ -25,9 +26,6 @@ POINTS = (
     "committed",
     "finished",
 )
-
-#: The points of an expiry: the events below the old limit are deleted; the next limit is set.
-OF_AN_EXPIRY = ("expired", "raised")
 
 _hooks: list[Callable[[str], None]] = []
 

@@ -17,13 +17,13 @@ CONF = "spark.databricks.delta.commitInfo.userMetadata"
 _MARK, _FORMAT = "delta_cdc_maintenance", 1
 
 
-def written(kind: str, **said: Any) -> str:
+def written(kind: str, **values: Any) -> str:
     """Return the text of a maintenance tag.
 
     :param kind: ``expire`` (events below the allowed lateness were deleted) or ``optimize``
-    :param said: JSON values
+    :param values: JSON values
     """
-    return json.dumps({_MARK: _FORMAT, "kind": kind, **said}, sort_keys=True, separators=(",", ":"))
+    return json.dumps({_MARK: _FORMAT, "kind": kind, **values}, sort_keys=True, separators=(",", ":"))
 
 
 def read(text: str | None, kind: str) -> dict[str, Any] | None:

@@ -155,8 +155,8 @@ APPLY = _by_name(
         choice(*get_args(SourceKind)),
         "``change_feed``: a table whose changes count; ``change_log``: an append-only table of events, "
         "which may come late and twice; ``snapshot``: full copies, one per version or per value of "
-        "``snapshot_version_column``",
-        default="change_feed",
+        "``snapshot_version_column``. None: a change log that an ingest made is a ``change_log``, any other "
+        "table a ``change_feed``",
     ),
     Option(
         "keys",
@@ -180,8 +180,8 @@ APPLY = _by_name(
         "sequence_by",
         SEQUENCE,
         "A change log: the order of events, an expression or a list of them, compared one after the other; "
-        "required. Else type 2 only: what start and end hold: ``_commit_version`` (default), "
-        "``_commit_timestamp``, or an expression over the columns",
+        "required unless an ingest made the log. Else type 2 only: what start and end hold: "
+        "``_commit_version`` (default), ``_commit_timestamp``, or an expression over the columns",
     ),
     Option(
         "delete_sequence",
@@ -241,7 +241,7 @@ APPLY = _by_name(
         "apply_as_deletes",
         TEXT,
         "Predicate over the source's columns: where it is true, an event of a change log is a delete, and a "
-        "row of another source is none",
+        "row of another source does not exist",
     ),
     Option(
         "apply_as_truncates",
@@ -365,7 +365,7 @@ APPLY = _by_name(
         "``incremental``, also where it is empty; ``backfill``, the same, as forms call it; ``dry_run``, "
         "the same with ``dry_run``; ``repair``: the keys of a range at or below the watermark, of "
         "``repair_keys`` or of the quarantine are computed again, and the watermark stays; ``reload``: all "
-        "keys are; ``reset``: the target is thrown away and loaded anew; ``interval``: from the starting to "
+        "keys are; ``reset``: the target is deleted and loaded again; ``interval``: from the starting to "
         "the ending timestamp, exclusive: a first fill up to there, or the repair of what is applied "
         "already",
         default="incremental",
@@ -413,7 +413,7 @@ APPLY = _by_name(
     Option(
         "on_target_replaced",
         FAIL_OR_RELOAD,
-        "Somebody else replaced or overwrote the target: ``fail`` or ``reload``",
+        "Another writer replaced or overwrote the target: ``fail`` or ``reload``",
         default="fail",
     ),
     Option(
@@ -489,7 +489,7 @@ _INGEST = _by_name(
     Option(
         "adapter_options",
         MAPPING,
-        "What the adapter is told",
+        "Settings of the adapter",
     ),
     Option(
         "schema",

@@ -50,6 +50,19 @@ def check_options(options: ApplyOptions) -> None:
                 raise invalid(what, remedy, argument)
 
 
+def check_order(options: ApplyOptions) -> None:
+    """Refuse a change log without an order of its events. The source itself may name it.
+
+    :raises InvalidConfiguration: ``sequence_by`` is missing
+    """
+    if options.source_kind == "change_log" and options.sequence_by == ApplyOptions.sequence_by:
+        raise invalid(
+            "sequence_by is missing",
+            "name the column, or several, that order the events of the change log.",
+            "sequence_by",
+        )
+
+
 def _values(o: ApplyOptions) -> Rules:
     for one, other in _PAIRS:
         both = getattr(o, one) is not None and getattr(o, other) is not None
@@ -72,7 +85,7 @@ def _keys(o: ApplyOptions) -> Rules:
         "inserts alone have no history.",
     )
     yield (
-        o.source_kind != "change_feed",
+        o.source_kind not in (None, "change_feed"),
         "insert_only",
         f"insert_only is given with source_kind {o.source_kind!r}",
         "leave source_kind out: the inserts of any table are appended; or give keys and drop insert_only.",
@@ -122,13 +135,7 @@ def _sequences(o: ApplyOptions) -> Rules:
     if o.source_kind == "change_log":
         arrival = any(_ARRIVAL.search(text) for text in o.sequences)
         yield (
-            not given,
-            "sequence_by",
-            "sequence_by is missing",
-            "name the column, or several, that order the events of the change log.",
-        )
-        yield (
-            arrival,
+            given and arrival,
             "sequence_by",
             f"sequence_by is {o.sequence_by!r}, which is when an event arrived",
             "name what orders the events where they come from: they may arrive late and twice.",

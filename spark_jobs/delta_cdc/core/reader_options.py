@@ -34,20 +34,20 @@ def check_format_options(file_format: str, options: Mapping[str, str]) -> None:
 
     :raises InvalidConfiguration: names the option, and the nearest valid one
     """
-    known = {name.lower(): name for name in _ALLOWED[file_format].split()}
+    allowed = {name.lower(): name for name in _ALLOWED[file_format].split()}
     for name in options:
-        if name.lower() not in known:
-            near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
-            meant = f"did you mean {known[near[0]]}? " if near else ""
+        if name.lower() not in allowed:
+            near = difflib.get_close_matches(name.lower(), allowed, n=1, cutoff=0.5)
+            meant = f"did you mean {allowed[near[0]]}? " if near else ""
             raise InvalidConfiguration(
                 f"format_options: {name!r} cannot be given for {file_format}.",
-                remedy=f"{meant}These can: {', '.join(sorted(known.values()))}.",
+                remedy=f"{meant}These can: {', '.join(sorted(allowed.values()))}.",
                 argument="format_options",
             )
     encoding = option(options, "encoding", "charset") or UTF8[0]
     if not encoding.lower().startswith(_LINE_WISE):
         raise InvalidConfiguration(
-            f"format_options: files in {encoding} cannot be cut into lines.",
+            f"format_options: files in {encoding} cannot be split into lines.",
             remedy="deliver them in UTF-8, or in an encoding of one byte.",
             argument="format_options",
         )

@@ -38,7 +38,7 @@ _DUMP = "\n\nDebug source:\n"
 _NETWORK = re.compile(r".*\bsource: (.*?)[\s,(){}]*\Z", re.DOTALL)
 #: A store's answer. It repeats the request, which may contain a session token.
 _ANSWER = re.compile(r"(?:<\?xml[^>]*>\s*)?<Error\b.*</Error>", re.DOTALL)
-_TELLING = re.compile(r"<(Code|Message|Details|Endpoint)>([^<]+)</\1>")
+_ELEMENTS = re.compile(r"<(Code|Message|Details|Endpoint)>([^<]+)</\1>")
 
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\]")
 _STATE = re.compile(r"SQLSTATE: (\w{2})\w{3}")
@@ -97,25 +97,25 @@ class Cause:
 def causes(error: BaseException) -> tuple[Cause, ...]:
     """Return an error and its causes, the last raised first; never empty."""
     error = _meant(error)
-    found = list(_read(_text_of(error)))
-    if found and not found[0].kind and not _CONDITION.match(found[0].text):
-        found[0] = Cause(type(error).__name__, found[0].text)
+    first, *others = _read(_text_of(error))
+    if not first.kind and not _CONDITION.match(first.text):
+        first = Cause(type(error).__name__, first.text)
     inner = getattr(error, "_cause", None)
-    if isinstance(inner, BaseException):
-        found += causes(inner)
-    return tuple(found) or (Cause(type(error).__name__, ""),)
+    return (first, *others, *(causes(inner) if isinstance(inner, BaseException) else ()))
 
 
 def reason(error: BaseException) -> str:
     """Return an error's full message on one line: all causes, no stack trace, no Py4J call."""
     if isinstance(error, DeltaCdcError):
         return " ".join(str(error).split())
-    said: list[str] = []
+    lines: list[str] = []
     for cause in causes(error):
         # The message of an aborted stage repeats its task's message.
-        if not any(cause.line in one or _bare(cause) in one for one in said):
-            said.append(cause.line)
-    return f" {_CAUSED}".join(said)
+        if not any(
+            cause.line in line or cause.line.removeprefix(f"{cause.kind}: ") in line for line in lines
+        ):
+            lines.append(cause.line)
+    return f" {_CAUSED}".join(lines)
 
 
 def is_lasting(error: BaseException) -> bool:
@@ -133,27 +133,27 @@ def too_long_a_name(error: BaseException) -> str | None:
     The name of a partition's folder is ``column=value``.
     """
     for cause in causes(error):
-        told = f"{cause.kind}: {cause.text}"
-        made = _NO_FOLDER.search(told)
-        name = max(re.split(r"[/\n]", made[1] if made else told), key=_bytes)
-        if _TOO_LONG.search(told) or (made and _bytes(name) > _MOST_OF_A_NAME):
+        text = f"{cause.kind}: {cause.text}"
+        folder = _NO_FOLDER.search(text)
+        name = max(re.split(r"[/\n]", folder[1] if folder else text), key=_bytes)
+        if _TOO_LONG.search(text) or (folder and _bytes(name) > _MOST_OF_A_NAME):
             return name
     return None
 
 
-def unnamed(error: Exception, said: str, *, remedy: str) -> DeltaCdcError:
+def unnamed(error: Exception, where: str, *, remedy: str) -> DeltaCdcError:
     """Return the error for an exception without a class here: retryable or permanent.
 
-    :param said: the text before the reason: where it happened
+    :param where: the text before the reason
     :param remedy: what to do if a retry may help
     """
     if is_lasting(error):
         return JobRefused(
-            f"{said} {reason(error)}",
+            f"{where} {reason(error)}",
             remedy="correct what the message names, the rows, the SQL or the table: a retry would meet the "
             "same.",
         )
-    return JobFailed(f"{said} {reason(error)}", remedy=remedy)
+    return JobFailed(f"{where} {reason(error)}", remedy=remedy)
 
 
 def _lasts(cause: Cause) -> bool:
@@ -167,10 +167,6 @@ def _bytes(text: str) -> int:
     return len(text.encode())
 
 
-def _bare(cause: Cause) -> str:
-    return cause.line.removeprefix(f"{cause.kind}: ")
-
-
 def _meant(error: BaseException) -> BaseException:
     """Return Spark's original error if PySpark failed to look its condition up: it only knows Spark's own."""
     behind = error.__context__
@@ -182,7 +178,7 @@ def _text_of(error: Any) -> str:
         text = str(error)
         trace = error.getStackTrace() if hasattr(error, "getStackTrace") and _TRACE not in text else None
     except Exception as failed:  # noqa: BLE001 - Py4J calls the JVM, which may have died
-        return f"{type(error).__name__}, of which nothing more can be told: {type(failed).__name__}"
+        return f"{type(error).__name__}, whose message cannot be read: {type(failed).__name__}"
     return f"{text}\n{_TRACE}\n{trace}" if trace else text
 
 
@@ -201,13 +197,13 @@ def _read(text: str) -> Iterator[Cause]:
 
 
 def _answered(answer: re.Match[str]) -> str:
-    told = [" ".join(text.split()) for _, text in _TELLING.findall(answer[0])]
-    return ": ".join(told) or answer[0]
+    texts = [" ".join(text.split()) for _, text in _ELEMENTS.findall(answer[0])]
+    return ": ".join(texts) or answer[0]
 
 
 def _cause(piece: str, *, of_java: bool) -> Cause:
-    told = "\n".join(line for line in piece.splitlines() if not _FRAME.fullmatch(line)).strip()
-    name = (_CLASS if of_java else _CLASS_IN_PARENTHESES).match(told)
+    text = "\n".join(line for line in piece.splitlines() if not _FRAME.fullmatch(line)).strip()
+    name = (_CLASS if of_java else _CLASS_IN_PARENTHESES).match(text)
     if name is None:
-        return Cause("", told)
-    return Cause(re.split(r"[.$]", name[1])[-1], told[name.end() :].strip())
+        return Cause("", text)
+    return Cause(re.split(r"[.$]", name[1])[-1], text[name.end() :].strip())

@@ -47,13 +47,12 @@ def secrets(options: Mapping[str, str] | None) -> list[str]:
 
     Include passwords in addresses, such as a proxy's, whatever the option's name.
     """
-    found: list[str] = []
+    texts: set[str] = set()
     for name, value in (options or {}).items():
-        found.extend(_of_address(str(value)))
+        texts.update(_of_address(str(value)))
         if is_secret(name):
-            found.append(str(value))
-            found.extend(_inside(str(value)))
-    return sorted({text for text in found if text}, key=len, reverse=True)
+            texts.update((str(value), *_inside(str(value))))
+    return sorted(texts - {""}, key=len, reverse=True)
 
 
 def redacted(text: str, options: Mapping[str, str] | None) -> str:
@@ -84,5 +83,5 @@ def _inside(value: str) -> Iterable[str]:
 
 
 def _of_address(value: str) -> tuple[str, ...]:
-    found = _ADDRESS.match(value)
-    return (found[1], unquote(found[1])) if found else ()
+    address = _ADDRESS.match(value)
+    return (address[1], unquote(address[1])) if address else ()

@@ -48,10 +48,12 @@ class ApplyOptions:
     """The user's options for the rows of the target. Names follow Databricks AUTO CDC.
 
     Their meanings: :data:`delta_cdc.core.option_schema.APPLY`.
+
+    :param source_kind: None until the planner has read whether the source is a change log of an ingest
     """
 
     keys: tuple[str, ...] = ()
-    source_kind: SourceKind = "change_feed"
+    source_kind: SourceKind | None = "change_feed"
     stored_as_scd_type: int = 1
     sequence_by: str | tuple[str, ...] = "_commit_version"
     delete_sequence: str | None = None
@@ -482,6 +484,10 @@ class IngestOptions:
     on_invalid: Literal["quarantine", "fail"] = "quarantine"
     cluster_by: tuple[str, ...] | None = None
     log_properties: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        # JSON has no tuples: options read from a spec or a seal equal those that were written.
+        object.__setattr__(self, "adapter_options", codec.encoded(self.adapter_options))
 
 
 #: Modes that apply the changes after the watermark.

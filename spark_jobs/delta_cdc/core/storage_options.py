@@ -34,6 +34,7 @@ _ANY_IDENTITY = (
     _WEB_IDENTITY,
     "org.apache.hadoop.fs.s3a.auth.IAMInstanceCredentialsProvider",
 )
+_WEB_IDENTITY_VARIABLES = {"AWS_ROLE_ARN", "AWS_WEB_IDENTITY_TOKEN_FILE"}
 #: Confs that set environment variables of executors, and of a driver on YARN.
 _ENVIRONMENTS = ("spark.executorEnv", "spark.yarn.appMasterEnv")
 
@@ -41,57 +42,38 @@ _REDACTION = "spark.redaction.regex"
 #: Spark's own pattern. In the UI and the event log it leaves some secrets readable, such as account keys.
 _OF_SPARK = "(?i)secret|password|token|access[.]?key"
 
-#: Options that have several names: the first one is the canonical name.
-_NAMES = (
-    ("aws_access_key_id", "access_key_id"),
-    ("aws_secret_access_key", "secret_access_key"),
-    ("aws_session_token", "aws_token", "session_token", "token"),
-    ("aws_region", "region"),
-    ("aws_default_region", "default_region"),
-    ("aws_endpoint_url", "aws_endpoint", "endpoint_url", "endpoint"),
-    ("aws_virtual_hosted_style_request", "virtual_hosted_style_request"),
-    ("aws_skip_signature", "skip_signature"),
-    ("aws_role_arn", "role_arn"),
-    ("aws_web_identity_token_file", "web_identity_token_file"),
-    ("aws_role_session_name", "role_session_name"),
-    ("aws_server_side_encryption", "server_side_encryption"),
-    ("aws_sse_kms_key_id", "sse_kms_key_id"),
-    ("aws_sse_customer_key_base64", "sse_customer_key_base64"),
-    ("aws_request_payer", "request_payer"),
-    ("azure_storage_account_name", "account_name"),
-    (
-        "azure_storage_account_key",
-        "azure_storage_access_key",
-        "azure_storage_master_key",
-        "account_key",
-        "access_key",
-        "master_key",
-    ),
-    ("azure_storage_sas_key", "azure_storage_sas_token", "sas_key", "sas_token"),
-    ("azure_storage_client_id", "azure_client_id", "client_id"),
-    ("azure_storage_client_secret", "azure_client_secret", "client_secret"),
-    (
-        "azure_storage_tenant_id",
-        "azure_storage_authority_id",
-        "azure_tenant_id",
-        "azure_authority_id",
-        "tenant_id",
-        "authority_id",
-    ),
-    ("azure_federated_token_file", "federated_token_file"),
-    ("azure_storage_authority_host", "azure_authority_host", "authority_host"),
-    (
-        "google_service_account",
-        "google_service_account_path",
-        "service_account",
-        "service_account_path",
-    ),
-    ("google_service_account_key", "service_account_key"),
-    ("google_application_credentials", "application_credentials"),
-    ("google_skip_signature",),
-    ("allow_http", "aws_allow_http", "azure_allow_http", "google_allow_http"),
-)
-_CANONICAL = {name: names[0] for names in _NAMES for name in names}
+#: All names of an option on one line; the first one is the canonical name.
+_NAMES = """
+aws_access_key_id access_key_id
+aws_secret_access_key secret_access_key
+aws_session_token aws_token session_token token
+aws_region region
+aws_default_region default_region
+aws_endpoint_url aws_endpoint endpoint_url endpoint
+aws_virtual_hosted_style_request virtual_hosted_style_request
+aws_skip_signature skip_signature
+aws_role_arn role_arn
+aws_web_identity_token_file web_identity_token_file
+aws_role_session_name role_session_name
+aws_server_side_encryption server_side_encryption
+aws_sse_kms_key_id sse_kms_key_id
+aws_sse_customer_key_base64 sse_customer_key_base64
+aws_request_payer request_payer
+azure_storage_account_name account_name
+azure_storage_account_key azure_storage_access_key azure_storage_master_key account_key access_key master_key
+azure_storage_sas_key azure_storage_sas_token sas_key sas_token
+azure_storage_client_id azure_client_id client_id
+azure_storage_client_secret azure_client_secret client_secret
+azure_storage_tenant_id azure_storage_authority_id azure_tenant_id azure_authority_id tenant_id authority_id
+azure_federated_token_file federated_token_file
+azure_storage_authority_host azure_authority_host authority_host
+google_service_account google_service_account_path service_account service_account_path
+google_service_account_key service_account_key
+google_application_credentials application_credentials
+google_skip_signature
+allow_http aws_allow_http azure_allow_http google_allow_http
+"""
+_CANONICAL = {name: line.split()[0] for line in _NAMES.strip().splitlines() for name in line.split()}
 
 #: Scheme of Hadoop's file system for S3, and the other schemes of that store.
 _HADOOP_S3 = "s3a"
@@ -99,12 +81,7 @@ _ALSO_S3 = ("s3", "s3n")
 #: For a store other than Amazon's without a configured region: the region that the log reader signs for.
 _REGION = "us-east-1"
 #: S3 encryption: obstore's values, and those of S3A.
-_ENCRYPTION = {
-    "AES256": "SSE-S3",
-    "aws:kms": "SSE-KMS",
-    "aws:kms:dsse": "DSSE-KMS",
-    "sse-c": "SSE-C",
-}
+_ENCRYPTION = {"AES256": "SSE-S3", "aws:kms": "SSE-KMS", "aws:kms:dsse": "DSSE-KMS", "sse-c": "SSE-C"}
 
 #: Prefixes of a store's options, and the schemes of its locations.
 _KINDS = {
@@ -139,15 +116,15 @@ class SparkStorage:
 
         :param beside_environment: omit those that :attr:`environment` replaces
         """
-        found = {
+        secrets = {
             name: value
             for name, value in self.credentials.items()
             if is_secret(name) and not (beside_environment and name in _IN_ENVIRONMENT)
         }
-        if found and _REDACTION in self.credentials:
+        if secrets and _REDACTION in self.credentials:
             # Also beside the secrets: spark-submit --verbose redacts each source of confs separately.
-            found[_REDACTION] = self.credentials[_REDACTION]
-        return found
+            secrets[_REDACTION] = self.credentials[_REDACTION]
+        return secrets
 
 
 def canonical_option(name: str) -> str:
@@ -190,10 +167,13 @@ def spark_storage(
     :param elsewhere: the driver is on another machine, with its own environment
     """
     uris = list(uris)
-    options = _Options(storage_options or {})
-    google = options.get("google_service_account_key")
+    options = _canonical(storage_options or {})
+    identity, environment = _s3_identity(options)
+    if not identity and not elsewhere and any(map(is_s3, uris)) and _set_here() >= _WEB_IDENTITY_VARIABLES:
+        # Kubernetes gives a pod its identity by these variables.
+        identity = {_PROVIDER: ",".join(_ANY_IDENTITY)}
     credentials = {
-        **(_s3_credentials(options) or _s3_credentials_around(uris, elsewhere=elsewhere)),
+        **identity,
         **_s3_encryption_key(options),
         **_azure_credentials(options, uris),
         **_gs_credentials(options),
@@ -203,8 +183,8 @@ def spark_storage(
     return SparkStorage(
         confs=_s3_confs(options, uris, elsewhere=elsewhere),
         credentials=credentials,
-        environment=_s3_environment(options),
-        google_key=google,
+        environment=environment,
+        google_key=options.get("google_service_account_key"),
     )
 
 
@@ -221,41 +201,37 @@ def properties_text(confs: Mapping[str, str]) -> str:
     return "".join(f"{_escaped(name, key=True)}={_escaped(value)}\n" for name, value in confs.items())
 
 
-class _Options:
-    def __init__(self, options: Mapping[str, str]) -> None:
-        self._options = {canonical_option(name): str(value) for name, value in options.items()}
+def _canonical(options: Mapping[str, str]) -> dict[str, str]:
+    """Return the options that have a value, by their canonical names."""
+    return {canonical_option(name): str(value) for name, value in options.items() if value}
 
-    def get(self, name: str) -> str | None:
-        return self._options.get(name) or None
 
-    def over(self, others: _Options) -> _Options:
-        return _Options({**others._options, **self._options})
-
-    def flag(self, name: str) -> bool:
-        return is_true(self.get(name))
+def _set_here() -> set[str]:
+    return {name for name, value in os.environ.items() if value}
 
 
 # -- S3 -------------------------------------------------------------------------------------------
-def _s3_confs(options: _Options, uris: list[str], *, elsewhere: bool) -> dict[str, str]:
-    around = _Options({name: value for name, value in os.environ.items() if name.startswith("AWS_")})
+def _s3_confs(options: Mapping[str, str], uris: list[str], *, elsewhere: bool) -> dict[str, str]:
+    around = _canonical({name: value for name, value in os.environ.items() if name.startswith("AWS_")})
     endpoint = options.get("aws_endpoint_url")
     if endpoint is None and not elsewhere and any(map(is_s3, uris)):
         # The log reader prefers the narrower variable, which is not an option.
         endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or around.get("aws_endpoint_url")
     # S3A finds Amazon's own endpoint and region; for another store, pass the log reader's defaults.
-    known = options.over(around) if endpoint else options
-    region = known.get("aws_region") or known.get("aws_default_region") or (_REGION if endpoint else None)
+    both = {**around, **options} if endpoint else options
+    region = both.get("aws_region") or both.get("aws_default_region") or (_REGION if endpoint else None)
     confs = {}
     if endpoint:
         # By default, delta-rs uses path-style requests, S3A virtual-hosted ones.
-        virtual = known.flag("aws_virtual_hosted_style_request")
+        virtual = is_true(both.get("aws_virtual_hosted_style_request"))
         confs[f"{_S3A}endpoint"] = _without_bucket(endpoint, uris) if virtual else endpoint
         confs[f"{_S3A}path.style.access"] = "false" if virtual else "true"
         if endpoint.lower().startswith("http://"):
             confs[f"{_S3A}connection.ssl.enabled"] = "false"
     if region:
         confs[f"{_S3A}endpoint.region"] = region
-    if options.get("aws_request_payer") == "requester" or options.flag("aws_request_payer"):
+    payer = options.get("aws_request_payer")
+    if payer == "requester" or is_true(payer):
         confs[f"{_S3A}requester.pays.enabled"] = "true"
     algorithm = _ENCRYPTION.get(options.get("aws_server_side_encryption") or "")
     if algorithm:
@@ -272,159 +248,96 @@ def _without_bucket(endpoint: str, uris: list[str]) -> str:
     return endpoint
 
 
-def _s3_encryption_key(options: _Options) -> dict[str, str]:
+def _s3_encryption_key(options: Mapping[str, str]) -> dict[str, str]:
     """Return the S3 encryption key: S3A has one conf for key ids, which are public, and for keys."""
     key = options.get("aws_sse_customer_key_base64") or options.get("aws_sse_kms_key_id")
-    asked = options.get("aws_server_side_encryption") in _ENCRYPTION
-    return {f"{_S3A}encryption.key": key} if key and asked else {}
+    is_encrypted = options.get("aws_server_side_encryption") in _ENCRYPTION
+    return {f"{_S3A}encryption.key": key} if key and is_encrypted else {}
 
 
-def _s3_keys(options: _Options) -> tuple[str, str, str | None] | None:
-    key = options.get("aws_access_key_id")
-    secret = options.get("aws_secret_access_key")
-    if key is None or secret is None:
-        return None
-    return key, secret, options.get("aws_session_token")
-
-
-def _s3_identity(options: _Options) -> tuple[str, str] | None:
-    role = options.get("aws_role_arn")
-    file = options.get("aws_web_identity_token_file")
-    return (role, file) if role and file else None
-
-
-def _s3_credentials(options: _Options) -> dict[str, str]:
-    keys = _s3_keys(options)
-    if options.flag("aws_skip_signature"):
-        return {_PROVIDER: "org.apache.hadoop.fs.s3a.AnonymousAWSCredentialsProvider"}
-    if keys is None:
-        if not _s3_identity(options):
-            return {}
-        # The provider reads the environment on every node; these values are public.
-        told = {
-            f"{environment}.{name}": value
-            for environment in _ENVIRONMENTS
-            for name, value in _s3_environment(options).items()
+def _s3_identity(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the confs of the identity, and the variables that a driver on this machine reads instead."""
+    key, secret = options.get("aws_access_key_id"), options.get("aws_secret_access_key")
+    role, file = options.get("aws_role_arn"), options.get("aws_web_identity_token_file")
+    if is_true(options.get("aws_skip_signature")):
+        return {_PROVIDER: "org.apache.hadoop.fs.s3a.AnonymousAWSCredentialsProvider"}, {}
+    if key and secret:
+        token = options.get("aws_session_token")
+        confs = {
+            # Named, so that another identity in the cluster's defaults does not win.
+            _PROVIDER: f"org.apache.hadoop.fs.s3a.{'Temporary' if token else 'Simple'}AWSCredentialsProvider",
+            f"{_S3A}access.key": key,
+            f"{_S3A}secret.key": secret,
+            **({f"{_S3A}session.token": token} if token else {}),
         }
-        return {_PROVIDER: _WEB_IDENTITY, **told}
-    key, secret, token = keys
-    kind = "Temporary" if token else "Simple"
-    confs = {
-        # Named, so that another identity in the cluster's defaults does not win.
-        _PROVIDER: f"org.apache.hadoop.fs.s3a.{kind}AWSCredentialsProvider",
-        f"{_S3A}access.key": key,
-        f"{_S3A}secret.key": secret,
-    }
-    return {**confs, f"{_S3A}session.token": token} if token else confs
-
-
-def _s3_credentials_around(uris: list[str], *, elsewhere: bool) -> dict[str, str]:
-    """Return the identity from an environment with a web identity, as Kubernetes gives to a pod."""
-    named = all(os.environ.get(name) for name in ("AWS_ROLE_ARN", "AWS_WEB_IDENTITY_TOKEN_FILE"))
-    if elsewhere or not named or not any(map(is_s3, uris)):
-        return {}
-    return {_PROVIDER: ",".join(_ANY_IDENTITY)}
-
-
-def _s3_environment(options: _Options) -> dict[str, str]:
-    keys = _s3_keys(options)
-    if options.flag("aws_skip_signature"):
-        return {}
-    if keys is not None:
-        key, secret, token = keys
         # Without a session token, clear one that the worker inherited: it does not belong to these keys.
-        return {
-            "AWS_ACCESS_KEY_ID": key,
-            "AWS_SECRET_ACCESS_KEY": secret,
-            "AWS_SESSION_TOKEN": token or "",
-        }
-    identity = _s3_identity(options)
-    if identity is None:
-        return {}
-    name = options.get("aws_role_session_name")
-    return {
-        "AWS_ROLE_ARN": identity[0],
-        "AWS_WEB_IDENTITY_TOKEN_FILE": identity[1],
-        **({"AWS_ROLE_SESSION_NAME": name} if name else {}),
-    }
+        names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+        return confs, dict(zip(names, (key, secret, token or ""), strict=True))
+    if role and file:
+        variables = {"AWS_ROLE_ARN": role, "AWS_WEB_IDENTITY_TOKEN_FILE": file}
+        if name := options.get("aws_role_session_name"):
+            variables["AWS_ROLE_SESSION_NAME"] = name
+        # The provider reads the environment on every node; these values are public.
+        confs = {f"{place}.{name}": value for place in _ENVIRONMENTS for name, value in variables.items()}
+        return {_PROVIDER: _WEB_IDENTITY, **confs}, variables
+    return {}, {}
 
 
 # -- Azure ----------------------------------------------------------------------------------------
-def _azure_credentials(options: _Options, uris: Iterable[str]) -> dict[str, str]:
+def _azure_credentials(options: Mapping[str, str], uris: Iterable[str]) -> dict[str, str]:
     account = options.get("azure_storage_account_name")
     hosts = {f"{account}.dfs.core.windows.net"} if account else set()
-    hosts |= {host for host in map(_azure_host, uris) if host}
-    confs: dict[str, str] = {}
-    for host in sorted(hosts):
-        confs.update(_azure_account(options, host))
-    return confs
+    for parts in map(urlsplit, uris):
+        if parts.scheme.lower() in ("abfs", "abfss") and "@" in parts.netloc:
+            hosts.add(parts.netloc.rpartition("@")[2])
+    return {
+        f"{_ABFS}{name}.{host}": value
+        for host in sorted(hosts)
+        for name, value in _azure_identity(options).items()
+    }
 
 
-def _azure_host(uri: str) -> str | None:
-    parts = urlsplit(uri)
-    if parts.scheme.lower() not in ("abfs", "abfss") or "@" not in parts.netloc:
-        return None
-    return parts.netloc.rpartition("@")[2]
-
-
-def _azure_account(options: _Options, host: str) -> dict[str, str]:
-    key = options.get("azure_storage_account_key")
-    sas = options.get("azure_storage_sas_key")
-    if key:
-        return {
-            f"{_ABFS}account.auth.type.{host}": "SharedKey",
-            f"{_ABFS}account.key.{host}": key,
-        }
-    if sas:
-        return {
-            f"{_ABFS}account.auth.type.{host}": "SAS",
-            f"{_ABFS}sas.fixed.token.{host}": sas.removeprefix("?"),
-        }
-    return _azure_oauth(options, host)
-
-
-def _azure_oauth(options: _Options, host: str) -> dict[str, str]:
+def _azure_identity(options: Mapping[str, str]) -> dict[str, str]:
+    """Return ABFS's confs of an identity, without the account's host at the end of their names."""
+    if key := options.get("azure_storage_account_key"):
+        return {"account.auth.type": "SharedKey", "account.key": key}
+    if sas := options.get("azure_storage_sas_key"):
+        return {"account.auth.type": "SAS", "sas.fixed.token": sas.removeprefix("?")}
     client = options.get("azure_storage_client_id")
     tenant = options.get("azure_storage_tenant_id")
     secret = options.get("azure_storage_client_secret")
     file = options.get("azure_federated_token_file")
-    authority = (options.get("azure_storage_authority_host") or _AUTHORITY).rstrip("/")
-    if not client:
+    authority = options.get("azure_storage_authority_host", _AUTHORITY).rstrip("/")
+    # A client id alone selects one of the machine's identities; an incomplete identity is unusable.
+    if not client or ((secret or file) and not tenant):
         return {}
-    confs = {
-        f"{_ABFS}account.auth.type.{host}": "OAuth",
-        f"{_ABFS}account.oauth2.client.id.{host}": client,
-    }
-    provider = f"{_ABFS}account.oauth.provider.type.{host}"
+    confs = {"account.auth.type": "OAuth", "account.oauth2.client.id": client}
     if tenant and secret:
         return {
             **confs,
-            provider: f"{_ABFS_OAUTH}ClientCredsTokenProvider",
-            f"{_ABFS}account.oauth2.client.secret.{host}": secret,
-            f"{_ABFS}account.oauth2.client.endpoint.{host}": f"{authority}/{tenant}/oauth2/token",
+            "account.oauth.provider.type": f"{_ABFS_OAUTH}ClientCredsTokenProvider",
+            "account.oauth2.client.secret": secret,
+            "account.oauth2.client.endpoint": f"{authority}/{tenant}/oauth2/token",
         }
-    if tenant and file:
-        return {
-            **confs,
-            provider: f"{_ABFS_OAUTH}WorkloadIdentityTokenProvider",
-            f"{_ABFS}account.oauth2.msi.authority.{host}": f"{authority}/",
-            f"{_ABFS}account.oauth2.msi.tenant.{host}": tenant,
-            f"{_ABFS}account.oauth2.token.file.{host}": file,
-        }
-    if secret or file:
-        # An incomplete identity is unusable.
-        return {}
-    # A client id alone selects one of the machine's identities.
-    tenants = {f"{_ABFS}account.oauth2.msi.tenant.{host}": tenant} if tenant else {}
-    return {**confs, provider: f"{_ABFS_OAUTH}MsiTokenProvider", **tenants}
+    if tenant:
+        confs["account.oauth2.msi.tenant"] = tenant
+    if not file:
+        return {**confs, "account.oauth.provider.type": f"{_ABFS_OAUTH}MsiTokenProvider"}
+    return {
+        **confs,
+        "account.oauth.provider.type": f"{_ABFS_OAUTH}WorkloadIdentityTokenProvider",
+        "account.oauth2.msi.authority": f"{authority}/",
+        "account.oauth2.token.file": file,
+    }
 
 
 # -- Google ---------------------------------------------------------------------------------------
-def _gs_credentials(options: _Options) -> dict[str, str]:
+def _gs_credentials(options: Mapping[str, str]) -> dict[str, str]:
     path = options.get("google_service_account") or options.get("google_application_credentials")
     if path:
         return google_key_confs(path)
-    return {f"{_GS}auth.type": "UNAUTHENTICATED"} if options.flag("google_skip_signature") else {}
+    is_anonymous = is_true(options.get("google_skip_signature"))
+    return {f"{_GS}auth.type": "UNAUTHENTICATED"} if is_anonymous else {}
 
 
 def _escaped(text: str, *, key: bool = False) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote
@@ -280,19 +281,19 @@ class CommitFold:
         self._metadata: MetaData | None = None
         self._protocol: Protocol | None = None
         self._txns: list[Txn] = []
-        self._files = {Add: 0, Remove: 0, Cdc: 0}
-        self._bytes = {Add: 0, Remove: 0, Cdc: 0}
+        #: By kind: number of files, number of those that are data, and bytes of these.
+        self._files: Counter[type] = Counter()
+        self._data_files: Counter[type] = Counter()
+        self._bytes: Counter[type] = Counter()
         self._partitions: set[Partition] = set()
-        #: Whether a file of data has no partition values.
-        self._unpartitioned = False
-        self._identified = True
+        #: Whether a file of data has no partition values, and whether every file added has a base row id.
+        self._unpartitioned, self._identified = False, True
         #: Files added and removed: path -> whether it is data. Nothing else of a file is kept.
         self._paths: dict[type, dict[str, bool]] = {Add: {}, Remove: {}}
-        self._data_files = {Add: 0, Remove: 0}
 
     def add(self, action: Action) -> None:
         """Take one action."""
-        if isinstance(action, Add | Remove | Cdc):
+        if isinstance(action, FileAction):
             self._file(action)
         elif isinstance(action, Txn):
             self._txns.append(action)
@@ -306,6 +307,10 @@ class CommitFold:
     def commit(self, version: int, *, sha256: str, modified: int) -> Commit:
         """Return the commit."""
         touched = bool(self._partitions) or self._unpartitioned
+        added, removed = self._paths[Add], self._paths[Remove]
+        data_added, data_removed = ({path for path in of if of[path]} for of in (added, removed))
+        keeps_row_ids = not added or not removed or added.keys() == removed.keys()
+        promised = self._info.tags.get(IDS_KEPT) == "true" or self._info.operation in _COPIES_NO_ROW
         return Commit(
             version=version,
             sha256=sha256,
@@ -324,51 +329,26 @@ class CommitFold:
             partitions=frozenset(self._partitions),
             n_data_adds=self._data_files[Add],
             n_data_removes=self._data_files[Remove],
-            paired=self._is_paired(),
-            compares_vectors=not self._files[Cdc] and self._exchanges_vectors(),
-            keeps_row_ids=self._keeps_row_ids(),
+            paired=bool(data_added) and data_added == data_removed,
+            compares_vectors=not self._files[Cdc] and not data_added.isdisjoint(data_removed),
+            keeps_row_ids=keeps_row_ids or promised,
             rows_identified=self._identified,
         )
 
-    def _is_paired(self) -> bool:
-        """Return whether the files added as data are exactly those removed as data."""
-        if not (self._data_files[Add] and self._data_files[Remove]):
-            return False
-        added, removed = ({path for path, data in self._paths[of].items() if data} for of in (Add, Remove))
-        return added == removed
-
-    def _exchanges_vectors(self) -> bool:
-        """Return whether a file is both added and removed as data."""
-        removed = self._paths[Remove]
-        return any(data and removed.get(path, False) for path, data in self._paths[Add].items())
-
-    def _keeps_row_ids(self) -> bool:
-        added, removed = self._paths[Add].keys(), self._paths[Remove].keys()
-        if not added or not removed or added == removed:
-            return True
-        return self._info.tags.get(IDS_KEPT) == "true" or self._info.operation in _COPIES_NO_ROW
-
-    def _file(self, action: Add | Remove | Cdc) -> None:
+    def _file(self, action: FileAction) -> None:
         kind = type(action)
         self._files[kind] += 1
-        if isinstance(action, Cdc):
-            self._data(action)
-            return
-        if isinstance(action, Add) and action.base_row_id is None:
-            self._identified = False
-        paths = self._paths[kind]
-        paths[action.path] = action.data_change or paths.get(action.path, False)
-        if action.data_change:
+        if kind is not Cdc:
+            self._identified = self._identified and (kind is Remove or action.base_row_id is not None)
+            paths = self._paths[kind]
+            paths[action.path] = action.data_change or paths.get(action.path, False)
+        if action.data_change or kind is Cdc:
             self._data_files[kind] += 1
-            self._data(action)
-
-    def _data(self, action: Add | Remove | Cdc) -> None:
-        self._bytes[type(action)] += action.size or 0
-        values = action.partition_values
-        if values is None:
-            self._unpartitioned = True
-        else:
-            self._partitions.add(tuple(sorted(values.items())) if values else ())
+            self._bytes[kind] += action.size or 0
+            if action.partition_values is None:
+                self._unpartitioned = True
+            else:
+                self._partitions.add(tuple(sorted(action.partition_values.items())))
 
 
 class Lines:
@@ -399,29 +379,6 @@ class Lines:
         return [b"".join(self._pieces)]
 
 
-def parse_line(line: bytes | str) -> tuple[bool, Action | None]:
-    """Read one line of a commit file.
-
-    :return: whether the line holds an action at all, and the action; None for one that is not used here
-    :raises BadActionError: for anything that is not an action
-    """
-    try:
-        # Decode here: given bytes, json would guess the encoding; Delta always writes UTF-8.
-        text = line if isinstance(line, str) else line.decode()
-        data = _DECODER.decode(text)
-    except (ValueError, RecursionError) as error:
-        raise BadActionError(f"a line is not JSON: {error}") from error
-    if not isinstance(data, dict):
-        raise BadActionError("a line is not a JSON object")
-    given = [name for name, value in data.items() if value is not None]
-    known = [name for name in given if name in _BUILDERS]
-    if len(known) > 1:
-        raise BadActionError(f"a line holds several actions ({', '.join(known)})")
-    if not known:
-        return bool(given), None
-    return True, build_action(known[0], data[known[0]])
-
-
 def build_action(name: str, data: Any) -> Action:
     """Build an action from its name in the log and its fields.
 
@@ -433,33 +390,41 @@ def build_action(name: str, data: Any) -> Action:
     return action
 
 
-def parse_lines(lines: Iterable[bytes]) -> tuple[bool, list[Action]]:
-    """Read lines; skip empty ones.
+def parse_lines(lines: Iterable[bytes]) -> list[Action | None]:
+    """Read the actions in some lines; None for each that is not used here.
 
-    :return: whether there was any action at all, and the actions used here
     :raises BadActionError: for anything that is not an action
     """
-    any_action, found = False, []
+    actions: list[Action | None] = []
     for line in lines:
-        if line.strip():
-            given, action = parse_line(line)
-            any_action = any_action or given
-            if action is not None:
-                found.append(action)
-    return any_action, found
+        if not line.strip():
+            continue
+        try:
+            # Decode here: given bytes, json would guess the encoding; Delta always writes UTF-8.
+            data = _DECODER.decode(line.decode())
+        except (ValueError, RecursionError) as error:
+            raise BadActionError(f"a line is not JSON: {error}") from error
+        if not isinstance(data, dict):
+            raise BadActionError("a line is not a JSON object")
+        names = [name for name, value in data.items() if value is not None]
+        used = [name for name in names if name in _BUILDERS]
+        if len(used) > 1:
+            raise BadActionError(f"a line holds several actions ({', '.join(used)})")
+        if names:
+            actions.append(build_action(used[0], data[used[0]]) if used else None)
+    return actions
 
 
 #: Error text for an empty commit file: even a commit that changes nothing has a ``commitInfo``.
 NO_ACTION = "it holds no action"
 
 
-def corrupt_commit(version: int, uri: str | None, why: str) -> CorruptLog:
+def corrupt_commit(version: int, uri: str, why: str) -> CorruptLog:
     """Build the error for a damaged commit file."""
-    where = f" of {uri}" if uri else ""
     return CorruptLog(
-        f"The commit file of version {version}{where} is damaged: {why}.",
+        f"The commit file of version {version} of {uri} is damaged: {why}.",
         remedy=f"bring _delta_log/{version:020d}.json back from a backup (never edit it), or load the target "
-        "anew from a table that is whole.",
+        "again from an undamaged table.",
     )
 
 

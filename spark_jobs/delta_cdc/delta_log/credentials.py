@@ -88,7 +88,7 @@ def _refuse_preferred(uri: str, cloud: str, named: Mapping[str, str], environ: M
     ]
     if found:
         raise InvalidConfiguration(
-            f"The storage options of {uri} say who asks, and {', '.join(found)} of the environment would be "
-            "taken instead when its log is read.",
+            f"The storage options of {uri} name an identity, but {', '.join(found)} of the environment would "
+            "be used instead when its log is read.",
             remedy="unset it for this process, or give keys in the connection (storage_options).",
         )

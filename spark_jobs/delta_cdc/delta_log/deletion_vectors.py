@@ -37,8 +37,8 @@ class UnreadableVectorError(ValueError):
     """The bytes are not a deletion vector in the portable form."""
 
 
-class BeyondVectorError(UnreadableVectorError):
-    """The vector has rows beyond 2^32, which no file has."""
+class UnsupportedVectorError(UnreadableVectorError):
+    """The vector may be correct, but it cannot be read here."""
 
 
 def file_of(place: str) -> str:
@@ -108,7 +108,7 @@ def positions(data: bytes) -> Positions:
         if not count:
             return {}
         if count > 1 or struct.unpack_from("<I", data, 12)[0] != 0:
-            raise BeyondVectorError("it masks rows beyond 2^32")
+            raise UnsupportedVectorError("it masks rows beyond 2^32")
         return _bitmap(data, 16)
     except struct.error as error:
         raise UnreadableVectorError(f"it ends too early ({error})") from error

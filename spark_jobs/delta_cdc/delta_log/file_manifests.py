@@ -301,15 +301,20 @@ async def _differing(
     pairs = [(old[path][0], new) for new in added if len(old.get(path := new.action.key[0], ())) == 1]
     if not pairs:
         return removed, added
-    gone, back = {file.action.key: [file] for file in removed}, {file.action.key: [file] for file in added}
+    removed_files, added_files = (
+        {file.action.key: [file] for file in removed},
+        {file.action.key: [file] for file in added},
+    )
     shown = await gathered(
         (_shown(log, before.action, after.action) for before, after in pairs), limit=_BATCH
     )
     for (before, after), found in zip(pairs, shown, strict=True):
         if found is not None:
-            gone[before.action.key] = [Listed(before.version, file) for file in found[0]]
-            back[after.action.key] = [Listed(after.version, file) for file in found[1]]
-    return [f for files in gone.values() for f in files], [f for files in back.values() for f in files]
+            removed_files[before.action.key] = [Listed(before.version, file) for file in found[0]]
+            added_files[after.action.key] = [Listed(after.version, file) for file in found[1]]
+    return [f for files in removed_files.values() for f in files], [
+        f for files in added_files.values() for f in files
+    ]
 
 
 async def _shown(

@@ -189,11 +189,9 @@ async def _remasked(log: DeltaLog, version: int, before: Remove, after: Add) -> 
 async def _masked(log: DeltaLog, version: int, file: FileAction) -> deletion_vectors.Positions:
     try:
         return await log.masked(file)
-    except deletion_vectors.BeyondVectorError as error:
+    except deletion_vectors.UnsupportedVectorError as error:
         raise NotSliceableError(f"{file.path}: {error}") from error
     except FileNotFoundError as error:
-        if file.deletion_vector is not None and await log.has_vector(file.deletion_vector):
-            raise NotSliceableError(f"the deletion vector of {file.path} cannot be looked up") from error
         raise expired(
             f"VACUUM deleted the deletion vector of {file.path}, which holds the changes of version "
             f"{version} of {log.uri}."

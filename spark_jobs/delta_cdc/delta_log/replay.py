@@ -64,6 +64,7 @@ class Replay:
         version: int,
         listing: Listing,
         full: Callable[[], Awaitable[Listing]] | None,
+        history: History,
     ) -> None:
         self.version = version
         self._log = log
@@ -72,7 +73,7 @@ class Replay:
         self._full = full
         self._damaged: dict[Checkpoint, str] = {}
         #: Holds what the replay has read: a walk that begins where the replay did reads nothing again.
-        self.history = History(log.find)
+        self.history = history
         self._next = version
         self._metadata: MetaData | None = None
         self._protocol: Protocol | None = None
@@ -127,7 +128,7 @@ class Replay:
         :param wanted: keys of the files; the walk ends as soon as all are decided. None: all files
         """
         active: dict[Key, Add] = {}
-        gone: set[Key] = set()
+        decided: set[Key] = set()
         open_ = None if wanted is None else set(wanted)
         version = self.version
         while version >= 0 and (open_ is None or open_):
@@ -138,7 +139,7 @@ class Replay:
                 except DamagedCheckpointError as error:
                     await self._pass_over(base, error)
                     continue
-                return {**{key: add for key, add in rest.items() if key not in gone}, **active}
+                return {**{key: add for key, add in rest.items() if key not in decided}, **active}
             floor = -1 if base is None else base.version
             versions = range(version, max(floor, version - _FILES_BATCH), -1)
             for changes in await gathered(map(self._changes, versions), limit=_FILES_BATCH):
@@ -146,9 +147,9 @@ class Replay:
                     key = action.key
                     if open_ is not None and key not in open_:
                         continue
-                    if isinstance(action, Add) and key not in gone:
+                    if isinstance(action, Add) and key not in decided:
                         active.setdefault(key, action if wanted else action.with_rows(action.rows))
-                    gone.add(key)
+                    decided.add(key)
                     if open_ is not None:
                         open_.discard(key)
             version = versions[-1] - 1
@@ -211,6 +212,6 @@ class Replay:
         reasons = "; ".join(self._damaged.values())
         return CorruptLog(
             f"A checkpoint of {self._log.uri} that version {self.version} needs is damaged: {reasons}.",
-            remedy="bring the file back from a backup; where all commit files from version 0 on are there, "
+            remedy="bring the file back from a backup; if all commit files from version 0 on exist, "
             "deleting it is enough.",
         )

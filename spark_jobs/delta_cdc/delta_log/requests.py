@@ -139,18 +139,20 @@ class Storage:
         place = self._place(path)
         return place is None or await place[0].head(place[1]) is not None
 
-    async def read_range(self, path: str, start: int, length: int) -> bytes:
+    async def read_range(self, path: str, start: int, length: int) -> bytes | None:
         """Return a part of a file named by an action: one request.
 
         :param path: as in :meth:`has`
-        :return: less than ``length`` bytes if the file ends earlier
-        :raises FileNotFoundError: it does not exist, or its location cannot be looked up
+        :return: less than ``length`` bytes if the file ends earlier; None if it cannot be looked up
+        :raises FileNotFoundError: it does not exist
         """
         import obstore
 
         place = self._place(path)
-        store = await place[0]._root_async() if place is not None else None
-        if place is None or store is None:
+        if place is None:
+            return None
+        store = await place[0]._root_async()
+        if store is None:
             raise FileNotFoundError(path)
         name = place[0]._prefix + place[1]
         with self.named():

@@ -149,17 +149,17 @@ def _addressed(uri: str, options: dict[str, str]) -> dict[str, str]:
     :raises InvalidConfiguration: obstore would use another endpoint, from the environment
     """
     around = {canonical_option(name): value for name, value in os.environ.items() if name.startswith("AWS_")}
-    told = {canonical_option(name): value for name, value in options.items()}
-    endpoint = told.get(_ENDPOINT)
+    given_options = {canonical_option(name): value for name, value in options.items()}
+    endpoint = given_options.get(_ENDPOINT)
     other = os.environ.get(_NARROW_ENDPOINT)
     if endpoint and other and other != endpoint:
         raise InvalidConfiguration(
             f"The storage options of {uri} name the address {endpoint}, and {_NARROW_ENDPOINT} of the "
-            "environment would be asked instead when its log is read.",
+            "environment would be used instead when its log is read.",
             remedy=f"unset {_NARROW_ENDPOINT} for this process, or leave the address out of the connection.",
         )
     endpoint = endpoint or around.get(_ENDPOINT)
-    if other or not endpoint or not is_true({**around, **told}.get(_VIRTUAL)):
+    if other or not endpoint or not is_true({**around, **given_options}.get(_VIRTUAL)):
         return options
     others = {name: value for name, value in options.items() if canonical_option(name) != _ENDPOINT}
     return {**others, _ENDPOINT: _with_bucket(endpoint, urlsplit(uri).netloc)}

@@ -44,7 +44,6 @@ if TYPE_CHECKING:
         Action,
         Add,
         Commit,
-        DeletionVector,
         FileAction,
         Key,
         MetaData,
@@ -151,6 +150,7 @@ class DeltaLog:
         self.uri = canonical_uri(table)
         self._storage = Storage(self.uri, storage_options)
         self._opened: Replay | None = None
+        self._walked: History | None = None
 
     # -- versions ---------------------------------------------------------------------------------
     async def newest_version(self, after: int | None = None) -> int:
@@ -307,9 +307,14 @@ class DeltaLog:
     def history(self) -> History:
         """Return the commits for a walk backwards.
 
-        It holds what the last :meth:`snapshot` without a version has read, which is not read again.
+        It holds what the last :meth:`snapshot` without a version has read, which is not read again. The first
+        snapshot goes on with a walk before it.
         """
-        return History(self.find) if self._opened is None else self._opened.history
+        if self._opened is not None:
+            return self._opened.history
+        if self._walked is None:
+            self._walked = History(self.find)
+        return self._walked
 
     # -- states -----------------------------------------------------------------------------------
     async def snapshot(self, version: int | None = None) -> TableState:
@@ -324,7 +329,7 @@ class DeltaLog:
         replay, protocol, metadata = await self._opened_at(version)
         columns = self._columns(metadata.schema_string, replay.version)
         if version is None:
-            self._opened = replay
+            self._opened, self._walked = replay, None
         return TableState(
             uri=self.uri,
             table_id=metadata.id,
@@ -382,32 +387,26 @@ class DeltaLog:
         """
         return await (await self._replay(version)).files(wanted)
 
-    async def vector(self, vector: DeletionVector) -> bytes:
-        """Return the bytes of a deletion vector.
+    async def masked(self, file: FileAction) -> deletion_vectors.Positions:
+        """Return which rows of a file are masked.
 
-        :raises UnreadableVectorError: they don't match the log
-        :raises FileNotFoundError: its file does not exist
+        :raises UnsupportedVectorError: its deletion vector cannot be read here
+        :raises UnreadableVectorError: its deletion vector does not match the log
+        :raises FileNotFoundError: the file of its deletion vector does not exist
         """
+        vector = file.deletion_vector
+        if vector is None:
+            return {}
         kind, place, size = vector.storage_type, vector.path_or_inline, vector.size_in_bytes
         if place is None or size is None or (kind != "i" and vector.offset is None):
             raise deletion_vectors.UnreadableVectorError("the log does not say where it is")
         if kind == "i":
-            return deletion_vectors.decode(place)[:size]
+            return deletion_vectors.positions(deletion_vectors.decode(place)[:size])
         path = deletion_vectors.file_of(place) if kind == "u" else place
-        return deletion_vectors.checked(await self._storage.read_range(path, vector.offset or 0, size + 8))
-
-    async def masked(self, file: FileAction) -> deletion_vectors.Positions:
-        """Return which rows of a file are masked; raises as :meth:`vector`."""
-        if file.deletion_vector is None:
-            return {}
-        return deletion_vectors.positions(await self.vector(file.deletion_vector))
-
-    async def has_vector(self, vector: DeletionVector) -> bool:
-        """Return whether the file of a deletion vector exists, as :meth:`has_file`."""
-        place = vector.path_or_inline or ""
-        return vector.storage_type == "i" or await self.has_file(
-            deletion_vectors.file_of(place) if vector.storage_type == "u" else place
-        )
+        stored = await self._storage.read_range(path, vector.offset or 0, size + 8)
+        if stored is None:
+            raise deletion_vectors.UnsupportedVectorError("its deletion vector cannot be looked up")
+        return deletion_vectors.positions(deletion_vectors.checked(stored))
 
     # -- presence ---------------------------------------------------------------------------------
     async def has_file(self, path: str) -> bool:
@@ -461,20 +460,21 @@ class DeltaLog:
     async def _parsed(
         self, version: int, chunks: AsyncIterator[bytes], lines: Lines
     ) -> AsyncIterator[Action]:
-        any_action = False
+        is_empty = True
         try:
             async for chunk in chunks:
-                given, found = parse_lines(lines.feed(chunk))
-                any_action = any_action or given
-                for action in found:
-                    yield action
-            given, found = parse_lines(lines.close())
+                for action in parse_lines(lines.feed(chunk)):
+                    is_empty = False
+                    if action is not None:
+                        yield action
+            last = parse_lines(lines.close())
         except BadActionError as error:
             raise corrupt_commit(version, self.uri, str(error)) from error
-        if not (any_action or given):
+        if is_empty and not last:
             raise corrupt_commit(version, self.uri, NO_ACTION)
-        for action in found:
-            yield action
+        for action in last:
+            if action is not None:
+                yield action
 
     async def _in_commit_timestamp(self, version: int) -> int:
         async for action in self.actions(version):
@@ -537,6 +537,7 @@ class DeltaLog:
             version=newest if version is None else version,
             listing=listing,
             full=None if full else self._full_listing,
+            history=self._walked if version is None and self._walked is not None else History(self.find),
         )
         await replay.check()
         return replay
@@ -572,7 +573,7 @@ class DeltaLog:
             if feature in protocol.reader_features or feature in protocol.writer_features:
                 raise UnsupportedTable(
                     f"The table {self.uri} is managed by its catalog (feature {feature}): its log does not "
-                    "tell which commits count.",
+                    "show which commits count.",
                     remedy="use a table that is not catalog-managed.",
                 )
         unknown = sorted(set(protocol.reader_features) - _READABLE)

@@ -7,18 +7,20 @@ sentence. The checks leave nothing behind and show no secret. ``delta-cdc doctor
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from delta_cdc.core.secrets import secrets
 from delta_cdc.core.storage_options import is_s3
 from delta_cdc.doctor import machine, store
 from delta_cdc.doctor.application import Spark
-from delta_cdc.doctor.report import Check, Hider, Result, examined, print_report
+from delta_cdc.doctor.report import Check, Result, examined, hidden, print_report
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["Check", "Hider", "Questions", "Result", "examined", "print_report"]
+__all__ = ["Check", "Questions", "Result", "examined", "hidden", "print_report"]
 
 #: Seconds for each check. On a busy machine Spark needs a minute of it.
 DEFAULT_TIMEOUT = 120.0
@@ -50,14 +52,15 @@ class Questions:
     timeout: float = DEFAULT_TIMEOUT
 
     @property
-    def hide(self) -> Hider:
-        """Return the function that removes the secrets from all output."""
+    def secrets(self) -> set[str]:
+        """Return what no output may show: secrets of the settings and of the environment."""
         of_servers = {
             name: value
             for url in self.remotes
             for name, _, value in (part.partition("=") for part in url.split(";")[1:])
         }
-        return Hider.of(self.storage_options, self.confs, of_servers)
+        named = (os.environ, self.storage_options, self.confs, of_servers)
+        return {secret for options in named for secret in secrets(options)}
 
     def checks(self) -> list[Check]:
         """Return all checks, the fast ones first."""

@@ -248,14 +248,14 @@ def archive(*, kafka: bool = False, s3: bool = False) -> Result:
     try:
         if not all(one.is_resolved() for one in jar_sets(locations, kafka=kafka)):
             return skipped("the JARs that it is made of are not there yet")
-        standing = ClassDataArchive(class_path(locations, kafka=kafka)).standing()
+        status = ClassDataArchive(class_path(locations, kafka=kafka)).status()
     except EnvironmentNotReady as error:
         # Another check reports the missing part.
         return skipped(error.message.rstrip("."))
-    why = standing.reason.rstrip(".")
-    if standing.state in ("damaged", "impossible"):
+    why = status.reason.rstrip(".")
+    if status.state in ("damaged", "impossible"):
         return warning(why, "Spark starts without it, a few seconds later: see `delta-cdc archive`.")
-    return ok(why) if standing.state == "ready" else skipped(why)
+    return ok(why) if status.state == "ready" else skipped(why)
 
 
 def _sha256(file: Path) -> str:

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import threading
 import time
 from collections import Counter
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Literal, TextIO
 
 from delta_cdc._version import __version__
 from delta_cdc.core.errors import DeltaCdcError
 from delta_cdc.core.reasons import reason
-from delta_cdc.core.secrets import SHORTEST, is_secret, secrets
+from delta_cdc.core.secrets import SHORTEST, is_secret
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
 #: Version of the JSON; raised when a field changes its meaning.
 REPORT_FORMAT = 1
@@ -87,25 +86,12 @@ class Check:
     stop: Callable[[], object] | None = None
 
 
-@dataclass
-class Hider:
-    """Removes secrets from texts.
-
-    :param secrets: values to hide everywhere
-    """
-
-    secrets: set[str] = field(default_factory=set)
-
-    @classmethod
-    def of(cls, *options: Mapping[str, str] | None) -> Hider:
-        """Hide the secrets in some options, and those of the environment."""
-        return cls({value for named in (os.environ, *options) for value in secrets(named)})
-
-    def __call__(self, text: str) -> str:
-        for secret in sorted(self.secrets, key=len, reverse=True):
-            if len(secret) >= SHORTEST:
-                text = text.replace(secret, _HIDDEN)
-        return _IN_ADDRESS.sub(rf"\1:{_HIDDEN}@", _PARAMETER.sub(_hidden, text))
+def hidden(text: str, secrets: Iterable[str]) -> str:
+    """Return a text without some secrets, and without those that parameters and addresses in it name."""
+    for secret in sorted(secrets, key=len, reverse=True):
+        if len(secret) >= SHORTEST:
+            text = text.replace(secret, _HIDDEN)
+    return _IN_ADDRESS.sub(rf"\1:{_HIDDEN}@", _PARAMETER.sub(_hidden, text))
 
 
 def _hidden(parameter: re.Match[str]) -> str:
@@ -114,10 +100,11 @@ def _hidden(parameter: re.Match[str]) -> str:
     return f"{parameter[1]}={value}"
 
 
-def examined(checks: Iterable[Check], *, timeout: float, hide: Hider) -> Iterator[Result]:
+def examined(checks: Iterable[Check], *, timeout: float, secrets: Collection[str]) -> Iterator[Result]:
     """Run the checks in order; yield each result as soon as it is known.
 
     :param timeout: seconds for each
+    :param secrets: no result shows them; a check may add some
     """
     for check in checks:
         started = time.monotonic()
@@ -125,8 +112,8 @@ def examined(checks: Iterable[Check], *, timeout: float, hide: Hider) -> Iterato
         yield replace(
             result,
             name=check.name,
-            found=_one_line(hide(result.found)),
-            remedy=_one_line(hide(result.remedy)),
+            found=_one_line(hidden(result.found, secrets)),
+            remedy=_one_line(hidden(result.remedy, secrets)),
             seconds=round(time.monotonic() - started, 3),
         )
 

@@ -29,7 +29,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from delta_cdc.core.drafts import replacing
-from delta_cdc.launch.environment import child_environment, java_identity, spark_home, submit_binary
+from delta_cdc.launch.environment import (
+    child_environment,
+    java_identity,
+    size_and_time,
+    spark_home,
+    submit_binary,
+)
 from delta_cdc.launch.jars import cache_home
 
 if TYPE_CHECKING:
@@ -61,7 +67,7 @@ _VERIFY = "-XX:+VerifySharedSpaces"
 
 
 @dataclass(frozen=True)
-class Standing:
+class ArchiveStatus:
     """The status of a class path's archive.
 
     :param state: ``ready``: it is used; ``missing``: it does not exist yet; ``damaged``: it differs from the
@@ -97,26 +103,28 @@ class ClassDataArchive:
         """Return the path of the archive."""
         return _folder() / f"{self._name}.jsa"
 
-    def standing(self) -> Standing:
+    def status(self) -> ArchiveStatus:
         """Return its status; costs a few hundred file look-ups."""
         if os.environ.get(VARIABLE, "").strip().lower() in ("off", "0", "false", "no"):
-            return Standing("off", f"{VARIABLE} turns it off.")
+            return ArchiveStatus("off", f"{VARIABLE} turns it off.")
         hindered = _hindrance(self._inputs["folders"])
         if hindered:
-            return Standing("impossible", hindered)
+            return ArchiveStatus("impossible", hindered)
         written = _manifest(self.path)
         if written is None and not self.path.exists():
-            return Standing(
+            return ArchiveStatus(
                 "missing",
-                "There is none yet; the next task that applies changes or reads topics makes it at its end.",
+                "It does not exist yet; the next task that applies changes or reads topics makes it.",
             )
         if written is None or _signature(self.path) != written.get("file"):
-            return Standing("damaged", f"{self.path} is not what was written there; it is made anew.")
-        return Standing("ready", f"{self.path} is used.")
+            return ArchiveStatus(
+                "damaged", f"{self.path} differs from what was written there; it is made again."
+            )
+        return ArchiveStatus("ready", f"{self.path} is used.")
 
     def options(self) -> list[str]:
         """Return the options for a JVM to use it; an empty list if it cannot be used."""
-        if self.standing().state != "ready":
+        if self.status().state != "ready":
             return []
         _note_use(self.path)
         # The JVM has to verify the content: a damaged page would make it hang or crash.
@@ -138,14 +146,14 @@ class ClassDataArchive:
 
     def forget(self) -> None:
         """Delete the archive: a JVM that used it has crashed."""
-        for path in (_beside(self.path, ".json"), self.path):
+        for path in (self.path.with_suffix(".json"), self.path):
             _delete(path)
 
     # -- making it ------------------------------------------------------------------------------
     def _begin(self, stack: contextlib.ExitStack, *, insist: bool) -> Training | None:
-        standing = self.standing()
-        if standing.state not in ("missing", "damaged"):
-            self.refusal = standing.reason
+        status = self.status()
+        if status.state not in ("missing", "damaged"):
+            self.refusal = status.reason
             return None
         try:
             self.refusal = self._obstacle(stack, insist=insist)
@@ -163,12 +171,12 @@ class ClassDataArchive:
         _folder().mkdir(parents=True, exist_ok=True)
         if shutil.disk_usage(_folder()).free < ROOM:
             return f"The disk of {_folder()} has less than {ROOM >> 20} MiB left."
-        lock = stack.enter_context(_beside(self.path, ".lock").open("a+", encoding="utf-8"))
+        lock = stack.enter_context(self.path.with_suffix(".lock").open("a+", encoding="utf-8"))
         if not _locked(lock):
             return "Another process makes it."
-        standing = self.standing()
-        if standing.state == "ready":
-            return standing.reason
+        status = self.status()
+        if status.state == "ready":
+            return status.reason
         if not _one_more_try(lock) and not insist:
             return f"{MOST_TRIES} applications were to make it, and ended without."
         return ""
@@ -182,9 +190,9 @@ class ClassDataArchive:
             with draft.open("rb") as file:
                 os.fsync(file.fileno())
             draft.replace(self.path)
-            with replacing(_beside(self.path, ".json"), mode=0o644) as manifest:
+            with replacing(self.path.with_suffix(".json"), mode=0o644) as manifest:
                 manifest.write(json.dumps(found).encode())
-            os.truncate(_beside(self.path, ".lock"), 0)
+            os.truncate(self.path.with_suffix(".lock"), 0)
         except OSError:
             # The disk is full by now. Without its manifest the file is never used.
             return
@@ -251,13 +259,13 @@ def prune(*, keep: Path | None = None) -> None:
     now, kept = time.time(), 0
     # Skip unfinished ones: their names begin with a dot, which Python's glob treats as a letter.
     for manifest in sorted(_folder().glob("[!.]*.json"), key=_changed, reverse=True):
-        archive = _beside(manifest, ".jsa")
+        archive = manifest.with_suffix(".jsa")
         kept += 1
         if archive == keep:
             continue
         if kept > MOST_ARCHIVES or now - _changed(manifest) > UNUSED_FOR or not _is_current(archive):
             kept -= 1
-            for path in (manifest, archive, _beside(archive, ".lock")):
+            for path in (manifest, archive, archive.with_suffix(".lock")):
                 _delete(path)
     for draft in _folder().glob(".*"):
         # A JVM writes when it ends, and a moment later the draft has its name.
@@ -293,17 +301,8 @@ def _key(inputs: dict[str, Any]) -> str:
     """Return the name of an archive: a hash of all that it depends on, as it is now."""
     jars = sorted(Path(inputs["spark"], "jars").glob("*.jar"))
     jars += [Path(part) for part in inputs["class_path"].split(os.pathsep) if part]
-    facts = [inputs, [[str(jar), *_size_and_time(jar)] for jar in jars]]
+    facts = [inputs, [[str(jar), *size_and_time(jar)] for jar in jars]]
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:24]
-
-
-def _size_and_time(path: Path) -> tuple[int, int]:
-    try:
-        found = path.stat()
-    except OSError:
-        return (-1, -1)
-    # In whole seconds: Java compares these, and image layers keep only these.
-    return (found.st_size, int(found.st_mtime))
 
 
 def _is_current(archive: Path) -> bool:
@@ -321,13 +320,9 @@ def _is_current(archive: Path) -> bool:
 
 
 # -- files in the folder ----------------------------------------------------------------------------
-def _beside(path: Path, suffix: str) -> Path:
-    return path.with_suffix(suffix)
-
-
 def _manifest(archive: Path) -> dict[str, Any] | None:
     try:
-        found = json.loads(_beside(archive, ".json").read_text(encoding="utf-8"))
+        found = json.loads(archive.with_suffix(".json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
     return found if isinstance(found, dict) else None
@@ -356,7 +351,7 @@ def _changed(path: Path) -> float:
 
 
 def _note_use(archive: Path) -> None:
-    manifest = _beside(archive, ".json")
+    manifest = archive.with_suffix(".json")
     if time.time() - _changed(manifest) > UNUSED_FOR / 30:
         # It belongs to another user, or is read-only: then its owner's use counts.
         with contextlib.suppress(OSError):

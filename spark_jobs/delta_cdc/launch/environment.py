@@ -113,7 +113,7 @@ def java_identity(home: Path | None = None) -> list[Any]:
     home = home or java_binary().resolve().parent.parent
     release = _text(home / "release")
     files = [*(home / "lib" / name for name in _JAVA_FILES), home / "bin" / "java"]
-    return [str(home), release, *([file.name, *_size_and_time(file)] for file in files)]
+    return [str(home), release, *([file.name, *size_and_time(file)] for file in files)]
 
 
 _JAVA_FILES = ("server/libjvm.so", "server/libjvm.dylib", "server/classes.jsa", "modules")
@@ -126,12 +126,13 @@ def _text(path: Path) -> str:
         return ""
 
 
-def _size_and_time(path: Path) -> tuple[int, int]:
+def size_and_time(path: Path) -> tuple[int, int]:
+    """Return a file's size, and its time in whole seconds: Java compares both, and image layers keep both."""
     try:
-        found = path.stat()
+        stat = path.stat()
     except OSError:
         return (-1, -1)
-    return (found.st_size, int(found.st_mtime))
+    return (stat.st_size, int(stat.st_mtime))
 
 
 def require_java() -> int:

@@ -86,7 +86,16 @@ class JarSet:
 
     def is_resolved(self) -> bool:
         """Return whether :meth:`jars` would find everything in the cache."""
-        return _is_complete(self)
+        hashes, folder = self.hashes, self.path
+        try:
+            manifest = json.loads((folder / _MANIFEST).read_text())
+            return bool(manifest.keys() == hashes.keys()) and all(
+                entry["sha256"] == hashes[name] and (folder / name).stat().st_size == entry["size"]
+                for name, entry in manifest.items()
+            )
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            # Any error means that the cache has to be filled again.
+            return False
 
     def jars(self) -> tuple[Path, ...]:
         """Return the paths of the JARs; resolve them first if the cache does not hold them.
@@ -97,9 +106,73 @@ class JarSet:
         :raises EnvironmentNotReady: if Java or Spark is missing, the resolution fails, or a JAR has other
             bytes than the published one
         """
-        if not _is_complete(self):
-            _fill(self)
+        if not self.is_resolved():
+            require_java()
+            try:
+                self.path.mkdir(parents=True, exist_ok=True)
+                # In the target's own folder, because a rename is atomic only within one file system.
+                with tempfile.TemporaryDirectory(prefix=".resolving-", dir=self.path) as scratch:
+                    self._publish(self._resolve(Path(scratch)))
+            except OSError as error:
+                raise EnvironmentNotReady(
+                    f"The {self.title} cannot be kept in {self.path}: {error}.",
+                    remedy=f"make the folder writable, or name another one in {HOME_VARIABLE}.",
+                ) from error
         return tuple(self.path / name for name in sorted(self.hashes))
+
+    def _resolve(self, scratch: Path) -> list[Path]:
+        """Let Ivy resolve the JARs; return the files in ``scratch``."""
+        settings, module, jars = scratch / "ivysettings.xml", scratch / "ivy.xml", scratch / "jars"
+        settings.write_text(_IVY_SETTINGS)
+        module.write_text(_ivy_module(self.pins))
+        command = [
+            str(java_binary()),
+            # The options that spark-submit would give its own resolver: a proxy, a trust store.
+            *shlex.split(os.environ.get("SPARK_SUBMIT_OPTS", "")),
+            *("-cp", str(spark_home() / "jars" / "*"), "org.apache.ivy.Main"),
+            *("-settings", os.environ.get(IVY_SETTINGS_VARIABLE) or str(settings)),
+            *("-ivy", str(module)),
+            *("-cache", str(scratch / "cache")),
+            *("-retrieve", f"{jars}/[organisation]_[artifact]-[revision].[ext]"),
+        ]
+        try:
+            done = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=_RESOLVE_TIMEOUT_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise self._failure(f"took longer than {_RESOLVE_TIMEOUT_SECONDS} s") from error
+        if done.returncode != 0:
+            raise self._failure(f"failed: {_last_complaint(done.stdout + done.stderr)}")
+        return [jars / name for name in sorted(self.hashes)]
+
+    def _publish(self, jars: list[Path]) -> None:
+        manifest, hashes, folder = {}, self.hashes, self.path
+        for jar in jars:
+            if not jar.is_file():
+                raise self._failure(f"gave no {jar.name}")
+            digest = hashlib.sha256(jar.read_bytes()).hexdigest()
+            if digest != hashes[jar.name]:
+                raise self._failure(f"gave a {jar.name} with SHA-256 {digest}, not the published file")
+            manifest[jar.name] = {"sha256": digest, "size": jar.stat().st_size}
+        for jar in jars:
+            jar.replace(folder / jar.name)
+        draft = jars[0].parent / _MANIFEST
+        draft.write_text(json.dumps(manifest, indent=1, sort_keys=True))
+        draft.replace(folder / _MANIFEST)
+
+    def _failure(self, what: str) -> EnvironmentNotReady:
+        return EnvironmentNotReady(
+            f"Resolving the {self.title} {what}.",
+            remedy=(
+                "give this machine access to Maven Central, or name an Ivy settings file with your mirror in "
+                f"{IVY_SETTINGS_VARIABLE}, then try again."
+            ),
+        )
 
 
 _Table = Mapping[tuple[str, ...], Mapping[str, str]]
@@ -329,65 +402,6 @@ def _file_name(coordinates: str) -> str:
     return f"{group}_{artifact}-{version}.jar"
 
 
-def _is_complete(wanted: JarSet) -> bool:
-    hashes, folder = wanted.hashes, wanted.path
-    try:
-        manifest = json.loads((folder / _MANIFEST).read_text())
-        return bool(manifest.keys() == hashes.keys()) and all(
-            entry["sha256"] == hashes[name] and (folder / name).stat().st_size == entry["size"]
-            for name, entry in manifest.items()
-        )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        # Any error means that the cache has to be filled again.
-        return False
-
-
-def _fill(wanted: JarSet) -> None:
-    require_java()
-    folder = wanted.path
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        # In the target's own folder, because a rename is atomic only within one file system.
-        with tempfile.TemporaryDirectory(prefix=".resolving-", dir=folder) as scratch:
-            _publish(wanted, _resolve(wanted, Path(scratch)))
-    except OSError as error:
-        raise EnvironmentNotReady(
-            f"The {wanted.title} cannot be kept in {folder}: {error}.",
-            remedy=f"make the folder writable, or name another one in {HOME_VARIABLE}.",
-        ) from error
-
-
-def _resolve(wanted: JarSet, scratch: Path) -> list[Path]:
-    """Let Ivy resolve the JARs; return the files in ``scratch``."""
-    settings, module, jars = scratch / "ivysettings.xml", scratch / "ivy.xml", scratch / "jars"
-    settings.write_text(_IVY_SETTINGS)
-    module.write_text(_ivy_module(wanted.pins))
-    command = [
-        str(java_binary()),
-        # The options that spark-submit would give its own resolver: a proxy, a trust store.
-        *shlex.split(os.environ.get("SPARK_SUBMIT_OPTS", "")),
-        *("-cp", str(spark_home() / "jars" / "*"), "org.apache.ivy.Main"),
-        *("-settings", os.environ.get(IVY_SETTINGS_VARIABLE) or str(settings)),
-        *("-ivy", str(module)),
-        *("-cache", str(scratch / "cache")),
-        *("-retrieve", f"{jars}/[organisation]_[artifact]-[revision].[ext]"),
-    ]
-    try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_RESOLVE_TIMEOUT_SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise _failure(wanted, f"took longer than {_RESOLVE_TIMEOUT_SECONDS} s") from error
-    if done.returncode != 0:
-        raise _failure(wanted, f"failed: {_last_complaint(done.stdout + done.stderr)}")
-    return [jars / name for name in sorted(wanted.hashes)]
-
-
 def _ivy_module(pins: Mapping[str, str]) -> str:
     lines = []
     for coordinates in pins:
@@ -396,35 +410,9 @@ def _ivy_module(pins: Mapping[str, str]) -> str:
     return _IVY_MODULE.format(dependencies="".join(lines))
 
 
-def _publish(wanted: JarSet, jars: list[Path]) -> None:
-    manifest, hashes, folder = {}, wanted.hashes, wanted.path
-    for jar in jars:
-        if not jar.is_file():
-            raise _failure(wanted, f"gave no {jar.name}")
-        digest = hashlib.sha256(jar.read_bytes()).hexdigest()
-        if digest != hashes[jar.name]:
-            raise _failure(wanted, f"gave a {jar.name} with SHA-256 {digest}, not the published file")
-        manifest[jar.name] = {"sha256": digest, "size": jar.stat().st_size}
-    for jar in jars:
-        jar.replace(folder / jar.name)
-    draft = jars[0].parent / _MANIFEST
-    draft.write_text(json.dumps(manifest, indent=1, sort_keys=True))
-    draft.replace(folder / _MANIFEST)
-
-
-def _failure(wanted: JarSet, what: str) -> EnvironmentNotReady:
-    return EnvironmentNotReady(
-        f"Resolving the {wanted.title} {what}.",
-        remedy=(
-            f"give this machine access to Maven Central, or name an Ivy settings file with your mirror in "
-            f"{IVY_SETTINGS_VARIABLE}, then try again."
-        ),
-    )
-
-
 def _last_complaint(output: str) -> str:
     lines = [line.strip() for line in output.splitlines() if line.strip()]
-    telling = [
+    complaints = [
         line for line in lines if "Exception" in line or "not found" in line or "error" in line.lower()
     ]
-    return (telling or lines or ["no output"])[-1].rstrip(".")
+    return (complaints or lines or ["no output"])[-1].rstrip(".")

@@ -18,24 +18,14 @@ from typing import TYPE_CHECKING
 from delta_cdc.core.drafts import replacing
 from delta_cdc.core.errors import EnvironmentNotReady
 from delta_cdc.launch.class_data_archive import ClassDataArchive, quoted
-from delta_cdc.launch.environment import child_environment, require_java, spark_home, submit_binary
+from delta_cdc.launch.environment import child_environment, require_java
 from delta_cdc.launch.jars import HOME_VARIABLE, cache_home, class_path
-from delta_cdc.launch.spark_defaults import said
+from delta_cdc.launch.spark_defaults import spark_default
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pyspark.sql import SparkSession
-
-__all__ = [
-    "child_environment",
-    "delta_confs",
-    "embedded_confs",
-    "embedded_session",
-    "engine_zip",
-    "spark_home",
-    "submit_binary",
-]
 
 CLASS_PATH = "spark.driver.extraClassPath"
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
@@ -119,8 +109,8 @@ def _java_options(theirs: str, *, quick_start: bool) -> list[str]:
     if quick_start:
         # With one compiler only, the JVM reserves a code cache that a longer job fills; then it interprets.
         found += ["-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m"]
-    said = " ".join([theirs, *(os.environ.get(name, "") for name in _OPTION_VARIABLES)])
-    if not re.search(r"-XX:\+Use\w+GC\b", said):
+    options = " ".join([theirs, *(os.environ.get(name, "") for name in _OPTION_VARIABLES)])
+    if not re.search(r"-XX:\+Use\w+GC\b", options):
         # A JVM with two collectors does not start.
         found.append("-XX:+UseSerialGC" if quick_start else "-XX:+UseParallelGC")
     return found
@@ -162,9 +152,9 @@ def embedded_session(
         kafka=kafka,
         locations=locations,
         jars=jars,
-        more_jars=said(CLASS_PATH, extra),
-        java_options=said(JAVA_OPTIONS, extra),
-        default_java_options=said(DEFAULT_JAVA_OPTIONS, extra),
+        more_jars=spark_default(CLASS_PATH, extra),
+        java_options=spark_default(JAVA_OPTIONS, extra),
+        default_java_options=spark_default(DEFAULT_JAVA_OPTIONS, extra),
     )
     confs = {**ours, **extra, CLASS_PATH: ours[CLASS_PATH], JAVA_OPTIONS: ours[JAVA_OPTIONS]}
     os.environ.update(child_environment())

@@ -22,7 +22,7 @@ _ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|(.))")
 _LETTERS = {"n": "\n", "r": "\r", "t": "\t", "f": "\f"}
 
 
-def said(conf: str, confs: Mapping[str, Any], properties_file: str | None = None) -> str:
+def spark_default(conf: str, confs: Mapping[str, Any], properties_file: str | None = None) -> str:
     """Return the value that a conf has before we set it; empty if it has no value.
 
     An argument or conf given to ``spark-submit`` hides the file's value: a caller that sets one must include

@@ -25,7 +25,7 @@ _PROPERTIES_FILE = "--properties-file"
 
 
 @contextmanager
-def telling(storage: SparkStorage, folder: Path, *, is_local: bool = True) -> Iterator[dict[str, str]]:
+def storage_confs(storage: SparkStorage, folder: Path, *, is_local: bool = True) -> Iterator[dict[str, str]]:
     """Yield the confs for a Spark that starts within the block, and set its environment for a storage.
 
     The end of the block restores this process's environment, because the reader of logs fills in missing

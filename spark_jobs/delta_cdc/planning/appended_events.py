@@ -104,12 +104,12 @@ def _begins_to_track(before: Mapping[str, str], commit: Commit) -> bool:
 def _changed(uri: str, commit: Commit, *, maintained: bool) -> NotAppendOnly:
     deletes = commit.info.operation == "DELETE" and not maintained
     without = (
-        f" and the table has no {LATENESS_HORIZON}, behind which events may be deleted" if deletes else ""
+        f" and the table has no {LATENESS_HORIZON}, below which events may be deleted" if deletes else ""
     )
     return NotAppendOnly(
         f"Version {commit.version} of {uri} ({commit.info.operation or 'unknown operation'}) updates or "
         f"removes rows, but events are only ever appended{without}.",
-        remedy='run once with mode="reload", which computes every key again from the events that are there '
+        remedy='run once with mode="reload", which computes every key again from the events that exist '
         "now; and correct an event by a later one.",
     )
 

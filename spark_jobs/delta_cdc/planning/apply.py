@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from delta_cdc.core import validation
+from delta_cdc.core import change_log, validation
 from delta_cdc.core.errors import (
     ChangeFeedDisabled,
     InvalidConfiguration,
@@ -15,6 +15,7 @@ from delta_cdc.core.errors import (
     SourceTableReplaced,
     VersionsExpired,
 )
+from delta_cdc.core.options import check_order
 from delta_cdc.core.properties import CHANGE_FEED, feed_on
 from delta_cdc.core.spec import ApplyRequest, ApplySpec, ApplyStep, LoadStep, QueryOptions, Staging, StateStep
 from delta_cdc.core.uris import canonical_uri, spark_uri
@@ -55,6 +56,8 @@ async def plan_apply_async(request: ApplyRequest, memory: Memory | None = None) 
     """
     check_apply(request)
     sight = await look(request, memory or Memory())
+    request = replace(request, options=_completed(request, sight.source))
+    sight = replace(sight, request=request)
     if request.mode == "interval":
         found = await date_intervals.resolved(request, sight)
         if isinstance(found, Plan):
@@ -84,6 +87,33 @@ async def plan_apply_async(request: ApplyRequest, memory: Memory | None = None) 
     if request.mode == "reload" or (drifted and request.on_drift == "repair"):
         return await _reload(request, sight, seal)
     return await _onwards(request, sight, seal)
+
+
+def _completed(request: ApplyRequest, source: TableState) -> ApplyOptions:
+    """Return the options, completed with those that a change log describes itself.
+
+    :raises InvalidConfiguration: the order of events, or whether the source is a change log, is unknown
+    """
+    if request.staging is not None:
+        # What is staged are changes of a table, also if that table is a change log.
+        return change_log.completed(request.options, {})
+    options = change_log.completed(request.options, source.configuration)
+    check_order(options)
+    is_log = all(name in source.schema_columns for name in change_log.LOG_COLUMNS)
+    if (
+        is_log
+        and request.options.source_kind is None
+        and options.source_kind != "change_log"
+        and options.keys
+    ):
+        raise validation.invalid(
+            f"source_kind is missing, and {source.uri} has the columns of a change log, but no properties "
+            "that describe it",
+            "set source_kind to 'change_log', with sequence_by='_sequence'; or run the log's ingest again, "
+            "which sets the properties; or set it to 'change_feed', where the log's rows are to be copied.",
+            "source_kind",
+        )
+    return options
 
 
 async def _first(request: ApplyRequest, sight: Observation) -> Plan:

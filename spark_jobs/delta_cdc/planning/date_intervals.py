@@ -32,27 +32,27 @@ async def resolved(request: ApplyRequest, sight: Observation) -> tuple[ApplyRequ
     assert sight.starting is not None
     assert sight.ending is not None
     uri, seal = sight.source.uri, sight.seal
-    told = f"from {request.starting_timestamp} to {request.ending_timestamp}"
+    bounds = f"from {request.starting_timestamp} to {request.ending_timestamp}"
     if sight.ending < 0:
         oldest = await sight.log.oldest_version()
         if oldest > 0:
             raise expired(
-                f"The log of {uri} begins with version {oldest}, which is later than the interval {told}.",
+                f"The log of {uri} begins with version {oldest}, which is later than the interval {bounds}.",
                 or_else="begin the backfill at a later date; or ",
             )
-        return _nothing(sight, f"{uri} was not there yet in the interval {told}.")
+        return _nothing(sight, f"{uri} did not exist yet in the interval {bounds}.")
     if seal is None or seal.watermark.version < sight.ending:
-        note = f"The interval {told} ends with version {sight.ending} of {uri}, which is the end."
+        note = f"The interval {bounds} ends with version {sight.ending} of {uri}, which is the end."
         forward = _as(request, mode="backfill", ending_version=sight.ending)
         return forward, replace(sight, request=forward, starting=None, found=(*sight.found, note))
     if request.options.insert_only:
-        return _nothing(sight, f"The interval {told} is applied, and rows without keys are not repaired.")
+        return _nothing(sight, f"The interval {bounds} is applied, and rows without keys are not repaired.")
     first = sight.starting
     if validation.needs_history(request.options):
         # History begins with the load, so only the rest of the interval can be repaired.
         first = max(first, seal.state.loaded_version + 1)
     if first > sight.ending:
-        text = f"Nothing of the interval {told} is to be repaired"
+        text = f"Nothing of the interval {bounds} is to be repaired"
         if first > sight.starting:
             history = f"the history in {canonical_uri(request.target)}"
             return _nothing(
@@ -60,8 +60,8 @@ async def resolved(request: ApplyRequest, sight: Observation) -> tuple[ApplyRequ
             )
         return _nothing(sight, f"{text}: {uri} got no version in it.")
     note = (
-        f"The interval {told} is applied already (the watermark is {seal.watermark}): the keys that versions "
-        f"{first}-{sight.ending} of {uri} changed are computed again."
+        f"The interval {bounds} is applied already (the watermark is {seal.watermark}): the keys that "
+        f"versions {first}-{sight.ending} of {uri} changed are computed again."
     )
     again = _as(request, mode="repair", starting_version=first, ending_version=sight.ending)
     return again, replace(sight, request=again, starting=first, found=(*sight.found, note))

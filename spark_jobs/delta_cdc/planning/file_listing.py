@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core.errors import InvalidConfiguration, SourceNotFound
+from delta_cdc.core.spec import SourceFile
 from delta_cdc.core.uris import canonical_uri, local_path, spark_uri
 from delta_cdc.delta_log.requests import Storage, milliseconds
 from delta_cdc.delta_log.store import open_bucket
@@ -31,28 +31,12 @@ _SPECIAL = "*?[{"
 _COPYING = "._COPYING_"
 
 
-@dataclass(frozen=True)
-class Listed:
-    """A file of a source.
-
-    :param uri: as Spark names it, without percent-encoding
-    :param size: bytes
-    :param modified: epoch milliseconds
-    :param etag: the store's own fingerprint; "" for local files, which have none
-    """
-
-    uri: str
-    size: int
-    modified: int
-    etag: str = ""
-
-
 async def list_files(
     source: str,
     storage_options: dict[str, str] | None = None,
     glob: str | None = None,
     after: str | None = None,
-) -> list[Listed]:
+) -> list[SourceFile]:
     """Return the files of a source, sorted by name.
 
     :param source: path or URI of a folder or a file
@@ -73,7 +57,7 @@ async def list_files(
     return await _stored(root, storage_options, glob, after)
 
 
-async def find_file(uri: str, storage_options: dict[str, str] | None = None) -> Listed | None:
+async def find_file(uri: str, storage_options: dict[str, str] | None = None) -> SourceFile | None:
     """Return one file; None if it does not exist.
 
     :param uri: as Spark names it
@@ -123,7 +107,7 @@ def hides(below: str) -> bool:
 
 
 # -- local --------------------------------------------------------------------------------------
-def _local(root: Path, glob: str | None, after: str | None) -> list[Listed]:
+def _local(root: Path, glob: str | None, after: str | None) -> list[SourceFile]:
     if not root.exists():
         raise _missing(str(root))
     if root.is_file():
@@ -131,8 +115,8 @@ def _local(root: Path, glob: str | None, after: str | None) -> list[Listed]:
         return [found] if found is not None and (after is None or found.uri > after) else []
     base = str(root).rstrip("/")
     real_base = os.path.realpath(base).rstrip("/")
-    listed: list[Listed] = []
-    by_link: dict[str, Listed] = {}
+    listed: list[SourceFile] = []
+    by_link: dict[str, SourceFile] = {}
     for entry, linked in _walk(base, after):
         if not _is_meant(entry.path[len(base) + 1 :], glob):
             continue
@@ -141,7 +125,7 @@ def _local(root: Path, glob: str | None, after: str | None) -> list[Listed]:
         except FileNotFoundError:
             # The file was deleted after its folder was read.
             continue
-        file = Listed(entry.path, stat.st_size, stat.st_mtime_ns // 1_000_000)
+        file = SourceFile(entry.path, stat.st_size, stat.st_mtime_ns // 1_000_000)
         if not linked:
             listed.append(file)
             continue
@@ -180,12 +164,12 @@ def _leads_back(target: str, folder: str, links: tuple[str, ...]) -> bool:
     return target in links or f"{os.path.realpath(folder)}/".startswith(f"{target}/")
 
 
-def _one(path: Path) -> Listed | None:
+def _one(path: Path) -> SourceFile | None:
     try:
         stat = path.stat()
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return Listed(str(path), stat.st_size, stat.st_mtime_ns // 1_000_000)
+    return SourceFile(str(path), stat.st_size, stat.st_mtime_ns // 1_000_000)
 
 
 # -- object stores ------------------------------------------------------------------------------
@@ -194,7 +178,7 @@ async def _stored(
     storage_options: dict[str, str] | None,
     glob: str | None,
     after: str | None,
-) -> list[Listed]:
+) -> list[SourceFile]:
     import obstore
 
     store, prefix = open_bucket(root, storage_options)
@@ -218,7 +202,7 @@ async def _stored(
     return sorted(listed, key=lambda file: file.uri)
 
 
-async def _head(uri: str, storage_options: dict[str, str] | None) -> Listed | None:
+async def _head(uri: str, storage_options: dict[str, str] | None) -> SourceFile | None:
     import obstore
 
     store, key = open_bucket(uri, storage_options)
@@ -235,9 +219,9 @@ def _is_file(meta: Any) -> bool:
     return bool(meta["size"]) or not meta["path"].endswith("/")
 
 
-def _entry(home: str, meta: Any) -> Listed:
+def _entry(home: str, meta: Any) -> SourceFile:
     uri = f"{spark_uri(home)}/{meta['path']}"
-    return Listed(uri, meta["size"], milliseconds(meta["last_modified"]), meta["e_tag"] or "")
+    return SourceFile(uri, meta["size"], milliseconds(meta["last_modified"]), meta["e_tag"] or "")
 
 
 def _missing(source: str) -> SourceNotFound:

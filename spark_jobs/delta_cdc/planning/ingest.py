@@ -5,19 +5,19 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from delta_cdc.core.concurrency import gathered
 from delta_cdc.core.properties import LATENESS_HORIZON
 from delta_cdc.core.retention import LOG_RETENTION, milliseconds_of
 from delta_cdc.core.retention import readable as readable_time
-from delta_cdc.core.spec import IngestSpec, IngestStep, OffsetRange, SourceFile
+from delta_cdc.core.spec import IngestSpec, IngestStep, SourceFile
 from delta_cdc.core.uris import canonical_uri, spark_uri
 from delta_cdc.core.watermark import TableVersion
 from delta_cdc.delta_log.table import run_sync
 from delta_cdc.planning import topic_partitions
 from delta_cdc.planning.file_listing import find_file, hides, list_files, read_source
-from delta_cdc.planning.ingest_batches import Standing, look_at
+from delta_cdc.planning.ingest_batches import Chosen, Standing, look_at
 from delta_cdc.planning.ingest_request import IngestRequest
 from delta_cdc.planning.parquet_footers import footers
 from delta_cdc.planning.plan import readable
@@ -28,7 +28,6 @@ from delta_cdc.planning.taken_files import INGESTED, QUARANTINE, beside, same
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from delta_cdc.planning.file_listing import Listed
     from delta_cdc.planning.reconcile import Proof
     from delta_cdc.planning.taken_files import Identity
 
@@ -39,23 +38,33 @@ __all__ = ["IngestPlan", "IngestRequest", "plan_ingest", "plan_ingest_async"]
 class IngestPlan:
     """The plan of an ingest, made without Spark. ``str()`` gives readable lines.
 
-    :param source: the source as Spark names it
-    :param log: location of the change log
-    :param pin_key: key of the plan that is saved for a retry
     :param spec: the job; None if there is nothing to do
     :param notes: notes for users, one sentence each
-    :param left: what the limits leave for another run: ``files`` and ``bytes``, or ``offsets``
+    :param left: see :class:`~delta_cdc.planning.ingest_batches.Chosen`
     :param looked: how many files or partitions were observed
     """
 
-    source: str
-    log: str
+    request: IngestRequest
     proof: Proof | None
-    pin_key: str
     spec: IngestSpec | None
     notes: tuple[str, ...] = ()
     left: dict[str, int] = field(default_factory=dict)
     looked: int = 0
+
+    @property
+    def source(self) -> str:
+        """Return the source as Spark names it."""
+        return self.request.source_uri
+
+    @property
+    def log(self) -> str:
+        """Return the location of the change log."""
+        return canonical_uri(self.request.log)
+
+    @property
+    def pin_key(self) -> str:
+        """Return the key of the plan that is saved for a retry."""
+        return _pin_key(self.request)
 
     @property
     def steps(self) -> tuple[IngestStep, ...]:
@@ -122,34 +131,35 @@ async def plan_ingest_async(request: IngestRequest, memory: Memory | None = None
     request = replace(request, options=await asyncio.to_thread(request.checked))
     known = memory or Memory()
     now = time.time_ns() // 1_000_000 if known.now_ms is None else known.now_ms
-    source = None if request.is_kafka or request.lexical_order or request.replay else _listed(request)
+    no_list = request.is_kafka or request.lexical_order or request.replay
     standing, listed = await asyncio.gather(
-        look_at(request, known, known.number(_pin_key(request)), now), source or _nothing_listed()
+        look_at(request, known, known.number(_pin_key(request)), now),
+        asyncio.sleep(0, []) if no_list else _listed(request),
     )
-    look = _Look(request, standing, now, listed)
+    observed = _Observed(request, standing, now, listed)
     if standing.pending is not None:
-        return await _pending(look, known)
-    if request.replay:
-        return await _replay(look)
-    return await (_records(look, known) if request.is_kafka else _files(look))
+        chosen = await _pending(observed, known)
+    elif request.replay:
+        chosen = await _replay(observed)
+    elif request.is_kafka:
+        chosen = await topic_partitions.choose(request, standing, known.looks)
+    else:
+        chosen = await _files(observed)
+    return _planned(observed, chosen)
 
 
-async def _listed(request: IngestRequest, after: str | None = None) -> list[Listed]:
+async def _listed(request: IngestRequest, after: str | None = None) -> list[SourceFile]:
     return await list_files(request.source, request.storage_options, request.glob, after)
 
 
-async def _nothing_listed() -> list[Listed]:
-    return []
-
-
 @dataclass(frozen=True)
-class _Look:
+class _Observed:
     """The observations that a plan is based on."""
 
     request: IngestRequest
     standing: Standing
     now_ms: int
-    listed: list[Listed]
+    listed: list[SourceFile]
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -169,60 +179,26 @@ class _Look:
             standing.doubtful
             or uri in standing.counted.files
             or standing.is_vanished(uri)
-            or standing.in_others(uri)
+            or uri in standing.taken.others_files
         )
 
-    def nothing(self, *notes: str, left: dict[str, int] | None = None, looked: int = 0) -> IngestPlan:
-        """Return an empty plan, or the plan of a new seal if it is due."""
-        due = _seal_due(self.standing.proof, self.now_ms)
+
+def _planned(observed: _Observed, chosen: Chosen) -> IngestPlan:
+    """Return the plan of a batch; without a batch, that of a new seal if it is due."""
+    request, standing = observed.request, observed.standing
+    proof, spec = standing.proof, None
+    if chosen.kind is None:
+        due = _seal_due(proof, observed.now_ms)
         if due is not None:
-            notes = (*notes, due)
-            return self.plan("reseal", *notes, left=left, looked=looked)
-        request = self.request
-        return IngestPlan(
-            request.source_uri,
-            canonical_uri(request.log),
-            self.standing.proof,
-            _pin_key(request),
-            None,
-            (*self.notes, *notes),
-            left or {},
-            looked,
-        )
-
-    def plan(
-        self,
-        kind: Literal["ingest", "replay", "reseal"],
-        *notes: str,
-        files: tuple[SourceFile, ...] = (),
-        offsets: tuple[OffsetRange, ...] = (),
-        topics: dict[str, str] | None = None,
-        ends: dict[str, int] | None = None,
-        recorded: bool = False,
-        left: dict[str, int] | None = None,
-        looked: int = 0,
-    ) -> IngestPlan:
-        """Return the plan of one batch.
-
-        :param topics: the brokers' own ids of the observed topics
-        :param ends: see :class:`delta_cdc.planning.topic_partitions.Chosen`
-        """
-        request, standing = self.request, self.standing
-        proof = standing.proof
+            chosen = replace(chosen, kind="reseal", notes=(*chosen.notes, due))
+    if chosen.kind is not None:
+        target = proof.target if proof is not None else None
         step = IngestStep(
-            kind=kind,
+            kind=chosen.kind,
             seal_number=standing.number,
             applied_from=standing.applied_from,
-            planned_on=TableVersion(proof.target.table_id, proof.target.version)
-            if proof is not None
-            else None,
-            configuration=standing.configuration(
-                request.options,
-                topics or {},
-                ends,
-                gone=[file.uri for file in files if file.missing],
-                came=[file.uri for file in files if not file.missing],
-            ),
+            planned_on=TableVersion(target.table_id, target.version) if target is not None else None,
+            configuration=standing.configuration(request.options, chosen),
         )
         spec = IngestSpec(
             pipeline=request.pipeline,
@@ -233,32 +209,24 @@ class _Look:
             quarantine_uri=beside(request.log, QUARANTINE),
             options=request.options,
             step=step,
-            files=files,
-            offsets=offsets,
-            recorded=recorded,
-            horizon=proof.target.configuration.get(LATENESS_HORIZON) if proof is not None else None,
+            files=chosen.files,
+            offsets=chosen.offsets,
+            recorded=chosen.recorded,
+            horizon=target.configuration.get(LATENESS_HORIZON) if target is not None else None,
             single_driver=request.single_driver,
         )
-        return IngestPlan(
-            request.source_uri,
-            canonical_uri(request.log),
-            proof,
-            _pin_key(request),
-            spec,
-            (*self.notes, *notes),
-            left or {},
-            looked,
-        )
+    notes = (*observed.notes, *chosen.notes)
+    return IngestPlan(request, proof, spec, notes, chosen.left, chosen.looked)
 
 
 # -- files --------------------------------------------------------------------------------------
-async def _files(look: _Look) -> IngestPlan:
-    request, counted = look.request, look.standing.counted
-    listed = look.listed
+async def _files(observed: _Observed) -> Chosen:
+    request, counted = observed.request, observed.standing.counted
+    listed = observed.listed
     if request.lexical_order:
-        after = await asyncio.to_thread(_last, request, look.standing)
+        after = await asyncio.to_thread(_last, request, observed.standing)
         listed = await _listed(request, after)
-    new, older = _new(look, listed)
+    new, older = _new(observed, listed)
     notes = []
     if older:
         notes.append(
@@ -266,15 +234,15 @@ async def _files(look: _Look) -> IngestPlan:
             f"{request.starting_timestamp} left out."
         )
     if not new:
-        return look.nothing(*notes, looked=len(listed))
+        return Chosen(None, tuple(notes), looked=len(listed))
     chosen, left = _bounded(request, new)
     changed = sum(1 for file in chosen if file.uri in counted.files)
-    if changed and not look.standing.doubtful:
+    if changed and not observed.standing.doubtful:
         notes.append(
             f"{_many(changed, 'file')} changed since they were taken: only what is new in them is added."
         )
-    files = await _described(request, [_source_file(look, file) for file in chosen])
-    return look.plan("ingest", *notes, files=files, left=left, looked=len(listed))
+    files = await _described(request, [replace(file, again=observed.again(file.uri)) for file in chosen])
+    return Chosen("ingest", tuple(notes), files, left=left, looked=len(listed))
 
 
 def _last(request: IngestRequest, standing: Standing) -> str | None:
@@ -294,10 +262,10 @@ def _last(request: IngestRequest, standing: Standing) -> str | None:
     )
 
 
-def _new(look: _Look, listed: Iterable[Listed]) -> tuple[list[Listed], int]:
+def _new(observed: _Observed, listed: Iterable[SourceFile]) -> tuple[list[SourceFile], int]:
     """Return the files that were not ingested yet, and how many are too old to be ingested."""
-    starting = look.request.starting_ms
-    known, standing = look.standing.counted.files, look.standing
+    starting = observed.request.starting_ms
+    known, standing = observed.standing.counted.files, observed.standing
     new, older = [], 0
     for file in listed:
         taken_as = known.get(file.uri)
@@ -314,7 +282,7 @@ def _new(look: _Look, listed: Iterable[Listed]) -> tuple[list[Listed], int]:
     return new, older
 
 
-def _bounded(request: IngestRequest, new: list[Listed]) -> tuple[list[Listed], dict[str, int]]:
+def _bounded(request: IngestRequest, new: list[SourceFile]) -> tuple[list[SourceFile], dict[str, int]]:
     """Return the files that the limits allow, in order, and what they leave for another run.
 
     The order is by time of modification, the oldest first; with ``lexical_order``, by name.
@@ -334,75 +302,50 @@ def _bounded(request: IngestRequest, new: list[Listed]) -> tuple[list[Listed], d
     return ordered[:count], {"files": len(rest), "bytes": sum(file.size for file in rest)} if rest else {}
 
 
-def _source_file(look: _Look, file: Listed) -> SourceFile:
-    return SourceFile(file.uri, file.size, file.modified, file.etag, again=look.again(file.uri))
-
-
 async def _described(request: IngestRequest, files: list[SourceFile]) -> tuple[SourceFile, ...]:
     """Return the files with the information from their Parquet footers; other formats stay unchanged."""
-    if request.options.format != "parquet":
-        return tuple(files)
-    there = [file.uri for file in files if not file.missing]
-    found = dict(zip(there, await footers(there, request.storage_options), strict=True))
-    return tuple(
-        replace(
-            file,
-            columns=found[file.uri].columns,
-            unreadable=found[file.uri].unreadable,
-            missing=found[file.uri].missing,
-        )
-        if file.uri in found
-        else file
-        for file in files
-    )
+    parquet = request.options.format == "parquet"
+    return await footers(files, request.storage_options) if parquet else tuple(files)
 
 
 # -- a batch that was recorded but not appended -------------------------------------------------
-async def _pending(look: _Look, memory: Memory) -> IngestPlan:
+async def _pending(observed: _Observed, memory: Memory) -> Chosen:
     """Plan the batch that an earlier try recorded but whose events are not in the log."""
-    batch = look.standing.batch
+    batch = observed.standing.batch
     note = (
-        f"An earlier try recorded batch {look.standing.number}, but its events are not in "
-        f"{canonical_uri(look.request.log)}: it is ingested now."
+        f"An earlier try recorded batch {observed.standing.number}, but its events are not in "
+        f"{canonical_uri(observed.request.log)}: it is ingested now."
     )
     if batch.kind is not None and batch.kind != "ingest":
-        return look.plan(batch.kind, note, recorded=True)
+        return Chosen(batch.kind, (note,), recorded=True)
     if batch.ranges:
-        chosen = await topic_partitions.recorded(look.request, look.standing, batch.ranges, memory.looks)
-        return look.plan(
-            "ingest",
-            note,
-            *chosen.notes,
-            offsets=chosen.ranges,
-            topics=chosen.topics,
-            ends=chosen.ends,
-            recorded=True,
-            left=chosen.left,
-            looked=chosen.looked,
+        chosen = await topic_partitions.recorded(
+            observed.request, observed.standing, batch.ranges, memory.looks
         )
-    files, gone = await _recorded(look, batch.files)
+        return replace(chosen, notes=(note, *chosen.notes), recorded=True)
+    files, gone = await _recorded(observed, batch.files)
     vanished = (f"{_many(gone, 'recorded file')} gone since: nothing of it is ingested.",) if gone else ()
-    listed = {file.uri for file in look.listed}
-    waiting = [file for file in _new(look, look.listed)[0] if file.uri not in dict(batch.files)]
+    listed = {file.uri for file in observed.listed}
+    waiting = [file for file in _new(observed, observed.listed)[0] if file.uri not in dict(batch.files)]
     left = {"files": len(waiting), "bytes": sum(file.size for file in waiting)} if waiting else {}
-    return look.plan("ingest", note, *vanished, files=files, recorded=True, left=left, looked=len(listed))
+    return Chosen("ingest", (note, *vanished), files, recorded=True, left=left, looked=len(listed))
 
 
 async def _recorded(
-    look: _Look, files: tuple[tuple[str, Identity], ...]
+    observed: _Observed, files: tuple[tuple[str, Identity], ...]
 ) -> tuple[tuple[SourceFile, ...], int]:
     """Return the files of a recorded batch, and how many no longer exist."""
-    there = {file.uri for file in look.listed}
+    there = {file.uri for file in observed.listed}
     asked = [uri for uri, _ in files if uri not in there]
-    looks = (find_file(uri, look.request.storage_options) for uri in asked)
+    looks = (find_file(uri, observed.request.storage_options) for uri in asked)
     found = dict(zip(asked, await gathered(looks), strict=True))
     made = await _described(
-        look.request,
+        observed.request,
         [
             SourceFile(
                 uri,
                 *identity,
-                again=look.again(uri),
+                again=observed.again(uri),
                 missing=uri in found and found[uri] is None,
             )
             for uri, identity in files
@@ -411,30 +354,14 @@ async def _recorded(
     return made, sum(1 for file in made if file.missing)
 
 
-# -- records of a topic -------------------------------------------------------------------------
-async def _records(look: _Look, memory: Memory) -> IngestPlan:
-    chosen = await topic_partitions.choose(look.request, look.standing, memory.looks)
-    if not chosen.ranges:
-        return look.nothing(*chosen.notes, looked=chosen.looked)
-    return look.plan(
-        "ingest",
-        *chosen.notes,
-        offsets=chosen.ranges,
-        topics=chosen.topics,
-        ends=chosen.ends,
-        left=chosen.left,
-        looked=chosen.looked,
-    )
-
-
 # -- quarantine ---------------------------------------------------------------------------------
-async def _replay(look: _Look) -> IngestPlan:
-    where = beside(look.request.log, QUARANTINE)
-    if look.standing.proof is None or not await holds_records(
-        where, look.request.pipeline, look.request.storage_options
+async def _replay(observed: _Observed) -> Chosen:
+    where = beside(observed.request.log, QUARANTINE)
+    if observed.standing.proof is None or not await holds_records(
+        where, observed.request.pipeline, observed.request.storage_options
     ):
-        return look.nothing(f"Nothing of pipeline {look.request.pipeline} is in quarantine ({where}).")
-    return look.plan("replay")
+        return Chosen(None, (f"Nothing of pipeline {observed.request.pipeline} is in quarantine ({where}).",))
+    return Chosen("replay")
 
 
 # -- inside -------------------------------------------------------------------------------------

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from delta_cdc.core.change_log import LOG_COLUMNS
 from delta_cdc.core.errors import ProofExpired, TargetReplaced, TargetWithoutProof
@@ -28,9 +28,9 @@ from delta_cdc.planning.reconcile import reconcile_async
 from delta_cdc.planning.taken_files import Batch, Counted, beside, taken
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Mapping
 
-    from delta_cdc.core.spec import IngestOptions
+    from delta_cdc.core.spec import IngestOptions, OffsetRange, SourceFile
     from delta_cdc.core.watermark import Seal
     from delta_cdc.planning.ingest_request import IngestRequest
     from delta_cdc.planning.reconcile import Proof
@@ -210,33 +210,17 @@ class Standing:
         """Return whether a file was missing the last time a run recorded and read it."""
         return bool(self.vanished) and mark(uri) in self.vanished
 
-    def in_others(self, uri: str) -> bool:
-        """Return whether another pipeline ingested a file into the same log."""
-        return uri in self.taken.others_files
-
-    def configuration(
-        self,
-        options: IngestOptions,
-        topics: Mapping[str, str],
-        ends: Mapping[str, int] | None = None,
-        *,
-        gone: Collection[str] = (),
-        came: Collection[str] = (),
-    ) -> dict[str, Any]:
-        """Return the next seal's configuration, about the batches up to its own. The job adds ``rows``.
-
-        :param topics: the brokers' own ids of topics, by name
-        :param ends: the current ends of partitions, by :func:`partition_name`
-        :param gone: files of the batch that have vanished
-        :param came: files of the batch that are read
-        """
-        missing = sorted((self.vanished - {mark(uri) for uri in came}) | {mark(uri) for uri in gone})
+    def configuration(self, options: IngestOptions, chosen: Chosen) -> dict[str, Any]:
+        """Return the next seal's configuration, about the batches up to its own. The job adds ``rows``."""
+        came = {mark(file.uri) for file in chosen.files if not file.missing}
+        gone = {mark(file.uri) for file in chosen.files if file.missing}
+        missing = sorted((self.vanished - came) | gone)
         made: dict[str, Any] = {"before": self.counted.rows, "void": self.void}
         made |= _fitting(made, missing=missing)
         if self.doubtful or (missing and "missing" not in made):
-            until = self.doubted_until if ends is None else {**ends}
+            until = self.doubted_until if chosen.ends is None else chosen.ends
             made |= {"lost": True, **_fitting(made, lost_until=until)}
-        made |= _fitting(made, topics={**self.topics, **topics})
+        made |= _fitting(made, topics={**self.topics, **chosen.topics})
         return {**made, **_fitting(made, ingest=described_ingest(options))}
 
     @property
@@ -255,6 +239,30 @@ class Standing:
         if self.proof is None or not self.proof.was_sealed:
             return None
         return self.proof.next_number - 1
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The next batch.
+
+    :param kind: of its step; None: there is nothing to ingest
+    :param notes: notes for users, one sentence each
+    :param recorded: an earlier try recorded the batch
+    :param left: what the limits leave for another run: ``files`` and ``bytes``, or ``offsets``
+    :param looked: how many files or partitions were observed
+    :param topics: the brokers' own ids of the observed topics, by name
+    :param ends: the ends of partitions by :func:`partition_name`, if the record was just found to be lost
+    """
+
+    kind: Literal["ingest", "replay", "reseal"] | None
+    notes: tuple[str, ...] = ()
+    files: tuple[SourceFile, ...] = ()
+    offsets: tuple[OffsetRange, ...] = ()
+    recorded: bool = False
+    left: dict[str, int] = field(default_factory=dict)
+    looked: int = 0
+    topics: dict[str, str] = field(default_factory=dict)
+    ends: dict[str, int] | None = None
 
 
 def _fitting(made: Mapping[str, Any], **more: Any) -> dict[str, Any]:

@@ -179,9 +179,9 @@ def _options(o: IngestOptions) -> Rules:
 def _adapted(options: IngestOptions) -> dict[str, Any]:
     if "." in options.adapter or ":" in options.adapter:
         return options.adapter_options
-
     try:
-        checked = adapters.named(options.adapter).check(
+        return adapters.check(
+            options.adapter,
             options.adapter_options,
             keys=options.keys,
             format=options.format,
@@ -190,4 +190,3 @@ def _adapted(options: IngestOptions) -> dict[str, Any]:
     except InvalidConfiguration as error:
         error.argument = error.argument or "adapter_options"
         raise
-    return dict(checked)

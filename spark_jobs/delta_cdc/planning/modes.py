@@ -322,8 +322,8 @@ def reload_first(request: ApplyRequest, sight: Observation, seal: Seal) -> Confi
     source = leaf_paths(sight.source.schema_string)
     found = validation.drifts(seal, request.options, canonical_uri(request.target), source)
     return ConfigurationDrift(
-        f"{found[0].text} A repair of some keys would seal the options that are given now: then no later run "
-        "would find the other keys to be built with others.",
+        f"{next(iter(found.values()))} A repair of some keys would seal the options that are given now: "
+        "then no later run would find the other keys to be built with others.",
         remedy='run it with mode "incremental" or "reload" first, which computes all keys again; or set '
         'on_drift to "accept" to repair these keys alone.',
     )

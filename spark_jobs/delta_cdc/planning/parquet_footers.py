@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from delta_cdc.core.reasons import reason
 from delta_cdc.core.uris import canonical_uri
@@ -14,62 +14,48 @@ from delta_cdc.delta_log.requests import Storage
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from delta_cdc.core.spec import SourceFile
+
 #: Number of footers read concurrently; each costs two requests to an object store.
 _CONCURRENT = 16
 
 
-@dataclass(frozen=True)
-class Footer:
-    """Contents of a file's footer.
+async def footers(
+    files: Sequence[SourceFile], storage_options: dict[str, str] | None = None
+) -> tuple[SourceFile, ...]:
+    """Return Parquet files with their columns, or why they are unreadable, or whether they are missing.
 
-    :param columns: the file's own columns, in order
-    :param unreadable: why the footer is unreadable; "" if it is readable
-    :param missing: the file does not exist
-    """
-
-    columns: tuple[str, ...] = ()
-    unreadable: str = ""
-    missing: bool = False
-
-
-async def footers(uris: Sequence[str], storage_options: dict[str, str] | None = None) -> list[Footer]:
-    """Read footers concurrently, in the order of the URIs.
-
-    :param uris: as Spark names them
     :raises StoreUnavailable: storage did not answer, or refused
     """
-    if not uris:
-        return []
-    return await asyncio.to_thread(_read_all, list(uris), storage_options)
+    return await asyncio.to_thread(_read_all, files, storage_options)
 
 
-def _read_all(uris: list[str], storage_options: dict[str, str] | None) -> list[Footer]:
-    with ThreadPoolExecutor(max_workers=min(_CONCURRENT, len(uris))) as pool:
-        return list(pool.map(lambda uri: _read(uri, storage_options), uris))
+def _read_all(files: Sequence[SourceFile], storage_options: dict[str, str] | None) -> tuple[SourceFile, ...]:
+    with ThreadPoolExecutor(max_workers=_CONCURRENT) as pool:
+        return tuple(pool.map(lambda file: _read(file, storage_options), files))
 
 
-def _told(schema: Any) -> Footer:
-    names = tuple(schema.to_arrow_schema().names)
-    for number in range(len(schema.names)):
-        column = schema.column(number)
-        if column.logical_type.type == "TIMESTAMP" and "nanoseconds" in str(column.logical_type):
-            return Footer(
-                unreadable=f"its column {column.path} holds timestamps in nanoseconds, which Spark does not "
-                "read; write them in microseconds"
-            )
-    return Footer(names)
-
-
-def _read(uri: str, storage_options: dict[str, str] | None) -> Footer:
+def _read(file: SourceFile, storage_options: dict[str, str] | None) -> SourceFile:
     import pyarrow as pa  # type: ignore[import-untyped]
     import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
-    folder, _, name = canonical_uri(uri).rpartition("/")
+    if file.missing:
+        return file
+    folder, _, name = canonical_uri(file.uri).rpartition("/")
     storage = Storage(folder or "/", storage_options)
     try:
-        return _told(pq.read_metadata(storage.reader(name)).schema)
+        schema = pq.read_metadata(storage.reader(name)).schema
     except FileNotFoundError:
-        return Footer(missing=True)
+        return replace(file, missing=True)
     except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
         # Errors of the Parquet reader; storage errors are named errors already.
-        return Footer(unreadable=reason(error))
+        return replace(file, unreadable=reason(error))
+    for number in range(len(schema.names)):
+        column = schema.column(number)
+        if column.logical_type.type == "TIMESTAMP" and "nanoseconds" in str(column.logical_type):
+            unreadable = (
+                f"its column {column.path} holds timestamps in nanoseconds, which Spark does not read; write "
+                "them in microseconds"
+            )
+            return replace(file, unreadable=unreadable)
+    return replace(file, columns=tuple(schema.to_arrow_schema().names))

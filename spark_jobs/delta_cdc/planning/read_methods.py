@@ -43,7 +43,7 @@ WORTHWHILE = 16 * 1024 * 1024
 MOST_VERSIONS, MOST_COMPARED = 500, 20
 #: Maximum ``Segment`` count of one plan; each adds a scan.
 MOST_SEGMENTS = 50
-_COPY = "each version is a full copy, told from the one before it by key"
+_COPY = "each version is a full copy, compared with the one before it by key"
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ async def choose(
     if skipped:
         named = ", ".join(str(version.commit.version) for version in skipped[:10])
         more = ", …" if len(skipped) > 10 else ""
-        text = f"{len(skipped)} commit(s) of {source.log.uri} that remove rows are left out, as asked for"
+        text = f"{len(skipped)} commit(s) of {source.log.uri} that remove rows are left out, as requested"
         notes = (f"{text} (on_change_commit is skip): versions {named}{more}.",)
     return tuple(found), notes
 
@@ -234,9 +234,9 @@ def _refuse_unfit(source: Source, options: QueryOptions) -> None:
     """Refuse a read method that can never answer the query."""
     why = None
     if options.capture == "snapshot_diff" and not options.is_net:
-        why = "two ends do not tell what happened between them"
+        why = "two ends do not show what happened between them"
     elif options.is_net and not options.keys and options.capture not in ("auto", "row_tracking"):
-        why = "without keys only row ids tell which rows belong together"
+        why = "without keys only row ids show which rows belong together"
     if why is not None:
         raise CaptureUnavailable(
             f"{options.query} of {source.log.uri} cannot be answered by {options.capture}: {why}.",
@@ -273,15 +273,15 @@ def _by_flag(part: list[_Version]) -> list[tuple[bool, list[_Version]]]:
     return [(feed, group) for feed, group in found if group]
 
 
-def _runs(part: list[_Version], tells: Callable[[_Version], bool]) -> list[tuple[bool, list[_Version]]]:
-    """Split where the result of ``tells`` changes; commits without data changes join those before them."""
+def _runs(part: list[_Version], flag: Callable[[_Version], bool]) -> list[tuple[bool, list[_Version]]]:
+    """Split where the result of ``flag`` changes; commits without data changes join those before them."""
     runs: list[tuple[bool, list[_Version]]] = []
     for version in part:
-        if runs and (not version.commit.changes_data or runs[-1][0] == tells(version)):
+        if runs and (not version.commit.changes_data or runs[-1][0] == flag(version)):
             runs[-1][1].append(version)
         else:
-            runs.append((tells(version), [version]))
-    return [(told, _trimmed(group)) for told, group in runs]
+            runs.append((flag(version), [version]))
+    return [(is_set, _trimmed(group)) for is_set, group in runs]
 
 
 async def _with_feed(source: Source, part: list[_Version], options: QueryOptions) -> list[Segment]:
@@ -335,10 +335,10 @@ def _nothing_serves(source: Source, version: _Version, options: QueryOptions) ->
     return ChangeFeedDisabled(
         f"The change data feed of {source.log.uri} is off in version {commit.version} ({CHANGE_FEED} is not "
         f"true), which removes rows ({commit.info.operation or 'unknown operation'}); where rows have no ids "
-        f"({ROW_TRACKING}) nothing else can tell {options.query}.",
+        f"({ROW_TRACKING}) no other read method answers {options.query}.",
         remedy="turn the feed on with DeltaEnableChangeDataFeedOperator, or ALTER TABLE … SET TBLPROPERTIES "
-        f"('{CHANGE_FEED}' = 'true'); what lies before can only be read as its net effect (min_delta or "
-        "upsert by key, SCD type 1), or a target of type 2 loaded anew.",
+        f"('{CHANGE_FEED}' = 'true'); earlier versions can only be read as their net effect (min_delta or "
+        "upsert by key, SCD type 1), or a target of type 2 is loaded again.",
     )
 
 
@@ -353,7 +353,7 @@ def _refuse_untracked(source: Source, part: list[_Version], options: QueryOption
     if bad is None:
         return
     commit = bad.commit
-    why = f"{ROW_TRACKING} is not on in it and in the version before, or began anew"
+    why = f"{ROW_TRACKING} is not on in it and in the version before, or began again"
     if not commit.rows_identified:
         why = "not every file that it adds has row ids"
     elif not commit.keeps_row_ids:

@@ -69,7 +69,7 @@ def _check_staging(request: ApplyRequest) -> None:
     if request.staging is None:
         return
     names = [name for name in _BOUNDS if getattr(request, name) is not None]
-    if request.options.source_kind != "change_feed":
+    if request.options.source_kind not in (None, "change_feed"):
         raise validation.invalid(
             f"staging and source_kind {request.options.source_kind!r} are given",
             "leave staging out: what is staged are changes of a table.",

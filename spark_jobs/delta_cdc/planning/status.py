@@ -18,7 +18,7 @@ from delta_cdc.core.retention import (
     readable,
     text_of,
 )
-from delta_cdc.delta_log.table import DeltaLog, run_sync
+from delta_cdc.delta_log.table import DeltaLog
 from delta_cdc.planning import preconditions
 from delta_cdc.planning.ingest_status import IngestStatus, ingest_status, is_ingested
 from delta_cdc.planning.reconcile import reconcile_async
@@ -74,19 +74,6 @@ class Status:
             del made["ingest"]
             return made
         return {**made, "ingest": self.ingest.to_dict()}
-
-
-def status(
-    pipeline: str,
-    target: str,
-    *,
-    source: str | None = None,
-    storage_options: dict[str, str] | None = None,
-    now_ms: int | None = None,
-) -> Status:
-    """Return a pipeline's status; see :func:`status_async`."""
-    found = status_async(pipeline, target, source=source, storage_options=storage_options, now_ms=now_ms)
-    return run_sync(found)
 
 
 async def status_async(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from delta_cdc.core.errors import NotADeltaTable, TableNotFound
 from delta_cdc.core.reasons import reason
+from delta_cdc.core.spec import OffsetRange
 from delta_cdc.core.uris import canonical_uri, local_path, spark_uri
 from delta_cdc.core.watermark import app_id
 from delta_cdc.delta_log.requests import Storage
@@ -24,19 +25,19 @@ if TYPE_CHECKING:
 
 #: What the names of the tables beside a log end with.
 INGESTED, QUARANTINE = "__ingested", "__quarantine"
-_COLUMNS = (
-    "pipeline",
-    "seal",
-    "file",
-    "size",
-    "modified",
-    "etag",
-    "topic",
-    "partition",
-    "starting_offset",
-    "ending_offset",
-    "status",
-)
+_COLUMNS = {
+    "pipeline": "string",
+    "seal": "int64",
+    "file": "string",
+    "size": "int64",
+    "modified": "int64",
+    "etag": "string",
+    "topic": "string",
+    "partition": "int32",
+    "starting_offset": "int64",
+    "ending_offset": "int64",
+    "status": "string",
+}
 #: Files that are read at once: from an object store, and here, where more would only wait for each other.
 _CONCURRENT, _LOCAL = 32, 4
 #: What the one row of a batch without files and offsets says of itself, and which kind of batch it is.
@@ -53,16 +54,6 @@ def same(one: Identity, other: Identity) -> bool:
     if one[2] and other[2]:
         return one[0] == other[0] and one[2] == other[2]
     return one[:2] == other[:2]
-
-
-@dataclass(frozen=True)
-class TakenRange:
-    """Records of a partition that a batch took; ``ending_offset`` is the one after the last."""
-
-    topic: str
-    partition: int
-    starting_offset: int
-    ending_offset: int
 
 
 @dataclass(frozen=True)
@@ -85,22 +76,28 @@ class Batch:
 
     kind: Literal["ingest", "replay", "reseal"] | None = None
     files: tuple[tuple[str, Identity], ...] = ()
-    ranges: tuple[TakenRange, ...] = ()
+    ranges: tuple[OffsetRange, ...] = ()
+
+
+def _no_rows() -> Any:
+    import pyarrow as pa  # type: ignore[import-untyped]
+
+    return pa.schema(list(_COLUMNS.items())).empty_table()
 
 
 @dataclass(frozen=True)
 class Taken:
     """The table beside the log.
 
-    :param number: the number of the pipeline's newest batch; None where none was ever recorded
-    :param rows: all rows (a ``pyarrow.Table``); None where there is no such table
-    :param damaged: why some of its rows could not be read; "" where all could
+    :param number: the number of the pipeline's newest batch; None if it never recorded one
+    :param rows: all rows (a ``pyarrow.Table``)
+    :param damaged: why some of its rows could not be read; "" if all could
     :param others: the number of the newest batch of each other pipeline, by its name
     """
 
     pipeline: str
     number: int | None = None
-    rows: Any = None
+    rows: Any = field(default_factory=_no_rows)
     damaged: str = ""
     others: dict[str, int] = field(default_factory=dict)
 
@@ -113,24 +110,15 @@ class Taken:
         """
         import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-        if self.rows is None:
-            return Counted()
-        seal = self.rows["seal"]
-        counts = pc.and_(pc.greater_equal(seal, first), pc.less_equal(seal, last))
-        counts = pc.and_(counts, pc.equal(self.rows["pipeline"], self.pipeline))
+        seal = pc.field("seal")
+        counts = (pc.field("pipeline") == self.pipeline) & (seal >= first) & (seal <= last)
         for begin, end in void:
-            within = pc.and_(pc.greater_equal(seal, begin), pc.less_equal(seal, end))
-            counts = pc.and_(counts, pc.invert(within))
+            counts &= (seal < begin) | (seal > end)
         return _counted(self.rows.filter(counts).sort_by("seal"))
 
     def batch(self, number: int) -> Batch:
         """Return what one batch of the pipeline recorded."""
-        import pyarrow.compute as pc
-
-        if self.rows is None:
-            return Batch()
-        own = pc.and_(pc.equal(self.rows["pipeline"], self.pipeline), pc.equal(self.rows["seal"], number))
-        rows = self.rows.filter(own).to_pylist()
+        rows = self._of(self.pipeline, number).to_pylist()
         if not rows:
             return Batch()
         return Batch(
@@ -141,59 +129,46 @@ class Taken:
 
     @cached_property
     def silent(self) -> str | None:
-        """Return a pipeline whose newest batch is not recorded any more; None where there is none."""
-        import pyarrow.compute as pc
-
-        for name, number in sorted(self.others.items()):
-            its = (
-                self._others is not None
-                and pc.any(
-                    pc.and_(pc.equal(self._others["pipeline"], name), pc.equal(self._others["seal"], number))
-                ).as_py()
-            )
-            if not its:
-                return name
-        return None
+        """Return a pipeline whose newest batch is not recorded any more, or None."""
+        lost = (name for name, number in sorted(self.others.items()) if not self._of(name, number).num_rows)
+        return next(lost, None)
 
     @cached_property
     def first(self) -> int | None:
         """Return the number of the pipeline's oldest batch that is recorded."""
         import pyarrow.compute as pc
 
-        if self.rows is None:
-            return None
-        own = self.rows["seal"].filter(pc.equal(self.rows["pipeline"], self.pipeline))
-        return pc.min(own).as_py()  # type: ignore[no-any-return]
+        own = self.rows.filter(pc.field("pipeline") == self.pipeline)
+        return pc.min(own["seal"]).as_py()  # type: ignore[no-any-return]
 
     @cached_property
     def others_files(self) -> frozenset[str]:
         """Return the files that other pipelines took into the same log."""
-        if self._others is None:
-            return frozenset()
         return frozenset(uri for uri in self._others["file"].to_pylist() if uri is not None)
 
     @cached_property
-    def others_ranges(self) -> tuple[TakenRange, ...]:
+    def others_ranges(self) -> tuple[OffsetRange, ...]:
         """Return the records that other pipelines took into the same log."""
         import pyarrow.compute as pc
 
-        if self._others is None:
-            return ()
-        rows = self._others.filter(pc.is_valid(self._others["topic"])).to_pylist()
-        return tuple(_range(row) for row in rows)
+        return tuple(_range(row) for row in self._others.filter(pc.field("topic").is_valid()).to_pylist())
 
-    @cached_property
+    @property
     def has_others(self) -> bool:
         """Return whether other pipelines recorded anything."""
-        return self._others is not None and self._others.num_rows > 0
+        return bool(self._others.num_rows)
 
     @cached_property
     def _others(self) -> Any:
         import pyarrow.compute as pc
 
-        if self.rows is None:
-            return None
-        return self.rows.filter(pc.not_equal(self.rows["pipeline"], self.pipeline))
+        return self.rows.filter(pc.field("pipeline") != self.pipeline)
+
+    def _of(self, pipeline: str, number: int) -> Any:
+        """Return the rows of one batch."""
+        import pyarrow.compute as pc
+
+        return self.rows.filter((pc.field("pipeline") == pipeline) & (pc.field("seal") == number))
 
 
 def beside(log: str, suffix: str) -> str:
@@ -247,7 +222,7 @@ def _read(uri: str, names: list[str], storage_options: dict[str, str] | None) ->
         found = [one(name) for name in names] if len(names) < 2 else list(pool.map(one, names))
     tables = [part for part in found if not isinstance(part, str)]
     damaged = "; ".join([part for part in found if isinstance(part, str)][:1])
-    return (pa.concat_tables(tables, promote_options="permissive") if tables else None), damaged
+    return pa.concat_tables([_no_rows(), *tables], promote_options="permissive"), damaged
 
 
 def read_columns(storage: Storage, name: str, columns: Iterable[str]) -> Any:
@@ -268,12 +243,10 @@ def read_columns(storage: Storage, name: str, columns: Iterable[str]) -> Any:
 
 
 def _counted(rows: Any) -> Counted:
-    import pyarrow as pa
     import pyarrow.compute as pc
 
-    named = pc.and_(pc.is_valid(rows["file"]), pc.invert(pc.is_in(rows["status"], pa.array(list(_WITHOUT)))))
-    files = rows.filter(named)
-    ranges = rows.filter(pc.is_valid(rows["topic"]))
+    files = rows.filter(pc.field("file").is_valid() & ~pc.field("status").isin(list(_WITHOUT)))
+    ranges = rows.filter(pc.field("topic").is_valid())
     uris = files["file"].to_pylist()
     numbers = [pc.fill_null(files[name], 0).to_pylist() for name in ("size", "modified")]
     etags = pc.fill_null(files["etag"], "").to_pylist()
@@ -292,5 +265,5 @@ def _identity(row: dict[str, Any]) -> Identity:
     return row["size"] or 0, row["modified"] or 0, row["etag"] or ""
 
 
-def _range(row: dict[str, Any]) -> TakenRange:
-    return TakenRange(row["topic"], row["partition"], row["starting_offset"], row["ending_offset"])
+def _range(row: dict[str, Any]) -> OffsetRange:
+    return OffsetRange(row["topic"], row["partition"], row["starting_offset"], row["ending_offset"])

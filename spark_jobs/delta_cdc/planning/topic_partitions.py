@@ -3,44 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from delta_cdc.core.errors import OffsetsExpired, TopicReplaced
 from delta_cdc.core.spec import OffsetRange
 from delta_cdc.delta_log.table import DeltaLog
-from delta_cdc.planning.ingest_batches import partition_name
+from delta_cdc.planning.ingest_batches import Chosen, partition_name
 from delta_cdc.planning.quarantine import newest_seal
 from delta_cdc.planning.taken_files import INGESTED, beside
-from delta_cdc.planning.topics import offsets
+from delta_cdc.planning.topics import Looks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from delta_cdc.planning.ingest_batches import Standing
     from delta_cdc.planning.ingest_request import IngestRequest
-    from delta_cdc.planning.taken_files import TakenRange
-    from delta_cdc.planning.topics import Bounds, Looks
+    from delta_cdc.planning.topics import Bounds
 
     Key = tuple[str, int]
-
-
-@dataclass(frozen=True)
-class Chosen:
-    """The records of the next batch.
-
-    :param left: ``offsets``: how many records the bound leaves
-    :param looked: partitions that were looked at
-    :param topics: the brokers' own ids of the topics, by name
-    :param ends: where the partitions end, if the record of what was taken was found to be lost just now
-    """
-
-    ranges: tuple[OffsetRange, ...]
-    notes: tuple[str, ...] = ()
-    left: dict[str, int] = field(default_factory=dict)
-    looked: int = 0
-    topics: dict[str, str] = field(default_factory=dict)
-    ends: dict[str, int] | None = None
 
 
 async def choose(request: IngestRequest, standing: Standing, looks: Looks | None = None) -> Chosen:
@@ -81,18 +61,21 @@ def chosen(request: IngestRequest, standing: Standing, bounds: Mapping[Key, Boun
         if count or key not in positions
     )
     rest = sum(available.values()) - sum(shares.values())
+    if not any(shares.values()):
+        return Chosen(None, tuple(notes), looked=len(bounds))
     return Chosen(
-        ranges if any(shares.values()) else (),
+        "ingest",
         tuple(notes),
-        {"offsets": rest} if rest else {},
-        len(bounds),
-        ids,
-        _ends(standing, bounds),
+        offsets=ranges,
+        left={"offsets": rest} if rest else {},
+        looked=len(bounds),
+        topics=ids,
+        ends=_ends(standing, bounds),
     )
 
 
 async def recorded(
-    request: IngestRequest, standing: Standing, ranges: Iterable[TakenRange], looks: Looks | None = None
+    request: IngestRequest, standing: Standing, ranges: Iterable[OffsetRange], looks: Looks | None = None
 ) -> Chosen:
     """Return the records of a batch that a try before recorded, as far as the brokers still have them.
 
@@ -113,13 +96,19 @@ async def recorded(
         if earliest > one.starting_offset:
             notes.append(_expired(request, key, one.starting_offset, earliest))
         found.append(_range(standing, key, max(one.starting_offset, earliest), one.ending_offset))
-    return Chosen(tuple(found), tuple(notes), {}, len(bounds), {**known, **ids}, _ends(standing, bounds))
+    return Chosen(
+        "ingest",
+        tuple(notes),
+        offsets=tuple(found),
+        looked=len(bounds),
+        topics={**known, **ids},
+        ends=_ends(standing, bounds),
+    )
 
 
 async def _bounds(request: IngestRequest, looks: Looks | None) -> Mapping[Key, Bounds]:
-    return await asyncio.to_thread(
-        offsets, request.source_uri, request.kafka_options or {}, request.starting_ms, looks=looks
-    )
+    given = (request.source_uri, request.kafka_options or {}, request.starting_ms)
+    return await asyncio.to_thread((looks or Looks()).offsets, *given)
 
 
 async def _recorded_topics(request: IngestRequest) -> dict[str, str]:

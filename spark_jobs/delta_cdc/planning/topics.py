@@ -5,7 +5,6 @@ Everything is asked of the brokers by administrative requests; no consumer group
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,15 +17,14 @@ from delta_cdc.core.errors import (
     StoreUnavailable,
 )
 from delta_cdc.core.kafka_options import for_java, for_librdkafka, isolation_level
+from delta_cdc.core.topics import parse, servers_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from concurrent.futures import Future
-    from types import TracebackType
 
     from confluent_kafka import KafkaError, TopicPartition
     from confluent_kafka.admin import AdminClient
-from delta_cdc.core.topics import parse, servers_of
 
 #: Seconds that brokers are given for each of the (two) questions of a look.
 TIMEOUT = 20.0
@@ -50,44 +48,11 @@ class Bounds:
     topic_id: str
 
 
-def offsets(
-    source: str,
-    kafka_options: Mapping[str, str] | None = None,
-    starting_timestamp_ms: int | None = None,
-    *,
-    looks: Looks | None = None,
-) -> dict[tuple[str, int], Bounds]:
-    """Return the bounds of every partition of the topics of a source.
-
-    Blocks for some multiple of :data:`TIMEOUT` at most.
-
-    :param source: see :func:`parse`
-    :param kafka_options: see :mod:`delta_cdc.core.kafka_options`
-    :param starting_timestamp_ms: epoch milliseconds: find the first record at or after it, too
-    :param looks: shares connections with other calls
-    :raises SourceNotFound: a topic does not exist
-    :raises SourceUnreadable: the brokers refuse these credentials, or the topic to them
-    :raises StoreUnavailable: the brokers do not answer, or a partition has no leader now
-    :raises InvalidConfiguration: the source or the options cannot be understood
-    :raises EnvironmentNotReady: confluent-kafka is not installed
-    """
-    with ExitStack() as stack:
-        return (looks or stack.enter_context(Looks())).offsets(source, kafka_options, starting_timestamp_ms)
-
-
 class Looks:
-    """Connections that several calls of :func:`offsets` share: one client per list of brokers and options."""
+    """Connections to brokers: one client per list of brokers and options."""
 
     def __init__(self) -> None:
         self._clients: dict[tuple[Any, ...], _Client] = {}
-
-    def __enter__(self) -> Looks:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._clients.clear()
 
     def offsets(
         self,
@@ -95,7 +60,19 @@ class Looks:
         kafka_options: Mapping[str, str] | None = None,
         starting_timestamp_ms: int | None = None,
     ) -> dict[tuple[str, int], Bounds]:
-        """Do what :func:`offsets` says."""
+        """Return the bounds of every partition of the topics of a source.
+
+        Blocks for some multiple of :data:`TIMEOUT` at most.
+
+        :param source: see :func:`delta_cdc.core.topics.parse`
+        :param kafka_options: see :mod:`delta_cdc.core.kafka_options`
+        :param starting_timestamp_ms: epoch milliseconds: find the first record at or after it, too
+        :raises SourceNotFound: a topic does not exist
+        :raises SourceUnreadable: the brokers refuse these credentials, or access to the topic
+        :raises StoreUnavailable: the brokers do not answer, or a partition has no leader now
+        :raises InvalidConfiguration: the source or the options cannot be understood
+        :raises EnvironmentNotReady: confluent-kafka is not installed
+        """
         topics, servers = parse(source), servers_of(source, kafka_options)
         key = (servers, *sorted((kafka_options or {}).items()))
         client = self._clients.get(key)

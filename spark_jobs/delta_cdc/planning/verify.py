@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core import validation as configuration
+from delta_cdc.core.change_log import completed
 from delta_cdc.core.checks import (
     CHECKS,
     CONFIGURATION,
@@ -244,11 +245,12 @@ class _Look:
                 skipped(CONFIGURATION, "no options were given that the seal's could be compared with."),
                 replace(told, on_conflict=self.request.on_conflict),
             )
+        given = completed(given, source.configuration if source is not None else {})
         paths = leaf_paths(source.schema_string) if source is not None else None
         drifts = configuration.drifts(seal, given, self.target.uri, paths)
         if not drifts:
             return ok(CONFIGURATION, "the options are those that the target was built with."), given
-        told_of = " ".join(drift.text for drift in drifts)
+        told_of = " ".join(drifts.values())
         untold = {name: getattr(given, name) for name in ("on_conflict", "on_invalid", "on_late")}
         if self.request.takes_drift:
             said = f"{told_of} The next run takes it over (on_drift)."
@@ -288,8 +290,6 @@ class _Look:
             return skipped(EQUALS_SOURCE, f"the watermark is none of this source: {known.detail}")
         if seal.watermark.version < 0:
             return skipped(EQUALS_SOURCE, "no version of the source is applied yet.")
-        if configuration.is_untold(options):
-            return skipped(EQUALS_SOURCE, "the seal is of a release that did not keep sequence_by.")
         request = ApplyRequest(
             pipeline=seal.pipeline,
             source=self.request.source or seal.source_uri,

@@ -14,7 +14,6 @@ from delta_cdc.core.text_table import grid
 from delta_cdc.core.uris import canonical_uri
 from delta_cdc.core.versions import VersionRange
 from delta_cdc.core.watermark import TableVersion
-from delta_cdc.delta_log.table import DeltaLog
 from delta_cdc.planning.apply import plan_apply_async
 from delta_cdc.planning.plan import Plan, told
 from delta_cdc.planning.reconcile import Mirror, reconcile_async
@@ -223,8 +222,7 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec, ApplyResult]):
         return replace(done, dry_run=found)
 
     async def _proof(self) -> Proof | None:
-        log = DeltaLog(self.request.target, self.request.storage_options)
-        return await reconcile_async(log, self.request.pipeline, mirror=self.mirror)
+        return await reconcile_async(self.log, self.request.pipeline, mirror=self.mirror)
 
     def _result(
         self,

@@ -92,6 +92,8 @@ class Run(ABC, Generic[_Request, _Plan, _Spec, _Result]):
         self.say = say
         self.max_attempts = max_attempts
         self.sleep = sleep
+        #: The written table's log: what a try has read of it is not read again.
+        self.log = self._opened()
 
     # Each kind says for itself:
     @abstractmethod
@@ -189,6 +191,9 @@ class Run(ABC, Generic[_Request, _Plan, _Spec, _Result]):
         await pause(said, attempt, self.max_attempts, self.say, self.sleep)
         return None
 
+    def _opened(self) -> DeltaLog:
+        return DeltaLog(self.written_table(), self.request.storage_options)
+
     async def _after_crash(self, plan: _Plan, spec: _Spec, error: Exception) -> _Result:
         """The job went away; the commit may be there all the same."""
         try:
@@ -214,12 +219,13 @@ class Run(ABC, Generic[_Request, _Plan, _Spec, _Result]):
         return named(result, self.request.pipeline)
 
     async def _own(self, plan: _Plan, spec: _Spec) -> Own:
+        # What is published next walks over the same commits, and reads none of them again.
+        self.log = self._opened()
         found = await self._commits(fingerprint(spec), after=_planned_version(spec))
         return Own(found, step_fingerprint(spec, plan.steps[-1].seal_number))
 
     async def _commits(self, *plans: str, after: int, run_id: str = "") -> tuple[tuple[Seal, Commit], ...]:
-        log = DeltaLog(self.written_table(), self.request.storage_options)
-        return await _find_own(log, self.request.pipeline, plans, after, run_id)
+        return await _find_own(self.log, self.request.pipeline, plans, after, run_id)
 
     def pinned(self, key: str) -> Pin:
         return Pin.read(self.pins.get(key))

@@ -6,10 +6,11 @@ One place for everybody who keeps tables by their arguments: the operators, grou
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core import arguments as read
-from delta_cdc.core.change_log import COLUMNS, DELETE, LOG_COLUMNS, OP, SEQUENCE, TRUNCATE
+from delta_cdc.core.change_log import completed, description
 from delta_cdc.core.option_schema import APPLY, INGEST, filled
 from delta_cdc.core.spec import ApplyOptions, ApplyRequest, IngestOptions
 from delta_cdc.core.topics import is_topics
@@ -73,7 +74,10 @@ def requests(
         batch = ingest_request(given, kafka_options=kafka_options if topics else None, **known)
     if not read.is_given(given.get("target")):
         return batch, None
-    return batch, apply_request(_of_the_log(given, ingest=ingest), scratch=scratch, **known)
+    apply = apply_request(_of_the_log(given, ingest=ingest), scratch=scratch, **known)
+    # The log may not exist yet; and its properties come in a commit after that of its first batch.
+    described = description(insert_only=apply.options.insert_only)
+    return batch, replace(apply, options=completed(apply.options, described))
 
 
 def apply_request(given: Mapping[str, Any], **known: Any) -> ApplyRequest:
@@ -116,44 +120,17 @@ def ingest_options(given: Mapping[str, Any]) -> IngestOptions:
     return filled(IngestOptions, INGEST, given, source_kind=kind)
 
 
-def of_ingested_log(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments of an apply with what applying a log of an ingest takes, where they were not given.
-
-    The events' own columns land; an event's operation, order and columns are those that the log has of it.
-    With ``insert_only`` the log's rows are appended as they are.
-
-    :param given: arguments by their names; those that are not about this are passed on
-    """
-    if read.flag("insert_only", given.get("insert_only")):
-        defaults: dict[str, Any] = {"source_kind": "change_feed"}
-    else:
-        defaults = {
-            "source_kind": "change_log",
-            "sequence_by": SEQUENCE,
-            "apply_as_deletes": f"{OP} = '{DELETE}'",
-            "apply_as_truncates": f"{OP} = '{TRUNCATE}'",
-            "columns_to_update": COLUMNS,
-        }
-    select = read.names("select", given.get("select"))
-    # With projections of one's own, what lands is what they say.
-    if not read.is_given(given.get("column_list")) and (select is None or "*" in select):
-        defaults["except_column_list"] = list(LOG_COLUMNS)
-    missing = {name: value for name, value in defaults.items() if not read.is_given(given.get(name))}
-    return {**given, **missing}
-
-
 def _of_the_log(given: Mapping[str, Any], *, ingest: bool) -> dict[str, Any]:
     """Return the arguments of the apply whose source is the log."""
     # A sequence of the user's own may be NULL where that of the log never is.
     appended = read.flag("insert_only", given.get("insert_only"))
     checked = appended or not read.is_given(given.get("sequence_by"))
-    taken = dict.fromkeys(_BOUNDS_OF_THE_INGEST) if ingest else {}
-    return of_ingested_log(
-        {
-            **given,
-            "source": given["log"],
-            "on_invalid": "fail" if checked else INGEST["on_invalid"].read(given.get("on_invalid")),
-            **taken,
-            "staging": None,
-        }
-    )
+    if not read.is_given(given.get("source_kind")):
+        given = {**given, "source_kind": "change_feed" if appended else "change_log"}
+    return {
+        **given,
+        "source": given["log"],
+        "on_invalid": "fail" if checked else INGEST["on_invalid"].read(given.get("on_invalid")),
+        "staging": None,
+        **(dict.fromkeys(_BOUNDS_OF_THE_INGEST) if ingest else {}),
+    }

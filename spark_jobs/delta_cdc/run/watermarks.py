@@ -1,4 +1,4 @@
-"""What is known before and after a flow: the watermark as it stands, and that a result has arrived."""
+"""Read a pipeline's watermark; record that a result has been published."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 def published(result: ApplyResult | IngestResult, pins: Pins) -> None:
-    """Say that a result has reached everybody who is to know it; the last thing a caller does.
+    """Record that a result was published: the last call of a caller.
 
-    Before this, the same work done again gives the same result, ``applied`` included; after it, there is
-    nothing to do.
+    Before it, the same work done again gives the same result, ``applied`` included; after it, nothing is left
+    to do.
     """
     pins.delete(result.pin_key)
 
@@ -28,7 +28,7 @@ def published(result: ApplyResult | IngestResult, pins: Pins) -> None:
 def versions_of(
     pipeline: str, target: str, storage_options: dict[str, str] | None = None
 ) -> tuple[int, int | None] | None:
-    """Return a target's newest version, and its watermark, None without one; None where no target is."""
+    """Return a target's newest version, and its watermark (None without one); None without a target."""
     proof = reconcile(DeltaLog(target, storage_options), pipeline)
     if proof is None:
         return None
@@ -36,7 +36,7 @@ def versions_of(
 
 
 def committed(request: ApplyRequest | ReadRequest) -> TableVersion | None:
-    """Return the watermark that the target proves now; None where there is none. For display."""
+    """Return the watermark that the target has recorded; None if it has no watermark. For display."""
     if request.target is None:
         assert isinstance(request, ReadRequest)
         found = run_sync(sink(DeltaLog(request.staging, request.storage_options), request.pipeline))

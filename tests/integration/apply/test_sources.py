@@ -185,7 +185,7 @@ ALL_TYPES = {
     "map": "MAP<STRING, ARRAY<INT>>",
     "maps": "ARRAY<MAP<INT, STRING>>",
 }
-#: Each update is one version; the value on the right must be told from the one before, or not.
+#: Each update is one version; the value on the right must be compared with the one before, or not.
 UPDATES = (
     "flag = NULL",
     "tiny = -128, big = -9223372036854775808",

@@ -20,7 +20,7 @@ _TIMEOUT = 180.0
 
 
 def looked(asked: Questions, url: str) -> dict[str, Result]:
-    found = examined(asked.checks_of_spark(url), timeout=asked.timeout, hide=asked.hide)
+    found = examined(asked.checks_of_spark(url), timeout=asked.timeout, secrets=asked.secrets)
     return {entry.name: entry for entry in found}
 
 

@@ -28,23 +28,23 @@ def test_bounds_of_every_partition(kafka: Broker) -> None:
     kafka.delete_records("look-a", 1)
     source = f"kafka://{kafka.servers}/look-a,look-b"
     options = {"client.id": "look"}
-    with topics.Looks() as looks:
-        assert numbers(looks.offsets(source, options)) == {
-            ("look-a", 0): (1, 4, None),
-            ("look-a", 1): (0, 1, None),
-            ("look-b", 0): (0, 0, None),
-        }
-        assert numbers(topics.offsets(source, options, 5001, looks=looks)) == {
-            ("look-a", 0): (1, 4, 2),
-            # No record as young as that: from the end on.
-            ("look-a", 1): (0, 1, 1),
-            ("look-b", 0): (0, 0, 0),
-        }
-        assert len(looks._clients) == 1
-    before = {one.topic_id for one in topics.offsets(f"kafka://{kafka.servers}/look-b").values()}
+    looks = topics.Looks()
+    assert numbers(looks.offsets(source, options)) == {
+        ("look-a", 0): (1, 4, None),
+        ("look-a", 1): (0, 1, None),
+        ("look-b", 0): (0, 0, None),
+    }
+    assert numbers(looks.offsets(source, options, 5001)) == {
+        ("look-a", 0): (1, 4, 2),
+        # No record as young as that: from the end on.
+        ("look-a", 1): (0, 1, 1),
+        ("look-b", 0): (0, 0, 0),
+    }
+    assert len(looks._clients) == 1
+    before = {one.topic_id for one in topics.Looks().offsets(f"kafka://{kafka.servers}/look-b").values()}
     kafka.delete_topic("look-b")
     kafka.create_topic("look-b")
-    after = {one.topic_id for one in topics.offsets(f"kafka://{kafka.servers}/look-b").values()}
+    after = {one.topic_id for one in topics.Looks().offsets(f"kafka://{kafka.servers}/look-b").values()}
     assert len(before | after) == 2
     # Nothing was left behind with the broker.
     assert kafka.admin.list_consumer_groups().result().valid == []
@@ -61,17 +61,17 @@ def test_only_finished_transactions_count(kafka: Broker) -> None:
         producer.produce("look-t", "b")
         producer.flush(30)
         source = f"kafka://{kafka.servers}/look-t"
-        assert numbers(topics.offsets(source)) == {("look-t", 0): (0, 2, None)}
-        uncommitted = topics.offsets(source, {"isolation.level": "read_uncommitted"})
+        assert numbers(topics.Looks().offsets(source)) == {("look-t", 0): (0, 2, None)}
+        uncommitted = topics.Looks().offsets(source, {"isolation.level": "read_uncommitted"})
         assert numbers(uncommitted) == {("look-t", 0): (0, 3, None)}
         producer.abort_transaction(30)
-    assert numbers(topics.offsets(source)) == {("look-t", 0): (0, 4, None)}
+    assert numbers(topics.Looks().offsets(source)) == {("look-t", 0): (0, 4, None)}
 
 
 def test_a_topic_that_does_not_exist_is_named(kafka: Broker) -> None:
     kafka.create_topic("look-c")
     with pytest.raises(SourceNotFound, match="know no topic look-none"):
-        topics.offsets(f"kafka://{kafka.servers}/look-c,look-none")
+        topics.Looks().offsets(f"kafka://{kafka.servers}/look-c,look-none")
     assert "look-none" not in kafka.admin.list_topics(timeout=10).topics
 
 
@@ -80,16 +80,16 @@ def test_brokers_that_do_not_answer(
 ) -> None:
     monkeypatch.setattr(topics, "TIMEOUT", 1.0)
     with pytest.raises(StoreUnavailable, match=r"Connection refused|timed out") as caught:
-        topics.offsets("kafka://127.0.0.1:1/a")
+        topics.Looks().offsets("kafka://127.0.0.1:1/a")
     assert caught.value.retryable
 
 
 def test_a_user_and_a_password(kafka: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     kafka.create_topic("look-s")
     source = f"kafka://{kafka.secured_servers}/look-s"
-    assert numbers(topics.offsets(source, kafka.login)) == {("look-s", 0): (0, 0, None)}
-    assert numbers(topics.offsets(source, for_java(kafka.login))) == {("look-s", 0): (0, 0, None)}
+    assert numbers(topics.Looks().offsets(source, kafka.login)) == {("look-s", 0): (0, 0, None)}
+    assert numbers(topics.Looks().offsets(source, for_java(kafka.login))) == {("look-s", 0): (0, 0, None)}
     monkeypatch.setattr(topics, "TIMEOUT", 2.0)
     with pytest.raises(SourceUnreadable, match="Invalid username or password") as caught:
-        topics.offsets(source, {**kafka.login, "sasl.password": "geheim"})
+        topics.Looks().offsets(source, {**kafka.login, "sasl.password": "geheim"})
     assert "geheim" not in str(caught.value)

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from delta_cdc.core import change_log
-from delta_cdc.core.adapters import named
 from delta_cdc.core.spec import IngestOptions, SourceFile
-from delta_cdc.spark.ingest import events, records
+from delta_cdc.spark.ingest import records
+from delta_cdc.spark.ingest.adapters import named
 from tests.support.engine import session_like
 from tests.support.ingest_specs import ingest_spec
 from tests.support.mutated import COLUMNS, IGNORED, KINDS, QUARANTINED, Kind, Verdict
@@ -54,8 +54,14 @@ def adapted(spark: SparkSession, kind: Kind, files: list[str]) -> list[Any]:
     adapter = named(kind.adapter)
     found = records.read(session, spec, needs_rows=True)
     checked = adapter.check(kind.options, keys=("id",), format=kind.format, insert_only=False)
-    given = IngestOptions(**{**options.__dict__, "adapter_options": checked})
-    return adapter.events(found, events.context(session, given, records.declared(options), None)).collect()
+    context = change_log.Context(
+        spark=session,
+        options=checked,
+        keys=options.keys,
+        format=options.format,
+        declared=records.declared(options),
+    )
+    return adapter.events(found, context).collect()
 
 
 def verdict_of(rows: list[Any]) -> Verdict:

@@ -282,7 +282,7 @@ def test_parquet_by_its_own_columns(spark: SparkSession, tmp_path: Path) -> None
         ("csv", {"seperator": ";"}, "did you mean sep"),
         ("csv", {"inferSchema": "true"}, "'inferSchema' cannot be given"),
         ("json", {"multiLine": "true"}, "'multiLine' cannot be given"),
-        ("json", {"encoding": "UTF-16"}, "cannot be cut into lines"),
+        ("json", {"encoding": "UTF-16"}, "cannot be split into lines"),
         ("parquet", {"mergeSchema": "true"}, "'mergeSchema' cannot be given"),
         ("csv", {}, "no header, and no schema"),
     ],

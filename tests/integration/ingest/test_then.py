@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from delta_cdc import __main__ as driver
-from delta_cdc import job
-from delta_cdc.core.change_log import LOG_COLUMNS
+from delta_cdc import apply_changes, job
+from delta_cdc.core.change_log import DESCRIPTION, LOG_COLUMNS
+from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.spec import ApplyOptions, ApplyRequest, BundleSpec, JobResult, sha256, to_json
 from delta_cdc.job import apply_after
 from delta_cdc.planning.ingest_request import IngestRequest
 from delta_cdc.run.batch import Piece, run_bundle
 from delta_cdc.run.ingest import run_ingest
-from delta_cdc.run.table_arguments import ingest_options
+from delta_cdc.run.table_arguments import ingest_options, requests
 from tests.support.deliveries import Deliveries, event
 from tests.support.holding import Gate, Running, hooked
 
@@ -222,3 +223,45 @@ def test_parts_side_by_side(spark: SparkSession, tmp_path: Path) -> None:
 
 def _commits(folder: Path) -> list[str]:
     return [file.read_text() for file in sorted(folder.glob("*.json"))]
+
+
+@pytest.mark.parametrize("scd", [1, 2])
+def test_a_log_is_applied_by_hand_with_keys_alone(spark: SparkSession, tmp_path: Path, scd: int) -> None:
+    flow = Deliveries(spark, tmp_path, given={"schema": "id INT, name STRING, amount INT"})
+    given = {"keys": ["id"], "stored_as_scd_type": scd}
+    flow.deliver("a.json", [event("I", 1, 1, name="a", amount=1), event("I", 1, 2, name="b", amount=5)])
+    by_hand = str(tmp_path / "by_hand")
+    for _ in range(2):
+        asked = {**flow.arguments(**given), "source": str(flow.source), "log": flow.log}
+        batch, apply = requests({**asked, "target": str(tmp_path / "target"), "pipeline": "all"})
+        assert batch is not None
+        assert run_ingest(batch, execute=partial(job.run, spark), then=apply).then
+        assert apply_changes(spark, flow.log, by_hand, **given).applied  # type: ignore[arg-type]
+        flow.deliver("b.json", [event("U", 2, 1, amount=2), event("U", 4, 1, name=None), event("D", 3, 2)])
+    columns = spark.read.format("delta").load(by_hand).columns
+    assert not {"_op", "_sequence", "_columns", "_position"} & set(columns)
+    same = [sorted(map(repr, flow.rows(name))) for name in ("target", "by_hand")]
+    assert same[0] == same[1]
+
+
+def test_a_log_without_its_properties_is_not_taken_for_a_table(spark: SparkSession, tmp_path: Path) -> None:
+    """A process can die between the first commit of a log and the commit with its properties."""
+    flow = Deliveries(spark, tmp_path)
+    flow.deliver("a.json", [event("I", 1, 1, name="a", amount=1)])
+    flow.ingest()
+    names = ", ".join(f"'{name}'" for name in DESCRIPTION)
+    spark.sql(f"ALTER TABLE delta.`{flow.log}` UNSET TBLPROPERTIES ({names})")
+    with pytest.raises(InvalidConfiguration, match="source_kind is missing"):
+        flow.apply()
+    flow.deliver("b.json", [event("U", 2, 1, amount=2)])
+    flow.ingest()
+    assert flow.apply().counts["inserted"] == 1
+
+
+def test_a_plain_table_of_events_needs_its_order(spark: SparkSession, tmp_path: Path) -> None:
+    source, target = str(tmp_path / "events"), str(tmp_path / "rows")
+    spark.sql("SELECT 1 AS id, 1 AS _sequence, 'delete' AS _op").write.format("delta").save(source)
+    with pytest.raises(InvalidConfiguration, match="sequence_by is missing"):
+        apply_changes(spark, source, target, source_kind="change_log", keys=["id"])
+    apply_changes(spark, source, target, keys=["id"])
+    assert spark.read.format("delta").load(target).columns == ["id", "_sequence", "_op"]

@@ -41,14 +41,14 @@ def made_and_used(
     :param send: gives it something to do
     :param name: of a class out of the JARs
     """
-    assert archive.standing().state == "missing"
+    assert archive.status().state == "missing"
     for from_archive in (False, True):
         send()
         options = {"spark.driver.extraJavaOptions": f"-Xlog:class+load:file={log}"}
         assert task(conf=options).execute(context())["applied"]
         (loaded,) = [line for line in log.read_text().splitlines() if f" {name} source: " in line]
         assert ("shared objects file (top)" in loaded) == from_archive
-        assert archive.standing().state == "ready"
+        assert archive.status().state == "ready"
     assert [path.name for path in archive.path.parent.glob("*.jsa")] == [archive.path.name]
 
 

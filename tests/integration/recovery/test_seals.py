@@ -372,7 +372,7 @@ def test_s3_needs_a_log_store_for_several_drivers(spark: SparkSession, scheme: s
 def test_one_driver_is_said_once(
     spark: SparkSession, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("delta_cdc.core.commit_safety._said", set())
+    monkeypatch.setattr("delta_cdc.core.commit_safety._warned", set())
     for number in range(3):
         refuse_unsafe_log_store(spark, f"s3a://bucket/{number}", single_driver=True)
     refuse_unsafe_log_store(spark, "/local/table", single_driver=True)

@@ -36,9 +36,9 @@ def looked(
     asked: Questions | None = None, *, spark: str | None = None, delta: str | None = None
 ) -> dict[str, Result]:
     asked = asked or Questions(timeout=5)
-    hide = asked.hide
-    checks = Connections(asked, hide, spark=spark, delta=delta).checks()
-    return {entry.name: entry for entry in examined(checks, timeout=asked.timeout, hide=hide)}
+    to_hide = asked.secrets
+    checks = Connections(asked, to_hide, spark=spark, delta=delta).checks()
+    return {entry.name: entry for entry in examined(checks, timeout=asked.timeout, secrets=to_hide)}
 
 
 def statuses(found: dict[str, Result]) -> dict[str, str]:

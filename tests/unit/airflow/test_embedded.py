@@ -21,7 +21,7 @@ from delta_cdc.core.spec import (
     IngestStep,
 )
 from delta_cdc.core.watermark import TableVersion
-from delta_cdc.launch.class_data_archive import ClassDataArchive, Standing
+from delta_cdc.launch.class_data_archive import ArchiveStatus, ClassDataArchive
 from delta_cdc.launch.session import CLASS_PATH, JAVA_OPTIONS
 from delta_cdc.planning import size
 from tests.support.steps import step as made_step
@@ -53,7 +53,7 @@ def archive(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     def forget(self: ClassDataArchive) -> None:
         told["forgotten"] += 1
 
-    monkeypatch.setattr(ClassDataArchive, "standing", lambda self: Standing(told["state"], ""))
+    monkeypatch.setattr(ClassDataArchive, "status", lambda self: ArchiveStatus(told["state"], ""))
     monkeypatch.setattr(ClassDataArchive, "forget", forget)
     monkeypatch.setattr("delta_cdc.launch.class_data_archive._note_use", lambda path: None)
     return told

@@ -83,7 +83,7 @@ def test_a_function_has_the_options_with_their_defaults(
 @pytest.mark.parametrize(
     ("cls", "options"),
     [
-        (ApplyOptions, APPLY),
+        (ApplyOptions, {**APPLY, "source_kind": None}),
         (IngestOptions, {**INGEST, "source_kind": None}),
         (QueryOptions, READ),
         (ApplyRequest, APPLY),

@@ -15,7 +15,8 @@ from delta_cdc.core.arguments import MODES
 from delta_cdc.core.properties import LATENESS_HORIZON
 from delta_cdc.core.spec import DELETED_COLUMN, SourceKind
 from delta_cdc.run.apply import run_apply
-from delta_cdc.spark.apply import batch, layout, quarantine
+from delta_cdc.spark import quarantine
+from delta_cdc.spark.apply import batch, layout
 
 _DOCS = Path(__file__).parents[3] / "docs"
 _PARAMETERS = set(inspect.signature(apply_changes).parameters)

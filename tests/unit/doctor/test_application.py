@@ -53,7 +53,7 @@ def test_whoever_loses_patience_leaves_nothing_behind(
 
     threading.Thread(target=interrupt, daemon=True).start()
     with pytest.raises(KeyboardInterrupt):
-        list(examined([job], timeout=60, hide=asked.hide))
+        list(examined([job], timeout=60, secrets=asked.secrets))
     assert not is_running(*started)
     assert list(temporary.iterdir()) == []
 

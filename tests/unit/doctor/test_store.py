@@ -28,7 +28,7 @@ STEPS = ["storage-put", "storage-create", "storage-list", "storage-get", "storag
 
 def looked(uri: str, options: dict[str, str] | None = None, timeout: float = 10.0) -> dict[str, Result]:
     asked = Questions(storage=uri, storage_options=options, timeout=timeout)
-    found = examined(asked.checks_of_storage(), timeout=timeout, hide=asked.hide)
+    found = examined(asked.checks_of_storage(), timeout=timeout, secrets=asked.secrets)
     return {entry.name: entry for entry in found}
 
 

@@ -16,9 +16,7 @@ from delta_cdc.core.errors import (
     ProofExpired,
     SourceNotFound,
 )
-from delta_cdc.core.option_schema import APPLY, filled
 from delta_cdc.core.spec import (
-    ApplyOptions,
     ApplyRequest,
     ApplySpec,
     BundleSpec,
@@ -29,7 +27,7 @@ from delta_cdc.core.spec import (
 from delta_cdc.core.watermark import Seal, SealStep
 from delta_cdc.run.batch import Piece, PieceResult, run_bundle, since_key
 from delta_cdc.run.saved_plans import NoPins
-from delta_cdc.run.table_arguments import of_ingested_log
+from delta_cdc.run.table_arguments import requests
 from delta_cdc.run.watermarks import published
 from tests.support.ingest_model import Boom, World
 from tests.support.logs import LogTable, state_after
@@ -50,14 +48,18 @@ class Table:
 
     @property
     def apply(self) -> ApplyRequest:
-        given = of_ingested_log(
-            {"keys": ["id"], "source": str(self.world.root / "log"), "target": self.target.uri}
+        _, apply = requests(
+            {
+                "pipeline": self.world.pipeline,
+                "keys": ["id"],
+                "log": str(self.world.root / "log"),
+                "target": self.target.uri,
+            },
+            run_id="r",
+            ingest=False,
         )
-        source, target = given.pop("source"), given.pop("target")
-        options = filled(ApplyOptions, APPLY, given)
-        return ApplyRequest(
-            pipeline=self.world.pipeline, source=source, target=target, options=options, run_id="r"
-        )
+        assert apply is not None
+        return apply
 
     @property
     def piece(self) -> Piece:

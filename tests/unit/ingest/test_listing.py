@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from delta_cdc.core.errors import InvalidConfiguration, SourceNotFound
-from delta_cdc.planning.file_listing import Listed, check_glob, find_file, list_files, read_source
+from delta_cdc.core.spec import SourceFile
+from delta_cdc.planning.file_listing import check_glob, find_file, list_files, read_source
 from tests.support.http_store import HttpStore
 
 if TYPE_CHECKING:
@@ -36,12 +37,12 @@ def fill(root: Path) -> None:
         file.write_text(f"{name}\n")
 
 
-def names(found: list[Listed], home: str) -> list[str]:
+def names(found: list[SourceFile], home: str) -> list[str]:
     assert all(file.uri.startswith(f"{home}/") for file in found)
     return [file.uri[len(home) + 1 :] for file in found]
 
 
-def listed(source: str, *given: Any, **named: Any) -> list[Listed]:
+def listed(source: str, *given: Any, **named: Any) -> list[SourceFile]:
     return asyncio.run(list_files(source, *given, **named))
 
 
@@ -107,7 +108,7 @@ def test_what_is_told_of_a_file(store: HttpStore) -> None:
     fill(store.root / "in")
     (local,) = listed(f"{store.root}/in/a.json")
     stat = (store.root / "in/a.json").stat()
-    assert local == Listed(f"{store.root}/in/a.json", stat.st_size, stat.st_mtime_ns // 1_000_000, "")
+    assert local == SourceFile(f"{store.root}/in/a.json", stat.st_size, stat.st_mtime_ns // 1_000_000, "")
     (stored,) = listed("s3a://lake/in/a.json", store.options())
     assert (stored.uri, stored.size) == ("s3a://lake/in/a.json", stat.st_size)
     assert stored.modified == stat.st_mtime_ns // 1_000_000_000 * 1000

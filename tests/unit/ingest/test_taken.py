@@ -9,8 +9,9 @@ import deltalake
 import pytest
 
 from delta_cdc.core.errors import NotADeltaTable, StoreUnavailable
+from delta_cdc.core.spec import OffsetRange
 from delta_cdc.core.watermark import app_id
-from delta_cdc.planning.taken_files import Batch, Counted, Taken, TakenRange, beside, same, taken
+from delta_cdc.planning.taken_files import Batch, Counted, Taken, beside, same, taken
 from tests.support.http_store import HttpStore
 from tests.support.ingest_model import SCHEMA, table_of
 
@@ -103,14 +104,14 @@ def test_what_a_batch_took(record: Taken) -> None:
     assert record.batch(10) == Batch("ingest", (("/in/a", (1, 100, "")), ("/in/b", (2, 100, "e"))))
     assert record.batch(12) == Batch("reseal", (("", (0, 0, "")),))
     assert record.batch(13).kind == "replay"
-    assert record.batch(14) == Batch("ingest", (), (TakenRange("t", 0, 5, 9),))
+    assert record.batch(14) == Batch("ingest", (), (OffsetRange("t", 0, 5, 9),))
     assert record.batch(15) == Batch()
 
 
 def test_what_others_took(record: Taken) -> None:
     assert record.has_others
     assert record.others_files == {"/in/c"}
-    assert record.others_ranges == (TakenRange("t", 1, 0, 2),)
+    assert record.others_ranges == (OffsetRange("t", 1, 0, 2),)
 
 
 def test_no_record(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import json
 import pytest
 
 from delta_cdc.delta_log.actions import (
+    Action,
     Add,
     Cdc,
     Commit,
@@ -29,9 +30,13 @@ def content(*lines: object) -> bytes:
     return "".join(json.dumps(line) + "\n" for line in lines).encode()
 
 
+def parsed(raw: bytes) -> list[Action]:
+    return [action for action in parse_lines(raw.split(b"\n")) if action is not None]
+
+
 def parse_commit(version: int, raw: bytes, *, modified: int = 0) -> Commit:
     fold = CommitFold()
-    for action in parse_lines(raw.split(b"\n"))[1]:
+    for action in parsed(raw):
         fold.add(action)
     return fold.commit(version, sha256=hashlib.sha256(raw).hexdigest(), modified=modified)
 
@@ -78,7 +83,7 @@ def test_every_action_is_read() -> None:
         {"txn": {"appId": "x", "version": 4}},
         {"checkpointMetadata": {"version": 1}},
     )
-    assert parse_lines(raw.split(b"\n"))[1] == [
+    assert parsed(raw) == [
         Add("a", data_change=True, size=5, partition_values={}),
         Remove("a", data_change=True, deletion_vector=DeletionVector("u")),
         Cdc("c", size=7, partition_values={}),
@@ -88,7 +93,7 @@ def test_every_action_is_read() -> None:
 
 def test_empty_lines_and_a_missing_last_newline_do_not_matter() -> None:
     raw = b"\n" + content(ADD).strip() + b"\r\n\n" + json.dumps(GONE).encode()
-    assert [type(action) for action in parse_lines(raw.split(b"\n"))[1]] == [Add, Remove]
+    assert [type(action) for action in parsed(raw)] == [Add, Remove]
 
 
 # -- what a commit adds up to ---------------------------------------------------------------------
@@ -154,7 +159,7 @@ def test_everything_an_action_says() -> None:
         "baseRowId": 0,
         "defaultRowCommitVersion": 7,
     }
-    (made,) = parse_lines([content({"add": given})])[1]
+    (made,) = parsed(content({"add": given}))
     assert made == Add(
         path="p=1/a%20b",
         data_change=True,
@@ -166,7 +171,7 @@ def test_everything_an_action_says() -> None:
         stats="{}",
     )
     assert made.key == ("p=1/a b", "uab@4")
-    (gone,) = parse_lines([content({"remove": {**given, "deletionTimestamp": 3}})])[1]
+    (gone,) = parsed(content({"remove": {**given, "deletionTimestamp": 3}}))
     assert isinstance(gone, Remove)
     assert (gone.partition_values, gone.key) == ({"p": "1"}, made.key)
     assert (gone.base_row_id, gone.row_commit_version, gone.stats) == (0, 7, "{}")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from delta_cdc.planning import topic_partitions
+from delta_cdc.planning.topics import Looks
 from delta_cdc.run.saved_plans import NoPins
 from tests.support.ingest_model import Boom, Broker, Topics, World
 
@@ -173,7 +173,7 @@ class TopicHistory(History):
 def law_of_topics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     chance = random.Random(seed)
     history = TopicHistory(Topics(tmp_path), chance, ordered=True, two=chance.random() < 0.3)
-    monkeypatch.setattr(topic_partitions, "offsets", history.broker)
+    monkeypatch.setattr(Looks, "offsets", history.broker)
     history.broker.has(0, 0, 0)
     for _ in range(14):
         history.step()

@@ -89,7 +89,7 @@ def test_an_interval_without_a_version(tables: Tables) -> None:
 def test_an_interval_before_the_table_was_there(tables: Tables) -> None:
     plan = tables.apply(**between(-9, -3))
     assert did(plan) == []
-    assert "was not there yet" in str(plan)
+    assert "did not exist yet" in str(plan)
     assert did(tables.apply(**between(-9, 0))) == []
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from delta_cdc.core.errors import OffsetsExpired, TopicReplaced
-from delta_cdc.planning import topic_partitions
+from delta_cdc.planning.topics import Looks
 from tests.support.ingest_model import Boom, Broker, Topics
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
     made = Broker()
-    monkeypatch.setattr(topic_partitions, "offsets", made)
+    monkeypatch.setattr(Looks, "offsets", made)
     return made
 
 

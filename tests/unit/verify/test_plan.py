@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from delta_cdc.core import spec as specs
+from delta_cdc.core import validation
 from delta_cdc.core.checks import CHECKS, OF_LOGS, Check, finding
 from delta_cdc.core.errors import (
     ConflictingEvents,
@@ -251,6 +252,7 @@ def test_a_change_log_that_is_filled_from_files_has_a_seal_and_nothing_else(tabl
 def test_other_options_than_the_target_was_built_with(tables: Tables) -> None:
     assert told(planned(tables, options=KEYED))["configuration"] == "ok"
     other = ApplyOptions(keys=("id",), apply_as_deletes="id > 1", on_conflict="quarantine")
+    tables.sealed(5, number=102, configuration=validation.described(KEYED))
     plan = planned(tables, options=other)
     found = check_of(plan, "configuration")
     assert (found.status, found.count, "id > 1" in found.detail) == ("finding", 1, True)

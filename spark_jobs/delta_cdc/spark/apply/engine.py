@@ -21,8 +21,9 @@ from delta_cdc.core.spec import (
 )
 from delta_cdc.core.sql import table
 from delta_cdc.core.watermark import PipelineState, Seal, SealStep, TableVersion, newest
+from delta_cdc.spark import quarantine
 from delta_cdc.spark.apply import batch as b
-from delta_cdc.spark.apply import from_events, from_feed, layout, load, quarantine, repair
+from delta_cdc.spark.apply import from_events, from_feed, layout, load, repair
 from delta_cdc.spark.apply.commit import Outcome, TableState, commit, look, nothing_added, overtaken
 from delta_cdc.spark.apply.constraints import Destination
 from delta_cdc.spark.apply.prepared_step import PreparedStep

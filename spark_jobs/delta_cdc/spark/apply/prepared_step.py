@@ -10,7 +10,8 @@ from pyspark.sql import functions as F
 
 from delta_cdc.core import reserved_columns
 from delta_cdc.core.spec import ApplyStep, LoadStep, RepairStep, segments_of
-from delta_cdc.spark.apply import events, quarantine
+from delta_cdc.spark import quarantine
+from delta_cdc.spark.apply import events
 from delta_cdc.spark.apply.rows import RAW
 from delta_cdc.spark.apply.sequences import as_text, greater
 from delta_cdc.spark.changes import states
@@ -34,7 +35,7 @@ class PreparedStep:
     :param truncate_sequences: for the seal
     :param merge: the statement, if it is a MERGE; a dry run shows it and counts its effect
     :param inserts: the rows to write, if the step only inserts; a dry run counts them
-    :param quarantined: rows for the quarantine table (:data:`delta_cdc.spark.apply.quarantine.COLUMNS`),
+    :param quarantined: rows for the quarantine table (:data:`delta_cdc.spark.quarantine.COLUMNS`),
         written before the target; None if there are none
     """
 

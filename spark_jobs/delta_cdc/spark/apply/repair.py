@@ -17,6 +17,7 @@ from delta_cdc.core import reserved_columns
 from delta_cdc.core.errors import InvalidConfiguration, NullSequence, SequenceNotIncreasing
 from delta_cdc.core.spec import RepairStep
 from delta_cdc.core.sql import PLAN_PREFIX
+from delta_cdc.spark import quarantine
 from delta_cdc.spark.apply import batch as b
 from delta_cdc.spark.apply import (
     boundary,
@@ -26,7 +27,6 @@ from delta_cdc.spark.apply import (
     intervals,
     load,
     partial_columns,
-    quarantine,
     rows,
     schema,
     timeline,

@@ -10,31 +10,27 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
 from typing import TYPE_CHECKING
 
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
 from delta_cdc.core.change_log import PRESENT, RAW, RECORD
 from delta_cdc.core.errors import SourceUnreadable
 from delta_cdc.core.reasons import reason
 from delta_cdc.core.sql import PLAN_PREFIX, quote
 from delta_cdc.spark.ingest import lines as text
 from delta_cdc.spark.ingest.widening import wider
+from delta_cdc.spark.quarantine import AS_JSON
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
-
     from delta_cdc.core.spec import SourceFile
 
     #: Files that share one schema.
-    Group = tuple[StructType, list[SourceFile]]
+    Group = tuple[T.StructType, list[SourceFile]]
 
 _REMEDY = "write the files with types of one family, or deliver those with other types to a log of their own."
-#: Options for the JSON text of records, for the quarantine. Spark's default patterns drop microseconds.
-_JSON = {
-    "ignoreNullFields": "false",
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-}
 _NAMES, _PARSED = f"{PLAN_PREFIX}names", f"{PLAN_PREFIX}parsed"
 _THREADS = 8
 #: Spark's error class for a Parquet type that it does not support; the error does not name the file.
@@ -54,15 +50,12 @@ def read(
     return reduce(lambda a, b: a.unionByName(b), parts)
 
 
-def again(records: DataFrame, types: Sequence[StructType | None]) -> DataFrame:
+def again(records: DataFrame, types: Sequence[T.StructType | None]) -> DataFrame:
     """Parse records again from their raw text, the JSON of their columns.
 
     :param records: RAW, PUBLISHED and POSITION
     :param types: known types of columns by name, the declared ones first; other columns are text
     """
-    from pyspark.sql import functions as F
-    from pyspark.sql import types as T
-
     known = {f.name.lower(): f for s in reversed(types) if s is not None for f in s.fields}
     named = records.withColumn(_NAMES, F.json_object_keys(RAW))
     found = named.select(F.explode(_NAMES).alias(_NAMES)).distinct().collect()
@@ -73,7 +66,7 @@ def again(records: DataFrame, types: Sequence[StructType | None]) -> DataFrame:
         for row in found
     ]
     schema = T.StructType(fields)
-    parsed = named.withColumn(_PARSED, F.from_json(RAW, schema, _JSON))
+    parsed = named.withColumn(_PARSED, F.from_json(RAW, schema, AS_JSON))
     return text.completed(parsed, record=F.col(_PARSED)).withColumn(PRESENT, F.json_object_keys(RAW))
 
 
@@ -92,7 +85,7 @@ def _groups(session: SparkSession, files: Sequence[SourceFile], options: Mapping
 
 def _merged(
     session: SparkSession, files: Sequence[SourceFile], options: Mapping[str, str]
-) -> StructType | None:
+) -> T.StructType | None:
     """Return the schema that files with the same columns share; None if their types differ."""
     several = "true" if len(files) > 1 else "false"
     reader = session.read.options(**options).option("mergeSchema", several)
@@ -108,7 +101,7 @@ def _merged(
 def _one_by_one(
     session: SparkSession, files: Sequence[SourceFile], options: Mapping[str, str]
 ) -> list[Group]:
-    def schema(file: SourceFile) -> StructType:
+    def schema(file: SourceFile) -> T.StructType:
         try:
             return session.read.options(**options).parquet(*text.paths([file])).schema
         except Exception as error:
@@ -127,10 +120,8 @@ def _one_by_one(
     return list(groups.values())
 
 
-def _widest(groups: Sequence[Group]) -> StructType:
+def _widest(groups: Sequence[Group]) -> T.StructType:
     """Return a schema that holds the records of all files."""
-    from pyspark.sql import types as T
-
     whole: dict[str, tuple[T.StructField, SourceFile]] = {}
     for schema, files in groups:
         for field in schema.fields:
@@ -148,10 +139,8 @@ def _widest(groups: Sequence[Group]) -> StructType:
 
 # -- records ----------------------------------------------------------------------------------------
 def _part(
-    session: SparkSession, group: Group, options: Mapping[str, str], whole: StructType, needs_rows: bool
+    session: SparkSession, group: Group, options: Mapping[str, str], whole: T.StructType, needs_rows: bool
 ) -> DataFrame:
-    from pyspark.sql import functions as F
-
     schema, files = group
     found = session.read.options(**options).schema(schema).parquet(*text.paths(files))
     own = {field.name.lower(): field for field in schema.fields}
@@ -163,6 +152,6 @@ def _part(
         present += [field.name] if mine is not None else []
     values = F.struct(*[found[quote(field.name)].alias(field.name) for field in schema.fields])
     row = found.metadataColumn("_metadata").getField("row_index") if needs_rows else None
-    wanted = [F.to_json(values, _JSON).alias(RAW), F.struct(*record).alias(RECORD)]
+    wanted = [F.to_json(values, AS_JSON).alias(RAW), F.struct(*record).alias(RECORD)]
     located = text.located(found, wanted, row)
     return text.completed(located, record=F.col(RECORD), present=present)

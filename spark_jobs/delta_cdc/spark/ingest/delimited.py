@@ -15,6 +15,11 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
 
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from pyspark.sql.window import Window, WindowSpec
+
 from delta_cdc.core import reader_options
 from delta_cdc.core.change_log import POSITION, PUBLISHED, RAW, RECORD, UNDECODED
 from delta_cdc.core.errors import InvalidConfiguration
@@ -24,10 +29,6 @@ from delta_cdc.spark.ingest.quoting import Quoting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import DataType, StructType
-    from pyspark.sql.window import WindowSpec
 
     from delta_cdc.core.spec import SourceFile
 
@@ -64,7 +65,7 @@ class _Columns:
 
     header: str
     names: tuple[str, ...]
-    types: Mapping[str, DataType]
+    types: Mapping[str, T.DataType]
     patterns: frozenset[str] = frozenset()
     is_quoted: bool = True
 
@@ -82,13 +83,11 @@ class _Columns:
             seen.add(name.lower())
         return ""
 
-    def type_of(self, name: str) -> DataType:
+    def type_of(self, name: str) -> T.DataType:
         """Return the type to parse a column as: text, except dates and times with a pattern from the user.
 
         The adapter converts texts strictly; the parser would round and truncate.
         """
-        from pyspark.sql import types as T
-
         found = self.types.get(name.lower(), T.StringType())
         return found if type(found).__name__ in self.patterns else T.StringType()
 
@@ -102,7 +101,7 @@ def read(
     session: SparkSession,
     files: Sequence[SourceFile],
     options: Mapping[str, str],
-    types: Sequence[StructType | None],
+    types: Sequence[T.StructType | None],
     *,
     needs_rows: bool,
 ) -> DataFrame:
@@ -112,7 +111,10 @@ def read(
     :raises InvalidConfiguration: the files have no header, and no schema is declared
     """
     known, quoting = _known(types), Quoting.of(options)
-    has_header, may_span = reader_options.is_true(options, "header"), _may_span(options)
+    has_header, may_span = (
+        reader_options.is_true(options, "header"),
+        (reader_options.option(options, "multiLine") or "true").lower() != "false",
+    )
     headless = None if has_header else _Columns("", _declared(types), known, _patterns(options))
     if has_header or may_span:
         found = _looked_at(session, files, options, quoting) if files else {}
@@ -128,27 +130,19 @@ def read(
     for (header, spans), group in groups.items():
         columns = headless or _columns(header, options, known)
         part = _Lines(session, group, options, quoting, columns)
-        parts.append(
-            _part((part.assembled(needs_rows) if spans else part.alone(needs_rows), columns), options)
-        )
+        found_lines = part.assembled(needs_rows) if spans else part.alone(needs_rows)
+        parts.append(_part(found_lines, columns, options))
     return _united(parts) if parts else _none(session, types)
 
 
-def _may_span(options: Mapping[str, str]) -> bool:
-    """Return whether quoted values may have line breaks; ``multiLine`` is true by default."""
-    return (reader_options.option(options, "multiLine") or "true").lower() != "false"
-
-
-def again(records: DataFrame, options: Mapping[str, str], types: Sequence[StructType | None]) -> DataFrame:
+def again(records: DataFrame, options: Mapping[str, str], types: Sequence[T.StructType | None]) -> DataFrame:
     """Parse records again from their raw text.
 
     :param records: RAW, PUBLISHED and POSITION
     """
-    from pyspark.sql import functions as F
-
     known = _known(types)
     if not reader_options.is_true(options, "header"):
-        return _part((records, _Columns("", _declared(types), known, _patterns(options))), options).rows
+        return _part(records, _Columns("", _declared(types), known, _patterns(options)), options).rows
     split = F.split(RAW, "\n", 2)
     cut = records.select(
         F.get(split, F.lit(0)).alias(_HEADER),
@@ -159,7 +153,7 @@ def again(records: DataFrame, options: Mapping[str, str], types: Sequence[Struct
     parts = []
     for row in cut.select(_HEADER).distinct().collect():
         columns = _columns(row[_HEADER], options, known)
-        parts.append(_part((cut.where(F.col(_HEADER) == row[_HEADER]), columns), options))
+        parts.append(_part(cut.where(F.col(_HEADER) == row[_HEADER]), columns, options))
     return _united(parts) if parts else _none(records.sparkSession, types)
 
 
@@ -169,15 +163,15 @@ def _patterns(options: Mapping[str, str]) -> frozenset[str]:
     )
 
 
-def _known(types: Sequence[StructType | None]) -> dict[str, DataType]:
-    found: dict[str, DataType] = {}
+def _known(types: Sequence[T.StructType | None]) -> dict[str, T.DataType]:
+    found: dict[str, T.DataType] = {}
     for schema in types:
         for field in schema.fields if schema is not None else ():
             found.setdefault(field.name.lower(), field.dataType)
     return found
 
 
-def _declared(types: Sequence[StructType | None]) -> tuple[str, ...]:
+def _declared(types: Sequence[T.StructType | None]) -> tuple[str, ...]:
     declared = types[0]
     if declared is None:
         raise InvalidConfiguration(
@@ -188,21 +182,19 @@ def _declared(types: Sequence[StructType | None]) -> tuple[str, ...]:
     return tuple(declared.names)
 
 
-def _none(session: SparkSession, types: Sequence[StructType | None]) -> DataFrame:
+def _none(session: SparkSession, types: Sequence[T.StructType | None]) -> DataFrame:
     """Return an empty frame with the known columns, for files without lines."""
-    from pyspark.sql import functions as F
-
     none = F.lit(None)
     empty = session.range(0).select(
         none.cast("string").alias(RAW),
         none.cast("timestamp").alias(PUBLISHED),
-        text.no_place().alias(POSITION),
+        text.place(none, none).alias(POSITION),
     )
     known = next((schema.names for schema in types if schema is not None), [])
-    return _part((empty, _Columns("", tuple(known), _known(types))), {}).rows
+    return _part(empty, _Columns("", tuple(known), _known(types)), {}).rows
 
 
-def _columns(header: str, options: Mapping[str, str], known: Mapping[str, DataType]) -> _Columns:
+def _columns(header: str, options: Mapping[str, str], known: Mapping[str, T.DataType]) -> _Columns:
     """Return the columns of a header line; a column without name is named by position, as in Spark (_c0)."""
     names = Quoting.of(options).values(header)
     named = tuple(name.strip() or f"_c{place}" for place, name in enumerate(names or ()))
@@ -225,16 +217,12 @@ def _cut(
 
 def _ended(record: Column, options: Mapping[str, str]) -> Column:
     """Return a record without the CR of its line break."""
-    from pyspark.sql import functions as F
-
     if reader_options.option(options, "lineSep") is not None:
         return record
     return F.when(record.endswith("\r"), F.left(record, F.length(record) - 1)).otherwise(record)
 
 
 def _is_comment(line: Column, options: Mapping[str, str]) -> Column:
-    from pyspark.sql import functions as F
-
     comment = reader_options.option(options, "comment")
     return line.startswith(comment) if comment else F.lit(False)
 
@@ -246,8 +234,6 @@ def _looked_at(
 
     Nearly all files have one record per line. If no line leaves a quoted value open, each line is a record.
     """
-    from pyspark.sql import functions as F
-
     lines, line = _cut(session, files, options)
     line = _ended(line, options)
     opens = _opens(line, quoting) & ~_is_comment(line, options)
@@ -260,8 +246,6 @@ def _looked_at(
 
 def _opens(line: Column, quoting: Quoting) -> Column:
     """Return whether a line that begins a record ends inside a quoted value."""
-    from pyspark.sql import functions as F
-
     if not quoting.quote:
         return F.lit(False)
     return F.contains(line, F.lit(quoting.quote)) & line.rlike(quoting.opens())
@@ -285,16 +269,12 @@ class _Lines:
 
     def _records(self, found: DataFrame) -> DataFrame:
         """Remove empty lines, comments and headers."""
-        from pyspark.sql import functions as F
-
         # Concatenated files repeat the header in the middle.
         none = F.col(RAW).isin("", self.columns.header) | _is_comment(F.col(RAW), self.options)
         return found.where(~none)
 
     def assembled(self, needs_rows: bool) -> DataFrame:
         """Return records that may span lines; a record's row is that of its first line."""
-        from pyspark.sql import functions as F
-
         lines = self._in_records()
         ordered = F.sort_array(F.collect_list(F.struct(_ROW, RAW)))
         line_break = reader_options.option(self.options, "lineSep") or "\n"
@@ -314,9 +294,6 @@ class _Lines:
 
         Each line of a quoted value without end (:data:`UNCLOSED`) is a separate record, by _UNCLOSED_ROW.
         """
-        from pyspark.sql import Window
-        from pyspark.sql import functions as F
-
         found, in_order = self._states()
         ends_within = F.when(F.col(_WITHIN), F.col(_STAYS)).otherwise(F.col(_OPENS))
         record = F.sum((~F.col(_WITHIN)).cast("int")).over(in_order)
@@ -333,9 +310,6 @@ class _Lines:
         Each line sets, unsets, keeps or inverts that state. So the state before a line is the one that the
         last setting or unsetting line left, inverted once per later inverting line.
         """
-        from pyspark.sql import Window
-        from pyspark.sql import functions as F
-
         lines, line = _cut(self.session, self.files, self.options)
         opens = _opens(line, self.quoting) & ~_is_comment(line, self.options)
         plain = ~F.contains(line, F.lit(self.quoting.quote))
@@ -367,8 +341,6 @@ def _parsing(options: Mapping[str, str]) -> dict[str, str]:
 
 def _flaw(options: Mapping[str, str]) -> Column:
     """Return why a record is not the CSV that the options describe; NULL if it is."""
-    from pyspark.sql import functions as F
-
     quoting, raw = Quoting.of(options), F.col(RAW)
     if reader_options.option(options, "unescapedQuoteHandling") is not None:
         # The user chose how Spark handles such records.
@@ -389,10 +361,7 @@ class _Part:
     columns: _Columns
 
 
-def _part(found: tuple[DataFrame, _Columns], options: Mapping[str, str]) -> _Part:
-    from pyspark.sql import functions as F
-
-    lines, columns = found
+def _part(lines: DataFrame, columns: _Columns, options: Mapping[str, str]) -> _Part:
     raw = F.concat(F.lit(columns.header + "\n"), F.col(RAW)) if columns.header else F.col(RAW)
     if columns.flaw:
         rows = lines.withColumn(RAW, raw)
@@ -415,9 +384,6 @@ def _part(found: tuple[DataFrame, _Columns], options: Mapping[str, str]) -> _Par
 
 def _value(parsed: Column, columns: _Columns, name: str) -> Column:
     """Return a value; an empty text in a column whose known type is not text is NULL."""
-    from pyspark.sql import functions as F
-    from pyspark.sql import types as T
-
     value, meant = parsed.getField(name), columns.types.get(name.lower(), T.StringType())
     is_text = isinstance(meant, T.StringType) or not isinstance(columns.type_of(name), T.StringType)
     return value if is_text else F.nullif(value, F.lit(""))
@@ -425,8 +391,6 @@ def _value(parsed: Column, columns: _Columns, name: str) -> Column:
 
 def _reason(parsed: Column, as_text: Column, columns: _Columns) -> Column:
     """Return why a line does not fit its columns."""
-    from pyspark.sql import functions as F
-
     wrong = [
         F.when(
             as_text.getField(name).isNotNull() & parsed.getField(name).isNull(),
@@ -448,8 +412,6 @@ def _united(parts: Sequence[_Part]) -> DataFrame:
 
 
 def _widened(part: _Part, names: Mapping[str, str]) -> DataFrame:
-    from pyspark.sql import functions as F
-
     own = {} if part.columns.flaw else {name.lower(): name for name in part.columns.names}
     values = []
     for key, name in names.items():

@@ -12,32 +12,33 @@ A crash between 2 and 4 leaves a batch that is recorded but not in the log; the 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from delta_cdc.core import adapters, failpoints
-from delta_cdc.core.change_log import SEQUENCE
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as T
+
+from delta_cdc.core import failpoints
+from delta_cdc.core.change_log import SEQUENCE, Context, description
 from delta_cdc.core.errors import SourceUnreadable
 from delta_cdc.core.properties import LATENESS_HORIZON
 from delta_cdc.core.reasons import causes, reason
 from delta_cdc.core.spec import ApplyOptions, JobResult, step_fingerprint
 from delta_cdc.core.sql import quote, table
 from delta_cdc.core.watermark import PipelineState, Seal, SealStep
+from delta_cdc.spark import quarantine
 from delta_cdc.spark.apply import layout
 from delta_cdc.spark.apply.commit import commit, look, overtaken
 from delta_cdc.spark.apply.constraints import Destination
 from delta_cdc.spark.apply.rows import Shape
 from delta_cdc.spark.changes import feed
 from delta_cdc.spark.commit_safety import refuse_unsafe_log_store
-from delta_cdc.spark.ingest import columnar, events, ingested, kafka, lines, records, redelivery
-from delta_cdc.spark.ingest import quarantine as rejects
+from delta_cdc.spark.ingest import adapters, columnar, events, ingested, kafka, lines, records, redelivery
 from delta_cdc.spark.sessions import hide_statements, private_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
-    from pyspark.sql import DataFrame, SparkSession
 
     from delta_cdc.core.spec import IngestSpec, SourceFile
     from delta_cdc.spark.apply.commit import TableState
@@ -88,7 +89,7 @@ def run(spark: SparkSession, spec: IngestSpec, kafka_options: Mapping[str, str] 
 
 
 def _ingested(session: SparkSession, spec: IngestSpec, kafka_options: Mapping[str, str] | None) -> JobResult:
-    log.info("ingesting %s", told(spec))
+    log.info("ingesting %s", described(spec))
     planned_on = spec.step.planned_on
     seen: TableState | None = None
     with ingested.expected(session, spec):
@@ -105,7 +106,7 @@ def _ingested(session: SparkSession, spec: IngestSpec, kafka_options: Mapping[st
     return _written(session, spec, found, seen)
 
 
-def told(spec: IngestSpec) -> str:
+def described(spec: IngestSpec) -> str:
     """Describe a batch for log messages."""
     step = spec.step
     if step.kind == "reseal":
@@ -117,21 +118,6 @@ def told(spec: IngestSpec) -> str:
         [f"{sum(p.ending_offset - p.starting_offset for p in spec.offsets)} offsets"] if spec.offsets else []
     )
     return f"batch {step.seal_number} of {spec.source_uri} ({', '.join(parts) or 'nothing'})"
-
-
-@dataclass(frozen=True)
-class _Found:
-    """A batch that was read and checked, but not written.
-
-    :param spec: the spec, with unreadable files marked
-    :param rejects: RAW, POSITION and reason of all records that go to quarantine
-    """
-
-    spec: IngestSpec
-    batch: Batch
-    have: Known | None
-    counts: dict[str, int]
-    rejects: DataFrame | None
 
 
 def _sealed_since(session: SparkSession, spec: IngestSpec, now: TableState) -> str | None:
@@ -161,7 +147,7 @@ def _other_horizon(spec: IngestSpec, now: TableState) -> str | None:
 
 
 # -- read and check -------------------------------------------------------------------------------
-def _found(session: SparkSession, spec: IngestSpec, secrets: Mapping[str, str] | None) -> _Found | JobResult:
+def _found(session: SparkSession, spec: IngestSpec, secrets: Mapping[str, str] | None) -> Batch | JobResult:
     """Read a batch; set a damaged file aside, and read the others again.
 
     A file has to fail twice, because a truncated response of the store looks like a truncated file.
@@ -181,7 +167,9 @@ def _found(session: SparkSession, spec: IngestSpec, secrets: Mapping[str, str] |
                 blamed.add(damaged)
                 continue
             log.warning("%s cannot be read: %s", damaged, _cause(error))
-            spec = _set_aside(spec, damaged, f"it is damaged: {_cause(error)}")
+            why = f"it is damaged: {_cause(error)}"
+            files = [replace(file, unreadable=why) if file.uri == damaged else file for file in spec.files]
+            spec = replace(spec, files=tuple(files))
 
 
 def _names_gone(spec: IngestSpec, text: str) -> bool:
@@ -209,12 +197,7 @@ def _cause(error: Exception) -> str:
     return unquote(causes(error)[-1].line)
 
 
-def _set_aside(spec: IngestSpec, uri: str, reason: str) -> IngestSpec:
-    files = tuple(replace(f, unreadable=reason) if f.uri == uri else f for f in spec.files)
-    return replace(spec, files=files)
-
-
-def _read(session: SparkSession, spec: IngestSpec, secrets: Mapping[str, str] | None) -> _Found:
+def _read(session: SparkSession, spec: IngestSpec, secrets: Mapping[str, str] | None) -> Batch:
     have = events.known(session, spec.log_uri) if spec.step.planned_on is not None else None
     adapted = _adapted(session, spec, have, secrets)
     if adapted is None:
@@ -238,7 +221,7 @@ def _read(session: SparkSession, spec: IngestSpec, secrets: Mapping[str, str] | 
         "missing": missing,
     }
     counts = {name: count for name, count in {"events": 0, **counts}.items() if count or name == "events"}
-    return _Found(spec, batch, have, counts, rejected)
+    return replace(batch, counts=counts, rejects=rejected)
 
 
 def _adapted(
@@ -252,17 +235,24 @@ def _adapted(
     given = adapter.check(
         options.adapter_options, keys=options.keys, format=options.format, insert_only=options.insert_only
     )
-    declared = records.declared(options)
     payload = have.payload if have is not None else None
     if spec.step.kind == "replay":
-        found = records.again(rejects.replayable(session, spec), options, payload)
+        found = records.again(quarantine.replayable(session, spec), options, payload)
     elif options.source_kind == "kafka":
         found = kafka.read(session, spec, secrets)
     elif records.readable(spec):
         found = records.read(session, spec, adapter.needs_rows(given), payload)
     else:
         return None
-    context = events.context(session, replace(options, adapter_options=given), declared, have)
+    context = Context(
+        spark=session,
+        options=given,
+        keys=options.keys,
+        format=options.format,
+        declared=records.declared(options),
+        known=payload,
+        sequence_type=have.sequence.simpleString() if have is not None else None,
+    )
     return adapter.events(found, context)
 
 
@@ -299,42 +289,42 @@ def _rejected(
         # Records that are still invalid are in quarantine already.
         return None, 0
     if aside:
-        files = rejects.of_files(session, aside)
+        files = quarantine.of_files(session, aside)
         found = files if found is None else found.unionByName(files)
         count += len(aside)
     if found is None or redelivery.flagged(spec) is None:
         return found, count
-    found = rejects.new(session, spec, found).localCheckpoint()
+    found = quarantine.new(session, spec, found).localCheckpoint()
     count = found.count()
     return (found if count else None), count
 
 
 # -- write ----------------------------------------------------------------------------------------
-def _written(session: SparkSession, planned: IngestSpec, found: _Found, seen: TableState | None) -> JobResult:
-    spec = found.spec
-    seal = _seal(planned, found.counts)
+def _written(session: SparkSession, planned: IngestSpec, batch: Batch, seen: TableState | None) -> JobResult:
+    spec = batch.spec
+    seal = _seal(planned, batch.counts)
     if not spec.recorded:
         outcome = ingested.write(session, spec, seal)
         if outcome.status != "committed":
             return JobResult(outcome.status, message=outcome.message)
     failpoints.reached("recorded")
-    if found.rejects is not None:
-        rejects.write(session, spec, seal, found.rejects)
+    if batch.rejects is not None:
+        quarantine.write_records(session, spec, seal, batch.rejects)
     failpoints.reached("quarantined")
-    listed = ", ".join(f"{count} {name}" for name, count in found.counts.items())
-    log.info("committing %s to %s (%s)", told(spec), spec.log_uri, listed)
-    shape, options = _layout(found)
-    into = Destination(spec.log_uri, lambda: found.batch.events, shape.keys)
-    outcome = commit(session, seal, _append(found, shape, options), into)
+    listed = ", ".join(f"{count} {name}" for name, count in batch.counts.items())
+    log.info("committing %s to %s (%s)", described(spec), spec.log_uri, listed)
+    shape, options = _layout(batch)
+    into = Destination(spec.log_uri, lambda: batch.events, shape.keys)
+    outcome = commit(session, seal, _append(batch, shape, options), into)
     if outcome.status == "committed":
         log.info("committed version %s of %s, seal %s", outcome.version, spec.log_uri, seal.number)
-        _tidy(session, found, shape, options, seen)
-    return JobResult(outcome.status, counts=found.counts, message=outcome.message)
+        _tidy(session, batch, shape, options, seen)
+    return JobResult(outcome.status, counts=batch.counts, message=outcome.message)
 
 
-def _append(found: _Found, shape: Shape, options: ApplyOptions) -> Callable[[], object]:
-    writer, uri = found.batch.events.write.format("delta"), found.spec.log_uri
-    if found.have is None:
+def _append(batch: Batch, shape: Shape, options: ApplyOptions) -> Callable[[], object]:
+    writer, uri = batch.events.write.format("delta"), batch.spec.log_uri
+    if batch.have is None:
         # One commit with events, properties and seal; it ignores files that a crash left behind.
         writer = writer.mode("error").options(**layout.properties(shape, options))
     else:
@@ -342,15 +332,13 @@ def _append(found: _Found, shape: Shape, options: ApplyOptions) -> Callable[[], 
     return lambda: writer.save(uri)
 
 
-def _layout(found: _Found) -> tuple[Shape, ApplyOptions]:
+def _layout(batch: Batch) -> tuple[Shape, ApplyOptions]:
     """Return a log's layout as for targets: clustered by its keys, with statistics of its sequence."""
-    from pyspark.sql import types as T
-
-    options = found.spec.options
-    columns = {field.name.lower(): field for field in found.batch.payload.fields}
-    if found.have is not None:
-        columns = {field.name.lower(): field for field in found.have.payload.fields} | columns
-    columns[SEQUENCE] = T.StructField(SEQUENCE, found.batch.sequence)
+    options = batch.spec.options
+    columns = {field.name.lower(): field for field in batch.payload.fields}
+    if batch.have is not None:
+        columns = {field.name.lower(): field for field in batch.have.payload.fields} | columns
+    columns[SEQUENCE] = T.StructField(SEQUENCE, batch.sequence)
     keys = tuple(columns[key.lower()].name for key in options.keys if key.lower() in columns)
     shape = Shape(
         keys=keys,
@@ -363,21 +351,22 @@ def _layout(found: _Found) -> tuple[Shape, ApplyOptions]:
     asked = ApplyOptions(keys=keys, cluster_by=options.cluster_by)
     bounded = dict.fromkeys((*layout.clustering_columns(shape, asked), *keys, SEQUENCE))
     statistics = ",".join(quote(name) for name in bounded if layout.has_statistics(shape, name))
-    ours = {CHANGE_LOG: "true", **({_STATISTICS: statistics} if statistics else {})}
+    described = description(insert_only=options.insert_only)
+    ours = {CHANGE_LOG: "true", **described, **({_STATISTICS: statistics} if statistics else {})}
     return shape, replace(asked, target_properties={**ours, **options.log_properties})
 
 
 def _tidy(
-    session: SparkSession, found: _Found, shape: Shape, options: ApplyOptions, seen: TableState | None
+    session: SparkSession, batch: Batch, shape: Shape, options: ApplyOptions, seen: TableState | None
 ) -> None:
     """Run the steps after a commit; a failure is a warning, because the next run repeats them."""
-    spec = found.spec
+    spec = batch.spec
     try:
         layout.complete(session, spec.log_uri, shape, options, seen)
-        if found.batch.settled is not None:
-            rejects.forget(session, spec, found.batch.settled)
+        if batch.settled is not None:
+            quarantine.forget_records(session, spec, batch.settled)
         delivered = [file.uri for file in records.readable(spec) if file.again]
-        rejects.forget_files(session, spec, delivered)
+        quarantine.forget_files(session, spec, delivered)
     except Exception as error:  # noqa: BLE001 - optional work after a commit must not fail the commit
         log.warning("after the commit to %s: %s", spec.log_uri, reason(error))
 

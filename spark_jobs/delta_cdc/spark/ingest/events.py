@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
 from delta_cdc.core.change_log import (
     COLUMNS,
     DELETE,
@@ -19,7 +23,6 @@ from delta_cdc.core.change_log import (
     SOURCE_TIMESTAMP,
     TRUNCATE,
     UPSERT,
-    Context,
 )
 from delta_cdc.core.errors import (
     ColumnNotFound,
@@ -36,16 +39,11 @@ from delta_cdc.spark.ingest.widening import wider
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import DataType, StructField, StructType
-
-    from delta_cdc.core.spec import IngestOptions, IngestSpec
+    from delta_cdc.core.spec import IngestSpec
 
 LATE = "late_beyond_horizon"
 #: Why a row is an invalid event, and whether an earlier batch may have taken it.
 _REASON, _AGAIN = f"{PLAN_PREFIX}reason", f"{PLAN_PREFIX}again"
-#: Name of the column in :attr:`Batch.rejects`.
-REASON = "reason"
 _SAMPLES = 3
 #: The scan of a log filters by file name for at most so many files.
 _LISTED_FILES = 500
@@ -59,22 +57,26 @@ class Known:
     :param sequence: the type of its sequence
     """
 
-    payload: StructType
-    sequence: DataType
+    payload: T.StructType
+    sequence: T.DataType
 
 
 @dataclass(frozen=True)
 class Batch:
-    """The events of a batch in the log's schema, and the records that go to quarantine.
+    """A batch that was read and checked, but not written: the events in the log's schema, and the rejects.
 
+    :param spec: the spec, with unreadable files marked
+    :param have: the log's schema; None if the log does not exist
     :param events: columns of the payload, then :data:`~delta_cdc.core.change_log.LOG_COLUMNS`
-    :param rejects: RAW, POSITION and ``reason``; None if all records are valid
+    :param rejects: RAW, POSITION and ``reason`` of what goes to quarantine; None if all records are valid
     :param settled: of a replay: RAW and POSITION of the records that are events or ignored
     """
 
+    spec: IngestSpec
+    have: Known | None
     events: DataFrame
-    payload: StructType
-    sequence: DataType
+    payload: T.StructType
+    sequence: T.DataType
     counts: dict[str, int] = field(default_factory=dict)
     rejects: DataFrame | None = None
     settled: DataFrame | None = None
@@ -85,8 +87,6 @@ def known(session: SparkSession, uri: str) -> Known:
 
     :raises TargetSchemaClash: the table is not a change log
     """
-    from pyspark.sql import types as T
-
     schema = session.read.format("delta").load(uri).schema
     missing = [name for name in LOG_COLUMNS if name not in schema.names]
     if missing:
@@ -98,24 +98,6 @@ def known(session: SparkSession, uri: str) -> Known:
     return Known(payload, schema[SEQUENCE].dataType)
 
 
-def context(
-    session: SparkSession, options: IngestOptions, declared: StructType | None, have: Known | None
-) -> Context:
-    """Return the context that an adapter gets.
-
-    :param options: the options, with ``adapter_options`` as the adapter's check returned them
-    """
-    return Context(
-        spark=session,
-        options=options.adapter_options,
-        keys=options.keys,
-        format=options.format,
-        declared=declared,
-        known=have.payload if have is not None else None,
-        sequence_type=have.sequence.simpleString() if have is not None else None,
-    )
-
-
 def prepared(spec: IngestSpec, adapted: DataFrame, have: Known | None, held: DataFrame | None) -> Batch:
     """Check and count what an adapter returned.
 
@@ -125,8 +107,6 @@ def prepared(spec: IngestSpec, adapted: DataFrame, have: Known | None, held: Dat
     :raises ColumnNotFound: a key column is neither in a record nor in the log
     :raises TargetSchemaClash: a column's type differs from the log's
     """
-    from pyspark.sql import functions as F
-
     rows, payload, sequence = _checked(spec, adapted, have)
     # One job parses and counts; later steps read its checkpoint.
     rows = rows.localCheckpoint(eager=False)
@@ -135,32 +115,29 @@ def prepared(spec: IngestSpec, adapted: DataFrame, have: Known | None, held: Dat
     good = rows.where(F.col(_REASON).isNull())
     columns = [quote(name) for name in (*payload.names, *LOG_COLUMNS)]
     events = good.where(F.col(OP) != IGNORE).select(*columns, _AGAIN)
-    if held is not None and _may_repeat(spec):
+    if held is not None and (spec.step.kind == "replay" or redelivery.flagged(spec) is not None):
         events = _new(spec, events, held)
         left = _counted(events.withColumn(_REASON, F.lit(None).cast("string")))
         counts["repeated"] = counts["events"] - left["events"]
         counts |= {name: left[name] for name in ("events", "deletes", "truncates")}
     rejects = None
     if counts["quarantined"]:
-        rejects = rows.where(F.col(_REASON).isNotNull()).select(RAW, POSITION, F.col(_REASON).alias(REASON))
+        rejects = rows.where(F.col(_REASON).isNotNull()).select(RAW, POSITION, F.col(_REASON).alias("reason"))
     settled = good.select(RAW, POSITION) if spec.step.kind == "replay" else None
-    return Batch(events.drop(_AGAIN), payload, sequence, counts, rejects, settled)
+    return Batch(spec, have, events.drop(_AGAIN), payload, sequence, counts, rejects, settled)
 
 
 def nothing(session: SparkSession, spec: IngestSpec, have: Known) -> Batch:
     """Return an empty batch, for a batch without readable records."""
     empty = session.read.format("delta").load(spec.log_uri).limit(0)
-    return Batch(empty, have.payload, have.sequence)
+    return Batch(spec, have, empty, have.payload, have.sequence)
 
 
 # -- what the adapter returned --------------------------------------------------------------------
 def _checked(
     spec: IngestSpec, adapted: DataFrame, have: Known | None
-) -> tuple[DataFrame, StructType, DataType]:
+) -> tuple[DataFrame, T.StructType, T.DataType]:
     """Return the columns of payload and log, why a row is invalid, and RAW where a later step needs it."""
-    from pyspark.sql import functions as F
-    from pyspark.sql import types as T
-
     found = _completed(spec, adapted)
     values = _payload(spec, found.schema[PAYLOAD].dataType, have)
     sequence = _sequence_type(spec, found.schema[SEQUENCE].dataType, have)
@@ -187,9 +164,6 @@ def _completed(spec: IngestSpec, adapted: DataFrame) -> DataFrame:
 
     :raises InvalidConfiguration: a required column is missing
     """
-    from pyspark.sql import functions as F
-    from pyspark.sql import types as T
-
     optional = {SEQUENCE, COLUMNS, SOURCE_TIMESTAMP, ERROR}
     missing = [name for name in (OP, PAYLOAD, RAW, POSITION) if name not in adapted.columns]
     if missing or not isinstance(adapted.schema[PAYLOAD].dataType, T.StructType):
@@ -203,11 +177,8 @@ def _completed(spec: IngestSpec, adapted: DataFrame) -> DataFrame:
     return adapted
 
 
-def _payload(spec: IngestSpec, given: DataType, have: Known | None) -> list[tuple[StructField, Column]]:
+def _payload(spec: IngestSpec, given: T.DataType, have: Known | None) -> list[tuple[T.StructField, Column]]:
     """Return the payload's columns, with the log's names and types, and their expressions."""
-    from pyspark.sql import functions as F
-    from pyspark.sql import types as T
-
     assert isinstance(given, T.StructType)
     _refuse_reserved(spec, given)
     there = {f.name.lower(): f for f in given.fields}
@@ -228,13 +199,11 @@ def _payload(spec: IngestSpec, given: DataType, have: Known | None) -> list[tupl
     return found
 
 
-def _like(spec: IngestSpec, known_field: StructField, given: DataType) -> DataType | None:
+def _like(spec: IngestSpec, known_field: T.StructField, given: T.DataType) -> T.DataType | None:
     """Return the log's type, to cast a column to it; None if the column needs no cast.
 
     Nested columns with new fields evolve in the log's commit.
     """
-    from pyspark.sql import types as T
-
     if given == known_field.dataType:
         return None
     whole = wider(known_field.dataType, given)
@@ -250,7 +219,7 @@ def _like(spec: IngestSpec, known_field: StructField, given: DataType) -> DataTy
     return None
 
 
-def _refuse_reserved(spec: IngestSpec, payload: StructType) -> None:
+def _refuse_reserved(spec: IngestSpec, payload: T.StructType) -> None:
     reserved = {name.lower() for name in LOG_COLUMNS}
     bad = [n for n in payload.names if n.lower() in reserved or n.lower().startswith(PLAN_PREFIX)]
     if bad:
@@ -271,9 +240,7 @@ def _refuse_without_key(spec: IngestSpec, names: list[str], have: Known | None) 
         )
 
 
-def _sequence_type(spec: IngestSpec, given: DataType, have: Known | None) -> DataType:
-    from pyspark.sql import types as T
-
+def _sequence_type(spec: IngestSpec, given: T.DataType, have: Known | None) -> T.DataType:
     if isinstance(given, T.NullType):
         return have.sequence if have is not None else T.StringType()
     unordered = (T.StructType, T.ArrayType, T.MapType, T.VariantType, T.BooleanType, T.BinaryType)
@@ -295,11 +262,9 @@ def _sequence_type(spec: IngestSpec, given: DataType, have: Known | None) -> Dat
 
 # -- which rows are events ------------------------------------------------------------------------
 def _reasons(
-    spec: IngestSpec, values: Mapping[str, Column], order: Column, sequence: DataType
+    spec: IngestSpec, values: Mapping[str, Column], order: Column, sequence: T.DataType
 ) -> list[Column]:
     """Return the reasons why a row is invalid, most important first; each is NULL if it does not apply."""
-    from pyspark.sql import functions as F
-
     operation = F.col(OP)
     meant = operation.isin(UPSERT, DELETE, TRUNCATE, IGNORE)
     said = F.concat(F.lit("unknown operation '"), F.coalesce(operation.cast("string"), F.lit("")), F.lit("'"))
@@ -319,8 +284,6 @@ def _reasons(
 
 
 def _counted(rows: DataFrame) -> dict[str, int]:
-    from pyspark.sql import functions as F
-
     good, operation = F.col(_REASON).isNull(), F.col(OP)
     totals = rows.agg(
         F.count_if(good & (operation != IGNORE)).alias("events"),
@@ -335,8 +298,6 @@ def _counted(rows: DataFrame) -> dict[str, int]:
 
 def _refuse(spec: IngestSpec, rows: DataFrame, counts: Mapping[str, int]) -> None:
     """Refuse invalid records if the options do not allow quarantine; late records are not an error."""
-    from pyspark.sql import functions as F
-
     bad = counts["quarantined"] - counts["late"]
     if not bad or spec.options.on_invalid == "quarantine":
         return
@@ -353,14 +314,8 @@ def _refuse(spec: IngestSpec, rows: DataFrame, counts: Mapping[str, int]) -> Non
 
 
 # -- redelivered events ---------------------------------------------------------------------------
-def _may_repeat(spec: IngestSpec) -> bool:
-    return redelivery.flagged(spec) is not None or spec.step.kind == "replay"
-
-
 def _new(spec: IngestSpec, events: DataFrame, held: DataFrame) -> DataFrame:
     """Remove events that the log holds already."""
-    from pyspark.sql import functions as F
-
     replayed = spec.step.kind == "replay"
     asked = F.lit(True) if replayed else F.col(_AGAIN)
     maybe, fresh = events.where(asked), events.where(~asked)

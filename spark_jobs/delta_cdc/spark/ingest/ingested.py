@@ -12,6 +12,9 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
 from delta_cdc.core.sql import table
 from delta_cdc.spark.apply.commit import Outcome, attempt
 from delta_cdc.spark.apply.constraints import Destination
@@ -19,8 +22,6 @@ from delta_cdc.spark.ingest.records import unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from pyspark.sql import DataFrame, SparkSession
 
     from delta_cdc.core.spec import IngestSpec
     from delta_cdc.core.watermark import Seal
@@ -103,8 +104,6 @@ def rows(spec: IngestSpec) -> list[dict[str, Any]]:
 
 def _frame(session: SparkSession, spec: IngestSpec) -> DataFrame:
     """Return the rows as a DataFrame that Spark computes in one task, without Python workers."""
-    from pyspark.sql import functions as F
-
     values = {"pipeline": F.lit(spec.pipeline), "seal": F.lit(spec.step.seal_number)}
     text = F.lit(json.dumps(rows(spec)))
     found = session.range(0, 1, 1, 1).select(F.inline(F.from_json(text, f"array<struct<{_fields()}>>")))

@@ -11,6 +11,9 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
 from delta_cdc.core import change_log
 from delta_cdc.core.errors import (
     DeltaCdcError,
@@ -24,11 +27,10 @@ from delta_cdc.core.errors import (
 from delta_cdc.core.kafka_options import for_java
 from delta_cdc.core.reasons import reason
 from delta_cdc.core.topics import servers_of
+from delta_cdc.spark.ingest import lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-
-    from pyspark.sql import DataFrame, SparkSession
 
     from delta_cdc.core.spec import IngestSpec, OffsetRange
 
@@ -37,9 +39,6 @@ OPTIONS_VARIABLE = "DELTA_CDC_KAFKA_OPTIONS"
 #: The same JSON as a conf, for a driver elsewhere; set it in a properties file. Because of its name, Spark
 #: redacts the value wherever it shows confs.
 OPTIONS_CONF = "spark.delta_cdc.kafka.secretOptions"
-
-#: Prefix of a record's RAW and KEY if the message's bytes are not UTF-8.
-BASE64 = "base64:"
 
 _RECORD_DDL = (
     f"{change_log.RAW} string, {change_log.KEY} string, {change_log.UNDECODED} string, "
@@ -92,8 +91,6 @@ def read(session: SparkSession, spec: IngestSpec, options: Mapping[str, str] | N
     :param options: see :mod:`delta_cdc.core.kafka_options`; None takes those that this driver got
     :raises InvalidConfiguration: the options are invalid
     """
-    from pyspark.sql import functions as F
-
     given = handed_over(session) if options is None else options
     reading = {
         **{f"kafka.{name}": value for name, value in for_java(given).items()},
@@ -107,25 +104,18 @@ def read(session: SparkSession, spec: IngestSpec, options: Mapping[str, str] | N
         found = read if found is None else found.union(read)
     if found is None:
         return session.createDataFrame([], _RECORD_DDL)
-    value, key = F.col("value").cast("string"), F.col("key").cast("string")
-    broken = F.col("value").isNotNull() & ~F.is_valid_utf8(value)
+    raw, undecoded = lines.as_raw(F.col("value").cast("string"))
+    key, _ = lines.as_raw(F.col("key").cast("string"))
+    position = F.struct(F.lit(None), F.lit(None), "topic", "partition", "offset")
     return found.select(
-        F.when(broken, _base64("value")).otherwise(value).alias(change_log.RAW),
-        F.when(F.is_valid_utf8(key), key)
-        .when(F.col("key").isNotNull(), _base64("key"))
-        .alias(change_log.KEY),
-        F.when(broken, F.lit("not UTF-8")).alias(change_log.UNDECODED),
+        raw,
+        key.alias(change_log.KEY),
+        undecoded,
         # Old producers omit the timestamp; Kafka then reports -1.
         F.when(F.col("timestamp") >= F.timestamp_millis(F.lit(0)), F.col("timestamp")).alias(
             change_log.PUBLISHED
         ),
-        F.struct(
-            F.lit(None).cast("string").alias("file"),
-            F.lit(None).cast("bigint").alias("row"),
-            F.col("topic"),
-            F.col("partition"),
-            F.col("offset"),
-        ).alias(change_log.POSITION),
+        position.cast(change_log.POSITION_DDL).alias(change_log.POSITION),
     )
 
 
@@ -192,9 +182,3 @@ def _offsets(ranges: list[OffsetRange]) -> dict[str, str]:
         "startingOffsets": json.dumps(starting),
         "endingOffsets": json.dumps(ending),
     }
-
-
-def _base64(column: str):  # type: ignore[no-untyped-def]
-    from pyspark.sql import functions as F
-
-    return F.concat(F.lit(BASE64), F.base64(F.col(column)))

@@ -9,14 +9,15 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.window import Window, WindowSpec
+
 from delta_cdc.core.change_log import KEY, POSITION, POSITION_DDL, PRESENT, PUBLISHED, RAW, RECORD, UNDECODED
 from delta_cdc.core.sql import PLAN_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.window import WindowSpec
 
     from delta_cdc.core.spec import SourceFile
 from delta_cdc.core.reader_options import UTF8, option
@@ -48,8 +49,6 @@ def located(records: DataFrame, columns: Sequence[Column], row: Column | None = 
     :param row: a record's row number in its file; None if unknown
     :return: ``columns``, PUBLISHED and POSITION
     """
-    from pyspark.sql import functions as F
-
     meta = records.metadataColumn("_metadata")
     position = place(_uri(meta.getField("file_path")), F.lit(None) if row is None else row)
     modified = meta.getField("file_modification_time").cast("timestamp")
@@ -67,8 +66,6 @@ def completed(
 
     :param records: RAW, PUBLISHED and POSITION, and the columns that the other arguments use
     """
-    from pyspark.sql import functions as F
-
     none = F.lit(None).cast("string")
     columns = [F.col(RAW)]
     if record is not None:
@@ -101,8 +98,6 @@ def cut(session: SparkSession, files: Sequence[SourceFile], options: Mapping[str
 
 def decoded(lines: DataFrame, options: Mapping[str, str]) -> Column:
     """Return the text of lines from :func:`cut`; invalid UTF-8 bytes stay unchanged."""
-    from pyspark.sql import functions as F
-
     line, encoding = lines["value"], option(options, "encoding", "charset") or UTF8[0]
     return line if encoding.lower() in UTF8 else F.decode(line.cast("binary"), encoding)
 
@@ -112,8 +107,6 @@ def as_raw(text: Column) -> list[Column]:
 
     Invalid UTF-8 is kept as base64, because Spark would replace each such byte.
     """
-    from pyspark.sql import functions as F
-
     broken = ~F.is_valid_utf8(text)
     raw = F.when(broken, F.concat(F.lit(BASE64), F.base64(text.cast("binary")))).otherwise(text)
     return [raw.alias(RAW), F.when(broken, F.lit("not UTF-8")).alias(UNDECODED)]
@@ -125,8 +118,6 @@ def numbered(records: DataFrame, columns: Sequence[Column]) -> DataFrame:
     Each part into which Spark splits a file has its start offset, and Spark reads a part in order. So the
     numbers do not depend on the split.
     """
-    from pyspark.sql import functions as F
-
     found, in_order = in_files(records, columns)
     names = found.columns[: len(columns)]
     row = F.row_number().over(in_order) - 1
@@ -135,9 +126,6 @@ def numbered(records: DataFrame, columns: Sequence[Column]) -> DataFrame:
 
 def in_files(records: DataFrame, columns: Sequence[Column]) -> tuple[DataFrame, WindowSpec]:
     """Return the given columns of records, with PUBLISHED and FILE, and the records' order in their files."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     meta = records.metadataColumn("_metadata")
     found = records.select(
         *columns,
@@ -149,25 +137,14 @@ def in_files(records: DataFrame, columns: Sequence[Column]) -> tuple[DataFrame, 
     return found, Window.partitionBy(FILE).orderBy(_START, _ID)
 
 
-def no_place() -> Column:
-    """Return an empty POSITION."""
-    from pyspark.sql import functions as F
-
-    return place(F.lit(None), F.lit(None))
-
-
 def place(file: Column, row: Column) -> Column:
     """Return the POSITION of a record in a file."""
-    from pyspark.sql import functions as F
-
     none = F.lit(None)
     return F.struct(file, row, none, none, none).cast(POSITION_DDL)
 
 
 def _uri(file_path: Column) -> Column:
     """Return a file's planned name: Spark reports it escaped, and adds the scheme of local files."""
-    from pyspark.sql import functions as F
-
     # In a path, a plus sign is a plus sign; url_decode would make it a space.
     text = F.url_decode(F.replace(file_path, F.lit("+"), F.lit("%2B")))
     return F.regexp_replace(text, "^file:/+", "/")

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
 from delta_cdc.core.change_log import RAW, UNDECODED
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.reader_options import check_format_options
 from delta_cdc.spark.ingest import columnar, delimited, lines
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
-
     from delta_cdc.core.spec import IngestOptions, IngestSpec, SourceFile
 
 __all__ = ["again", "check_format_options", "declared", "read", "readable", "unreadable"]
@@ -22,7 +23,7 @@ _LISTING_TASKS = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 
 
 def read(
-    session: SparkSession, spec: IngestSpec, needs_rows: bool, known: StructType | None = None
+    session: SparkSession, spec: IngestSpec, needs_rows: bool, known: T.StructType | None = None
 ) -> DataFrame:
     """Return the records of a batch's files, without files that are unreadable as a whole.
 
@@ -33,8 +34,6 @@ def read(
     :raises InvalidConfiguration: reader options are not allowed, or CSV has no column names
     :raises SourceUnreadable: columns of Parquet files have incompatible types
     """
-    from pyspark.sql import functions as F
-
     options, files = spec.options, readable(spec)
     check_format_options(options.format, options.format_options)
     session.conf.set(_LISTING_TASKS, "16")
@@ -48,7 +47,7 @@ def read(
     return lines.completed(found, undecoded=found[UNDECODED])
 
 
-def again(found: DataFrame, options: IngestOptions, known: StructType | None) -> DataFrame:
+def again(found: DataFrame, options: IngestOptions, known: T.StructType | None) -> DataFrame:
     """Parse records again from their raw text.
 
     :param found: RAW, PUBLISHED and POSITION
@@ -61,13 +60,11 @@ def again(found: DataFrame, options: IngestOptions, known: StructType | None) ->
     return lines.completed(found)
 
 
-def declared(options: IngestOptions) -> StructType | None:
+def declared(options: IngestOptions) -> T.StructType | None:
     """Return the declared columns; None if no schema is declared.
 
     :raises InvalidConfiguration: the text names no columns
     """
-    from pyspark.sql import types as T
-
     if not options.schema:
         return None
     found = T.StructType.fromDDL(options.schema)

@@ -6,7 +6,13 @@ new. Equal rows are counted: if a file had two equal rows and now has three, one
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from delta_cdc.core.change_log import LOG_COLUMNS, OP, POSITION, SEQUENCE
 from delta_cdc.core.sql import PLAN_PREFIX, quote
@@ -14,11 +20,6 @@ from delta_cdc.spark.changes.equality import comparable
 from delta_cdc.spark.ingest.widening import wider
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import DataType
-
     from delta_cdc.core.spec import IngestSpec
 
 _KEY, _NUMBER, _HELD = f"{PLAN_PREFIX}key", f"{PLAN_PREFIX}number", f"{PLAN_PREFIX}held"
@@ -29,8 +30,6 @@ _TELLING = (OP, SEQUENCE)
 
 def flagged(spec: IngestSpec) -> Column | None:
     """Return a condition for records that an earlier batch may have taken; None if no record can match."""
-    from pyspark.sql import functions as F
-
     files = [file.uri for file in spec.files if file.again]
     if files:
         if len(files) == len(spec.files):
@@ -43,14 +42,7 @@ def flagged(spec: IngestSpec) -> Column | None:
     ]
     if not parts:
         return None
-    return F.lit(True) if len(parts) == len(spec.offsets) else _any(parts)
-
-
-def _any(parts: Sequence[Column]) -> Column:
-    whole = parts[0]
-    for part in parts[1:]:
-        whole = whole | part
-    return whole
+    return F.lit(True) if len(parts) == len(spec.offsets) else reduce(or_, parts)
 
 
 def place(*, exact: bool) -> Column:
@@ -58,8 +50,6 @@ def place(*, exact: bool) -> Column:
 
     A record of a topic always has its exact position.
     """
-    from pyspark.sql import functions as F
-
     at = F.col(POSITION)
     row = at.getField("row") if exact else F.lit(None).cast("bigint")
     return F.struct(
@@ -69,13 +59,11 @@ def place(*, exact: bool) -> Column:
     )
 
 
-def identity(rows: DataFrame, types: dict[str, DataType]) -> Column:
+def identity(rows: DataFrame, types: dict[str, T.DataType]) -> Column:
     """Return a value that is equal for two rows of the same event.
 
     :param types: columns to compare, with a type that fits both sides; a column that ``rows`` lacks is NULL
     """
-    from pyspark.sql import functions as F
-
     there = {name.lower(): name for name in rows.columns}
     parts = []
     for name, kind in types.items():
@@ -85,20 +73,15 @@ def identity(rows: DataFrame, types: dict[str, DataType]) -> Column:
     return F.struct(*parts)
 
 
-def _as(rows: DataFrame, name: str, kind: DataType) -> Column:
-    from pyspark.sql import functions as F
-    from pyspark.sql import types as T
-
+def _as(rows: DataFrame, name: str, kind: T.DataType) -> Column:
     value, own = F.col(quote(name)), rows.schema[name].dataType
     if isinstance(kind, T.StringType) and not isinstance(own, T.AtomicType):
         return F.to_json(value)
     return value if own == kind else value.cast(kind)
 
 
-def compared(events: DataFrame, log: DataFrame) -> dict[str, DataType]:
+def compared(events: DataFrame, log: DataFrame) -> dict[str, T.DataType]:
     """Return the columns, with their types, for comparing events with their log."""
-    from pyspark.sql import types as T
-
     found = {field.name: field.dataType for field in log.schema.fields}
     known = {name.lower(): name for name in found}
     for field in events.schema.fields:
@@ -116,9 +99,6 @@ def beyond(rows: DataFrame, held: DataFrame, own: Column, theirs: Column) -> Dat
 
     :param own: a row's identity, of a comparable type; ``theirs``: the same for ``held``
     """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     place = F.struct(F.col(f"{POSITION}.row"), F.col(f"{POSITION}.offset"))
     numbers = F.row_number().over(Window.partitionBy(_KEY).orderBy(place))
     counted = rows.withColumn(_KEY, own).withColumn(_NUMBER, numbers).alias("r")
@@ -133,8 +113,6 @@ def without(rows: DataFrame, held: DataFrame) -> DataFrame:
 
     One record may yield several events; one commit wrote all of them.
     """
-    from pyspark.sql import functions as F
-
     known = held.select(place(exact=True).alias(_KEY)).distinct()
     own = rows.withColumn(_KEY, place(exact=True))
     return own.join(known, _KEY, "left_anti").select(*[F.col(quote(name)) for name in rows.columns])

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import DataType, DecimalType, StructType
+from pyspark.sql import types as T
 
 #: Digits that a whole number needs as a decimal.
 _DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
@@ -19,14 +16,12 @@ _WIDER = {
 }
 
 
-def wider(one: DataType, other: DataType) -> DataType | None:
+def wider(one: T.DataType, other: T.DataType) -> T.DataType | None:
     """Return the narrowest type that holds all values of both; None if no such type exists.
 
     The type of NULL fits every type. Struct fields match by name, ignoring case; the result also has the
     fields that one side lacks.
     """
-    from pyspark.sql import types as T
-
     if one == other or isinstance(other, T.NullType):
         return one
     if isinstance(one, T.NullType):
@@ -42,9 +37,7 @@ def wider(one: DataType, other: DataType) -> DataType | None:
     return _atomic(one, other)
 
 
-def _atomic(one: DataType, other: DataType) -> DataType | None:
-    from pyspark.sql import types as T
-
+def _atomic(one: T.DataType, other: T.DataType) -> T.DataType | None:
     texts = (T.StringType, T.CharType, T.VarcharType)
     if isinstance(one, texts) and isinstance(other, texts):
         # Ignore lengths and collations.
@@ -58,26 +51,20 @@ def _atomic(one: DataType, other: DataType) -> DataType | None:
     return _decimal(decimals[0], decimals[1])
 
 
-def _as_decimal(kind: DataType) -> DecimalType | None:
-    from pyspark.sql import types as T
-
+def _as_decimal(kind: T.DataType) -> T.DecimalType | None:
     if isinstance(kind, T.DecimalType):
         return kind
     digits = _DIGITS.get(kind.simpleString())
     return T.DecimalType(digits, 0) if digits is not None else None
 
 
-def _decimal(one: DecimalType, other: DecimalType) -> DecimalType | None:
-    from pyspark.sql import types as T
-
+def _decimal(one: T.DecimalType, other: T.DecimalType) -> T.DecimalType | None:
     scale = max(one.scale, other.scale)
     precision = max(one.precision - one.scale, other.precision - other.scale) + scale
     return T.DecimalType(precision, scale) if precision <= 38 else None
 
 
-def _structs(one: StructType, other: StructType) -> DataType | None:
-    from pyspark.sql import types as T
-
+def _structs(one: T.StructType, other: T.StructType) -> T.DataType | None:
     there = {field.name.lower(): field for field in other.fields}
     fields = []
     for field in one.fields:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -10,14 +9,17 @@ from typing import Any
 
 import pytest
 
-from delta_cdc.core.adapters import BUNDLED, named
+from delta_cdc.core import adapters, codec
+from delta_cdc.core.adapters import BUNDLED, SETTINGS
 from delta_cdc.core.errors import InvalidConfiguration
+from delta_cdc.core.spec import IngestOptions
+from delta_cdc.spark.ingest.adapters import debezium_order, named
 
 PLAIN = {"sequence_by": "ts"}
 
 
 def check(adapter: str, options: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    return named(adapter).check(options, **{"keys": ("id",), "format": "json", **changes})
+    return adapters.check(adapter, options, **{"keys": ("id",), "format": "json", **changes})
 
 
 @pytest.mark.parametrize(
@@ -101,12 +103,19 @@ def test_checked_options_can_be_checked_again() -> None:
     ],
 )
 def test_rows_are_numbered_only_where_they_order(adapter: str, options: dict[str, Any], needs: bool) -> None:
-    assert named(adapter).needs_rows(options) is needs
+    made = named(adapter)
+    assert made.needs_rows(made.check(options, keys=("id",), format="json")) is needs
+
+
+def test_every_connector_that_can_be_named_has_an_order() -> None:
+    assert set(debezium_order.PLACES) == set(adapters.CONNECTORS)
 
 
 def test_an_unknown_name_is_told_the_nearest() -> None:
     with pytest.raises(InvalidConfiguration, match="did you mean 'debezium'"):
         named("debesium")
+    with pytest.raises(InvalidConfiguration, match="did you mean 'debezium'"):
+        check("debesium", {})
 
 
 @pytest.mark.parametrize(
@@ -153,10 +162,10 @@ def test_an_adapter_of_the_user() -> None:
 
 def test_checking_needs_no_spark() -> None:
     program = (
-        "import sys\nfrom delta_cdc.core.adapters import named, BUNDLED\n"
+        "import sys\nfrom delta_cdc.core.adapters import check, BUNDLED\n"
         "for name in BUNDLED:\n"
         "    options = {'sequence_by': 'a'} if name == 'plain' else {}\n"
-        "    named(name).check(options, keys=('id',), format='json')\n"
+        "    check(name, options, keys=('id',), format='json')\n"
         "print(sorted({'pyspark', 'pandas', 'pyarrow', 'obstore', 'deltalake'} & set(sys.modules)))\n"
     )
     made = subprocess.run(
@@ -173,8 +182,14 @@ def test_checking_needs_no_spark() -> None:
 def test_the_page_names_every_option() -> None:
     page = (Path(__file__).parents[4] / "docs" / "change-sets.md").read_text(encoding="utf-8")
     for name in BUNDLED:
-        module = importlib.import_module(f"delta_cdc.spark.ingest.adapters.{name}")
         section = page.split(f"\n### {name}")[1].split("\n### ")[0]
-        for option in module.SETTINGS:
+        for option in SETTINGS[name]:
             where = page if option == "except_column_list" else section
             assert f"`{option}`" in where, f"{name}: {option}"
+
+
+def test_lists_of_options_are_equal_after_a_way_through_json() -> None:
+    """Adapters and users write tuples, and JSON has only lists."""
+    for options in (check("plain", {"sequence_by": ("a", "b")}), {"deep": {"list": [("x",)]}}):
+        given = IngestOptions(adapter_options=options, keys=("id",))
+        assert codec.loads(IngestOptions, codec.dumps(given)) == given

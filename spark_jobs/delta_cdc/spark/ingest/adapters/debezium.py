@@ -9,36 +9,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
 from delta_cdc.core import change_log
-from delta_cdc.core.adapter_settings import Setting, checked, required
-from delta_cdc.core.validation import invalid
 from delta_cdc.spark.ingest.adapters import debezium_order as order
 from delta_cdc.spark.ingest.adapters import debezium_types as types
 from delta_cdc.spark.ingest.adapters import goldengate, parsing, plain, values
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from pyspark.sql import Column, DataFrame
+    from collections.abc import Mapping
 
     from delta_cdc.core.change_log import Context
     from delta_cdc.spark.ingest.adapters.values import Value
 
-NAME = "debezium"
-SETTINGS = {
-    "unwrapped": Setting("flag", False),
-    "connector": Setting("text"),
-    "sequence_by": Setting("texts"),
-    "snapshot_reads": Setting("text", "first", choices=("first", "in_order")),
-    "table": Setting("text"),
-    "except_column_list": Setting("texts", ()),
-    "field_prefix": Setting("text", "__"),
-    "unavailable_value_placeholder": Setting("text", "__debezium_unavailable_value"),
-    "decimal_handling_mode": Setting("text", choices=("precise", "double", "string")),
-    "time_precision_mode": Setting("text", choices=types.TIME_PRECISION_MODES),
-    "time_units": Setting("mapping", choices=("days", "ms", "us", "ns")),
-    "binary_handling_mode": Setting("text", "bytes", choices=tuple(types.BYTES)),
-}
 OPERATIONS = {
     "c": change_log.UPSERT,
     "r": change_log.UPSERT,
@@ -55,52 +39,12 @@ _PLACE, _LACKING = f"{parsing.ROW}_place", f"{parsing.ROW}_lacking"
 ENVELOPE = ("op", "source", "ts_ms", "ts_us", "ts_ns", "transaction")
 
 
-def check(
-    options: dict[str, Any],
-    *,
-    keys: Sequence[str],
-    format: str,  # noqa: A002
-    insert_only: bool = False,
-) -> dict[str, Any]:
-    """Return the options with their defaults.
-
-    :raises InvalidConfiguration: names the option, and the nearest valid one
-    """
-    found = checked(NAME, options, SETTINGS)
-    if format != "json":
-        raise invalid(
-            f"adapter is {NAME!r} and format is {format!r}",
-            "change events are JSON: set format to 'json', or use the adapter 'plain'.",
-        )
-    connector = found["connector"]
-    if found["sequence_by"] is not None:
-        return found
-    if connector is None and found["unwrapped"]:
-        why = "Unwrapped events do not say which connector made them, so what orders them is unknown"
-        raise required(NAME, "connector", why)
-    if connector is not None and connector not in order.CONNECTORS:
-        raise required(
-            NAME,
-            "sequence_by",
-            f"What orders events of the connector {connector!r} is not known here (it is for "
-            f"{', '.join(order.CONNECTORS)})",
-        )
-    return found
-
-
-def needs_rows(options: dict[str, Any]) -> bool:
-    """Return False: the position in the database's log is the order, not the row in a file."""
-    return False
-
-
 def events(records: DataFrame, context: Context) -> DataFrame:
     """Return the events of a batch of messages.
 
     :raises InvalidConfiguration: an option is missing that the encoding of values depends on
     """
-    from pyspark.sql import functions as F
-
-    options = checked(NAME, context.options, SETTINGS)
+    options = context.options
     frame = _unpacked(parsing.started(records), options)
     frame = (
         _of_images(frame, context, options) if not options["unwrapped"] else _of_flat(frame, context, options)
@@ -113,13 +57,14 @@ def events(records: DataFrame, context: Context) -> DataFrame:
     read = {name: value for name, value in columns.items() if name in payload}
     frame = _without_placeholders(parsing.opened(frame, list(read)), read, options)
     frame = parsing.valued(frame, read, context.keys, ways)
-    op, error = _operation(frame, options)
+    op, error = _operation(options)
     return parsing.events(
         frame,
         payload,
         op=op,
         sequence=F.col(_PLACE),
-        error=F.coalesce(error, F.when(F.col(_PLACE).isNull(), F.col(_LACKING))),
+        lacking=F.col(_LACKING),
+        error=error,
         source_timestamp=_timestamp(),
         left_out=F.col(_UNAVAILABLE),
         no_payload=None if context.declared is not None else left_out,
@@ -128,8 +73,6 @@ def events(records: DataFrame, context: Context) -> DataFrame:
 
 def _timestamp() -> Column:
     """Return when the change was committed, from the finest clock that the event has (us, ns, ms)."""
-    from pyspark.sql import functions as F
-
     return F.coalesce(
         *[values.epoch_timestamp(order.source(f"ts_{unit}"), unit) for unit in ("us", "ns", "ms")]
     )
@@ -138,8 +81,6 @@ def _timestamp() -> Column:
 # -- from messages to rows ----------------------------------------------------------------------
 def _unpacked(frame: DataFrame, options: dict[str, Any]) -> DataFrame:
     """Split messages into schema and payload; a message without schema is its own payload."""
-    from pyspark.sql import functions as F
-
     raw, message = F.col(parsing.ROW), f"{parsing.ROW}_message"
     frame = frame.withColumn(message, parsing.json_object(raw, ["schema", "payload"]))
     keys = F.json_object_keys(raw)
@@ -157,15 +98,11 @@ def _unpacked(frame: DataFrame, options: dict[str, Any]) -> DataFrame:
 
 
 def _names(*names: str) -> Column:
-    from pyspark.sql import functions as F
-
     return F.array(*[F.lit(name) for name in names])
 
 
 def _of_images(frame: DataFrame, context: Context, options: dict[str, Any]) -> DataFrame:
     """Take the row images from the envelope; a changed key yields two events."""
-    from pyspark.sql import functions as F
-
     envelope = f"{parsing.ROW}_envelope"
     frame = frame.withColumn(envelope, parsing.json_object(F.col(_PAYLOAD), ["before", "after", *ENVELOPE]))
     told = F.col(envelope)
@@ -187,8 +124,6 @@ def _of_images(frame: DataFrame, context: Context, options: dict[str, Any]) -> D
 
 def _key_payload() -> Column:
     """Return the message's key as an object, without its schema."""
-    from pyspark.sql import functions as F
-
     key = F.when(parsing.object_flaw(F.col(parsing.KEY)).isNull(), F.col(parsing.KEY))
     inside = parsing.json_object(key, ["payload", "schema"])
     has_schema = inside.getField("payload").isNotNull() & inside.getField("schema").isNotNull()
@@ -197,8 +132,6 @@ def _key_payload() -> Column:
 
 def _of_flat(frame: DataFrame, context: Context, options: dict[str, Any]) -> DataFrame:
     """Read the fields that ``add.fields`` added to the row's columns."""
-    from pyspark.sql import functions as F
-
     prefix, told = options["field_prefix"], f"{parsing.ROW}_told"
     wanted = {
         **{order.member(name): (f"{prefix}{name}",) for name in (*ENVELOPE, "deleted")},
@@ -241,8 +174,6 @@ def _without_placeholders(
     frame: DataFrame, columns: Mapping[str, Value], options: dict[str, Any]
 ) -> DataFrame:
     """Set placeholders of unavailable values to NULL, and list their columns."""
-    from pyspark.sql import functions as F
-
     texts = F.col(parsing.TEXTS)
     marks = types.placeholders(options["unavailable_value_placeholder"])
     if not columns:
@@ -255,9 +186,7 @@ def _without_placeholders(
 
 
 # -- operation and order ------------------------------------------------------------------------
-def _operation(frame: DataFrame, options: dict[str, Any]) -> tuple[Column, Column]:
-    from pyspark.sql import functions as F
-
+def _operation(options: dict[str, Any]) -> tuple[Column, Column]:
     told = F.col(order.member("op"))
     op, error = plain.operation(told, OPERATIONS, {})
     absent = told.isNull()
@@ -280,8 +209,7 @@ def _operation(frame: DataFrame, options: dict[str, Any]) -> tuple[Column, Colum
     if options["table"] is not None:
         op = F.when(~order.is_table(options["table"]), change_log.IGNORE).otherwise(op)
     # A tombstone lets the broker remove a key at compaction.
-    is_tombstone = parsing.is_blank(frame) | F.col(_PAYLOAD).isNull()
-    return F.when(is_tombstone, change_log.IGNORE).otherwise(op), error
+    return F.when(F.col(_PAYLOAD).isNull(), change_log.IGNORE).otherwise(op), error
 
 
 def _with_sequence(frame: DataFrame, options: dict[str, Any], context: Context) -> DataFrame:
@@ -289,8 +217,6 @@ def _with_sequence(frame: DataFrame, options: dict[str, Any], context: Context) 
 
     The user's expressions see the envelope only, not the row.
     """
-    from pyspark.sql import functions as F
-
     if options["sequence_by"] is None:
         place, lacking = order.place(
             options["connector"], F.col(order.member("op")), options["snapshot_reads"] == "in_order"

@@ -16,12 +16,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
 from delta_cdc.spark.ingest.adapters import parsing, values
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from pyspark.sql import Column, DataFrame
 
 #: Members of ``source`` that order events, or identify their table.
 SOURCE_FIELDS = (
@@ -47,15 +48,11 @@ def source_name(name: str) -> str:
 
 
 def source(name: str) -> Column:
-    from pyspark.sql import functions as F
-
     return F.col(source_name(name))
 
 
 def with_source(frame: DataFrame, text: Column) -> DataFrame:
     """Split the object ``source`` into columns."""
-    from pyspark.sql import functions as F
-
     told = f"{_PREFIX}told"
     frame = frame.withColumn(told, parsing.json_object(text, SOURCE_FIELDS))
     members = {source_name(name): F.col(told).getField(name) for name in SOURCE_FIELDS}
@@ -64,8 +61,6 @@ def with_source(frame: DataFrame, text: Column) -> DataFrame:
 
 def is_table(name: str) -> Column:
     """Return whether an event belongs to a table: ``table``, optionally prefixed by schema or database."""
-    from pyspark.sql import functions as F
-
     *above, table = name.lower().split(".")
     own = F.lower(F.coalesce(source("table"), source("collection"))).eqNullSafe(table)
     if not above:
@@ -76,20 +71,14 @@ def is_table(name: str) -> Column:
 
 def _is_read(op: Column) -> Column:
     """Return whether an event is a snapshot's row; rows of incremental snapshots count as changes."""
-    from pyspark.sql import functions as F
-
     return (op == "r") & ~F.lower(source("snapshot")).eqNullSafe("incremental")
 
 
 def _rank(op: Column) -> Column:
-    from pyspark.sql import functions as F
-
     return F.when(_is_read(op), "0").otherwise("1")
 
 
 def _postgresql(op: Column, in_order: bool) -> Column:
-    from pyspark.sql import functions as F
-
     # [commit before the transaction, or null; position of the change]
     both = values.texts(source("sequence"))
     commit, change = F.get(both, F.lit(0)), F.get(both, F.lit(1))
@@ -100,8 +89,6 @@ def _postgresql(op: Column, in_order: bool) -> Column:
 
 
 def _mysql(op: Column, in_order: bool) -> Column:
-    from pyspark.sql import functions as F
-
     number = F.regexp_extract(source("file"), r"\.(\d+)\z", 1)
     row = F.coalesce(source("row"), F.lit("0"))
     parts = [values.digits(number, _NARROW), values.digits(source("pos"), _WIDE), _rank(op)]
@@ -109,8 +96,6 @@ def _mysql(op: Column, in_order: bool) -> Column:
 
 
 def _sqlserver(op: Column, in_order: bool) -> Column:
-    from pyspark.sql import functions as F
-
     def lsn(name: str) -> Column:
         text = F.lower(source(name))
         return F.when(text.rlike(_SERVER_LSN), text)
@@ -122,8 +107,6 @@ def _sqlserver(op: Column, in_order: bool) -> Column:
 
 
 def _oracle(op: Column, in_order: bool) -> Column:
-    from pyspark.sql import functions as F
-
     commit = F.coalesce(source("commit_scn"), F.when(_is_read(op), source("scn")))
     redo = F.lower(source("rs_id"))
     groups = [F.regexp_extract(redo, _REDO, at) for at in (1, 2, 3)]
@@ -143,15 +126,13 @@ def _oracle(op: Column, in_order: bool) -> Column:
     )
 
 
-_PLACES: dict[str, tuple[Callable[[Column, bool], Column], str]] = {
+PLACES: dict[str, tuple[Callable[[Column, bool], Column], str]] = {
     "postgresql": (_postgresql, "source.sequence"),
     "mysql": (_mysql, "source.file and source.pos"),
     "mariadb": (_mysql, "source.file and source.pos"),
     "sqlserver": (_sqlserver, "source.commit_lsn, change_lsn and event_serial_no"),
     "oracle": (_oracle, "source.commit_scn and source.scn"),
 }
-#: Connectors whose order is known here.
-CONNECTORS = tuple(sorted(_PLACES))
 
 
 def place(connector: str | None, op: Column, in_order: bool = False) -> tuple[Column, Column]:
@@ -161,14 +142,12 @@ def place(connector: str | None, op: Column, in_order: bool = False) -> tuple[Co
     :param in_order: if a connector does not know what was committed before a snapshot, order the snapshot's
         rows by the snapshot's own position, not below every change
     """
-    from pyspark.sql import functions as F
-
     if connector is not None:
-        make, needed = _PLACES[connector]
+        make, needed = PLACES[connector]
         return make(op, in_order), F.lit(f"no value for {needed}")
     named = F.lower(source("connector"))
     found, told = F.lit(None).cast("string"), F.lit(None).cast("string")
-    for name, (make, needed) in _PLACES.items():
+    for name, (make, needed) in PLACES.items():
         found = F.when(named == name, make(op, in_order)).otherwise(found)
         told = F.when(named == name, f"no value for {needed}").otherwise(told)
     shown = F.coalesce(F.substring(named, 1, 40), F.lit(""))

@@ -21,7 +21,11 @@ import uuid
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from delta_cdc.core.adapter_settings import required
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from delta_cdc.core.adapters import BYTES, TIME_UNITS, required
 from delta_cdc.core.validation import invalid
 from delta_cdc.spark.ingest.adapters import parsing
 from delta_cdc.spark.ingest.adapters.values import Value, aimed, plain_value
@@ -29,23 +33,8 @@ from delta_cdc.spark.ingest.adapters.values import Value, aimed, plain_value
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pyspark.sql import DataFrame
-    from pyspark.sql.types import DataType
-
     from delta_cdc.core.change_log import Context
 
-#: The connectors' ``time.precision.mode``, and the unit of a timestamp under it; None depends on the column.
-TIME_UNITS: dict[str, str | None] = {
-    "adaptive": None,
-    "adaptive_time_microseconds": None,
-    "connect": "ms",
-    "isostring": None,
-    "microseconds": "us",
-    "nanoseconds": "ns",
-}
-TIME_PRECISION_MODES = tuple(TIME_UNITS)
-#: The connectors' ``binary.handling.mode``, and how bytes are written under it.
-BYTES = {"bytes": "base64", "base64": "base64", "base64-url-safe": "base64url", "hex": "hex"}
 _SCALED = "io.debezium.data.VariableScaleDecimal"
 #: Logical types: the coding, and the Spark type.
 _LOGICAL = {
@@ -89,8 +78,6 @@ def columns_of(
     :param schema: column with the message's schema as text; ``schema_id``: its hash
     :raises InvalidConfiguration: an option is missing that the encoding of values depends on
     """
-    from pyspark.sql import functions as F
-
     has_row = F.col(parsing.ROW).isNotNull()
     found = frame.agg(
         F.collect_set(F.when(F.col(schema).isNotNull(), F.struct(schema_id, schema))).alias("schemas"),
@@ -127,17 +114,13 @@ def columns_of(
     for name in names:
         first = next((way[name] for way in ways.values() if name in way), None)
         kind = wanted.get(name) or types[name]
-        other = bare.get(name) or first or plain_value(_known_type(kind))
+        # A column without a value in the batch is one of the log, or declared: its type is known.
+        other = bare.get(name) or first or plain_value(wanted[name])
         columns[name] = aimed(other, kind) if kind is not None and name in bare else other
     return columns, parsing.Alternatives(F.col(schema_id), ways)
 
 
-def _known_type(kind: DataType | None) -> DataType:
-    assert kind is not None
-    return kind
-
-
-def _wanted(context: Context) -> dict[str, DataType]:
+def _wanted(context: Context) -> dict[str, T.DataType]:
     """Return the types that the user declared, or that the log has."""
     given = context.declared or context.known
     return {field.name: field.dataType for field in given.fields} if given is not None else {}
@@ -145,7 +128,7 @@ def _wanted(context: Context) -> dict[str, DataType]:
 
 def _names(
     context: Context,
-    wanted: Mapping[str, DataType],
+    wanted: Mapping[str, T.DataType],
     bare: Mapping[str, Value],
     given: Mapping[int, Mapping[str, Value]],
 ) -> list[str]:
@@ -159,10 +142,8 @@ def _names(
     return found
 
 
-def _wider(one: DataType, other: DataType) -> DataType:
+def _wider(one: T.DataType, other: T.DataType) -> T.DataType:
     """Return a type for a column whose type changed inside a batch; string if no type holds both."""
-    from pyspark.sql import types as T
-
     if one == other:
         return one
     names = [one.simpleString(), other.simpleString()]
@@ -194,8 +175,6 @@ def value_of(schema: Mapping[str, Any], options: Mapping[str, Any]) -> Value:
 
     :raises InvalidConfiguration: a map's keys are not text
     """
-    from pyspark.sql import types as T
-
     name, kind = schema.get("name") or "", schema["type"]
     if name in _LOGICAL:
         coding, ddl = _LOGICAL[name]
@@ -222,8 +201,6 @@ def value_of(schema: Mapping[str, Any], options: Mapping[str, Any]) -> Value:
 
 
 def _bytes_value(schema: Mapping[str, Any], name: str) -> Value:
-    from pyspark.sql import types as T
-
     if name != "org.apache.kafka.connect.data.Decimal":
         return Value(T.BinaryType(), "bytes:base64")
     told = schema.get("parameters") or {}
@@ -236,13 +213,11 @@ def _bytes_value(schema: Mapping[str, Any], name: str) -> Value:
 
 
 # -- without schema -----------------------------------------------------------------------------
-def bare_value(name: str, data_type: DataType, options: Mapping[str, Any]) -> Value:
+def bare_value(name: str, data_type: T.DataType, options: Mapping[str, Any]) -> Value:
     """Return how a value without schema is encoded, according to the connector's options.
 
     :raises InvalidConfiguration: an option is missing
     """
-    from pyspark.sql import types as T
-
     if isinstance(data_type, T.StructType):
         fields = tuple(
             (f.name, bare_value(f"{name}.{f.name}", f.dataType, options)) for f in data_type.fields

@@ -12,26 +12,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
 from delta_cdc.core import change_log
-from delta_cdc.core.adapter_settings import Setting, checked
 from delta_cdc.core.sql import quote
-from delta_cdc.core.validation import invalid
 from delta_cdc.spark.ingest.adapters import parsing, plain, values
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pyspark.sql import Column, DataFrame
-
     from delta_cdc.core.change_log import Context
 
-NAME = "dms"
-SETTINGS = {
-    "operation_column": Setting("text", "Op"),
-    "change_sequence": Setting("text"),
-    "timestamp_column": Setting("text"),
-    "except_column_list": Setting("texts", ()),
-}
 OPERATIONS = {"i": change_log.UPSERT, "u": change_log.UPSERT, "d": change_log.DELETE}
 #: First part of the sequence: of full loads, and of changes.
 _LOADED, _CHANGED = "0", "1"
@@ -40,36 +31,9 @@ _LOAD_FILE = r"^LOAD[0-9A-Fa-f]+"
 _CHANGE_DIGITS, _NAME_WIDTH, _ROW_DIGITS = 35, 32, 12
 
 
-def check(
-    options: dict[str, Any],
-    *,
-    keys: Sequence[str],
-    format: str,  # noqa: A002
-    insert_only: bool = False,
-) -> dict[str, Any]:
-    """Return the options with their defaults.
-
-    :raises InvalidConfiguration: names the option, and the nearest valid one
-    """
-    found = checked(NAME, options, SETTINGS)
-    if found["change_sequence"] and found["timestamp_column"] == found["change_sequence"]:
-        raise invalid(
-            f"change_sequence and timestamp_column are both {found['change_sequence']!r}",
-            "name the column of AR_H_CHANGE_SEQ, and that of the commit's time.",
-        )
-    return found
-
-
-def needs_rows(options: dict[str, Any]) -> bool:
-    """Return whether the order of rows in their file is needed: only without a change sequence."""
-    return not options.get("change_sequence")
-
-
 def events(records: DataFrame, context: Context) -> DataFrame:
     """Return the events of a batch of records."""
-    from pyspark.sql import functions as F
-
-    options = checked(NAME, context.options, SETTINGS)
+    options = context.options
     frame = parsing.started(records)
     given = parsing.record_types(frame)
     own = [options["operation_column"]]
@@ -78,7 +42,7 @@ def events(records: DataFrame, context: Context) -> DataFrame:
     columns = parsing.layout(frame, context, own)
     stamp = options["timestamp_column"]
     if stamp is not None and not any(name.lower() == stamp.lower() for name in columns):
-        columns[stamp] = values.plain_value(_timestamp_type())
+        columns[stamp] = values.plain_value(T.TimestampType())
     left_out = [*own, *options["except_column_list"]]
     payload = parsing.payload_columns(columns, context, left_out)
     frame = parsing.valued(parsing.opened(frame, list(columns)), columns, context.keys)
@@ -92,7 +56,6 @@ def events(records: DataFrame, context: Context) -> DataFrame:
     op = F.when(absent & is_load, change_log.UPSERT).otherwise(op)
     no_op = F.concat(F.lit("no value for "), F.lit(own[0]), F.lit(", and no file of a full load"))
     error = F.when(absent, F.when(~is_load, no_op)).otherwise(error)
-    op = F.when(parsing.is_blank(frame), change_log.IGNORE).otherwise(op)
     sequence, lacking = _sequence(options, is_load)
     timestamp = F.col(quote(stamp)).try_cast("timestamp") if stamp is not None else None
     return parsing.events(
@@ -100,29 +63,20 @@ def events(records: DataFrame, context: Context) -> DataFrame:
         payload,
         op=op,
         sequence=sequence,
-        error=F.coalesce(error, F.when(sequence.isNull(), lacking)),
+        lacking=lacking,
+        error=error,
         source_timestamp=timestamp,
         no_payload=None if context.declared is not None else left_out,
     )
 
 
-def _timestamp_type() -> Any:
-    from pyspark.sql import types as T
-
-    return T.TimestampType()
-
-
 def _file_name() -> Column:
-    from pyspark.sql import functions as F
-
     file = F.coalesce(F.col(parsing.POSITION).getField("file"), F.lit(""))
     return F.regexp_extract(file, r"([^/]*)$", 1)
 
 
 def _sequence(options: dict[str, Any], is_load: Column) -> tuple[Column, str]:
     """Return the sequence, and the error for a record without one."""
-    from pyspark.sql import functions as F
-
     position = F.col(parsing.POSITION)
     if options["change_sequence"]:
         name = options["change_sequence"]

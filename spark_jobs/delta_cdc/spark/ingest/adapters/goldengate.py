@@ -9,29 +9,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
 from delta_cdc.core import change_log
-from delta_cdc.core.adapter_settings import Setting, checked
+from delta_cdc.core.adapters import KEY_CHANGE
 from delta_cdc.core.sql import quote
-from delta_cdc.core.validation import invalid
 from delta_cdc.spark.ingest.adapters import parsing, plain, values
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pyspark.sql import Column, DataFrame
-
     from delta_cdc.core.change_log import Context
     from delta_cdc.spark.ingest.adapters.values import Value
 
-NAME = "goldengate"
-SETTINGS = {
-    "model": Setting("text", "operation", choices=("operation", "row")),
-    "operations": Setting("mapping", choices=(*plain.KINDS, "key_change")),
-    "table": Setting("text"),
-    "sequence_column": Setting("text", "pos"),
-    "except_column_list": Setting("texts", ()),
-}
-KEY_CHANGE = "key_change"
 OPERATIONS = {
     "i": change_log.UPSERT,
     "u": change_log.UPSERT,
@@ -47,38 +39,9 @@ _BEFORE, _AFTER = f"{parsing.ROW}_before", f"{parsing.ROW}_after"
 _META = f"{parsing.ROW}_meta"
 
 
-def check(
-    options: dict[str, Any],
-    *,
-    keys: Sequence[str],
-    format: str,  # noqa: A002
-    insert_only: bool = False,
-) -> dict[str, Any]:
-    """Return the options with their defaults.
-
-    :raises InvalidConfiguration: names the option, and the nearest valid one
-    """
-    found = checked(NAME, options, SETTINGS)
-    if format != "json" and found["model"] == "operation":
-        if options.get("model") is not None:
-            raise invalid(
-                f"model is 'operation' and format is {format!r}",
-                "records with an image before and after are JSON: set model to 'row', or format to 'json'.",
-            )
-        found["model"] = "row"
-    return found
-
-
-def needs_rows(options: dict[str, Any]) -> bool:
-    """Return False: the position in the trail is the order, not the row in a file."""
-    return False
-
-
 def events(records: DataFrame, context: Context) -> DataFrame:
     """Return the events of a batch of records."""
-    from pyspark.sql import functions as F
-
-    options = check(context.options, keys=context.keys, format=context.format)
+    options = context.options
     frame = parsing.started(records)
     by_row = options["model"] == "row"
     if not by_row:
@@ -88,12 +51,12 @@ def events(records: DataFrame, context: Context) -> DataFrame:
     flags = _flags(columns)
     left_out = [*own, *flags.values(), *options["except_column_list"]]
     payload = parsing.payload_columns(columns, context, left_out)
-    columns = {**columns, **{flag: values.plain_value(_boolean()) for flag in flags.values()}}
+    columns = {**columns, **{flag: values.plain_value(T.BooleanType()) for flag in flags.values()}}
     frame = parsing.valued(parsing.opened(frame, list(columns)), columns, context.keys)
     if by_row:
         frame = frame.withColumns({_meta(name): F.col(quote(name)).cast("string") for name in own})
     op, error = plain.operation(F.col(_meta("op_type")), OPERATIONS, options["operations"] or {})
-    op, error = _told(frame, options, op, error, by_row)
+    op, error = _told(options, op, error, by_row)
     sequence = parsing.joined(
         [
             values.digits(F.col(_meta(options["sequence_column"])), _POS_DIGITS),
@@ -109,23 +72,12 @@ def events(records: DataFrame, context: Context) -> DataFrame:
         payload,
         op=op,
         sequence=sequence,
-        error=F.coalesce(error, F.when(sequence.isNull(), lacking)),
-        source_timestamp=values.scalar(F.col(_meta("op_ts")), _timestamp()),
+        lacking=lacking,
+        error=error,
+        source_timestamp=values.scalar(F.col(_meta("op_ts")), T.TimestampType()),
         left_out=missing if flags else None,
         no_payload=None if context.declared is not None else left_out,
     )
-
-
-def _boolean() -> Any:
-    from pyspark.sql import types as T
-
-    return T.BooleanType()
-
-
-def _timestamp() -> Any:
-    from pyspark.sql import types as T
-
-    return T.TimestampType()
 
 
 def _meta(name: str) -> str:
@@ -150,15 +102,12 @@ def _flags(columns: Mapping[str, Value]) -> dict[str, str]:
     return {**usual, **shown}
 
 
-def _told(
-    frame: DataFrame, options: dict[str, Any], op: Column, error: Column, by_row: bool
-) -> tuple[Column, Column]:
+def _told(options: dict[str, Any], op: Column, error: Column, by_row: bool) -> tuple[Column, Column]:
     """Return operation and error of the events; one record may yield two events."""
-    from pyspark.sql import functions as F
-
     is_key_change = op == KEY_CHANGE
+    no_image = F.lit(True) if by_row else F.col(_BEFORE).isNull()
     unknown_old = "a key change without the image before it: its old key is unknown"
-    error = F.when(is_key_change & (F.lit(by_row) | ~_has_images(by_row)), unknown_old).otherwise(error)
+    error = F.when(is_key_change & no_image, unknown_old).otherwise(error)
     op = F.when(is_key_change, change_log.UPSERT).otherwise(op)
     if not by_row:
         op = F.when(F.col(parsing.INDEX) == 0, change_log.DELETE).otherwise(op)
@@ -167,19 +116,11 @@ def _told(
     if options["table"] is not None:
         other = ~F.lower(F.col(_meta("table"))).eqNullSafe(options["table"].lower())
         op = F.when(other, change_log.IGNORE).otherwise(op)
-    return F.when(parsing.is_blank(frame), change_log.IGNORE).otherwise(op), error
-
-
-def _has_images(by_row: bool) -> Column:
-    from pyspark.sql import functions as F
-
-    return F.lit(False) if by_row else F.col(_BEFORE).isNotNull()
+    return op, error
 
 
 def _of_operations(frame: DataFrame, context: Context, options: dict[str, Any]) -> DataFrame:
     """Take the row images from the envelope; a key update yields first a delete of the old key."""
-    from pyspark.sql import functions as F
-
     names = [*_own(options), "before", "after"]
     envelope = f"{parsing.ROW}_envelope"
     frame = frame.withColumn(envelope, parsing.json_object(F.col(parsing.ROW), names))
@@ -198,23 +139,17 @@ def with_key_changes(frame: DataFrame, keys: Sequence[str], before: str, after: 
 
     :param before: column with JSON text of the row before; ``after``: of the row after; either may be NULL
     """
-    from pyspark.sql import functions as F
-
     both = F.col(before).isNotNull() & F.col(after).isNotNull()
     pairs = [(_member(before, key), _member(after, key)) for key in keys]
     differs = parsing.any_of([a.isNotNull() & b.isNotNull() & (a != b) for a, b in pairs])
     changed = F.coalesce(F.when(both, differs), F.lit(False))
-    frame = frame.withColumn(
-        parsing.INDEX, F.explode(F.when(changed, F.array(F.lit(0), F.lit(1))).otherwise(F.array(F.lit(1))))
-    )
+    frame = parsing.split_in_two(frame, changed)
     row = F.when(F.col(parsing.INDEX) == 0, F.col(before)).otherwise(F.coalesce(F.col(after), F.col(before)))
     return frame.withColumn(parsing.ROW, row)
 
 
 def _member(image: str, key: str) -> Column:
     """Return a key's value in an image; key names match without regard to case."""
-    from pyspark.sql import functions as F
-
     members = F.from_json(parsing.exact(F.col(image)), "map<string,string>", values.JSON_OPTIONS)
     own = F.map_filter(members, lambda name, _: F.lower(name) == key.lower())
     return F.get(F.map_values(own), F.lit(0))

@@ -16,6 +16,10 @@ from dataclasses import dataclass, replace
 from operator import or_
 from typing import TYPE_CHECKING
 
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
 from delta_cdc.core import change_log
 from delta_cdc.core.errors import ColumnNotFound, ReservedColumnName
 from delta_cdc.core.sql import PLAN_PREFIX, quote
@@ -25,9 +29,6 @@ from delta_cdc.spark.ingest.adapters.values import JSON_OPTIONS, Value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-
-    from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import DataType
 
     from delta_cdc.core.change_log import Context
 
@@ -75,8 +76,6 @@ def started(records: DataFrame) -> DataFrame:
     A JSON record that is not exactly one object gets its error here, before it is parsed; its :data:`ROW` is
     NULL, as for a blank record.
     """
-    from pyspark.sql import functions as F
-
     frame = records.withColumnsRenamed({name: own for name, own in _OWN.items() if name in records.columns})
     if RECORD in frame.columns:
         return frame
@@ -87,8 +86,6 @@ def started(records: DataFrame) -> DataFrame:
 
 def is_blank(frame: DataFrame) -> Column:
     """Return whether a JSON record is blank: a tombstone, or a line of spaces; false for CSV and Parquet."""
-    from pyspark.sql import functions as F
-
     if RECORD in frame.columns:
         return F.lit(False)
     return F.col(RAW).isNull() | (F.length(F.trim(F.col(RAW))) == 0)
@@ -96,8 +93,6 @@ def is_blank(frame: DataFrame) -> Column:
 
 def object_flaw(text: Column) -> Column:
     """Return why a text is not exactly one JSON object; NULL if it is one."""
-    from pyspark.sql import functions as F
-
     is_object = text.rlike(r"^[ \t\r\n]*\{")
     # An escaped backslash does not begin an escape.
     unpaired = F.regexp_replace(F.replace(text, F.lit("\\\\"), F.lit(" ")), _PAIR, " ")
@@ -113,8 +108,6 @@ def object_flaw(text: Column) -> Column:
 
 def exact(text: Column) -> Column:
     """Return JSON with long numbers as strings, because Spark's reader would convert them to double."""
-    from pyspark.sql import functions as F
-
     return F.when(text.rlike(_LONG_NUMBER), F.regexp_replace(text, _UP_TO_NUMBER, '$1"$2"')).otherwise(text)
 
 
@@ -123,9 +116,6 @@ def json_object(text: Column, names: Sequence[str]) -> Column:
 
     :param text: one JSON value, such as :data:`ROW` or a part of it
     """
-    from pyspark.sql import functions as F
-    from pyspark.sql import types as T
-
     members = T.StructType([T.StructField(name, T.StringType()) for name in names])
     # Inside another object, a value that is not an object becomes NULL instead of a row of NULLs.
     inside = F.concat(F.lit('{"v":'), exact(text), F.lit("}"))
@@ -160,16 +150,14 @@ def layout(frame: DataFrame, context: Context, own: Iterable[str] = ()) -> dict[
                 misspelt[known] = tuple(values.spelt_otherwise(found[known], kind))
                 kind = values.merged(found[known], kind)
             found[known] = kind
-    found |= {name: _text_type() for name in own if not _has(found, name)}
+    found |= {name: T.StringType() for name in own if not _has(found, name)}
     return {
         name: replace(values.plain_value(data_type), misspelt=misspelt.get(name, ()) if given is None else ())
         for name, data_type in found.items()
     }
 
 
-def _is_nested(kind: DataType) -> bool:
-    from pyspark.sql import types as T
-
+def _is_nested(kind: T.DataType) -> bool:
     if isinstance(kind, T.ArrayType):
         return _is_nested(kind.elementType)
     return isinstance(kind, T.StructType)
@@ -179,16 +167,8 @@ def _has(names: Iterable[str], name: str) -> bool:
     return name.lower() in {one.lower() for one in names}
 
 
-def _text_type() -> DataType:
-    from pyspark.sql import types as T
-
-    return T.StringType()
-
-
-def record_types(frame: DataFrame) -> dict[str, DataType] | None:
+def record_types(frame: DataFrame) -> dict[str, T.DataType] | None:
     """Return the columns of records that the reader parsed (CSV, Parquet); None for JSON."""
-    from pyspark.sql import types as T
-
     if RECORD not in frame.columns:
         return None
     record = frame.schema[RECORD].dataType
@@ -198,21 +178,18 @@ def record_types(frame: DataFrame) -> dict[str, DataType] | None:
 
 def shown_types(
     frame: DataFrame, text: str, known: Iterable[str], spelt: Sequence[str] = ()
-) -> dict[str, DataType]:
+) -> dict[str, T.DataType]:
     """Infer the types of a batch's JSON members, except known ones, in one pass.
 
     :param spelt: preferred spellings of names that occur in several cases
     """
-    from pyspark.sql import functions as F
-    from pyspark.sql import types as T
-
     row, names = F.col(quote(text)), list(known)
     keys = F.json_object_keys(row)
     has_new = F.size(F.array_except(keys, F.array(*map(F.lit, names)))) > 0 if names else keys.isNotNull()
     looked = frame.agg(F.schema_of_variant_agg(F.when(has_new, F.try_parse_json(row)))).collect()[0][0]
     # Names that are not plain words are quoted.
     told = re.sub(r"`(?:[^`]|``)*`|\bOBJECT<", lambda m: "STRUCT<" if m[0] == "OBJECT<" else m[0], looked)
-    found: dict[str, DataType] = {}
+    found: dict[str, T.DataType] = {}
     if not told.startswith("STRUCT<"):
         return found
     schema = T.DataType.fromDDL(told)
@@ -224,10 +201,8 @@ def shown_types(
     return found
 
 
-def inferred(seen: DataType) -> DataType | None:
+def inferred(seen: T.DataType) -> T.DataType | None:
     """Return the column type for a type that Spark inferred; None if no value occurred."""
-    from pyspark.sql import types as T
-
     if isinstance(seen, T.NullType):
         return None
     if isinstance(seen, T.StructType):
@@ -270,8 +245,6 @@ class Alternatives:
 
 def opened(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
     """Add the texts of the columns (values for Parquet), and the columns that the record carries."""
-    from pyspark.sql import functions as F
-
     if RECORD in frame.columns:
         return _taken_apart(frame, columns)
     # A batch may have no columns, but a struct needs one.
@@ -292,8 +265,6 @@ def opened(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
 
 
 def _taken_apart(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
-    from pyspark.sql import functions as F
-
     given = record_types(frame)
     assert given is not None
     by_lower = {name.lower(): name for name in given}
@@ -316,9 +287,6 @@ def valued(
     :param frame: from :func:`opened` with the same columns
     :param keys: columns whose misfit is an error for deletes, too
     """
-    from pyspark.sql import functions as F
-    from pyspark.sql import types as T
-
     texts = frame.schema[TEXTS].dataType
     assert isinstance(texts, T.StructType)
     given = {field.name: field.dataType for field in texts.fields}
@@ -352,8 +320,6 @@ def _with_numbers(text: Column, name: str) -> Column:
 
     :func:`exact` turned them into strings, and a text column would keep them so.
     """
-    from pyspark.sql import functions as F
-
     members = F.try_parse_json(F.col(ROW)).cast("map<string,string>")
     has_them = text.rlike(r"^[\[{]") & F.col(ROW).rlike(_LONG_NUMBER)
     return F.when(has_them, F.element_at(members, name)).otherwise(text)
@@ -361,8 +327,6 @@ def _with_numbers(text: Column, name: str) -> Column:
 
 def _misfit(name: str, value: Value) -> Column:
     """Return the error for a value that does not fit."""
-    from pyspark.sql import functions as F
-
     text = F.col(TEXTS).getField(name)
     told = F.when(
         text.isNotNull() & F.col(quote(name)).isNull(),
@@ -378,8 +342,6 @@ def _misfit(name: str, value: Value) -> Column:
 
 
 def _either(text: Column, ways: list[tuple[Value, Column | None]]) -> Column:
-    from pyspark.sql import functions as F
-
     *others, (last, _) = ways
     found = values.decoded(text, last)
     for value, where in others:
@@ -405,7 +367,7 @@ def refuse_reserved(names: Iterable[str]) -> None:
 
 def payload_columns(
     columns: Mapping[str, Value], context: Context, left_out: Iterable[str]
-) -> dict[str, DataType]:
+) -> dict[str, T.DataType]:
     """Return the payload's columns, including the keys.
 
     :raises ColumnNotFound: the records have columns, but not this key
@@ -420,15 +382,16 @@ def payload_columns(
         )
     refuse_reserved(found)
     # A batch without readable records has no columns.
-    return found | {key: _text_type() for key in missing}
+    return found | {key: T.StringType() for key in missing}
 
 
 def events(
     frame: DataFrame,
-    payload: Mapping[str, DataType],
+    payload: Mapping[str, T.DataType],
     *,
     op: Column,
     sequence: Column,
+    lacking: Column | str,
     error: Column | None = None,
     source_timestamp: Column | None = None,
     left_out: Column | None = None,
@@ -443,13 +406,12 @@ def events(
     :param frame: from :func:`valued`
     :param no_payload: if no payload is declared: columns of the record that do not belong to the payload;
         None: events carry only columns of the payload
-    :param op: one of the four operations; NULL if ``error`` contains the reason
+    :param op: one of the four operations; NULL if ``error`` contains the reason. A blank record is ignored
+    :param lacking: the error for an event whose ``sequence`` is NULL
     :param error: an error of the record, in addition to those in the frame
     :param left_out: names that the event does not carry, even if its record has them
     :param carried: exactly the names that it carries; NULL: the columns that its record has
     """
-    from pyspark.sql import functions as F
-
     if carried is None and RECORD not in frame.columns:
         # A record with another spelling is an invalid event, so compare names exactly.
         names = (
@@ -465,7 +427,8 @@ def events(
     if left_out is not None:
         names = F.array_except(names, left_out)
     nothing = F.lit(None).cast("string")
-    told = F.coalesce(error if error is not None else nothing, nothing)
+    op = F.when(is_blank(frame), change_log.IGNORE).otherwise(op)
+    told = F.coalesce(nothing if error is None else error, F.when(sequence.isNull(), lacking))
     misfit = F.when(op == change_log.UPSERT, F.col(MISFIT)).when(op == change_log.DELETE, F.col(KEY_MISFIT))
     reason = (
         F.when(F.col(UNREAD).isNotNull(), F.col(UNREAD))
@@ -497,21 +460,23 @@ def events(
     return found.withColumn(change_log.OP, F.when(is_event, F.col(change_log.OP)))
 
 
-def first_of(texts: DataFrame, names: Iterable[str]) -> str | None:
-    """Return the frame's column for the first matching name, ignoring case; None if no name matches."""
-    by_lower = {name.lower(): name for name in texts.columns}
-    return next((by_lower[name.lower()] for name in names if name.lower() in by_lower), None)
+def type_of(frame: DataFrame, name: str) -> T.DataType:
+    """Return the type of a frame's column, whose name is compared without case."""
+    found = next((field for field in frame.schema.fields if field.name.lower() == name.lower()), None)
+    return frame.schema[name].dataType if found is None else found.dataType
+
+
+def split_in_two(frame: DataFrame, is_split: Column) -> DataFrame:
+    """Return two rows for a record whose key changed, :data:`INDEX` 0 (the old key) and 1; else one row."""
+    both = F.when(is_split, F.array(F.lit(0), F.lit(1))).otherwise(F.array(F.lit(1)))
+    return frame.withColumn(INDEX, F.explode(both))
 
 
 def joined(parts: Sequence[Column]) -> Column:
     """Join fixed-width parts into one sequence; NULL if a part is NULL."""
-    from pyspark.sql import functions as F
-
     return parts[0] if len(parts) == 1 else F.concat(*[x for p in parts for x in (F.lit("/"), p)][1:])
 
 
 def any_of(conditions: Sequence[Column]) -> Column:
     """Return whether any of the conditions holds."""
-    from pyspark.sql import functions as F
-
     return balanced(or_, list(conditions)) if conditions else F.lit(False)

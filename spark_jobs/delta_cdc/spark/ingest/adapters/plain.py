@@ -9,25 +9,23 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
 from delta_cdc.core import change_log
-from delta_cdc.core.adapter_settings import Setting, checked, required, unknown
+from delta_cdc.core.adapters import ROW
 from delta_cdc.core.errors import InvalidExpression
 from delta_cdc.core.sql import quote
-from delta_cdc.core.validation import invalid
 from delta_cdc.spark.changes import states
 from delta_cdc.spark.ingest.adapters import parsing, values
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import DataType
-
     from delta_cdc.core.change_log import Context
     from delta_cdc.spark.ingest.adapters.values import Value
 
-NAME = "plain"
-KINDS = (change_log.UPSERT, change_log.DELETE, change_log.TRUNCATE, change_log.IGNORE)
 #: Default meanings of operation values that ``operations`` does not list; case is ignored.
 OPERATIONS = {
     "i": change_log.UPSERT,
@@ -38,52 +36,9 @@ OPERATIONS = {
     "d": change_log.DELETE,
     "delete": change_log.DELETE,
 }
-SETTINGS = {
-    "operation_column": Setting("text"),
-    "operations": Setting("mapping", choices=KINDS),
-    "sequence_by": Setting("texts"),
-    "source_timestamp": Setting("text"),
-    "except_column_list": Setting("texts", ()),
-    "columns_to_update": Setting("text"),
-    "old_keys": Setting("mapping"),
-}
-#: Names that an expression may use beside the record's columns: its row number in the file, or its offset.
-ROW, OFFSET = "_row", "_offset"
+#: Name that an expression may use for a record's offset, as :data:`ROW` for its row number in the file.
+OFFSET = "_offset"
 _NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*\Z")
-
-
-def check(
-    options: dict[str, Any],
-    *,
-    keys: Sequence[str],
-    format: str,  # noqa: A002
-    insert_only: bool = False,
-) -> dict[str, Any]:
-    """Return the options with their defaults.
-
-    :raises InvalidConfiguration: names the option, and the nearest valid one
-    """
-    found = checked(NAME, options, SETTINGS)
-    if found["sequence_by"] is None and not insert_only:
-        raise required(
-            NAME, "sequence_by", "What orders the records of a key is a column, or an expression, of them"
-        )
-    if found["operations"] and found["operation_column"] is None:
-        raise required(NAME, "operation_column", "operations say what the values of a column mean")
-    if found["old_keys"]:
-        for key in found["old_keys"]:
-            if key.lower() not in {name.lower() for name in keys}:
-                raise unknown(f"old_keys of the adapter {NAME!r} has {key!r}", key, keys, "a key")
-        if insert_only:
-            raise invalid("old_keys and insert_only are both given", "leave one of them out.")
-    return found
-
-
-def needs_rows(options: dict[str, Any]) -> bool:
-    """Return whether ``sequence_by`` uses the order of records in their file."""
-    given = options.get("sequence_by") or ()
-    texts = (given,) if isinstance(given, str) else given
-    return any(re.search(rf"\b{ROW}\b", text, re.IGNORECASE) for text in texts)
 
 
 def events(records: DataFrame, context: Context) -> DataFrame:
@@ -92,14 +47,12 @@ def events(records: DataFrame, context: Context) -> DataFrame:
     :raises InvalidExpression: an expression does not resolve against the record's columns, or is not sortable
     :raises ColumnNotFound: the records lack a column
     """
-    from pyspark.sql import functions as F
-
-    options = checked(NAME, context.options, SETTINGS)
+    options = context.options
     frame = parsing.started(records)
     own = _own(options)
     columns = parsing.layout(frame, context, own)
     named = _named_columns(options, columns)
-    columns |= {name: values.plain_value(_text_type()) for name in named}
+    columns |= {name: values.plain_value(T.StringType()) for name in named}
     left_out = [*own, *named, *options["except_column_list"]]
     payload = parsing.payload_columns(columns, context, left_out)
     frame = parsing.valued(parsing.opened(frame, list(columns)), columns, context.keys)
@@ -113,10 +66,8 @@ def events(records: DataFrame, context: Context) -> DataFrame:
     listed = _listed(frame, options)
     if listed is not None:
         error = F.coalesce(error, _unknown_name(listed, list(columns)))
-    op = F.when(parsing.is_blank(frame), change_log.IGNORE).otherwise(op)
     frame, op, sequence = _with_old_keys(frame, options, op, sequence_of(frame, options, context))
-    if options["sequence_by"] is not None:
-        error = F.coalesce(error, F.when(sequence.isNull(), lacking(options)))
+    none = F.lit(None).cast("string")
     timestamp = None
     if options["source_timestamp"] is not None:
         (timestamp,) = resolved(frame, "source_timestamp", (options["source_timestamp"],))
@@ -126,6 +77,7 @@ def events(records: DataFrame, context: Context) -> DataFrame:
         payload,
         op=op,
         sequence=sequence,
+        lacking=none if options["sequence_by"] is None else lacking(options),
         error=error,
         source_timestamp=timestamp,
         carried=listed,
@@ -146,16 +98,8 @@ def _named_columns(options: dict[str, Any], columns: Mapping[str, Value]) -> lis
     return [text for text in dict.fromkeys(texts) if _NAME.match(text) and text.lower() not in known]
 
 
-def _text_type() -> DataType:
-    from pyspark.sql import types as T
-
-    return T.StringType()
-
-
 # -- operation ----------------------------------------------------------------------------------
 def _operation(frame: DataFrame, options: dict[str, Any]) -> tuple[Column, Column]:
-    from pyspark.sql import functions as F
-
     name = options["operation_column"]
     if name is None:
         return F.lit(change_log.UPSERT), F.lit(None).cast("string")
@@ -168,8 +112,6 @@ def operation(value: Column, usual: dict[str, str], given: dict[str, str]) -> tu
     :param usual: default meanings, in lower case; compared without case
     :param given: the user's meanings; they take precedence, and are compared exactly
     """
-    from pyspark.sql import functions as F
-
     trimmed = F.trim(value)
     op = F.lit(None).cast("string")
     for texts, column in ((usual, F.lower(trimmed)), (given, trimmed)):
@@ -187,8 +129,6 @@ def resolved(frame: DataFrame, option: str, texts: Sequence[str]) -> list[Column
 
     :raises InvalidExpression: one does not resolve
     """
-    from pyspark.sql import functions as F
-
     states.resolve(frame, f"adapter_options {option}", texts)
     return [F.expr(text) for text in texts]
 
@@ -200,9 +140,6 @@ def sequence_of(frame: DataFrame, options: dict[str, Any], context: Context) -> 
 
     :raises InvalidExpression: one of several parts has no text of a fixed width
     """
-    from pyspark.sql import functions as F
-    from pyspark.sql import types as T
-
     texts = options["sequence_by"]
     if texts is None:
         return F.lit(None).cast(context.sequence_type or "bigint")
@@ -241,10 +178,8 @@ def lacking(options: dict[str, Any]) -> str:
     return f"no value for sequence_by, or a text that is no number ({', '.join(options['sequence_by'])})"
 
 
-def in_type(sequence: Column, data_type: DataType, context: Context) -> Column:
+def in_type(sequence: Column, data_type: T.DataType, context: Context) -> Column:
     """Return a sequence in the log's sequence type."""
-    from pyspark.sql import types as T
-
     if context.sequence_type is None:
         return sequence
     wanted = T.DataType.fromDDL(context.sequence_type)
@@ -263,23 +198,19 @@ def _with_old_keys(
     frame: DataFrame, options: dict[str, Any], op: Column, sequence: Column
 ) -> tuple[DataFrame, Column, Column]:
     """Split a record whose old key differs from its key into two events: a delete, then its own event."""
-    from pyspark.sql import functions as F
-
     old = options["old_keys"]
     if not old:
         return frame, op, sequence
     frame = frame.withColumns({f"{parsing.INDEX}op": op, f"{parsing.INDEX}sequence": sequence})
     pairs = []
     for key, column in old.items():
-        data_type = frame.schema[parsing.first_of(frame, [key]) or key].dataType
-        given = frame.schema[parsing.first_of(frame, [column]) or column].dataType
+        data_type = parsing.type_of(frame, key)
+        given = parsing.type_of(frame, column)
         pairs.append((key, values.converted(F.col(quote(column)), given, data_type)))
     # A NULL old key, as in an insert, does not mean a changed key.
     changed = parsing.any_of([value.isNotNull() & (value != F.col(quote(key))) for key, value in pairs])
     is_change = (F.col(f"{parsing.INDEX}op") == change_log.UPSERT) & F.coalesce(changed, F.lit(False))
-    frame = frame.withColumn(
-        parsing.INDEX, F.explode(F.when(is_change, F.array(F.lit(0), F.lit(1))).otherwise(F.array(F.lit(1))))
-    )
+    frame = parsing.split_in_two(frame, is_change)
     is_old = F.col(parsing.INDEX) == 0
     frame = frame.withColumns(
         {
@@ -294,14 +225,11 @@ def _with_old_keys(
 
 def _listed(frame: DataFrame, options: dict[str, Any]) -> Column | None:
     """Return the record's own list of the columns that it carries: an array, or a text with commas."""
-    from pyspark.sql import functions as F
-    from pyspark.sql import types as T
-
     name = options["columns_to_update"]
     if name is None:
         return None
     column = F.col(quote(name))
-    if isinstance(frame.schema[parsing.first_of(frame, [name]) or name].dataType, T.ArrayType):
+    if isinstance(parsing.type_of(frame, name), T.ArrayType):
         return column.cast("array<string>")
     # A JSON array is still text here; a damaged one becomes a single name, which is unknown.
     listed = F.coalesce(values.texts(column), F.array(column))
@@ -312,8 +240,6 @@ def _listed(frame: DataFrame, options: dict[str, Any]) -> Column | None:
 
 def _unknown_name(listed: Column, columns: Sequence[str]) -> Column:
     """Return the error for a list with a name that neither the record nor the log has."""
-    from pyspark.sql import functions as F
-
     lower = [F.lit(name.lower()) for name in columns]
     own = F.transform(F.col(parsing.CARRIED), lambda name: F.lower(name))
 

@@ -11,14 +11,15 @@ from dataclasses import dataclass
 from operator import or_
 from typing import TYPE_CHECKING
 
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
 from delta_cdc.core.validation import invalid
 from delta_cdc.spark.changes.equality import balanced
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from pyspark.sql import Column
-    from pyspark.sql.types import DataType, StructType
 
 #: Digits of the shortest text that restores any double exactly.
 _DOUBLE_DIGITS = 17
@@ -36,21 +37,18 @@ _TIMESTAMP = rf"{_DATE}([T ]{_TIME_OF_DAY}({_ZONE})?)?\s*\z"
 
 
 # -- one text, one value ------------------------------------------------------------------------
-def scalar(text: Column, data_type: DataType) -> Column:
+def scalar(text: Column, data_type: T.DataType) -> Column:
     """Return a text as a value of a type; NULL if it is invalid.
 
     :param text: numbers in decimal notation, with or without exponent; ISO dates and timestamps (without
         a zone: in the session's); bytes in base64; booleans as true/false, t/f, yes/no, y/n or 1/0
     :raises InvalidConfiguration: text does not convert to this type
     """
-    from pyspark.sql import functions as F
-    from pyspark.sql import types as T
-
     if isinstance(data_type, T.StringType):
         return text
     if isinstance(data_type, T.VariantType):
         return F.when(is_json_value(text), F.try_parse_json(text))
-    for kind, make in _MAKERS().items():
+    for kind, make in _MAKERS.items():
         if isinstance(data_type, kind):
             return make(text, data_type)
     raise invalid(
@@ -59,39 +57,17 @@ def scalar(text: Column, data_type: DataType) -> Column:
     )
 
 
-def _MAKERS() -> dict[type[DataType], Callable[[Column, DataType], Column]]:  # noqa: N802
-    from pyspark.sql import types as T
-
-    return {
-        T.DecimalType: _decimal,
-        T.FractionalType: _floating,
-        T.IntegralType: lambda text, data_type: text.try_cast(data_type),
-        T.BooleanType: lambda text, data_type: text.try_cast(data_type),
-        T.DateType: _date,
-        T.TimestampNTZType: _matching(_LOCAL_TIMESTAMP),
-        T.TimestampType: _matching(_TIMESTAMP),
-        T.BinaryType: lambda text, _: _bytes(text, "base64"),
-    }
-
-
-def _matching(pattern: str) -> Callable[[Column, DataType], Column]:
-    from pyspark.sql import functions as F
-
+def _matching(pattern: str) -> Callable[[Column, T.DataType], Column]:
     return lambda text, data_type: F.when(text.rlike(pattern), F.trim(text).try_cast(data_type))
 
 
-def _date(text: Column, data_type: DataType) -> Column:
-    from pyspark.sql import functions as F
-
+def _date(text: Column, data_type: T.DataType) -> Column:
     day = F.regexp_extract(text, f"({_DATE})", 1)
     return F.when(text.rlike(_ONLY_DATE), F.trim(day).try_cast(data_type))
 
 
-def _decimal(text: Column, data_type: DataType) -> Column:
+def _decimal(text: Column, data_type: T.DataType) -> Column:
     """Convert a decimal; more fraction digits than the type's scale do not fit (Spark would round)."""
-    from pyspark.sql import functions as F
-    from pyspark.sql import types as T
-
     assert isinstance(data_type, T.DecimalType)
     value, whole = text.try_cast(data_type), data_type.precision - data_type.scale
     # Nearly all numbers have this form, and one pattern costs a fifth of parsing the text.
@@ -105,10 +81,8 @@ def _decimal(text: Column, data_type: DataType) -> Column:
     return F.when(text.rlike(usual), value).when(text.rlike(_NUMBER) & fits, value)
 
 
-def _floating(text: Column, data_type: DataType) -> Column:
+def _floating(text: Column, data_type: T.DataType) -> Column:
     """Convert a floating point number; too many digits, or a value beyond the range, do not fit."""
-    from pyspark.sql import functions as F
-
     digits = F.translate(F.regexp_extract(text, _MANTISSA, 1), ".", "")
     significant = F.length(F.rtrim(F.ltrim(digits, F.lit("0")), F.lit("0")))
     value = text.try_cast(data_type)
@@ -120,8 +94,6 @@ def _floating(text: Column, data_type: DataType) -> Column:
 
 
 def _bytes(text: Column, how: str) -> Column:
-    from pyspark.sql import functions as F
-
     if how == "base64url":
         return F.try_to_binary(F.translate(text, "-_", "+/"), F.lit("base64"))
     if how == "hex":
@@ -130,14 +102,23 @@ def _bytes(text: Column, how: str) -> Column:
     return F.try_to_binary(text, F.lit("base64"))
 
 
-def converted(value: Column, given: DataType, wanted: DataType) -> Column:
+_MAKERS: dict[type[T.DataType], Callable[[Column, T.DataType], Column]] = {
+    T.DecimalType: _decimal,
+    T.FractionalType: _floating,
+    T.IntegralType: lambda text, data_type: text.try_cast(data_type),
+    T.BooleanType: lambda text, data_type: text.try_cast(data_type),
+    T.DateType: _date,
+    T.TimestampNTZType: _matching(_LOCAL_TIMESTAMP),
+    T.TimestampType: _matching(_TIMESTAMP),
+    T.BinaryType: lambda text, _: _bytes(text, "base64"),
+}
+
+
+def converted(value: Column, given: T.DataType, wanted: T.DataType) -> Column:
     """Return a typed value in another type; NULL if it does not fit.
 
     A conversion fits if the reverse conversion restores the value.
     """
-    from pyspark.sql import functions as F
-    from pyspark.sql import types as T
-
     if given == wanted:
         return value
     if isinstance(given, T.StringType):
@@ -157,10 +138,8 @@ def converted(value: Column, given: DataType, wanted: DataType) -> Column:
     return F.when(there.try_cast(given).eqNullSafe(value), there)
 
 
-def _struct_converted(value: Column, given: StructType, wanted: StructType) -> Column:
+def _struct_converted(value: Column, given: T.StructType, wanted: T.StructType) -> Column:
     """Convert field by field; a missing field is NULL, and a field that ``wanted`` lacks is dropped."""
-    from pyspark.sql import functions as F
-
     by_lower = {field.name.lower(): field for field in given.fields}
     fields, odd = [], [F.lit(False)]
     for field in wanted.fields:
@@ -175,10 +154,8 @@ def _struct_converted(value: Column, given: StructType, wanted: StructType) -> C
     return F.when(value.isNotNull() & ~balanced(or_, odd), F.struct(*fields))
 
 
-def merged(one: DataType, other: DataType) -> DataType:
+def merged(one: T.DataType, other: T.DataType) -> T.DataType:
     """Return a type with the members of both, at any depth, if they are objects; else the first type."""
-    from pyspark.sql import types as T
-
     if isinstance(one, T.StructType) and isinstance(other, T.StructType):
         shown = {field.name.lower(): field for field in other.fields}
         fields = [
@@ -195,10 +172,8 @@ def merged(one: DataType, other: DataType) -> DataType:
     return one
 
 
-def spelt_otherwise(one: DataType, other: DataType) -> list[str]:
+def spelt_otherwise(one: T.DataType, other: T.DataType) -> list[str]:
     """Return members of ``other`` whose names differ from those of ``one`` in case only."""
-    from pyspark.sql import types as T
-
     if isinstance(one, T.ArrayType) and isinstance(other, T.ArrayType):
         return spelt_otherwise(one.elementType, other.elementType)
     found: list[str] = []
@@ -220,8 +195,6 @@ def decimal_text(unscaled: Column, scale: Column) -> Column:
     :param scale: digits behind the point; negative ones add zeros
     :return: a whole number and a power of ten (``-125E-2``); NULL beyond 38 digits
     """
-    from pyspark.sql import functions as F
-
     digits = F.hex(unscaled)
     is_negative = digits.rlike("^[89A-F]")
     # For a negative number, the complement, which is its absolute value minus one.
@@ -246,8 +219,6 @@ _TO_MICROS: dict[str, tuple[int, int]] = {
 
 def _micros(text: Column, unit: str) -> Column:
     """Return a whole number of a unit in microseconds, rounded down."""
-    from pyspark.sql import functions as F
-
     number, (times, by) = text.try_cast("bigint"), _TO_MICROS[unit]
     if by == 1:
         return F.try_multiply(number, F.lit(times)) if times > 1 else number
@@ -260,8 +231,6 @@ def epoch_timestamp(text: Column, unit: str) -> Column:
 
     :param unit: ``s``, ``ms``, ``us`` or ``ns``
     """
-    from pyspark.sql import functions as F
-
     micros = _micros(text, unit)
     # Spark computes years beyond 9999, but cannot show them.
     return F.when(F.abs(micros) <= 253_402_300_799_999_999, F.timestamp_micros(micros))
@@ -269,16 +238,12 @@ def epoch_timestamp(text: Column, unit: str) -> Column:
 
 def epoch_date(text: Column) -> Column:
     """Return the date so many days after 1970-01-01."""
-    from pyspark.sql import functions as F
-
     days = text.try_cast("int")
     return F.when(F.abs(days) <= 2_932_896, F.date_from_unix_date(days))
 
 
 def time_of_day(text: Column, unit: str) -> Column:
     """Return a time since midnight as ``HH:MM:SS.ffffff``; MySQL's may be negative, or more than a day."""
-    from pyspark.sql import functions as F
-
     micros = _micros(text, unit)
     size = F.abs(micros)
     seconds = F.call_function("div", size, F.lit(1_000_000).cast("bigint"))
@@ -309,8 +274,6 @@ def digits(text: Column, width: int) -> Column:
 
     :return: NULL if the text is not such a number, or is longer
     """
-    from pyspark.sql import functions as F
-
     padded = F.right(F.concat(F.lit("0" * width), F.trim(text)), F.lit(width))
     return F.when(text.rlike(rf"^ *0*[0-9]{{1,{width}}} *\z"), padded)
 
@@ -320,22 +283,17 @@ def numbers(text: Column) -> Column:
 
     :return: NULL if the text is anything else, or a number has more than 20 digits
     """
-    from pyspark.sql import functions as F
-
     parts = F.split(text, "[/:]")
     padded = F.transform(parts, lambda number: F.lpad(number, _WIDTH, "0"))
     fits = text.rlike(rf"^[0-9]{{1,{_WIDTH}}}([/:][0-9]{{1,{_WIDTH}}})*\z")
     return F.when(fits, F.array_join(padded, "/"))
 
 
-def part(value: Column, data_type: DataType) -> Column | None:
+def part(value: Column, data_type: T.DataType) -> Column | None:
     """Return a value as text that sorts like the values; None if the type has no such text.
 
     :param value: a whole number, a date or a timestamp
     """
-    from pyspark.sql import functions as F
-    from pyspark.sql import types as T
-
     if isinstance(data_type, T.IntegralType | T.DecimalType):
         if isinstance(data_type, T.DecimalType) and data_type.scale:
             return None
@@ -369,17 +327,15 @@ class Value:
     :param misspelt: members that records of the batch spell in another case than the log
     """
 
-    data_type: DataType
+    data_type: T.DataType
     coding: str = "text"
     fields: tuple[tuple[str, Value], ...] = ()
     element: Value | None = None
     misspelt: tuple[str, ...] = ()
 
 
-def plain_value(data_type: DataType) -> Value:
+def plain_value(data_type: T.DataType) -> Value:
     """Return a type's plain encoding, part by part."""
-    from pyspark.sql import types as T
-
     if isinstance(data_type, T.StructType):
         fields = tuple((field.name, plain_value(field.dataType)) for field in data_type.fields)
         return Value(data_type, fields=fields)
@@ -395,10 +351,8 @@ def plain_value(data_type: DataType) -> Value:
     return Value(data_type)
 
 
-def aimed(value: Value, wanted: DataType) -> Value:
+def aimed(value: Value, wanted: T.DataType) -> Value:
     """Return the same encoding with the type of the log or of the user."""
-    from pyspark.sql import types as T
-
     if value.fields and isinstance(wanted, T.StructType):
         own = dict(value.fields)
         fields = tuple(
@@ -417,24 +371,18 @@ def aimed(value: Value, wanted: DataType) -> Value:
     return Value(wanted, value.coding) if value.coding != "text" else plain_value(wanted)
 
 
-def _struct(fields: tuple[tuple[str, Value], ...]) -> StructType:
-    from pyspark.sql import types as T
-
+def _struct(fields: tuple[tuple[str, Value], ...]) -> T.StructType:
     return T.StructType([T.StructField(name, value.data_type) for name, value in fields])
 
 
-def _around(outer: DataType, inner: DataType) -> DataType:
-    from pyspark.sql import types as T
-
+def _around(outer: T.DataType, inner: T.DataType) -> T.DataType:
     if isinstance(outer, T.MapType):
         return T.MapType(outer.keyType, inner)
     return T.ArrayType(inner)
 
 
-def wire(value: Value) -> DataType:
+def wire(value: Value) -> T.DataType:
     """Return the schema of an encoded value, in which all leaf values are strings."""
-    from pyspark.sql import types as T
-
     if value.coding == "scaled":
         return T.StructType().add("scale", "string").add("value", "string")
     if value.fields:
@@ -458,8 +406,6 @@ def is_json_value(text: Column) -> Column:
     object and inside an array: trailing text that closes or extends one does not fit the other. Only a text
     without trailing text passes both.
     """
-    from pyspark.sql import functions as F
-
     in_object = F.try_parse_json(F.concat(F.lit('{"v":'), text, F.lit("}")))
     in_array = F.json_array_length(F.concat(F.lit("["), text, F.lit("]")))
     return in_object.isNotNull() & F.coalesce(in_array == 1, F.lit(False))
@@ -467,8 +413,6 @@ def is_json_value(text: Column) -> Column:
 
 def texts(text: Column) -> Column:
     """Return a JSON array as an array of texts; NULL for any other text."""
-    from pyspark.sql import functions as F
-
     return F.when(is_json_value(text), F.from_json(text, "array<string>", JSON_OPTIONS))
 
 
@@ -477,9 +421,6 @@ def decoded(text: Column, value: Value) -> Column:
 
     :param text: plain text, or JSON for nested values
     """
-    from pyspark.sql import functions as F
-    from pyspark.sql import types as T
-
     shape = wire(value)
     if isinstance(shape, T.StringType):
         return _leaf(text, value)
@@ -492,9 +433,6 @@ def decoded(text: Column, value: Value) -> Column:
 
 def _fitted(given: Column, value: Value) -> tuple[Column, Column]:
     """Return a value built from its parts, and whether one of them does not fit."""
-    from pyspark.sql import functions as F
-    from pyspark.sql import types as T
-
     if value.fields and value.coding == "text":
         parts = {name: _fitted(given.getField(name), below) for name, below in value.fields}
         made = F.struct(*[found.alias(name) for name, (found, _) in parts.items()])
@@ -513,9 +451,6 @@ def _fitted(given: Column, value: Value) -> tuple[Column, Column]:
 
 
 def _leaf(text: Column, value: Value) -> Column:
-    from pyspark.sql import functions as F
-    from pyspark.sql import types as T
-
     how, _, detail = value.coding.partition(":")
     wanted = value.data_type
     if how == "decimal":
@@ -538,9 +473,7 @@ def _leaf(text: Column, value: Value) -> Column:
     return _moment(text, how, detail, wanted)
 
 
-def _number(text: Column, scale: int, wanted: DataType) -> Column:
-    from pyspark.sql import types as T
-
+def _number(text: Column, scale: int, wanted: T.DataType) -> Column:
     if isinstance(wanted, T.StringType):
         return _decimal(text, T.DecimalType(38, min(max(scale, 0), 38))).cast(wanted)
     if isinstance(wanted, T.IntegralType):
@@ -548,9 +481,7 @@ def _number(text: Column, scale: int, wanted: DataType) -> Column:
     return scalar(text, wanted)
 
 
-def _moment(text: Column, how: str, unit: str, wanted: DataType) -> Column:
-    from pyspark.sql import types as T
-
+def _moment(text: Column, how: str, unit: str, wanted: T.DataType) -> Column:
     if isinstance(wanted, T.IntegralType):
         return text.try_cast(wanted)
     if how == "days":

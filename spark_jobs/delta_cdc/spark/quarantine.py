@@ -1,0 +1,379 @@
+"""The quarantine: a table beside a target, or beside a change log, for inspection and replay.
+
+Beside a target, it holds events that cannot be applied; beside a change log, records that are no events. It
+has the same columns for every source, so it survives changes of the source's schema. A step writes its rows
+before the commit of the same seal: whatever a committed step took out is always there. A step that failed
+before its commit may also leave rows; the next attempt with the same seal completes or replaces them.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from delta_cdc.core.change_log import POSITION, POSITION_DDL, PUBLISHED, RAW
+from delta_cdc.core.errors import ConcurrentModification, TableNotFound, TargetSchemaClash
+from delta_cdc.core.reasons import reason as reason_of
+from delta_cdc.core.sql import PLAN_PREFIX, quote, string, table
+from delta_cdc.spark import catalog
+from delta_cdc.spark.apply.batch import NULL_KEY
+from delta_cdc.spark.apply.commit import Outcome, attempt, is_conflict
+from delta_cdc.spark.apply.constraints import Destination
+from delta_cdc.spark.ingest import redelivery
+from delta_cdc.spark.ingest.delimited import UNCLOSED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from delta_cdc.core.spec import ApplySpec, IngestSpec, SourceFile, TargetStep
+    from delta_cdc.core.watermark import Seal
+    from delta_cdc.spark.apply.rows import Shape
+
+#: Name -> type. ``raw`` is the record's text, or the source's row as JSON; NULL for a file that was
+#: unreadable as a whole. Only an apply fills ``keys`` (JSON: the key columns as text), ``sequence`` and the
+#: versions, only an ingest ``position`` and ``adapter``.
+COLUMNS = {
+    "reason": "string",
+    "pipeline": "string",
+    "seal": "bigint",
+    "raw": "string",
+    "keys": "string",
+    "sequence": "string",
+    "commit_version": "bigint",
+    "starting_version": "bigint",
+    "ending_version": "bigint",
+    "position": POSITION_DDL,
+    "adapter": "string",
+    "quarantined_at": "timestamp",
+}
+#: Name of the reason's column, also in rejected records.
+REASON = "reason"
+_PROPERTIES = {"delta.enableDeletionVectors": "true", "delta.enableChangeDataFeed": "false"}
+#: Options for JSON text of rows. Spark's default patterns drop everything below a millisecond.
+AS_JSON = {
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+#: Number of attempts: the first may fail if two writers create the table at once.
+_TRIES = 3
+_SETTLED = f"{PLAN_PREFIX}settled"
+
+
+# -- the table ------------------------------------------------------------------------------------
+def exists(session: SparkSession, uri: str) -> bool:
+    """Return whether the quarantine exists."""
+    try:
+        catalog.delta_detail(session, uri, remedy="")
+    except TableNotFound:
+        return False
+    return True
+
+
+def _made(frame: DataFrame, **values: Column) -> DataFrame:
+    """Return rows of the table; a column without a value is NULL."""
+    values["quarantined_at"] = F.current_timestamp()
+    return frame.select(
+        *[values.get(name, F.lit(None)).cast(kind).alias(name) for name, kind in COLUMNS.items()]
+    )
+
+
+def _held(session: SparkSession, uri: str, pipeline: str) -> DataFrame:
+    """Return the rows of a pipeline.
+
+    :raises TargetSchemaClash: the table is not a quarantine
+    """
+    found = session.read.format("delta").load(uri)
+    columns = {name.lower() for name in found.columns}
+    missing = [name for name in COLUMNS if name not in columns]
+    if missing:
+        raise TargetSchemaClash(
+            f"{uri} is no quarantine table: it has no column {', '.join(missing)}.",
+            remedy="move that table away; the next run creates the quarantine.",
+        )
+    return found.where(F.col("pipeline") == pipeline)
+
+
+def _written(
+    session: SparkSession,
+    uri: str,
+    seal: Seal,
+    prepared: Callable[[], Callable[[], object] | None],
+    again: Callable[[Callable[[], object]], Outcome],
+) -> Outcome:
+    """Write rows in one commit, with the seal of the step's commit.
+
+    :param prepared: returns the write; None if the rows are in the table already
+    :param again: continues if the table already has a commit of this seal, or of a later one; takes the write
+    """
+    outcome = Outcome("conflict")
+    for _ in range(_TRIES):
+        save = prepared()
+        if save is None:
+            return Outcome("committed")
+        outcome = attempt(session, seal, save, Destination(uri))
+        if outcome.status == "skipped":
+            outcome = again(save)
+        if outcome.status != "conflict":
+            break
+    return outcome
+
+
+def _unsealed(save: Callable[[], object]) -> Outcome:
+    try:
+        save()
+    except Exception as error:
+        if is_conflict(error):
+            return Outcome("conflict", reason_of(error))
+        raise
+    return Outcome("committed")
+
+
+# -- events of an apply -----------------------------------------------------------------------------
+def rows(
+    found: DataFrame,
+    *,
+    spec: ApplySpec,
+    step: TargetStep,
+    reason: Column,
+    keys: Sequence[str],
+    sequence: Column,
+    event: Column,
+    commit_version: Column,
+) -> DataFrame:
+    """Return rows of a quarantine table (:data:`COLUMNS`).
+
+    :param found: what cannot be applied; the columns are expressions over it
+    :param reason: why
+    :param keys: names of the key columns
+    :param sequence: as text, see :mod:`delta_cdc.spark.apply.sequences`
+    :param event: the row of the source, a struct
+    """
+    texts = [_key_text(F.col(quote(key)), found.schema[key].dataType).alias(key) for key in keys]
+    return _made(
+        found,
+        reason=reason,
+        pipeline=F.lit(spec.pipeline),
+        seal=F.lit(step.seal_number),
+        raw=F.to_json(event, AS_JSON),
+        keys=F.to_json(F.struct(*texts), AS_JSON),
+        sequence=sequence,
+        commit_version=commit_version,
+        starting_version=F.lit(step.starting_version),
+        ending_version=F.lit(step.ending_version),
+    )
+
+
+def _key_text(value: Column, data_type: T.DataType) -> Column:
+    """Return a key as text that :func:`_key_value` can read back exactly."""
+    if isinstance(data_type, T.BinaryType):
+        return F.hex(value)
+    if isinstance(data_type, T.StructType | T.ArrayType):
+        return F.to_json(value, AS_JSON)
+    return value.cast("string")
+
+
+def _key_value(text: Column, data_type: T.DataType) -> Column:
+    if isinstance(data_type, T.BinaryType):
+        return F.unhex(text)
+    if isinstance(data_type, T.StructType | T.ArrayType):
+        return F.from_json(text, data_type, AS_JSON)
+    return text.cast(data_type)
+
+
+def write(
+    session: SparkSession, spec: ApplySpec, step: TargetStep, seal: Seal, rows: DataFrame
+) -> str | None:
+    """Write the rows that a step takes out: one commit, with the seal of the step's commit in the target.
+
+    An attempt that died between the two commits has left rows under this seal. Rows of the same range are
+    kept; rows of a range inside ours are replaced, because the target refuses a seal twice, so no other
+    commit can have used it.
+
+    :param seal: of the target's commit
+    :param rows: of :func:`rows`, not empty
+    :return: None if the rows are written; else why they may not be, and the step must be planned again
+    :raises TargetSchemaClash: the table is not a quarantine table of ours
+    """
+    uri, pipeline = spec.quarantine_uri, spec.pipeline
+    first, last = step.starting_version, step.ending_version
+    own = f"seal = {step.seal_number} AND starting_version >= {first} AND ending_version <= {last}"
+
+    def prepared() -> Callable[[], object] | None:
+        writer = rows.write.format("delta")
+        if not exists(session, uri):
+            return partial(writer.mode("error").options(**_PROPERTIES).save, uri)
+        same = f"{own} AND starting_version = {first} AND ending_version = {last}"
+        if not _held(session, uri, pipeline).where(same).isEmpty():
+            return None
+        replaced = f"pipeline = {string(pipeline)} AND {own}"
+        return partial(writer.mode("overwrite").option("replaceWhere", replaced).save, uri)
+
+    def again(save: Callable[[], object]) -> Outcome:
+        if not _held(session, uri, pipeline).where(f"seal > {step.seal_number}").isEmpty():
+            return Outcome("skipped", f"a run after this one has written to the quarantine {uri}")
+        # An attempt that died used this seal for another range; only its rows show that.
+        return _unsealed(save)
+
+    outcome = _written(session, uri, seal, prepared, again)
+    if outcome.status == "committed":
+        return None
+    if outcome.status == "skipped":
+        return outcome.message
+    return f"another run writes to the quarantine {uri}: {outcome.message}"
+
+
+def keys_of(session: SparkSession, uri: str, pipeline: str, shape: Shape) -> DataFrame:
+    """Return the distinct keys in a quarantine table, with the target's types.
+
+    Rows without a key are omitted: they cannot be replayed by key.
+
+    :raises TableNotFound: the table does not exist
+    """
+    catalog.delta_detail(session, uri, remedy="nothing was quarantined: there is nothing to replay.")
+    texts = T.StructType([T.StructField(key, T.StringType()) for key in shape.keys])
+    read = _held(session, uri, pipeline).select(F.from_json("keys", texts).alias("keys"))
+    keys = [
+        _key_value(F.col("keys").getField(key), shape.schema[key].dataType).alias(key) for key in shape.keys
+    ]
+    found = read.select(*keys)
+    for key in shape.keys:
+        # Not dropna: it would drop NaN, which is a valid key.
+        found = found.where(F.col(quote(key)).isNotNull())
+    return found.distinct()
+
+
+def forget(session: SparkSession, uri: str, pipeline: str, below_seal: int) -> None:
+    """Delete the rows that were replayed: those with a key, of seals below ``below_seal``."""
+    _delete(session, uri, pipeline, below_seal, f"reason <> {string(NULL_KEY)}")
+
+
+def _delete(session: SparkSession, uri: str, pipeline: str, below_seal: int, condition: str) -> None:
+    session.sql(
+        f"DELETE FROM {table(uri)} WHERE pipeline = {string(pipeline)} AND seal < {below_seal} "
+        f"AND {condition}"
+    )
+
+
+# -- records of an ingest ---------------------------------------------------------------------------
+def of_files(session: SparkSession, files: Sequence[tuple[SourceFile, str]]) -> DataFrame:
+    """Return a reject for each unreadable file: RAW, POSITION and the reason.
+
+    :param files: each with the reason
+    """
+    text = json.dumps([{"position": {"file": file.uri}, REASON: reason} for file, reason in files])
+    ddl = f"array<struct<position: {POSITION_DDL}, {REASON}: string>>"
+    found = session.range(0, 1, 1, 1).select(F.inline(F.from_json(F.lit(text), ddl)))
+    return found.select(F.lit(None).cast("string").alias(RAW), F.col("position").alias(POSITION), REASON)
+
+
+def new(session: SparkSession, spec: IngestSpec, rejects: DataFrame) -> DataFrame:
+    """Remove redelivered rejects that are in quarantine already."""
+    flag = redelivery.flagged(spec)
+    if flag is None or not exists(session, spec.quarantine_uri):
+        return rejects
+    flag = F.coalesce(flag, F.lit(False))
+    held = _records(session, spec).where(F.col("seal") < spec.step.seal_number)
+    left = _beyond(rejects.where(flag), held, exact=bool(spec.offsets))
+    return rejects.where(~flag).unionByName(left)
+
+
+def write_records(session: SparkSession, spec: IngestSpec, seal: Seal, rejects: DataFrame) -> None:
+    """Write a batch's rejects in one commit, sealed with its number.
+
+    If another driver with this batch, or an attempt that crashed later, already wrote under this number, add
+    only the missing rows, because other options may reject more records.
+
+    :param seal: of the log's commit
+    :param rejects: RAW, POSITION and the reason
+    :raises ConcurrentModification: other writers kept winning the race
+    """
+
+    def save(records: DataFrame = rejects) -> None:
+        made = _made(
+            records,
+            reason=F.col(REASON),
+            pipeline=F.lit(spec.pipeline),
+            seal=F.lit(spec.step.seal_number),
+            raw=F.col(RAW),
+            position=F.col(POSITION),
+            adapter=F.lit(spec.options.adapter),
+        )
+        made.write.format("delta").mode("append").options(**_PROPERTIES).save(spec.quarantine_uri)
+
+    def again(_: object) -> Outcome:
+        held = _records(session, spec).where(F.col("seal") == spec.step.seal_number)
+        missing = _beyond(rejects, held, exact=True).localCheckpoint()
+        return Outcome("committed") if missing.isEmpty() else _unsealed(lambda: save(missing))
+
+    outcome = _written(session, spec.quarantine_uri, seal, lambda: save, again)
+    if outcome.status != "committed":
+        raise ConcurrentModification(
+            f"Other runs keep writing to the quarantine {spec.quarantine_uri}: {outcome.message}",
+            remedy="run again; what was recorded is taken first.",
+        )
+
+
+def _beyond(rejects: DataFrame, held: DataFrame, *, exact: bool) -> DataFrame:
+    key = F.struct(redelivery.place(exact=exact).alias("place"), F.col(RAW).alias("raw"))
+    return redelivery.beyond(rejects, held, key, key)
+
+
+def _records(session: SparkSession, spec: IngestSpec) -> DataFrame:
+    """Return this pipeline's records: RAW, POSITION, PUBLISHED, the reason and ``seal``.
+
+    Excludes rows of batches that a RESTORE of the log undid, because their files are ingested again.
+    """
+    found = _held(session, spec.quarantine_uri, spec.pipeline)
+    for first, last in spec.step.configuration.get("void", ()):
+        found = found.where(~F.col("seal").between(first, last))
+    return found.select(
+        F.col("raw").alias(RAW),
+        F.col("position").alias(POSITION),
+        F.col("quarantined_at").alias(PUBLISHED),
+        REASON,
+        "seal",
+    )
+
+
+def replayable(session: SparkSession, spec: IngestSpec) -> DataFrame:
+    """Return the records in quarantine: RAW, PUBLISHED and POSITION.
+
+    Excludes lines that may lie inside a quoted value of their file, because they may not be records.
+
+    :raises TableNotFound: the quarantine does not exist
+    """
+    catalog.delta_detail(session, spec.quarantine_uri, remedy="nothing was quarantined: nothing to replay.")
+    found = _records(session, spec).where((F.col("seal") < spec.step.seal_number) & F.col(RAW).isNotNull())
+    return found.where(F.col(REASON) != UNCLOSED).select(RAW, PUBLISHED, POSITION)
+
+
+def forget_records(session: SparkSession, spec: IngestSpec, settled: DataFrame) -> None:
+    """Delete the rows of records that a replay turned into events, or ignored.
+
+    :param settled: RAW and POSITION
+    """
+    view = f"{_SETTLED}_{spec.step.seal_number}"
+    settled.distinct().createOrReplaceTempView(view)
+    try:
+        session.sql(
+            f"MERGE INTO {table(spec.quarantine_uri)} AS q USING {quote(view)} AS s "
+            f"ON q.pipeline = {string(spec.pipeline)} AND q.seal < {spec.step.seal_number} "
+            f"AND q.raw = s.{quote(RAW)} AND q.position <=> s.{quote(POSITION)} "
+            "WHEN MATCHED THEN DELETE"
+        )
+    finally:
+        session.catalog.dropTempView(view)
+
+
+def forget_files(session: SparkSession, spec: IngestSpec, files: Sequence[str]) -> None:
+    """Delete the rows of files that were unreadable in an earlier delivery, and are readable now."""
+    if files and exists(session, spec.quarantine_uri):
+        listed = ", ".join(map(string, files))
+        condition = f"raw IS NULL AND position.file IN ({listed})"
+        _delete(session, spec.quarantine_uri, spec.pipeline, spec.step.seal_number, condition)
