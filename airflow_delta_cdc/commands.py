@@ -20,9 +20,7 @@ def get_cli_commands() -> list[CLICommand]:
     doctor = ActionCommand(
         name="doctor",
         help=HELP,
-        description="One line for each check: status, what was found, and what to do where something is "
-        "wrong. Exit code 0: nothing failed (there may be warnings); 1: something did; 2: wrong usage. "
-        "Secrets are never printed.",
+        description=engine.DOCTOR_DESCRIPTION,
         func=lazy_load_command("airflow_delta_cdc.doctor.doctor_command"),
         args=arguments(),
     )

@@ -16,29 +16,23 @@ from airflow_delta_cdc.hooks.table import DeltaTableHook, merged
 from airflow_delta_cdc.runtime.exchange import needed_results_uri, options_for, results_uri
 from airflow_delta_cdc.runtime.submit import hands_over_jars
 from airflow_delta_cdc.runtime.submit_hook import DeltaCdcSubmitHook
-from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.secrets import secrets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from delta_cdc.doctor import Check, Finding, Hider, Questions
+    from delta_cdc.doctor import Check, Questions, Result
 
 
 def doctor_command(given: argparse.Namespace) -> None:
     """Make the checks, print what they found, and end with the exit code."""
-
-    try:
-        asked = engine.Questions(**engine.doctor_questions(given))
-    except InvalidConfiguration as error:
-        sys.stderr.write(f"{type(error).__name__}: {error}\n")
-        sys.exit(2)
+    asked = engine.doctor_questions(given)
     # As Airflow's own commands do: else connections are looked for in the environment and in secrets backends
     # alone, not in Airflow's database.
     os.environ.setdefault("_AIRFLOW_PROCESS_CONTEXT", "server")
-    hide = asked.hide
-    checks = Connections(asked, hide, spark=given.spark_conn_id, delta=given.delta_conn_id).checks()
-    entries = engine.examined_checks(checks, timeout=asked.timeout, hide=hide)
+    to_hide = asked.secrets
+    checks = Connections(asked, to_hide, spark=given.spark_conn_id, delta=given.delta_conn_id).checks()
+    entries = engine.examined_checks(checks, timeout=asked.timeout, secrets=to_hide)
     with _report() as out:
         code = engine.print_checks(entries, out, as_json=given.json)
     sys.exit(code)
@@ -63,16 +57,16 @@ class Connections:
     """The checks, with what the connections hold: each is looked up within the time of a check.
 
     :param asked: what was asked beside them
-    :param hide: learns the secrets of the connections before anything is printed
+    :param to_hide: receives the secrets of the connections before anything is printed
     :param spark: id of a Spark connection
     :param delta: id of a connection of type ``delta``
     """
 
     def __init__(
-        self, asked: Questions, hide: Hider, *, spark: str | None = None, delta: str | None = None
+        self, asked: Questions, to_hide: set[str], *, spark: str | None = None, delta: str | None = None
     ) -> None:
         self._asked = asked
-        self._hide = hide
+        self._secrets = to_hide
         self._spark = spark
         self._delta = delta
         self._server: str | None = None
@@ -97,16 +91,16 @@ class Connections:
             yield from self._of_spark()
 
     # -- what Airflow keeps ---------------------------------------------------------------------
-    def _configuration(self) -> Finding:
+    def _configuration(self) -> Result:
         jars = "auto" if hands_over_jars() else "provided"
         return engine.check_ok(
             f"[delta_cdc] delta_jars is {jars}, results_uri is {results_uri() or 'not set'}"
         )
 
-    def _delta_connection(self) -> Finding:
+    def _delta_connection(self) -> Result:
         hook = DeltaTableHook(str(self._delta))
         options = hook.storage_options()
-        self._hide.secrets.update(secrets(options or {}))
+        self._secrets.update(secrets(options or {}))
         options = merged(options, self._asked.storage_options)
         self._asked = replace(self._asked, storage_options=options or None)
         self._test_table = hook.get_connection(str(self._delta)).extra_dejson.get("test_table")
@@ -114,14 +108,14 @@ class Connections:
         names = ", ".join(sorted(options)) or "nothing: the identity of the machine is used"
         return engine.check_ok(f"{self._delta} gives {names}")
 
-    def _spark_connection(self) -> Finding:
+    def _spark_connection(self) -> Result:
         conn_id = str(self._spark)
         if is_connect(conn_id):
             hook = DeltaCdcConnectHook(conn_id)
             found = hook.server
             password = hook.get_connection(conn_id).password
             if password:
-                self._hide.secrets.add(password)
+                self._secrets.add(password)
             self._server = hook.get_connection_url()
             return engine.check_ok(f"{conn_id} is a Spark Connect server, {found}")
         self._hook = DeltaCdcSubmitHook(conn_id=conn_id)
@@ -147,7 +141,7 @@ class Connections:
                 ),
             )
 
-    def _results_folder(self) -> Finding:
+    def _results_folder(self) -> Result:
         """Go the way that specs and results go between this worker and a driver on the cluster."""
 
         uri = needed_results_uri(f"The connection {self._spark!r} runs applications in deploy mode cluster")

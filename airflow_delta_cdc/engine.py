@@ -17,10 +17,13 @@ from typing import TYPE_CHECKING
 # isort: off
 # Type checkers read these imports; at run time NAMES holds them, and each is made when it is first used.
 if TYPE_CHECKING:
-    from delta_cdc.cli.doctor import options as doctor_options, questions as doctor_questions
+    from delta_cdc.cli.doctor import (
+        DESCRIPTION as DOCTOR_DESCRIPTION,
+        options as doctor_options,
+        questions as doctor_questions,
+    )
     from delta_cdc.config import Group, load as load_configuration
     from delta_cdc.config.verification import (
-        chosen as chosen_tables,
         paired as paired_requests,
         request_of as verify_request_of,
     )
@@ -28,13 +31,12 @@ if TYPE_CHECKING:
     from delta_cdc.delta_log.requests import delete_folder
     from delta_cdc.delta_log.store import open_store
     from delta_cdc.delta_log.table import DeltaLog, run_sync
-    from delta_cdc.doctor import Questions
     from delta_cdc.doctor.report import (
         Check,
         examined as examined_checks,
         ok as check_ok,
+        print_report as print_checks,
         skipped as check_skipped,
-        told as print_checks,
     )
     from delta_cdc.doctor.store import RoundTrip
     from delta_cdc.job import run as run_spec

@@ -172,13 +172,11 @@ class DeltaVerifyOperator(DeltaCdcOperator):
         return _placed(request, each_located(self, context, _tables(request)))
 
     def _configured(self, context: Context, given: dict[str, Any]) -> list[VerifyRequest | Verification]:
-        tables = engine.chosen_tables(
-            configuration(self, context, arguments.required("config", self.config)),
-            arguments.text(self.group),
-            arguments.names("tables", self.tables),
+        tables = configuration(self, context, arguments.required("config", self.config)).chosen(
+            arguments.text(self.group), arguments.names("tables", self.tables)
         )
         targets: list[VerifyRequest | Verification] = []
-        for one in tables:
+        for one in (table.arguments for _, table in tables):
             try:
                 request = engine.verify_request_of(one, **given)
             except DeltaCdcError as error:

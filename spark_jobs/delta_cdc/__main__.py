@@ -10,6 +10,7 @@ import logging
 import sys
 import traceback
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,31 +19,26 @@ from delta_cdc.core import failpoints, spec
 from delta_cdc.core.drafts import replacing
 from delta_cdc.core.errors import DeltaCdcError, JobFailed
 from delta_cdc.core.reasons import unnamed
-from delta_cdc.core.spec import JobResult
+from delta_cdc.core.spec import LINE_PREFIX, JobResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pyspark.sql import SparkSession
-from delta_cdc.core.spec import LINE_PREFIX
 
 
 class _Driver:
     """The Spark session of this process: started at its first use, stopped at the end."""
 
-    def __init__(self) -> None:
-        self._spark: SparkSession | None = None
-
+    @cached_property
     def session(self) -> SparkSession:
-        if self._spark is None:
-            from pyspark.sql import SparkSession
+        from pyspark.sql import SparkSession
 
-            self._spark = SparkSession.builder.getOrCreate()
-        return self._spark
+        return SparkSession.builder.getOrCreate()
 
     def stop(self) -> None:
-        if self._spark is not None:
-            self._spark.stop()
+        if "session" in vars(self):
+            self.session.stop()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -61,9 +57,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     def write(result: JobResult) -> None:
         if "://" in arguments.result:
-            write_result(driver.session(), arguments.result, result)
+            write_result(driver.session, arguments.result, result)
         else:
-            _write(Path(arguments.result), result)
+            # In one step: a reader sees the whole file or none.
+            with replacing(Path(arguments.result), mode=0o644) as file:
+                file.write(result.to_json().encode())
 
     try:
         result = _run(driver, arguments.spec, arguments.sha256, write)
@@ -82,7 +80,7 @@ def _run(driver: _Driver, path: str, sha256: str, write: Callable[[JobResult], N
     try:
         work = spec.read(path, sha256)
         failpoints.install_from_environment()
-        return job.run(driver.session(), work, part_done=lambda so_far: write(_unfinished(work, so_far)))
+        return job.run(driver.session, work, part_done=lambda so_far: write(_unfinished(work, so_far)))
     except DeltaCdcError as error:
         return JobResult(status="failed", error=error.to_dict(), message=str(error))
     except Exception as error:  # noqa: BLE001 - the waiting operator must receive every error
@@ -111,12 +109,6 @@ def write_result(spark: SparkSession, uri: str, result: JobResult) -> None:
     """
     row = spark.createDataFrame([(result.to_json(),)], "value string")
     row.coalesce(1).write.mode("overwrite").option("compression", "none").text(uri)
-
-
-def _write(path: Path, result: JobResult) -> None:
-    """Write the result in one step: a reader sees the whole file or none."""
-    with replacing(path, mode=0o644) as file:
-        file.write(result.to_json().encode())
 
 
 if __name__ == "__main__":

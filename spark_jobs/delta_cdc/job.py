@@ -10,12 +10,12 @@ import json
 import logging
 import os
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, get_args
 
 from delta_cdc.core import failpoints
 from delta_cdc.core.errors import InvalidConfiguration
@@ -56,21 +56,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Secrets:
-    """Values passed to a job beside its spec, because a spec contains no secret.
-
-    :param storage_options: options of the object store, for plans made by the job (:func:`apply_after`);
-        None uses the environment's
-    :param kafka_options: how to reach the brokers; None uses the environment's
-    :param scratch: see :func:`apply_after`
-    """
-
-    storage_options: Mapping[str, str] | None = field(default=None, repr=False)
-    kafka_options: Mapping[str, str] | None = field(default=None, repr=False)
-    scratch: str | None = None
-
-
 def run(
     spark: SparkSession,
     spec: Spec,
@@ -82,31 +67,44 @@ def run(
 ) -> JobResult:
     """Run a spec.
 
-    :param storage_options: see :class:`Secrets`
-    :param kafka_options: see :class:`Secrets`
-    :param scratch: see :class:`Secrets`
+    :param storage_options: options of the object store, for plans made by the job (:func:`apply_after`);
+        None uses the environment's. A spec contains no secret
+    :param kafka_options: how to reach the brokers; None uses the environment's
+    :param scratch: see :func:`apply_after`
     :param part_done: for a batch: called after each part except the last one with the result so far, in
         which the unfinished parts are ``unreached``
     :return: the job's result; ``failed`` carries the named error
     """
-    secrets = Secrets(storage_options, kafka_options, scratch)
-    if isinstance(spec, BundleSpec):
-        return _run_parts(spark, spec, secrets, part_done)
-    return _run_one(spark, spec, secrets)
+
+    def run_one(job: Job) -> JobResult:
+        failpoints.reached("started")
+        try:
+            if isinstance(job, IngestSpec):
+                result = _ingested(spark, job, storage_options, kafka_options, scratch)
+            else:
+                result = _RUNS[type(job)](spark, job)
+        except Exception as error:  # noqa: BLE001 - the result names the error
+            return failed(error, _place(job))
+        failpoints.reached("finished")
+        return result
+
+    return _run_parts(spec, run_one, part_done) if isinstance(spec, BundleSpec) else run_one(spec)
 
 
-def _run_one(spark: SparkSession, spec: Job, secrets: Secrets) -> JobResult:
-    failpoints.reached("started")
-    try:
-        result = _dispatch(spark, spec, secrets)
-    except Exception as error:  # noqa: BLE001 - the result names the error
-        return failed(error, _place(spec))
-    failpoints.reached("finished")
-    return result
+#: What runs a spec, except an ingest.
+_RUNS: dict[type, Callable[[SparkSession, Any], JobResult]] = {
+    ApplySpec: engine.run,
+    ReadSpec: staging.run,
+    CommitSpec: staging.commit_delivered,
+    ResolveSpec: catalog.run,
+    VerifySpec: verify,
+    **dict.fromkeys(get_args(CareSpec), maintain),
+    EnableSpec: table_properties.run,
+}
 
 
 def _run_parts(
-    spark: SparkSession, spec: BundleSpec, secrets: Secrets, done: Callable[[JobResult], object] | None
+    spec: BundleSpec, run_one: Callable[[Job], JobResult], done: Callable[[JobResult], object] | None
 ) -> JobResult:
     """Run the parts of a batch, several at a time; the outcome of one does not affect the others.
 
@@ -116,63 +114,47 @@ def _run_parts(
     :return: ``committed``: all parts ran; each part's own result shows how it ended
     """
     count = len(spec.parts)
-    found = [JobResult("unreached", message="not reached yet")] * count
+    results = [JobResult("unreached", message="not reached yet")] * count
     one_by_one = Lock()
 
     def run_part(at: int) -> None:
         part = spec.parts[at]
         log.info("part %s of %s: %s", at + 1, count, part.pipeline)
-        result = _run_one(spark, part, secrets)
+        result = run_one(part)
         if result.error is not None:
             log.info("%s failed: %s", part.pipeline, result.message)
         with one_by_one:
-            found[at] = result
-            if done is not None and any(other.status == "unreached" for other in found):
-                done(JobResult("committed", parts=tuple(found)))
+            results[at] = result
+            if done is not None and any(other.status == "unreached" for other in results):
+                done(JobResult("committed", parts=tuple(results)))
 
     if min(spec.parallel, count) <= 1:
         for at in range(count):
             run_part(at)
     else:
         with ThreadPoolExecutor(min(spec.parallel, count), thread_name_prefix="part") as pool:
-            for running in [pool.submit(run_part, at) for at in range(count)]:
-                running.result()
-    return JobResult("committed", parts=tuple(found))
+            list(pool.map(run_part, range(count)))
+    return JobResult("committed", parts=tuple(results))
 
 
-def _dispatch(spark: SparkSession, spec: Job, secrets: Secrets) -> JobResult:
-
-    if isinstance(spec, ApplySpec):
-        return engine.run(spark, spec)
-    if isinstance(spec, IngestSpec):
-        return _ingested(spark, spec, secrets)
-    if isinstance(spec, ReadSpec):
-        return staging.run(spark, spec)
-    if isinstance(spec, CommitSpec):
-        return staging.commit_delivered(spark, spec)
-    if isinstance(spec, ResolveSpec):
-        return catalog.run(spark, spec)
-    if isinstance(spec, VerifySpec):
-        return verify(spark, spec)
-    if isinstance(spec, CareSpec):
-        return maintain(spark, spec)
-    assert isinstance(spec, EnableSpec)
-    return table_properties.run(spark, spec)
-
-
-def _ingested(spark: SparkSession, spec: IngestSpec, secrets: Secrets) -> JobResult:
+def _ingested(
+    spark: SparkSession,
+    spec: IngestSpec,
+    storage_options: Mapping[str, str] | None,
+    kafka_options: Mapping[str, str] | None,
+    scratch: str | None,
+) -> JobResult:
     """Ingest, then apply the log's new content: also if another driver already ingested the batch."""
-
     try:
-        result = ingest.run(spark, spec, secrets.kafka_options)
+        result = ingest.run(spark, spec, kafka_options)
     except Exception as error:
-        known = kafka.named(error, spec)
-        if known is None:
+        named = kafka.named(error, spec)
+        if named is None:
             raise
-        raise known from error
+        raise named from error
     if spec.after is None or result.status not in ("committed", "skipped"):
         return result
-    return replace(result, then=apply_after(spark, spec.after, secrets.storage_options, secrets.scratch))
+    return replace(result, then=apply_after(spark, spec.after, storage_options, scratch))
 
 
 def _place(spec: Job) -> str:
@@ -220,17 +202,17 @@ def apply_after(
     try:
         options = storage_options if storage_options is not None else _from_environment()
         request = replace(request, storage_options=dict(options) if options else None)
-        done = run_apply(request, execute=partial(_execute, spark, options, scratch), say=log.info)
+        done = run_apply(request, execute=partial(execute, spark, options, scratch), say=log.info)
     except Exception as error:  # noqa: BLE001 - the ingest stays committed; the result names the error
         return failed(error, place)
     message = f"target version {done.target_version}"
     return JobResult("committed" if done.applied else "skipped", counts=dict(done.counts), message=message)
 
 
-def _execute(
+def execute(
     spark: SparkSession, storage_options: Mapping[str, str] | None, scratch: str | None, spec: ApplySpec
 ) -> JobResult:
-
+    """Run an apply in this process, with its file manifests in a folder that Spark's executors can reach."""
     segments = segments_of(spec.steps)
     folder = folder_for(spark, segments, scratch)
     options = dict(storage_options) if storage_options else None
@@ -242,10 +224,10 @@ def _from_environment() -> dict[str, str] | None:
     if not path:
         return None
     try:
-        found = json.loads(Path(path).read_text())
+        options = json.loads(Path(path).read_text())
     except (OSError, ValueError) as error:
         raise InvalidConfiguration(
             f"{STORAGE_OPTIONS} names {path}, which cannot be read: {error}.",
             remedy="name a JSON file with the options of the object store, or leave the variable unset.",
         ) from error
-    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in found.items()}
+    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in options.items()}

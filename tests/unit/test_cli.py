@@ -138,10 +138,10 @@ def test_a_closed_pipe_is_no_error(table: LogTable) -> None:
 
 
 def test_counts_tell_what_was_cut() -> None:
-    assert str(output.Counted({"insert": 3, "delete": 0}, 3)) == "3 rows (insert 3)"
-    assert str(output.Counted({"insert": 1, "delete": 0}, 1)) == "1 row (insert 1)"
-    assert str(output.Counted({"insert": 3, "delete": 1}, 2)) == "the first 2 of 4 rows (insert 3, delete 1)"
-    assert str(output.Counted({"insert": 0}, 0)) == "0 rows"
+    assert output.counts_text({"insert": 3, "delete": 0}, None) == "3 rows (insert 3)"
+    assert output.counts_text({"insert": 1, "delete": 0}, 1) == "1 row (insert 1)"
+    assert output.counts_text({"insert": 3, "delete": 1}, 2) == "the first 2 of 4 rows (insert 3, delete 1)"
+    assert output.counts_text({"insert": 0}, 20) == "0 rows"
 
 
 def test_columns_are_aligned_as_a_terminal_shows_them() -> None:

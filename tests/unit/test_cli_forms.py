@@ -197,9 +197,9 @@ def test_a_plan_of_all_pipelines_of_a_file(tables: Tables, capsys: Said) -> None
 
 def test_a_run_without_a_configuration_needs_to_know_the_keys(tables: Tables, capsys: Said) -> None:
     assert code_of("run", tables.source.uri, f"{tables.target.uri}_2", "--pipeline", "p") == 2
-    assert "Nothing says how p builds" in capsys.readouterr().err
+    assert "It is unknown how p builds" in capsys.readouterr().err
     assert code_of("run", f"p={tables.target.uri}_2") == 2
-    assert "no seal of pipeline p that names its source" in capsys.readouterr().err
+    assert "no watermark of pipeline p that names its source" in capsys.readouterr().err
 
 
 def test_changes_that_are_not_applied_yet(tables: Tables, capsys: Said) -> None:

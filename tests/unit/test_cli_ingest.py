@@ -77,7 +77,7 @@ def test_what_an_ingest_would_take(world: World, capsys: Said) -> None:
         (["--key", "id"], "--keys given with --ingest"),
         (["--max-offsets", "5"], "max_offsets"),
         (["--kafka-options", "{folder}/none.json"], "cannot be read"),
-        (["--kafka-options", "{folder}/list.json"], "holds no JSON object"),
+        (["--kafka-options", "{folder}/list.json"], "is no JSON object"),
     ],
 )
 def test_a_look_that_cannot_be_meant(world: World, capsys: Said, given: list[str], told: str) -> None:
@@ -100,7 +100,12 @@ def test_the_clients_options_are_read_from_a_file(
 ) -> None:
     """A password has no place on a command line."""
     asked: list[Any] = []
-    monkeypatch.setattr("delta_cdc.cli.plan.plan_ingest", asked.append)
+
+    def planned(pieces: Any) -> Any:
+        asked.extend(piece.ingest for piece in pieces)
+        return []
+
+    monkeypatch.setattr("delta_cdc.cli.plan.detect_changes", planned)
     file = tmp_path / "client.json"
     file.write_text(json.dumps({"bootstrap.servers": "one:9092", "session.timeout.ms": 6000}))
     topic = ["plan", "--ingest", "kafka:///orders", str(tmp_path / "log"), "--pipeline", "p"]

@@ -25,11 +25,9 @@ def test_named_columns_and_no_rows() -> None:
 
 
 def test_a_row_is_one_line_and_never_too_wide() -> None:
-    shown = grid(
-        [{"sample": "a\nb\x1b[31m", "long": "x" * 100, "list": ["a", 1], "map": {"n": 2}}], widest=12
-    )
+    shown = grid([{"sample": "a\nb\x1b[31m", "long": "x" * 100, "list": ["a", 1], "map": {"n": 2}}])
     header, rule, row = shown.splitlines()
-    assert row == r"a\nb\x1b[31m  xxxxxxxxxxx…  a, 1  n 2"
+    assert row == rf"a\nb\x1b[31m  {'x' * 59}…  a, 1  n 2"
     assert width(row) == len(row)
     assert header.split() == ["sample", "long", "list", "map"]
     assert set(rule) == {"-", " "}

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from delta_cdc import job
 from delta_cdc.core.option_schema import APPLY, INGEST, READ, filled, flat
-from delta_cdc.core.spec import IngestOptions, QueryOptions, segments_of
+from delta_cdc.core.spec import IngestOptions, QueryOptions
 from delta_cdc.core.uris import spark_uri
-from delta_cdc.delta_log.file_manifests import prepared, write_slices
+from delta_cdc.delta_log.file_manifests import write_slices
 from delta_cdc.manifest_folder import folder_for, is_local
 from delta_cdc.planning.changes import ChangesRequest
 from delta_cdc.planning.changes import plan_changes as planned_changes
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from delta_cdc.core.spec import ApplySpec, IngestSpec, JobResult
+    from delta_cdc.core.spec import IngestSpec, JobResult
     from delta_cdc.planning.changes import ChangesPlan
     from delta_cdc.run.outcomes import ApplyResult, IngestResult
 
@@ -117,7 +117,9 @@ def apply_changes(
         scratch=scratch is not None or is_local(spark),
         storage_options=dict(storage_options) if storage_options else None,
     )
-    return run_apply(request, execute=partial(_run, spark, scratch, request.storage_options), say=logger.info)
+    return run_apply(
+        request, execute=partial(job.execute, spark, request.storage_options, scratch), say=logger.info
+    )
 
 
 def read_changes(
@@ -235,14 +237,6 @@ def plan_changes(
     options = filled(QueryOptions, READ, given)
     storage = dict(storage_options) if storage_options else None
     return planned_changes(filled(ChangesRequest, READ, given, options=options, storage_options=storage))
-
-
-def _run(
-    spark: SparkSession, scratch: str | None, storage_options: dict[str, str] | None, spec: ApplySpec
-) -> JobResult:
-    segments = segments_of(spec.steps)
-    folder = folder_for(spark, segments, scratch)
-    return job.run(spark, prepared(spec, folder, storage_options))
 
 
 def ingest_changes(

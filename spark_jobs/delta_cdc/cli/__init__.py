@@ -55,17 +55,17 @@ class _Parser(argparse.ArgumentParser):
             # Before missing arguments are reported: the unknown option may be a misspelled one.
             options = takewhile(lambda text: text != "--", args or ())
             self._refuse([text.partition("=")[0] for text in options if text.startswith("--")])
-        found, rest = super().parse_known_args(args, namespace)
+        parsed, rest = super().parse_known_args(args, namespace)
         if rest:
             self.error(f"unknown arguments: {' '.join(rest)}")
-        return found, rest
+        return parsed, rest
 
     def _refuse(self, names: Sequence[str]) -> None:
-        known = [option for action in self._actions for option in action.option_strings]
+        options = [option for action in self._actions for option in action.option_strings]
         for name in names:
-            if " " not in name and not any(option.startswith(name) for option in known):
-                near = get_close_matches(name, known, n=1)
-                hint = f"did you mean {near[0]}?" if near else "--help lists those that there are."
+            if " " not in name and not any(option.startswith(name) for option in options):
+                near = get_close_matches(name, options, n=1)
+                hint = f"did you mean {near[0]}?" if near else "--help lists all options."
                 self.error(f"unknown option {name}: {hint}")
 
 

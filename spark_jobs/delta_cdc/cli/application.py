@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import tempfile
 from contextlib import ExitStack
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from delta_cdc import job
 from delta_cdc.cli.common import session
+from delta_cdc.config.combine import is_template
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.locations import locations_of, reads_kafka
 from delta_cdc.core.spec import ApplySpec, IngestSpec
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from delta_cdc.config import Group, Table
+    from delta_cdc.cli.pipelines import Chosen
     from delta_cdc.core.spec import BundleSpec, JobResult
 
 #: Arguments of a group that configure its application; one Spark application can have one value of each.
@@ -35,43 +35,39 @@ _PLACES = ("source", "log", "target", "staging", "current")
 _INSTEAD_OF = {"delta_conn_id": "storage_options", "kafka_conn_id": "kafka_options"}
 
 
-def told_of(groups: Sequence[Group]) -> dict[str, Any]:
-    """Return the settings of the one application of some groups: options of store and of Kafka, and confs.
+def settings_of(pipelines: Sequence[Chosen]) -> dict[str, Any]:
+    """Return the settings of the one application of some pipelines: options of store and of Kafka, and confs.
 
     If a group relies on a connection, a message on standard error names the replacement.
 
-    :raises InvalidConfiguration: the groups disagree
+    :return: None for each without a configuration
+    :raises InvalidConfiguration: the groups disagree; or a pipeline cannot run without Airflow, because its
+        arguments hold templates
     """
-    told: dict[str, Any] = {}
-    for name in _OF_THE_APPLICATION:
-        values = {json.dumps(group.settings.get(name), sort_keys=True) for group in groups}
-        if len(values) > 1:
+    groups = list({one.group.name: one.group for one in pipelines if one.group is not None}.values())
+    settings: dict[str, Any] = dict.fromkeys(_OF_THE_APPLICATION)
+    for name in settings if groups else ():
+        values = [group.settings.get(name) for group in groups]
+        if any(value != values[0] for value in values):
             raise InvalidConfiguration(
                 f"The groups {', '.join(group.name for group in groups)} have different {name}.",
                 remedy="run them one at a time, with --group.",
             )
-        told[name] = groups[0].settings.get(name)
+        settings[name] = values[0]
+    names = [one.pipeline for one in pipelines if is_template(one.table.arguments)]
+    if names:
+        raise InvalidConfiguration(
+            f"Templates stand in the arguments of {', '.join(names)}, and only Airflow renders them.",
+            remedy="name the other pipelines with --pipeline, or write values instead.",
+        )
     for conn, options in _INSTEAD_OF.items():
-        names = sorted({str(group.settings[conn]) for group in groups if group.settings.get(conn)})
-        if names and not told[options]:
+        ids = sorted({str(group.settings[conn]) for group in groups if group.settings.get(conn)})
+        if ids and not settings[options]:
             sys.stderr.write(
-                f"{conn} {', '.join(names)} is Airflow's and not looked up here: what the environment names "
+                f"{conn} {', '.join(ids)} is Airflow's and not looked up here: what the environment names "
                 f"is used, unless the file gives {options}.\n"
             )
-    return told
-
-
-def refuse_templates(tables: Sequence[Table]) -> None:
-    """Reject tables that cannot run without Airflow.
-
-    :raises InvalidConfiguration: names those whose arguments hold templates
-    """
-    found = [table.pipeline for table in tables if "{{" in (text := str(table.arguments)) or "{%" in text]
-    if found:
-        raise InvalidConfiguration(
-            f"Templates stand in the arguments of {', '.join(found)}, and only Airflow renders them.",
-            remedy="name the others with --pipeline, or write values in their place.",
-        )
+    return settings
 
 
 class Application:
@@ -79,13 +75,13 @@ class Application:
 
     It may run several batches; before the first, Spark is configured for all of them.
 
-    :param told: settings, see :func:`told_of`; any may be missing
-    :param asked: all requests to ingest, to apply or to verify
+    :param settings: see :func:`settings_of`; any may be missing
+    :param requests: all requests to ingest, to apply or to verify
     """
 
-    def __init__(self, told: Mapping[str, Any], asked: Iterable[Any] = ()) -> None:
-        self._told = told
-        self._asked = list(asked)
+    def __init__(self, settings: Mapping[str, Any], requests: Iterable[Any] = ()) -> None:
+        self._settings = settings
+        self._requests = list(requests)
         self._open = ExitStack()
         self._rounds = 0
 
@@ -99,7 +95,7 @@ class Application:
     def execute(self, bundle: BundleSpec) -> JobResult:
         """Run a batch."""
         self._rounds += 1
-        options = self._told.get("storage_options")
+        options = self._settings.get("storage_options")
         parts = tuple(
             # A file manifest is named by its versions, and two parts may read the same ones of two tables.
             prepared(part, f"{self._folder}/{self._rounds}/{number}", options)
@@ -114,22 +110,24 @@ class Application:
                 self._spark,
                 replace(bundle, parts=parts),
                 storage_options=options,
-                kafka_options=self._told.get("kafka_options"),
+                kafka_options=self._settings.get("kafka_options"),
             )
 
     def _session(self, first: BundleSpec) -> AbstractContextManager[SparkSession]:
-        options = self._told.get("storage_options")
-        named = [str(value) for one in self._asked for name in _PLACES if (value := getattr(one, name, None))]
-        topics = [place for place in named if place.startswith("kafka:")]
+        options = self._settings.get("storage_options")
+        places = [
+            str(value) for one in self._requests for name in _PLACES if (value := getattr(one, name, None))
+        ]
+        topics = [place for place in places if place.startswith("kafka:")]
         # An apply after an ingest, in a separate batch, may have any size.
-        applied = {one.pipeline for one in self._asked if hasattr(one, "target")}
+        applied = {one.pipeline for one in self._requests if hasattr(one, "target")}
         ingested = [part for part in first.parts if isinstance(part, IngestSpec)]
         follows = any(part.after is None and part.pipeline in applied for part in ingested)
         return session(
             "delta-cdc run",
-            locations=[*locations_of(first), *(place for place in named if place not in topics)],
+            locations=[*locations_of(first), *(place for place in places if place not in topics)],
             storage_options=options,
             quick_start=not follows and is_small(first, options),
             **({"kafka": True} if topics or reads_kafka(first) else {}),
-            **(self._told.get("conf") or {}),
+            **(self._settings.get("conf") or {}),
         )

@@ -14,13 +14,13 @@ def add(commands: Any) -> None:
     """Add the subcommand's parser."""
     archive = commands.add_parser(
         "archive",
-        help="make the file from which an embedded Spark starts in less time (starts Spark here)",
-        description="Runs a small workload and has the JVM write its classes when it ends: half a minute, "
-        "200 MB. There is one archive for each set of JARs. Exit code 1: none could be made, and why.",
+        help="make the class-data archive that lets an embedded Spark start faster (starts Spark here)",
+        description="Runs a small workload, at whose end the JVM writes its classes: half a minute, 200 MB. "
+        "Each set of JARs has its own archive. Exit code 1: it made no archive, and prints why.",
     )
-    archive.add_argument("--kafka", action="store_true", help="for applications that read from Kafka")
-    archive.add_argument("--s3", action="store_true", help="for applications with tables on S3")
-    archive.add_argument("--again", action="store_true", help="make it anew if there is one")
+    archive.add_argument("--kafka", action="store_true", help="with the JARs for reading topics")
+    archive.add_argument("--s3", action="store_true", help="with the JARs for tables on S3")
+    archive.add_argument("--again", action="store_true", help="replace an existing archive")
     archive.set_defaults(run=_archive)
 
 

@@ -26,15 +26,33 @@ if TYPE_CHECKING:
     from delta_cdc.core.watermark import Seal
 
 
+# -- arguments ------------------------------------------------------------------------------------
 def json_object(text: str) -> dict[str, Any]:
     """Read an argument that is a JSON object; for argparse."""
+    return _object(text, "the argument")
+
+
+def json_file(path: str) -> dict[str, str]:
+    """Read an argument that names a file with a JSON object of texts; for argparse."""
     try:
-        found = json.loads(text)
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise argparse.ArgumentTypeError(
+            f"{path} cannot be read: {getattr(error, 'strerror', None) or 'it is not UTF-8'}"
+        ) from None
+    return {str(name): str(value) for name, value in _object(text, path).items()}
+
+
+def _object(text: str, what: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is no JSON: {error}") from error
-    if not isinstance(found, dict):
-        raise argparse.ArgumentTypeError(f"{text!r} is no JSON object")
-    return found
+        # The whole message of the parser would repeat a part of the text, which may hold a secret.
+        line = f" (line {error.lineno})" if isinstance(error, json.JSONDecodeError) else ""
+        raise argparse.ArgumentTypeError(f"{what} is no JSON{line}") from None
+    if not isinstance(value, dict):
+        raise argparse.ArgumentTypeError(f"{what} is no JSON object")
+    return value
 
 
 def bounds(start: Any, end: Any) -> None:
@@ -46,16 +64,29 @@ def bounds(start: Any, end: Any) -> None:
     for group, short, long, which in ((start, "from", "starting", "first"), (end, "to", "ending", "last")):
         name = (f"{long}_version", f"{long}_timestamp")
         group.add_argument(f"--{short}", f"--{long}-version", dest=name[0], type=int, metavar="N",
-                           help=f"{which} version")  # fmt: skip
+                           help=f"{which} version, inclusive")  # fmt: skip
         group.add_argument(f"--{short}-time", f"--{long}-timestamp", dest=name[1], metavar="TIME",
-                           help="the same as a time, ISO 8601 with offset")  # fmt: skip
+                           help=f"{which} version, as a time: ISO 8601 with offset")  # fmt: skip
 
 
 def last_by(group: Any) -> None:
     """Add the argument for the columns of ``last_by``."""
     group.add_argument(
         "--last-by", action="extend", type=lambda text: text.split(","), metavar="A,B",
-        help="a change log with ties: the columns of last_by, as the pipeline has them; repeatable",
+        help="of conflicting events, the one with the greatest values of these columns wins, as in the "
+        "pipeline's on_conflict; repeatable",
+    )  # fmt: skip
+
+
+def single_driver(group: Any, scope: str) -> None:
+    """Add the argument with which a user vouches for a single writer.
+
+    :param scope: when the argument applies; the beginning of its help
+    """
+    group.add_argument(
+        "--single-driver", action="store_true",
+        help=f"{scope}nothing else writes to the table meanwhile; needed on S3, unless Spark's defaults name "
+        "a log store for several drivers",
     )  # fmt: skip
 
 
@@ -71,12 +102,13 @@ def refuse(arguments: argparse.Namespace, names: Sequence[str], where: str) -> N
         raise InvalidConfiguration(f"{', '.join(given)} given {where}.", remedy="leave them out.")
 
 
-def _option(name: str, written: Sequence[str]) -> str:
+def _option(name: str, spellings: Sequence[str]) -> str:
     """Return an option's spelling: by its argument's name if possible, else its first one."""
     whole = f"--{name.replace('_', '-')}"
-    return whole if whole in written else written[0]
+    return whole if whole in spellings else spellings[0]
 
 
+# -- tables ---------------------------------------------------------------------------------------
 def newest_seal(table: str, pipeline: str, storage_options: Mapping[str, str] | None = None) -> Seal | None:
     """Return a pipeline's newest seal in a table's log; None if there is no seal."""
     proof = reconcile(DeltaLog(table, dict(storage_options) if storage_options else None), pipeline)
@@ -85,7 +117,7 @@ def newest_seal(table: str, pipeline: str, storage_options: Mapping[str, str] | 
 
 @contextmanager
 def session(
-    name: str = "delta-cdc changes",
+    name: str = "delta-cdc",
     *,
     locations: Sequence[str] = (),
     storage_options: Mapping[str, str] | None = None,
@@ -113,8 +145,8 @@ def session(
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     }
     with tempfile.TemporaryDirectory(prefix="delta-cdc-") as folder:
-        with storage_confs(spark_storage(storage_options, locations), Path(folder)) as told:
-            confs |= {"quick_start": quick_start, "locations": locations, **told, **extra}
+        with storage_confs(spark_storage(storage_options, locations), Path(folder)) as of_storage:
+            confs |= {"quick_start": quick_start, "locations": locations, **of_storage, **extra}
             started = get_session(name, **confs)
         try:
             yield started
@@ -136,6 +168,6 @@ def named(place: str) -> Iterator[None]:
     except Exception as error:
         failure = named_errors.named(error, place)
         if isinstance(failure, JobFailed):
-            remedy = "for Spark's whole story, call the function in a session of your own."
+            remedy = "for Spark's whole error, call the function in a session of your own."
             raise JobFailed(failure.message, remedy=remedy) from error
         raise failure from error

@@ -13,10 +13,12 @@ if TYPE_CHECKING:
 def add(commands: Any) -> None:
     """Add the subcommand's parser."""
     jars = commands.add_parser(
-        "jars", help="print the Delta JARs that Spark needs; resolves them once through Spark's own Ivy"
+        "jars",
+        help="print the JARs that Spark needs (downloads them once)",
+        description="Prints one path for each JAR. Spark's own Ivy downloads missing JARs into the cache.",
     )
-    jars.add_argument("--kafka", action="store_true", help="the JARs of Spark's connector to Kafka as well")
-    jars.add_argument("--s3", action="store_true", help="the JARs of Hadoop's file system for S3 as well")
+    jars.add_argument("--kafka", action="store_true", help="with the JARs for reading topics")
+    jars.add_argument("--s3", action="store_true", help="with the JARs for tables on S3")
     jars.set_defaults(run=_jars)
 
 

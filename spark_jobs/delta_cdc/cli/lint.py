@@ -15,22 +15,22 @@ def add(commands: Any) -> None:
     """Add the subcommand's parser."""
     lint = commands.add_parser(
         "lint",
-        help="check files of pipelines (starts no Spark, and asks no network)",
-        description="Prints one line for each thing that is wrong: file:line:column, what it is, and the "
-        "remedy. A folder's *.yaml and *.yml are one configuration. Exit code 1: there is something.",
+        help="check configurations (starts no Spark, uses no network)",
+        description="Prints one line for each problem: file:line:column, what is wrong, and the remedy. "
+        "Exit code 1: there are problems.",
     )
-    lint.add_argument("sources", nargs="+", metavar="FILE|FOLDER", help="each a configuration of its own")
+    lint.add_argument(
+        "sources", nargs="+", metavar="FILE",
+        help="a configuration: a file, or a folder whose *.yaml and *.yml belong together",
+    )  # fmt: skip
     lint.add_argument("--json", action="store_true", help="print the findings as JSON")
     lint.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    found = [finding for source in arguments.sources for finding in lint(source)]
-    if arguments.json:
-        print(json.dumps([finding.to_dict() for finding in found], indent=2))
-    else:
-        for finding in found:
-            print(finding)
-        # Report the checked files even if there are no findings.
-        print(f"{len(found)} finding{'' if len(found) == 1 else 's'} in {', '.join(arguments.sources)}")
-    return 1 if found else 0
+    findings = [finding for source in arguments.sources for finding in lint(source)]
+    count = f"{len(findings)} finding{'' if len(findings) == 1 else 's'}"
+    # Report the checked files even if there are no findings.
+    text = "\n".join([*map(str, findings), f"{count} in {', '.join(arguments.sources)}"])
+    print(json.dumps([one.to_dict() for one in findings], indent=2) if arguments.json else text)
+    return 1 if findings else 0

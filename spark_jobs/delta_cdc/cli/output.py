@@ -7,9 +7,8 @@ they are read, so that a truncated table can show the total, and the source is r
 from __future__ import annotations
 
 import shutil
+import sys
 import tempfile
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +20,7 @@ from delta_cdc.spark.changes.equality import has_equality
 from delta_cdc.spark.changes.feed import is_after
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pyspark.sql import Column, DataFrame, Observation
     from pyspark.sql.types import DataType
@@ -50,25 +49,6 @@ _CSV = {
 }
 
 
-@dataclass(frozen=True)
-class Counted:
-    """How many rows the answer has, by change type, and how many of them were shown."""
-
-    by_type: dict[str, int]
-    shown: int
-
-    @property
-    def total(self) -> int:
-        return sum(self.by_type.values())
-
-    def __str__(self) -> str:
-        rows = f"{self.total} row{'' if self.total == 1 else 's'}"
-        if self.shown < self.total:
-            rows = f"the first {self.shown} of {rows}"
-        kinds = ", ".join(f"{name} {count}" for name, count in self.by_type.items() if count)
-        return f"{rows} ({kinds})" if kinds else rows
-
-
 def check(output_format: str, path: Path | None, limit: int | None) -> None:
     """Reject invalid combinations of options, before anything is read.
 
@@ -84,6 +64,10 @@ def check(output_format: str, path: Path | None, limit: int | None) -> None:
         raise _invalid("an output is given for a table", "choose --format csv, json or parquet for a file.")
     if "://" in str(path) or not path.parent.is_dir():
         raise _invalid(f"output {path} lies in no folder of this machine", "name a local file.")
+    _refuse_existing(path)
+
+
+def _refuse_existing(path: Path) -> None:
     if path.exists():
         raise _invalid(f"output {path} exists already", "remove it, or name another file.")
 
@@ -93,8 +77,8 @@ def _invalid(what: str, remedy: str) -> InvalidConfiguration:
 
 
 # -- for people ---------------------------------------------------------------------------------
-def table(rows: DataFrame, keys: Sequence[str], limit: int) -> tuple[list[str], Counted]:
-    """Return the answer of a change query as lines, and its counts. Reads the rows.
+def table(rows: DataFrame, keys: Sequence[str], limit: int) -> tuple[list[str], str]:
+    """Return the answer of a change query as lines, and a text with its counts. Reads the rows.
 
     :param rows: as :func:`delta_cdc.read_changes` returns them
     :param keys: the key columns, if there are any: rows are sorted by them
@@ -107,12 +91,12 @@ def table(rows: DataFrame, keys: Sequence[str], limit: int) -> tuple[list[str], 
     schema = rows.schema
     names = [COMMIT_VERSION, CHANGE_TYPE, *values(rows), COMMIT_TIMESTAMP]
     columns = [_as_text(name, schema[name].dataType).alias(f"_{at}") for at, name in enumerate(names)]
-    found = shown.select(*columns).collect()
+    values_ = shown.select(*columns).collect()
     texts = [isinstance(schema[name].dataType, T.StringType) for name in names]
     right = [isinstance(schema[name].dataType, T.NumericType) for name in names]
-    cells = [[cell(value, text) for value, text in zip(row, texts, strict=True)] for row in found]
+    cells = [[cell(value, text) for value, text in zip(row, texts, strict=True)] for row in values_]
     header = [clipped(name, WIDEST) for name in names]
-    return list(aligned(header, cells, right)), _counts(observation, len(found))
+    return list(aligned(header, cells, right)), counts_text(observation.get, limit)
 
 
 def cell(value: str | None, is_text: bool) -> str:
@@ -142,42 +126,46 @@ def _as_text(name: str, data_type: DataType) -> Column:
 
 
 # -- for programs -------------------------------------------------------------------------------
-@contextmanager
-def written(
-    rows: DataFrame, keys: Sequence[str], output_format: str, *, limit: int | None, beside: Path | None
-) -> Iterator[tuple[Path, Counted]]:
-    """Write the answer of a change query into one temporary file, which is deleted when the context ends.
+def write(
+    rows: DataFrame, keys: Sequence[str], output_format: str, *, limit: int | None, path: Path | None
+) -> str:
+    """Write the answer of a change query to a file or to standard output; return a text with its counts.
 
-    Spark writes it, so this process's memory use does not grow with the rows.
+    Spark writes one temporary file, so this process's memory use does not grow with the rows, and readers of
+    ``path`` see the whole file or none.
 
     :param rows: as :func:`delta_cdc.read_changes` returns them
     :param output_format: ``json`` (one object per line), ``csv`` or ``parquet``
     :param limit: how many rows; None writes all
-    :param beside: the final file: the temporary one is created where it can be renamed to it
-    :return: the file, complete, and the counts
+    :param path: the file; None is standard output
+    :raises InvalidConfiguration: another process created a file of that name in the meantime
     """
     from pyspark.sql import functions as F
 
     counted, observation = _counted(rows)
-    found = _first(counted, keys, limit)
-    around = None if beside is None else beside.parent.resolve()
-    folder = Path(tempfile.mkdtemp(prefix=".delta-cdc-", dir=around))
+    shown = _first(counted, keys, limit)
+    # On the file system of the file, so that it can be renamed.
+    folder = Path(tempfile.mkdtemp(prefix=".delta-cdc-", dir=None if path is None else path.parent.resolve()))
     try:
-        target = folder / "rows"
+        target = str(folder / "rows")
         if output_format == "json":
             whole = F.struct(*[quote(name) for name in rows.columns])
-            found.select(F.to_json(whole, _JSON).alias("value")).write.text(str(target))
+            shown.select(F.to_json(whole, _JSON).alias("value")).write.text(target)
         elif output_format == "csv":
             plain = [_plain(name, rows.schema[name].dataType).alias(name) for name in rows.columns]
-            found.select(*plain).write.options(**_CSV).csv(str(target))
+            shown.select(*plain).write.options(**_CSV).csv(target)
         else:
-            found.write.parquet(str(target))
-        total = sum(_counts(observation, 0).by_type.values())
-        shown = total if limit is None else min(limit, total)
-        (part,) = target.glob("part-*")
-        yield part, _counts(observation, shown)
+            shown.write.parquet(target)
+        (part,) = folder.glob("rows/part-*")
+        if path is None:
+            with part.open(encoding="utf-8", newline="") as text:
+                shutil.copyfileobj(text, sys.stdout)
+        else:
+            _refuse_existing(path)
+            part.replace(path)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+    return counts_text(observation.get, limit)
 
 
 def csv_line(names: Iterable[str]) -> str:
@@ -188,16 +176,6 @@ def csv_line(names: Iterable[str]) -> str:
     line = io.StringIO()
     csv.writer(line, lineterminator="\n").writerow(names)
     return line.getvalue()
-
-
-def keep(file: Path, path: Path) -> None:
-    """Give a written file its name; readers see the whole file or none.
-
-    :raises InvalidConfiguration: another process created a file of that name in the meantime
-    """
-    if path.exists():
-        raise _invalid(f"output {path} exists by now", "remove it, or name another file.")
-    file.replace(path)
 
 
 def _plain(name: str, data_type: DataType) -> Column:
@@ -233,9 +211,14 @@ def _counted(rows: DataFrame) -> tuple[DataFrame, Observation]:
     return rows.observe(observation, *kinds), observation
 
 
-def _counts(observation: Observation, shown: int) -> Counted:
-    found = observation.get
-    return Counted({name: int(found[name]) for name in _CHANGE_TYPES}, shown)
+def counts_text(by_type: Mapping[str, int], limit: int | None) -> str:
+    """Return how many rows the answer has, by change type, and how many of them are shown."""
+    total = sum(by_type.values())
+    rows = f"{total} row{'' if total == 1 else 's'}"
+    if limit is not None and limit < total:
+        rows = f"the first {limit} of {rows}"
+    kinds = ", ".join(f"{name} {by_type[name]}" for name in _CHANGE_TYPES if by_type.get(name))
+    return f"{rows} ({kinds})" if kinds else rows
 
 
 def _first(rows: DataFrame, keys: Sequence[str], limit: int | None) -> DataFrame:

@@ -6,51 +6,64 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from delta_cdc.cli.common import refuse
-from delta_cdc.config import load
-from delta_cdc.config.findings import nearest
+from delta_cdc.cli.common import newest_seal, refuse
+from delta_cdc.config import SUFFIXES, Table, load
 from delta_cdc.core.errors import InvalidConfiguration
-from delta_cdc.core.option_schema import APPLY, filled
-from delta_cdc.core.spec import ApplyOptions, SourceKind
-from delta_cdc.core.validation import options_of
+from delta_cdc.core.option_schema import APPLY, INGEST, filled
+from delta_cdc.core.spec import ApplyOptions, IngestOptions, SourceKind
+from delta_cdc.core.topics import is_topics
+from delta_cdc.core.validation import ingest_options_of, options_of
 from delta_cdc.core.variables import expand
+from delta_cdc.planning.ingest_request import IngestRequest
+from delta_cdc.run.batch import Piece
+from delta_cdc.run.table_arguments import apply_request
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from delta_cdc.config import Group, Table
+    from delta_cdc.config import Group
     from delta_cdc.core.watermark import Seal
 
-#: Arguments that replace a missing seal, as attributes of the arguments.
+#: Arguments that replace a missing watermark, as attributes of the arguments.
 FIRST_LOAD = ("source_kind", "keys", "sequence_by")
 
-_SUFFIXES = (".yaml", ".yml")
 _HELP = (
-    "a configuration (a file or folder), and of it some pipelines or all; or a source and its target, with "
-    "--pipeline; or pipelines, each with a table whose seal knows the rest"
+    "FILE: a configuration (a file or a folder); without PIPELINE all pipelines in it. SOURCE TARGET: the "
+    "tables of one pipeline. PIPELINE=TARGET: a pipeline whose target's watermark records source and options"
 )
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """One pipeline.
+    """One pipeline that the command line names.
 
-    :param source: the table that the target is applied from, the change log if there is one; None takes the
-        seal's
-    :param target: for SOURCE TARGET and PIPELINE=TARGET, the named table; None if a configuration has only a
-        change log
-    :param log: the change log, if a configuration has one
-    :param table: its entry in a configuration
-    :param group: its group there
+    :param table: its arguments; without a configuration ``target`` and, of SOURCE TARGET, ``source``
+    :param group: its group in a configuration; None without one
     """
 
-    pipeline: str
-    source: str | None = None
-    target: str | None = None
-    log: str | None = None
-    table: Table | None = None
+    table: Table
     group: Group | None = None
+
+    @property
+    def pipeline(self) -> str:
+        """Return the name."""
+        return self.table.pipeline
+
+    @property
+    def log(self) -> str | None:
+        """Return the change log, if a configuration has one."""
+        return self._location("log")
+
+    @property
+    def source(self) -> str | None:
+        """Return what the target is applied from: the change log if there is one; None if not given."""
+        return self.log or self._location("source")
+
+    @property
+    def target(self) -> str | None:
+        """Return the target; None if a configuration has only a change log."""
+        return self._location("target")
 
     @property
     def written(self) -> list[str]:
@@ -61,6 +74,11 @@ class Chosen:
     def storage_options(self) -> dict[str, str] | None:
         """Return the options of the object store, if a configuration has some."""
         return self.group.settings.get("storage_options") if self.group is not None else None
+
+    def _location(self, name: str) -> str | None:
+        given = self.table.arguments.get(name)
+        # A shell has already substituted the variables of a command line.
+        return expand(str(given)) if given and self.group is not None else given
 
 
 def takes_pipelines(parser: argparse.ArgumentParser, *more: str) -> None:
@@ -73,24 +91,23 @@ def takes_pipelines(parser: argparse.ArgumentParser, *more: str) -> None:
     parser.add_argument("tables", nargs="+", metavar="TABLE", help=_HELP)
     parser.add_argument(
         "--pipeline", dest="pipelines", action="append", metavar="NAME",
-        help="of SOURCE TARGET its name; of a configuration only this one, repeatable",
+        help="with SOURCE TARGET: the pipeline's name; with FILE: only this pipeline, repeatable",
     )  # fmt: skip
-    parser.add_argument(
-        "--group", metavar="NAME", help="of a configuration: only the pipelines of this group"
-    )
+    parser.add_argument("--group", metavar="NAME", help="with FILE: only the pipelines of this group")
 
 
 def chosen(arguments: argparse.Namespace) -> list[Chosen]:
     """Return the pipelines that a command line names.
 
-    :raises InvalidConfiguration: it names none, or a name is not in the configuration
+    :raises InvalidConfiguration: it names no pipeline, or a name is not in the configuration
     """
     first, *others = arguments.tables
     if is_configuration(first):
-        _refuse_pairs(others)
-        names = [*others, *(arguments.pipelines or ())]
-        return [_of_file(group, table) for group, tables in tables_of(first, arguments.group, names)
-                for table in tables]  # fmt: skip
+        for text in others:
+            if is_pair(text) or is_configuration(text):
+                raise _no_pair(text)
+        names = [*others, *(arguments.pipelines or ())] or None
+        return [Chosen(table, group) for group, table in load(first).chosen(arguments.group, names)]
     refuse(arguments, ("group",), "without a configuration")
     if len(arguments.tables) == 2 and not any(is_pair(text) for text in arguments.tables):
         return [_source_and_target(first, others[0], arguments.pipelines or ())]
@@ -104,45 +121,65 @@ def the_one(arguments: argparse.Namespace) -> Chosen:
 
     :raises InvalidConfiguration: it names several
     """
-    found = chosen(arguments)
-    if len(found) > 1:
-        names = ", ".join(one.pipeline for one in found[:10])
+    pipelines = chosen(arguments)
+    if len(pipelines) > 1:
+        names = ", ".join(one.pipeline for one in pipelines[:10])
         raise InvalidConfiguration(f"This is about one pipeline, and {names} are named.", remedy="name one.")
-    return found[0]
-
-
-def groups_of(found: Sequence[Chosen]) -> list[Group]:
-    """Return the configuration groups of some pipelines."""
-    return list({one.group.name: one.group for one in found if one.group is not None}.values())
+    return pipelines[0]
 
 
 def before_the_first_load(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that replace a seal before the first load."""
-    told = parser.add_argument_group("before the first load, without a configuration")
-    told.add_argument("--source-kind", choices=get_args(SourceKind), help="default: change_feed")
-    told.add_argument("--key", "--keys", dest="keys", action="append", metavar="COLUMN", help="repeatable")
-    told.add_argument("--sequence-by", action="append", metavar="SQL", help="repeatable; of a change log")
+    """Add the arguments that replace a watermark before the first load."""
+    options = parser.add_argument_group("before the first load, without a configuration")
+    options.add_argument("--source-kind", choices=get_args(SourceKind), help="default: change_feed")
+    options.add_argument("--key", "--keys", dest="keys", action="append", metavar="COLUMN",
+                         help="column that identifies a row, repeatable")  # fmt: skip
+    options.add_argument("--sequence-by", action="append", metavar="SQL",
+                         help="order of the events of a change log, repeatable")  # fmt: skip
 
 
-def options_told(arguments: argparse.Namespace, seal: Seal | None) -> ApplyOptions | None:
-    """Return the options of the seal or, without a seal, those of the command line.
+def recorded_work(
+    arguments: argparse.Namespace, one: Chosen, *, run_id: str = "", is_plan: bool = False
+) -> Piece:
+    """Return the work of a pipeline without a configuration: its target's watermark records its options.
 
-    :return: None if neither has any
-    :raises InvalidConfiguration: both have some
+    :param is_plan: the work is only planned, so its options may be unknown
+    :raises InvalidConfiguration: the options are unknown, or given although a watermark records them
     """
+    target, given = str(one.target), vars(arguments)
+    seal = newest_seal(target, one.pipeline)
+    common: dict[str, Any] = {"pipeline": one.pipeline, "source": source_of(one, seal), "run_id": run_id}
+    ingest_options = ingest_options_of(seal) if seal is not None else None
+    if ingest_options is not None or given.get("ingest"):
+        refuse(arguments, FIRST_LOAD, "for a change log that has a watermark")
+        kind: Any = "kafka" if is_topics(common["source"]) else "files"
+        # A plan needs no keys: it reads no record.
+        common["options"] = ingest_options or IngestOptions(source_kind=kind, insert_only=True)
+        common["kafka_options"] = given.get("kafka_options")
+        return Piece(ingest=filled(IngestRequest, INGEST, given, log=target, **common))
+    options = _apply_options(arguments, seal)
+    if is_plan:
+        # Without options, a load requires nothing of the rows.
+        options = options or ApplyOptions(insert_only=True)
+    elif options is None:
+        raise InvalidConfiguration(
+            f"It is unknown how {one.pipeline} builds {target}: it has no watermark yet.",
+            remedy="name the keys with --key, and the rest as --help says; or write a configuration.",
+        )
+    return Piece(apply=apply_request(given, target=target, options=options, **common))
+
+
+def _apply_options(arguments: argparse.Namespace, seal: Seal | None) -> ApplyOptions | None:
+    """Return the options of the seal or, without a seal, those of the command line; None without any."""
     given = {name: getattr(arguments, name) for name in FIRST_LOAD if getattr(arguments, name)}
     if seal is None:
-        return _options_given(given) if given else None
+        return filled(ApplyOptions, APPLY, given) if given else None
     if given:
         raise InvalidConfiguration(
             f"{', '.join(given)} given, and the pipeline has a watermark (seal {seal.number}).",
-            remedy="leave them out: the seal says what the target was built with.",
+            remedy="leave them out: the watermark records how the target was built.",
         )
     return options_of(seal)
-
-
-def _options_given(given: dict[str, Any]) -> ApplyOptions:
-    return filled(ApplyOptions, APPLY, given)
 
 
 def source_of(one: Chosen, seal: Seal | None) -> str:
@@ -150,13 +187,13 @@ def source_of(one: Chosen, seal: Seal | None) -> str:
 
     :raises InvalidConfiguration: neither the arguments nor the seal name it
     """
-    found = one.source or (seal.source_uri if seal is not None else None)
-    if found is None:
+    source = one.source or (seal.source_uri if seal is not None else None)
+    if source is None:
         raise InvalidConfiguration(
-            f"{one.target} holds no seal of pipeline {one.pipeline} that names its source.",
+            f"{one.target} has no watermark of pipeline {one.pipeline} that names its source.",
             remedy="write SOURCE TARGET, with --pipeline.",
         )
-    return found
+    return source
 
 
 def is_configuration(text: str) -> bool:
@@ -166,52 +203,8 @@ def is_configuration(text: str) -> bool:
     if not text.strip():
         return False
     if not path.is_dir():
-        return path.suffix in _SUFFIXES
-    return not (path / "_delta_log").is_dir() and any(entry.suffix in _SUFFIXES for entry in path.iterdir())
-
-
-def tables_of(
-    file: str, group: str | None = None, pipelines: Sequence[str] | None = None
-) -> list[tuple[Group, tuple[Table, ...]]]:
-    """Read a configuration, and return the groups with their requested tables.
-
-    :param file: file or folder
-    :param group: only this one
-    :param pipelines: only these
-    :raises InvalidConfiguration: the configuration is invalid, or a name is not in it
-    """
-    read = load(file).groups
-    groups = [found for found in read if group in (None, found.name)]
-    if not groups:
-        names = [found.name for found in read]
-        raise InvalidConfiguration(f"{file} has no group {group!r}.", remedy=nearest(str(group), names))
-    known = [table.pipeline for found in groups for table in found.tables]
-    for name in pipelines or ():
-        if name not in known:
-            raise InvalidConfiguration(f"{file} has no pipeline {name!r}.", remedy=nearest(name, known))
-    wanted = set(pipelines or known)
-    found_in = [(found, tuple(t for t in found.tables if t.pipeline in wanted)) for found in groups]
-    return [(found, tables) for found, tables in found_in if tables]
-
-
-def _of_file(group: Group, table: Table) -> Chosen:
-    given: dict[str, Any] = {
-        name: expand(str(table.arguments[name]))
-        for name in ("source", "log", "target")
-        if table.arguments.get(name)
-    }
-    log, target = given.get("log"), given.get("target")
-    return Chosen(table.pipeline, log or given.get("source"), target, log, table, group)
-
-
-def _source_and_target(source: str, target: str, names: Sequence[str]) -> Chosen:
-    if len(names) != 1:
-        said = f"{len(names)} pipelines are named" if names else "the pipeline is not named"
-        raise InvalidConfiguration(
-            f"{source} and {target} are given as source and target, and {said}.",
-            remedy="name it with --pipeline; write PIPELINE=TARGET for a target alone.",
-        )
-    return Chosen(names[0], source, target)
+        return path.suffix in SUFFIXES
+    return not (path / "_delta_log").is_dir() and any(entry.suffix in SUFFIXES for entry in path.iterdir())
 
 
 def is_pair(text: str) -> bool:
@@ -219,22 +212,26 @@ def is_pair(text: str) -> bool:
     return "=" in text and not Path(text).exists() and "/" not in text.partition("=")[0]
 
 
+def _source_and_target(source: str, target: str, names: Sequence[str]) -> Chosen:
+    if len(names) != 1:
+        what = f"{len(names)} pipelines are named" if names else "the pipeline is not named"
+        raise InvalidConfiguration(
+            f"{source} and {target} are given as source and target, and {what}.",
+            remedy="name it with --pipeline; write PIPELINE=TARGET for a target alone.",
+        )
+    return Chosen(Table(names[0], {"source": source, "target": target}))
+
+
 def _pair(text: str) -> Chosen:
     pipeline, _, target = text.partition("=")
     if not is_pair(text) or not pipeline or not target:
         raise _no_pair(text)
-    return Chosen(pipeline, None, target)
-
-
-def _refuse_pairs(texts: Sequence[str]) -> None:
-    for text in texts:
-        if is_pair(text) or is_configuration(text):
-            raise _no_pair(text)
+    return Chosen(Table(pipeline, {"target": target}))
 
 
 def _no_pair(text: str) -> InvalidConfiguration:
     return InvalidConfiguration(
         f"{text!r} names no pipeline and target.",
         remedy="write PIPELINE=TARGET for each, for instance orders=/lake/orders; or SOURCE TARGET with "
-        "--pipeline; or one configuration, and behind it the names of some of its pipelines.",
+        "--pipeline; or one configuration, followed by the names of some of its pipelines.",
     )

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 from delta_cdc.config.configuration import Configuration, Group, Table
 from delta_cdc.config.findings import Enough, Finding, Findings
 from delta_cdc.config.resolve import resolved
-from delta_cdc.config.schema import json_schema as made
-from delta_cdc.config.sources import read
+from delta_cdc.config.schema import json_schema
+from delta_cdc.config.tree import SUFFIXES, read
 from delta_cdc.core.errors import InvalidConfiguration
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-__all__ = ["Configuration", "Finding", "Group", "Table", "json_schema", "lint", "load"]
+__all__ = ["SUFFIXES", "Configuration", "Finding", "Group", "Table", "json_schema", "lint", "load"]
 
 #: The maximum in an error's text; the command ``delta-cdc lint`` shows all of them.
 _MOST_FINDINGS = 100
@@ -29,14 +29,14 @@ def load(source: str | Path | Mapping[str, Any]) -> Configuration:
         mapping that a file would hold
     :raises InvalidConfiguration: lists every problem, one per line
     """
-    configuration, found = _read(source)
+    configuration, findings = _read(source)
     if configuration is None:
-        told = [str(finding) for finding in found[:_MOST_FINDINGS]]
-        if len(found) > len(told):
-            told.append(f"and {len(found) - len(told)} more")
+        count, more = len(findings), len(findings) - _MOST_FINDINGS
+        lines = [str(finding) for finding in findings[:_MOST_FINDINGS]]
+        lines += [f"and {more} more"] if more > 0 else []
         raise InvalidConfiguration(
-            "\n".join([f"{_counted(len(found))} in the configuration:", *told, ""]),
-            remedy="mend each of them; delta-cdc lint tells whether that is done.",
+            "\n".join([f"{count} finding{'' if count == 1 else 's'} in the configuration:", *lines, ""]),
+            remedy="correct each of them; delta-cdc lint checks it.",
         )
     return configuration
 
@@ -49,19 +49,10 @@ def lint(source: str | Path | Mapping[str, Any]) -> list[Finding]:
     return _read(source)[1]
 
 
-def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema of a file; a copy is in ``schema.json`` beside this module."""
-    return made()
-
-
 def _read(source: str | Path | Mapping[str, Any]) -> tuple[Configuration | None, list[Finding]]:
     findings = Findings()
     configuration = None
     with suppress(Enough):
         configuration = resolved(*read(source, findings), findings)
-    found = findings.sorted()
-    return (None if found else configuration), found
-
-
-def _counted(number: int) -> str:
-    return "1 finding" if number == 1 else f"{number} findings"
+    problems = findings.sorted()
+    return (None if problems else configuration), problems

@@ -14,8 +14,7 @@ from delta_cdc.run.table_arguments import requests
 
 if TYPE_CHECKING:
     from delta_cdc.config.configuration import Table
-    from delta_cdc.config.findings import Findings
-    from delta_cdc.config.tree import Place
+    from delta_cdc.config.findings import Findings, Place
 
 _VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*)\}?")
 _TABLES = ("source", "target", "log")
@@ -41,48 +40,43 @@ def check(table: Table, places: dict[str, Place], place: Place, findings: Findin
     :param place: where the pipeline is
     """
     given = dict(table.arguments)
+    has_log = "log" in given
     kind, of_logs = given.get("source_kind"), "change_feed" if given.get("insert_only") else "change_log"
-    if "log" in given and kind not in (None, of_logs):
+    if has_log and kind not in (None, of_logs):
         # The engine's own message would name arguments that the user did not write.
         message = f"The pipeline {table.pipeline}: source_kind is {kind!r}, and log is given."
-        findings.add(places.get("source_kind", place), message, "leave it out: what a log holds are events.")
+        findings.add(places.get("source_kind", place), message, "leave it out: a log holds events.")
         return
-    if any(is_template(value) for name, value in given.items() if name not in _free(given)):
-        return
-    asked = ""
-    try:
-        for asked in (name for name in _TABLES if name in given):
-            given[asked] = _filled(given[asked])
-            if asked != "source" or "log" not in given:
-                given[asked] = _located(given[asked])
-        asked = ""
-        _ask(given, told=not _VARIABLE.match(table.arguments["source"]))
-    except DeltaCdcError as error:
-        said = error.message.removeprefix(_OPENING)
-        message = f"The pipeline {table.pipeline}: {said}"
-        asked = asked or error.argument or ""
-        findings.add(places.get(asked, place), message, error.remedy)
-    except OSError as error:
-        message = f"The pipeline {table.pipeline}: {shown(given.get(asked))}: {error.strerror}."
-        findings.add(places.get(asked, place), message, "correct the path.")
-
-
-def _free(given: dict[str, Any]) -> tuple[str, ...]:
     # The source decides whether files or a topic are ingested.
-    return _FREE if "log" in given else (*_FREE, "source")
-
-
-def _ask(given: dict[str, Any], *, told: bool) -> None:
-    ingest, apply = requests(given, ingest="log" in given and told)
-    if ingest is not None:
-        ingest.check()
-    if apply is not None:
-        check_apply(apply)
+    free = _FREE if has_log else (*_FREE, "source")
+    if any(is_template(value) for name, value in given.items() if name not in free):
+        return
+    argument = ""
+    try:
+        for argument in (name for name in _TABLES if name in given):
+            given[argument] = _filled(given[argument])
+            if argument != "source" or not has_log:
+                given[argument] = _located(given[argument])
+        argument = ""
+        # A source that begins with a variable may be files or topics.
+        is_known = not _VARIABLE.match(table.arguments["source"])
+        ingest, apply = requests(given, ingest=has_log and is_known)
+        if ingest is not None:
+            ingest.check()
+        if apply is not None:
+            check_apply(apply)
+    except (DeltaCdcError, OSError) as error:
+        if isinstance(error, DeltaCdcError):
+            argument = argument or error.argument or ""
+            why, remedy = error.message.removeprefix(_OPENING), error.remedy
+        else:
+            why, remedy = f"{shown(given.get(argument))}: {error.strerror}.", "correct the path."
+        findings.add(places.get(argument, place), f"The pipeline {table.pipeline}: {why}", remedy)
 
 
 def _filled(text: str) -> str:
     """Return a location with placeholders for variables that are not set here."""
-    return _VARIABLE.sub(lambda found: f"unset-{found[1]}", os.path.expandvars(text))
+    return _VARIABLE.sub(lambda variable: f"unset-{variable[1]}", os.path.expandvars(text))
 
 
 def _located(table: str) -> str:

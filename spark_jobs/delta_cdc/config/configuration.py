@@ -6,9 +6,14 @@ import hashlib
 import json
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from delta_cdc.config.findings import nearest
+from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.planning.consumers import Consumer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 @dataclass(frozen=True)
@@ -25,10 +30,6 @@ class Table:
     arguments: dict[str, Any]
     own_application: bool = False
     place: str = ""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the table as JSON values, without the place."""
-        return {"arguments": self.arguments, "own_application": self.own_application}
 
 
 @dataclass(frozen=True)
@@ -49,8 +50,12 @@ class Group:
     @cached_property
     def fingerprint(self) -> str:
         """Return a hash of the group's content, without places: SHA-256, hexadecimal."""
-        tables = [table.to_dict() for table in self.tables]
-        return _hashed({"name": self.name, "settings": self.settings, "tables": tables})
+        tables = [
+            {"arguments": table.arguments, "own_application": table.own_application} for table in self.tables
+        ]
+        content = {"name": self.name, "settings": self.settings, "tables": tables}
+        text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+        return hashlib.sha256(text.encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -58,21 +63,29 @@ class Configuration:
     """Everything read from one source.
 
     :param groups: sorted by their names
-    :param files: the files read, sorted; empty for a mapping
     """
 
     groups: tuple[Group, ...]
-    files: tuple[str, ...] = ()
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """Return a hash of the whole content: SHA-256, hexadecimal."""
-        return _hashed([group.fingerprint for group in self.groups])
 
     def tables(self) -> tuple[Table, ...]:
         """Return all pipelines, sorted by their names."""
-        found = (table for group in self.groups for table in group.tables)
-        return tuple(sorted(found, key=lambda table: table.pipeline))
+        tables = (table for group in self.groups for table in group.tables)
+        return tuple(sorted(tables, key=lambda table: table.pipeline))
+
+    def chosen(
+        self, group: str | None = None, pipelines: Sequence[str] | None = None
+    ) -> list[tuple[Group, Table]]:
+        """Return the selected tables, each with its group.
+
+        :param group: only this one; None is all
+        :param pipelines: only these; None is all
+        :raises InvalidConfiguration: a name does not exist
+        """
+        names = [one.name for one in self.groups]
+        _refuse_unknown("group", () if group is None else [group], names)
+        tables = [(one, table) for one in self.groups if group in (None, one.name) for table in one.tables]
+        _refuse_unknown("pipeline", pipelines or (), [table.pipeline for _, table in tables])
+        return [(one, table) for one, table in tables if pipelines is None or table.pipeline in pipelines]
 
     def consumers(self) -> tuple[Consumer, ...]:
         """Return the consumers of each Delta table, as far as the configuration knows.
@@ -90,6 +103,8 @@ class Configuration:
         )
 
 
-def _hashed(said: Any) -> str:
-    text = json.dumps(said, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return hashlib.sha256(text.encode()).hexdigest()
+def _refuse_unknown(what: str, names: Sequence[str], valid: Sequence[str]) -> None:
+    for name in names:
+        if name not in valid:
+            message = f"The configuration has no {what} {name!r}."
+            raise InvalidConfiguration(message, remedy=nearest(name, valid))

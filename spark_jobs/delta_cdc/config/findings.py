@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    from delta_cdc.config.tree import Place
 
 #: The maximum length of a value in a message.
 _LONGEST = 80
@@ -18,35 +16,41 @@ MOST = 200
 
 
 @dataclass(frozen=True, order=True)
+class Place:
+    """A position in a source.
+
+    :param file: as given; ``mapping`` and the path of a key for a mapping
+    :param line: counted from 1; 0 for the file as a whole, or a mapping
+    :param column: counted from 1, or 0 likewise
+    """
+
+    file: str
+    line: int = 0
+    column: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}" if self.line else self.file
+
+
+@dataclass(frozen=True, order=True)
 class Finding:
     """One problem.
 
-    :param file: as given; ``mapping`` for a mapping
-    :param line: counted from 1; 0 for the file as a whole, or a mapping
-    :param column: counted from 1, or 0 likewise
     :param message: a sentence: the problem, with its key
     :param remedy: what to do about it, with the nearest valid name if there is one
     """
 
-    file: str
-    line: int
-    column: int
+    place: Place
     message: str
     remedy: str
 
     def __str__(self) -> str:
-        where = f"{self.file}:{self.line}:{self.column}" if self.line else self.file
-        return f"{where}: {self.message} Remedy: {self.remedy}"
+        column = f":{self.place.column}" if self.place.line else ""
+        return f"{self.place}{column}: {self.message} Remedy: {self.remedy}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
-        return {
-            "file": self.file,
-            "line": self.line,
-            "column": self.column,
-            "message": self.message,
-            "remedy": self.remedy,
-        }
+        return {**asdict(self.place), "message": self.message, "remedy": self.remedy}
 
 
 class Enough(Exception):
@@ -57,7 +61,7 @@ class Findings:
     """Collects problems, so that all of them are reported together."""
 
     def __init__(self) -> None:
-        self._found: list[Finding] = []
+        self._findings: list[Finding] = []
 
     def add(self, place: Place, message: str, remedy: str) -> None:
         """Add a finding.
@@ -66,26 +70,26 @@ class Findings:
         :param remedy: a sentence
         :raises Enough: there were already :data:`MOST`
         """
-        if len(self._found) == MOST:
-            said = f"There are more than {MOST} findings; what comes after is not looked at."
-            self._found.append(Finding(place.file, place.line, place.column, said, "mend these first."))
+        if len(self._findings) == MOST:
+            message = f"There are more than {MOST} findings; the rest of the configuration is not checked."
+            self._findings.append(Finding(place, message, "correct these first."))
             raise Enough
-        self._found.append(Finding(place.file, place.line, place.column, message, remedy))
+        self._findings.append(Finding(place, message, remedy))
 
     def sorted(self) -> list[Finding]:
         """Return all findings in the order of their places, without duplicates."""
-        return sorted(set(self._found))
+        return sorted(set(self._findings))
 
     def __len__(self) -> int:
-        return len(self._found)
+        return len(self._findings)
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, valid: Iterable[str]) -> str:
     """Return the remedy for an unknown name.
 
     :param name: as given
     """
-    names = list(known)
+    names = list(valid)
     near = get_close_matches(name.lower(), names, n=1)
     return f"did you mean {near[0]!r}?" if near else f"use one of {', '.join(names)}."
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from delta_cdc.config import combine, models, values
 from delta_cdc.config.configuration import Configuration, Group, Table
-from delta_cdc.config.findings import nearest, shown
-from delta_cdc.config.tree import Node, Place
+from delta_cdc.config.findings import Place, nearest, shown
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.option_schema import APPLY, INGEST
 from delta_cdc.core.validation import check_pipeline
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from delta_cdc.config.findings import Findings
+    from delta_cdc.config.tree import Node
 
 _TOP = ("defaults", "groups", "pipelines")
 #: Options of one run, from its form or the command line: a configuration would set them for every run.
@@ -50,10 +50,10 @@ class _Section:
         """Take the value of a key. An empty value counts, too: it overrides settings further away."""
         self.places[name] = place
         self.nodes[name] = value
-        if value.is_told:
+        if value.is_reported:
             self.wrong.add(name)
         else:
-            self.given[name] = value.texts() if name in models.OF_TEXTS else value.plain()
+            self.given[name] = value.plain(as_written=name in models.OF_TEXTS)
 
 
 def resolved(roots: list[Node], files: tuple[str, ...], findings: Findings) -> Configuration:
@@ -81,7 +81,7 @@ class _Resolver:
             place = roots[0].place if roots else Place(files[0] if files else "mapping")
             remedy = "write pipelines:, and below it a name and what it moves."
             self._findings.add(place, "There is no pipeline.", remedy)
-        return Configuration(groups=self._made(), files=files)
+        return Configuration(groups=self._made())
 
     # -- collect the places -----------------------------------------------------------------------
     def _collect(self, root: Node) -> None:
@@ -179,7 +179,7 @@ class _Resolver:
                 else:
                     section.unknown = True
                     self._unknown(name, node.keys[name], where, keys)
-        elif node.value is None or node.is_told:
+        elif node.value is None or node.is_reported:
             for name in keys:
                 section.take(name, node.place, node)
         else:

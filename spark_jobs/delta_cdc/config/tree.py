@@ -11,21 +11,24 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 from yaml.composer import Composer, ComposerError
 
-from delta_cdc.config.findings import Findings, shown
+from delta_cdc.config.findings import Findings, Place, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
+#: Of files of a configuration.
+SUFFIXES = (".yaml", ".yml")
 #: The maximum size of a file, in bytes. A pipeline takes a few hundred.
 MOST_BYTES = 4 * 1024 * 1024
 #: The maximum nesting of values. A configuration needs five levels.
 MOST_LEVELS = 20
+_TOO_DEEP = f"Values lie more than {MOST_LEVELS} levels deep."
 
 _NULLS = ("", "~", "null", "Null", "NULL")
 _BOOLEANS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
@@ -35,21 +38,6 @@ _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _LEADING_ZERO = re.compile(r"[-+]?0[0-9]")
 
 
-@dataclass(frozen=True)
-class Place:
-    """A position in a source.
-
-    :param line: counted from 1; 0 is the file as a whole
-    """
-
-    file: str
-    line: int = 0
-    column: int = 0
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}" if self.line else self.file
-
-
 @dataclass
 class Node:
     """A value and its place.
@@ -57,35 +45,30 @@ class Node:
     :param value: a scalar; a dict from names to nodes; or a list of nodes
     :param text: of a scalar, its text as written
     :param keys: of a mapping, the place of each name
-    :param is_told: its problem is already reported
+    :param is_reported: its problem is already reported
     """
 
     place: Place
     value: Any
     text: str = ""
     keys: dict[str, Place] = field(default_factory=dict)
-    is_told: bool = False
+    is_reported: bool = False
 
     @property
     def is_mapping(self) -> bool:
         """Return whether it is a mapping."""
         return isinstance(self.value, dict)
 
-    def plain(self) -> Any:
-        """Return the value without places."""
-        if isinstance(self.value, dict):
-            return {name: node.plain() for name, node in self.value.items()}
-        if isinstance(self.value, list):
-            return [node.plain() for node in self.value]
-        return self.value
+    def plain(self, *, as_written: bool = False) -> Any:
+        """Return the value without places.
 
-    def texts(self) -> Any:
-        """Return the value with every scalar as written, so that ``1.10`` keeps its form."""
+        :param as_written: return every scalar as its text, so that ``1.10`` keeps its form
+        """
         if isinstance(self.value, dict):
-            return {name: node.texts() for name, node in self.value.items()}
+            return {name: node.plain(as_written=as_written) for name, node in self.value.items()}
         if isinstance(self.value, list):
-            return [node.texts() for node in self.value]
-        return self.value if self.value is None else self.text
+            return [node.plain(as_written=as_written) for node in self.value]
+        return self.text if as_written and self.value is not None else self.value
 
     def follow(self, path: Iterable[int | str], *, to_key: bool = False) -> tuple[Place, int]:
         """Return the place of the part at a path, and the number of steps followed.
@@ -95,14 +78,40 @@ class Node:
         """
         node, depth, place = self, 0, self.place
         for step in path:
-            value = node.value
-            inner = value.get(step) if isinstance(value, dict) else None
-            if isinstance(value, list) and isinstance(step, int) and step < len(value):
-                inner = value[step]
+            inner = None
+            if isinstance(node.value, dict):
+                inner = node.value.get(step)
+            elif isinstance(node.value, list) and isinstance(step, int) and step < len(node.value):
+                inner = node.value[step]
             if inner is not None:
                 place = node.keys.get(str(step), inner.place) if to_key else inner.place
                 node, depth = inner, depth + 1
         return place, depth
+
+
+def read(source: str | Path | Mapping[str, Any], findings: Findings) -> tuple[list[Node], tuple[str, ...]]:
+    """Return the trees of a source, and the files it consists of.
+
+    :param source: see :func:`delta_cdc.config.load`
+    :param findings: receives their problems
+    """
+    if isinstance(source, Mapping):
+        return [from_value(source, findings)], ()
+    path = Path(source)
+    files = [path]
+    try:
+        if path.is_dir():
+            entries = path.iterdir()
+            files = sorted(one for one in entries if one.suffix in SUFFIXES and one.name[0] != ".")
+    except OSError as error:
+        why = error.strerror or str(error)
+        findings.add(Place(str(path)), f"The folder cannot be read: {why}.", "correct its permissions.")
+        return [], ()
+    if not files:
+        remedy = "name a file, or a folder that holds *.yaml or *.yml."
+        findings.add(Place(str(path)), "The folder holds no YAML file.", remedy)
+    nodes = [read_file(one, str(one), findings) for one in files]
+    return [node for node in nodes if node is not None], tuple(map(str, files))
 
 
 class _Refused(Exception):
@@ -143,9 +152,9 @@ def _content(path: Path, name: str) -> str:
             # The file may have grown since.
             content = file.read(MOST_BYTES + 1)[:MOST_BYTES]
     except OSError as error:
-        said = error.strerror or str(error)
+        why = error.strerror or str(error)
         raise _Refused(
-            place, f"The file cannot be read: {said}.", "correct the path, or its permissions."
+            place, f"The file cannot be read: {why}.", "correct the path, or its permissions."
         ) from error
     try:
         return content.decode("utf-8-sig")
@@ -164,13 +173,13 @@ def _parsed(text: str, name: str, findings: Findings) -> Node | None:
         raise _Refused(_place(name, error.problem_mark), "A second document begins.", remedy) from error
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        said = ", ".join(part for part in (error.context, error.problem) if part)
+        why = ", ".join(part for part in (error.context, error.problem) if part)
         remedy = "correct it; texts with ':', '#', '{', '%' or '*' need quotes."
         place = Place(name) if mark is None else _place(name, mark)
-        raise _Refused(place, f"It is no YAML: {said}.", remedy) from error
+        raise _Refused(place, f"It is no YAML: {why}.", remedy) from error
     except yaml.YAMLError as error:
-        said = " ".join(str(error).split())
-        raise _Refused(Place(name), f"It is no YAML: {said}.", "remove what cannot be printed.") from error
+        why = " ".join(str(error).split())
+        raise _Refused(Place(name), f"It is no YAML: {why}.", "remove what cannot be printed.") from error
     return None if root is None else _node(root, name, findings)
 
 
@@ -202,24 +211,24 @@ class _Composer(*_BASES):  # type: ignore[misc]
             remedy = "remove it, or quote a text that begins so."
             raise _Refused(place, f"A tag stands here: {shown(event.tag)}.", remedy)
         if self._level > MOST_LEVELS:
-            raise _Refused(place, f"Values lie more than {MOST_LEVELS} levels deep.", "write it flat.")
+            raise _Refused(place, _TOO_DEEP, "write it flat.")
         self._level += 1
         node = super().compose_node(parent, index)
         self._level -= 1
         return node
 
 
-def _node(found: Any, name: str, findings: Findings) -> Node:
-    place = _place(name, found.start_mark)
-    if isinstance(found, yaml.ScalarNode):
-        return Node(place, found.value if found.style else _scalar(found.value), text=found.value)
-    if isinstance(found, yaml.SequenceNode):
-        return Node(place, [_node(item, name, findings) for item in found.value])
+def _node(parsed: Any, name: str, findings: Findings) -> Node:
+    place = _place(name, parsed.start_mark)
+    if isinstance(parsed, yaml.ScalarNode):
+        return Node(place, parsed.value if parsed.style else _scalar(parsed.value), text=parsed.value)
+    if isinstance(parsed, yaml.SequenceNode):
+        return Node(place, [_node(item, name, findings) for item in parsed.value])
     mapping = Node(place, {})
-    for key, value in found.value:
+    for key, value in parsed.value:
         where = _place(name, key.start_mark)
         if not isinstance(key, yaml.ScalarNode):
-            mapping.is_told = True
+            mapping.is_reported = True
             if isinstance(key, yaml.MappingNode) and where.line == place.line:
                 # To YAML, {{ name }} is a mapping whose key is a mapping.
                 remedy = "put it in quotes: '{{ … }}'."
@@ -249,42 +258,32 @@ def _scalar(text: str) -> Any:
     return text
 
 
-def from_value(value: Any, findings: Findings, path: str = "") -> Node:
+def from_value(value: Any, findings: Findings, path: str = "", level: int = 0) -> Node:
     """Return the tree of a mapping made by code.
 
     :param findings: receives values that a file cannot express
     :param path: path of the value, for messages
     """
-    return _Values(findings).node(value, path, 0)
-
-
-class _Values:
-    def __init__(self, findings: Findings) -> None:
-        self._findings = findings
-
-    def node(self, value: Any, path: str, level: int) -> Node:
-        place = Place(f"mapping {path}".rstrip())
-        if level > MOST_LEVELS:
-            message = f"Values lie more than {MOST_LEVELS} levels deep."
-            self._findings.add(place, message, "write it flat.")
-            return Node(place, None)
-        if isinstance(value, Mapping):
-            nodes = {str(k): self.node(v, f"{path}.{k}".lstrip("."), level + 1) for k, v in value.items()}
-            return Node(place, nodes, keys={name: node.place for name, node in nodes.items()})
-        if isinstance(value, list | tuple):
-            nodes_ = [self.node(v, f"{path}[{n}]", level + 1) for n, v in enumerate(value)]
-            return Node(place, nodes_)
-        return self._leaf(value, place)
-
-    def _leaf(self, value: Any, place: Place) -> Node:
-        if isinstance(value, datetime | date):
-            value = value.isoformat()
-        elif isinstance(value, timedelta):
-            value = value.total_seconds()
-        if isinstance(value, bool):
-            return Node(place, value, text=str(value).lower())
-        if value is None or isinstance(value, str | int | float):
-            return Node(place, value, text="" if value is None else str(value))
-        what = f"A {type(value).__name__} stands here."
-        self._findings.add(place, what, "use texts, numbers, true or false, lists and mappings.")
+    place = Place(f"mapping {path}".rstrip())
+    if level > MOST_LEVELS:
+        findings.add(place, _TOO_DEEP, "write it flat.")
         return Node(place, None)
+    if isinstance(value, Mapping):
+        named = {
+            str(key): from_value(item, findings, f"{path}.{key}".lstrip("."), level + 1)
+            for key, item in value.items()
+        }
+        return Node(place, named, keys={name: node.place for name, node in named.items()})
+    if isinstance(value, list | tuple):
+        items = enumerate(value)
+        return Node(place, [from_value(item, findings, f"{path}[{at}]", level + 1) for at, item in items])
+    if isinstance(value, datetime | date):
+        value = value.isoformat()
+    elif isinstance(value, timedelta):
+        value = value.total_seconds()
+    if value is not None and not isinstance(value, str | bool | int | float):
+        message = f"A {type(value).__name__} stands here."
+        findings.add(place, message, "use texts, numbers, true or false, lists and mappings.")
+        return Node(place, None)
+    text = "" if value is None else str(value)
+    return Node(place, value, text=text.lower() if isinstance(value, bool) else text)

@@ -13,8 +13,8 @@ from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.run.times import seconds, start
 
 if TYPE_CHECKING:
-    from delta_cdc.config.findings import Findings
-    from delta_cdc.config.tree import Node, Place
+    from delta_cdc.config.findings import Findings, Place
+    from delta_cdc.config.tree import Node
 
 _PRESETS = (
     "@once",
@@ -44,8 +44,8 @@ def check(given: dict[str, Any], nodes: dict[str, Node], where: str, findings: F
     :return: the keys of invalid values
     """
     wrong: dict[str, list[tuple[Place, int]]] = {}
-    told = {name: value for name, value in given.items() if value is not None}
-    for error in _errors(told):
+    values = {name: value for name, value in given.items() if value is not None}
+    for error in _errors(values):
         name, *inner = error["loc"]
         surplus = error["type"] == "extra_forbidden"
         wrong.setdefault(name, []).append(nodes[name].follow(inner, to_key=surplus))
@@ -53,12 +53,13 @@ def check(given: dict[str, Any], nodes: dict[str, Node], where: str, findings: F
         # Among the alternatives, the user probably meant the one that matches deepest.
         place, _ = max(places, key=itemgetter(1))
         message = f"{name} of {where} is {shown(given[name])}."
-        findings.add(place, message, f"give {models.expectations()[name]}{_near(name, given[name])}.")
-    for name in _FORMS:
-        said = _FORMS[name](told[name]) if name in told and name not in wrong else ""
-        if said:
+        expected = models.expectations()[name]
+        findings.add(place, message, f"give {expected}{_near(expected, given[name])}.")
+    for name in set(_FORMS) & set(values) - set(wrong):
+        remedy = _FORMS[name](values[name])
+        if remedy:
             wrong[name] = []
-            findings.add(nodes[name].place, f"{name} of {where} is {shown(told[name])}.", said)
+            findings.add(nodes[name].place, f"{name} of {where} is {shown(values[name])}.", remedy)
     return set(wrong)
 
 
@@ -72,11 +73,11 @@ def _errors(given: dict[str, Any]) -> list[Any]:
     return []
 
 
-def _near(name: str, value: Any) -> str:
+def _near(expected: str, value: Any) -> str:
     """Return the choice that was probably meant, if one is near."""
-    words = re.findall(r"[a-z_]{4,}", models.expectations()[name].removeprefix("one of "))
-    if not isinstance(value, str) or not models.expectations()[name].startswith("one of "):
+    if not isinstance(value, str) or not expected.startswith("one of "):
         return ""
+    words = re.findall(r"[a-z_]{4,}", expected.removeprefix("one of "))
     near = get_close_matches(value.strip().lower(), words, n=1)
     return f" (did you mean {near[0]!r}?)" if near else ""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core.errors import InvalidConfiguration, TableNameUnresolved
@@ -16,34 +15,6 @@ from delta_cdc.run import table_arguments as engine
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    from delta_cdc.config import Configuration
-
-
-def chosen(
-    configuration: Configuration, group: str | None, pipelines: Sequence[str] | None
-) -> list[dict[str, Any]]:
-    """Return the arguments of the selected tables of a configuration.
-
-    :param group: only this one; None is all
-    :param pipelines: only these; None is all
-    :raises InvalidConfiguration: a name is not in it
-    """
-    groups = configuration.groups
-    _refuse_unknown("group", [group] if group is not None else [], [one.name for one in groups])
-    tables = [table for one in groups if group in (None, one.name) for table in one.tables]
-    _refuse_unknown("pipeline", pipelines or (), [table.pipeline for table in tables])
-    return [table.arguments for table in tables if pipelines is None or table.pipeline in pipelines]
-
-
-def _refuse_unknown(what: str, names: Sequence[str], known: Sequence[str]) -> None:
-    for name in names:
-        if name not in known:
-            near = get_close_matches(name, known, n=1) or known[:10]
-            raise InvalidConfiguration(
-                f"The configuration has no {what} {name!r}.",
-                remedy=f"use one that it has: {', '.join(near)}.",
-            )
 
 
 def request_of(
@@ -64,8 +35,8 @@ def request_of(
         if apply is not None:
             check_options(apply.options)
     except InvalidConfiguration as error:
-        said = f"Pipeline {given.get('pipeline')}: {error.message}"
-        raise InvalidConfiguration(said, remedy=error.remedy, argument=error.argument) from error
+        message = f"Pipeline {given.get('pipeline')}: {error.message}"
+        raise InvalidConfiguration(message, remedy=error.remedy, argument=error.argument) from error
     more: dict[str, Any] = {"wanted": tuple(wanted), "run_id": run_id, "storage_options": storage_options}
     if apply is None:
         # A change log without an apply in this configuration.
@@ -80,13 +51,13 @@ def request_of(
     )
 
 
-def paired(found: Sequence[VerifyRequest]) -> list[VerifyRequest]:
+def paired(requests: Sequence[VerifyRequest]) -> list[VerifyRequest]:
     """Compare each history with the current rows of the same source, if exactly one pipeline makes them.
 
-    :param found: with locations instead of catalog names, as far as these are known
+    :param requests: with locations instead of catalog names, as far as these are known
     """
     alike: dict[Any, list[VerifyRequest]] = {}
-    for one in found:
+    for one in requests:
         if one.options is not None and one.options.keys and one.source is not None:
             alike.setdefault(_likeness(one), []).append(one)
     current: dict[int, VerifyRequest] = {}
@@ -98,7 +69,7 @@ def paired(found: Sequence[VerifyRequest]) -> list[VerifyRequest]:
         one
         if (other := current.get(id(one))) is None
         else replace(one, current=other.target, current_pipeline=other.pipeline)
-        for one in found
+        for one in requests
     ]
 
 

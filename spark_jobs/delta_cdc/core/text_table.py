@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-#: The maximum width of a shown value, in terminal columns.
+#: The maximum width of a shown value, in terminal columns; of a longer one, its beginning is shown.
 WIDEST = 60
 
 
-def grid(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = (), *, widest: int = WIDEST) -> str:
+def grid(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = ()) -> str:
     """Return rows as a text table: a header, a rule, and a line for each row.
 
     Numbers are right-aligned, None is empty, lists and mappings are written with commas, and unprintable
@@ -21,15 +21,14 @@ def grid(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = (), *, wide
 
     :param rows: the rows, as mappings by column name; a row may lack columns
     :param columns: which columns, in which order; empty: all, in order of appearance
-    :param widest: the maximum width of a value in terminal columns; a longer one shows its beginning
     :return: the lines, without a final end of line; empty without rows and columns
     """
     names = list(columns) or list(dict.fromkeys(name for row in rows for name in row))
     if not names:
         return ""
     numbers = [_is_number(name, rows) for name in names]
-    cells = [[clipped(_text(row.get(name)), widest) for name in names] for row in rows]
-    return "\n".join(aligned([clipped(name, widest) for name in names], cells, numbers))
+    cells = [[clipped(_text(row.get(name)), WIDEST) for name in names] for row in rows]
+    return "\n".join(aligned([clipped(name, WIDEST) for name in names], cells, numbers))
 
 
 def aligned(header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[bool]) -> Iterator[str]:

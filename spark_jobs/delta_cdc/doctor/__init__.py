@@ -1,24 +1,26 @@
 """Diagnose an installation, and give remedies: for a person called at three in the morning.
 
-Each check has a time limit, says what it found, and, if something is wrong, gives a remedy in one sentence.
-The checks leave nothing behind and show no secret. ``delta-cdc doctor`` is the command. Airflow's connections
-are looked up by ``airflow_delta_cdc.doctor``, which runs the same checks.
+Each check has a time limit, reports what it found, and, if something is wrong, gives a remedy in one
+sentence. The checks leave nothing behind and show no secret. ``delta-cdc doctor`` is the command.
+``airflow_delta_cdc.doctor`` runs the same checks, and looks up Airflow's connections.
 """
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from delta_cdc.core.secrets import secrets
 from delta_cdc.core.storage_options import is_s3
 from delta_cdc.doctor import machine, store
 from delta_cdc.doctor.application import Spark
-from delta_cdc.doctor.report import Check, Entry, Finding, Hider, examined, told
+from delta_cdc.doctor.report import Check, Result, examined, hidden, print_report
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-__all__ = ["Check", "Entry", "Finding", "Hider", "Questions", "examined", "told"]
+__all__ = ["Check", "Questions", "Result", "examined", "hidden", "print_report"]
 
 #: Seconds for each check. On a busy machine Spark needs a minute of it.
 DEFAULT_TIMEOUT = 120.0
@@ -41,50 +43,45 @@ class Questions:
 
     storage: str | None = None
     storage_options: Mapping[str, str] | None = field(default=None, repr=False)
-    tables: tuple[str, ...] = ()
-    masters: tuple[str, ...] = ()
-    remotes: tuple[str, ...] = ()
+    tables: Sequence[str] = ()
+    masters: Sequence[str] = ()
+    remotes: Sequence[str] = ()
     confs: Mapping[str, str] = field(default_factory=dict, repr=False)
     kafka: bool = False
     s3: bool = False
     timeout: float = DEFAULT_TIMEOUT
 
     @property
-    def hide(self) -> Hider:
-        """Return the function that removes the secrets from all output."""
+    def secrets(self) -> set[str]:
+        """Return what no output may show: secrets of the settings and of the environment."""
         of_servers = {
             name: value
             for url in self.remotes
             for name, _, value in (part.partition("=") for part in url.split(";")[1:])
         }
-        return Hider.of(self.storage_options, self.confs, of_servers)
+        named = (os.environ, self.storage_options, self.confs, of_servers)
+        return {secret for options in named for secret in secrets(options)}
 
     def checks(self) -> list[Check]:
         """Return all checks, the fast ones first."""
         places = (*self.tables, *((self.storage,) if self.storage else ()))
-        found = machine.checks(
-            timeout=self.timeout, kafka=self.kafka, s3=self.s3 or any(is_s3(place) for place in places)
-        )
-        found += self.checks_of_storage()
-        for url in (*self.masters, *self.remotes):
-            found += self.checks_of_spark(url)
-        return found
+        return [
+            *machine.checks(
+                timeout=self.timeout, kafka=self.kafka, s3=self.s3 or any(is_s3(place) for place in places)
+            ),
+            *self.checks_of_storage(),
+            *(check for url in (*self.masters, *self.remotes) for check in self.checks_of_spark(url)),
+        ]
 
     def checks_of_storage(self) -> list[Check]:
         """Return the checks of the storage and of the tables."""
-        found: list[Check] = []
+        checks: list[Check] = []
         if self.storage:
-            found += store.RoundTrip(self.storage, self.storage_options, self.timeout).checks()
+            checks += store.RoundTrip(self.storage, self.storage_options, self.timeout).checks()
         for uri in self.tables:
-            found += store.table(uri, self.storage_options, self.confs, self.timeout)
-        return found
+            checks += store.table(uri, self.storage_options, self.confs, self.timeout)
+        return checks
 
     def checks_of_spark(self, url: str) -> list[Check]:
         """Return the checks of a master, or of a Connect server."""
-        return Spark(
-            url,
-            folder=self.storage,
-            storage_options=self.storage_options,
-            confs=self.confs,
-            timeout=self.timeout,
-        ).checks()
+        return Spark(url, self).checks()

@@ -20,16 +20,18 @@ from delta_cdc.core.reasons import reason
 from delta_cdc.core.storage_options import hadoop_uri, properties_text, spark_storage
 from delta_cdc.doctor import store
 from delta_cdc.doctor.machine import spark_version
-from delta_cdc.doctor.report import Check, Finding, failed, ok, skipped, warning
+from delta_cdc.doctor.report import Check, Result, failed, ok, skipped, warning
 from delta_cdc.launch.environment import child_environment, release, spark_home, submit_binary
 from delta_cdc.launch.jars import installed_delta, jar_sets
 from delta_cdc.launch.processes import stop
 from delta_cdc.launch.session import delta_confs
+from delta_cdc.launch.storage_secrets import write_private
 from delta_cdc.spark.sessions import DELTA_VERSION_QUERY
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
+    from delta_cdc.doctor import Questions
     from delta_cdc.launch.jars import JarSet
 
 _CONNECT_PORT = 15002
@@ -45,7 +47,7 @@ _SMALL = {
     "spark.databricks.delta.snapshotPartitions": "2",
 }
 _DELTA_EXTENSION = "DeltaSparkSessionExtension"
-_TELLING = re.compile(
+_IMPORTANT = re.compile(
     r"Exception|Error|ERROR|WARN .*(not accepted|refused|Failed)|Initial job has not accepted"
 )
 _NOISE = ("at ", "... ", "Traceback", "File ")
@@ -55,27 +57,18 @@ class Spark:
     """Checks a master, or a Connect server.
 
     :param url: ``local[*]``, ``spark://…``, ``yarn``, ``k8s://…``, or ``sc://…`` for Spark Connect
-    :param folder: URI of a place for the probe's own table; None runs only a query
-    :param storage_options: of that place
-    :param confs: the user's own confs; they override ours
-    :param timeout: seconds for each check
+    :param settings: the place for the probe's own table, without which only a query runs; the user's confs
+        override ours
     """
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        folder: str | None,
-        storage_options: Mapping[str, str] | None,
-        confs: Mapping[str, str],
-        timeout: float,
-    ) -> None:
+    def __init__(self, url: str, settings: Questions) -> None:
         self._url = url
-        self._options = storage_options
-        self._confs = dict(confs)
-        self._timeout = timeout
+        self._options = settings.storage_options
+        self._confs = settings.confs
+        self._timeout = settings.timeout
+        folder = settings.storage
         self._table = f"{folder.rstrip('/')}/{store.PREFIX}_table_{uuid4().hex}" if folder else None
-        self._is_there = False
+        self._is_reachable = False
         self._process: subprocess.Popen[bytes] | None = None
         self._is_given_up = False
 
@@ -89,9 +82,9 @@ class Spark:
         return [Check(f"{name}-address", self._address), Check(f"{name}-job", self._job, self._give_up)]
 
     # -- is it reachable ------------------------------------------------------------------------
-    def _address(self) -> Finding:
+    def _address(self) -> Result:
         if self._url.startswith("local"):
-            self._is_there = True
+            self._is_reachable = True
             return skipped(f"{self._url} is this machine")
         if self._url.startswith("yarn"):
             return self._yarn()
@@ -104,16 +97,16 @@ class Spark:
         refused = [why for host, port in addresses if (why := _refused(host, port, self._timeout))]
         if len(refused) == len(addresses):
             return failed("; ".join(refused), "start the server, or correct host, port or firewall.")
-        self._is_there = True
+        self._is_reachable = True
         if refused:
-            return warning("; ".join(refused), "see why one of several masters is away.")
+            return warning("; ".join(refused), "see why one of several masters does not answer.")
         return ok(", ".join(f"{host}:{port}" for host, port in addresses) + " can be reached")
 
-    def _yarn(self) -> Finding:
+    def _yarn(self) -> Result:
         for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR"):
             folder = os.environ.get(name)
             if folder and (Path(folder) / "yarn-site.xml").is_file():
-                self._is_there = True
+                self._is_reachable = True
                 return ok(f"{name} is {folder}, which has a yarn-site.xml")
         return failed(
             "neither HADOOP_CONF_DIR nor YARN_CONF_DIR names a folder with a yarn-site.xml",
@@ -121,14 +114,14 @@ class Spark:
         )
 
     # -- does it work ---------------------------------------------------------------------------
-    def _job(self) -> Finding:
-        if not self._is_there:
+    def _job(self) -> Result:
+        if not self._is_reachable:
             return skipped("it cannot be reached")
         if self._url.startswith("k8s:"):
             return skipped("a job needs an image and rights of its own there: run a task with the connection")
         missing = [jars.title for jars in self._jar_sets() if not jars.is_resolved()]
         if missing:
-            return skipped(f"the {' and the '.join(missing)} that it needs are not there yet")
+            return skipped(f"the {' and the '.join(missing)} that it needs are not resolved yet")
         directory = Path(tempfile.mkdtemp(prefix="delta-cdc-doctor-"))
         try:
             answer, log = self._run(directory)
@@ -139,15 +132,14 @@ class Spark:
 
     def _run(self, directory: Path) -> tuple[dict[str, Any], str]:
         """Run the probe; return its last answer, and the informative lines of Spark's log."""
-        asked, answer, log = (directory / name for name in ("asked.json", "answer.json", "spark.log"))
-        table = hadoop_uri(self._table) if self._table else None
-        questions = {
+        request, answer, log = (directory / name for name in ("request.json", "answer.json", "spark.log"))
+        content = {
             "remote": self._url if self._is_connect else None,
-            "folder": table,
+            "folder": hadoop_uri(self._table) if self._table else None,
             "extension": _DELTA_EXTENSION,
             "delta": DELTA_VERSION_QUERY,
         }
-        _write(asked, json.dumps(questions))
+        write_private(request, json.dumps(content))
         probe = directory / "delta_cdc_probe.py"
         shutil.copyfile(_PROBE, probe)
         environment = dict(os.environ)
@@ -160,7 +152,7 @@ class Spark:
             command = [*self._submit(directory, environment), str(probe)]
         with log.open("wb") as sink:
             process = subprocess.Popen(
-                [*command, str(asked), str(answer)],
+                [*command, str(request), str(answer)],
                 env=environment,
                 cwd=directory,
                 stdin=subprocess.DEVNULL,
@@ -169,15 +161,18 @@ class Spark:
                 start_new_session=True,
             )
             self._process = process
-            is_over = not self._is_given_up and _ends(process, self._timeout)
+            if not self._is_given_up:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(self._timeout)
+            is_over = not self._is_given_up and process.poll() is not None
             # Read the log before the stop: messages of the stop would hide the cause.
-            words = _last_words(log)
+            message = _last_message(log)
             stop(process)
-        told = json.loads(answer.read_text(encoding="utf-8")) if answer.is_file() else {"step": "start"}
-        return {**told, "is_over": is_over, "code": process.returncode}, words
+        last = json.loads(answer.read_text(encoding="utf-8")) if answer.is_file() else {"step": "start"}
+        return {**last, "is_over": is_over, "code": process.returncode}, message
 
     def _give_up(self) -> None:
-        """End the application, whose result is no longer awaited. The caller deletes what it left."""
+        """End the application, whose time is over. :meth:`_job` deletes what it left."""
         self._is_given_up = True
         if self._process is not None:
             stop(self._process)
@@ -195,21 +190,13 @@ class Spark:
         needed = [jar for jars in self._jar_sets() for jar in jars.jars()]
         environment.update({**child_environment(), **storage.environment})
         is_local = self._url.startswith("local")
-        confs = {
-            **delta_confs(),
-            **_SMALL,
-            **storage.confs,
-            **storage.public_credentials,
+        confs = {**delta_confs(), **_SMALL, **storage.confs, **storage.public_credentials}
+        if is_local:
             # On one machine, Spark needs no copies and no public address.
-            **(
-                {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
-                if is_local
-                else {}
-            ),
-            **self._confs,
-        }
-        file = directory / "spark.properties"
-        _write(file, properties_text({**storage.secrets(beside_environment=True), **confs}))
+            confs |= dict.fromkeys(("spark.driver.bindAddress", "spark.driver.host"), "127.0.0.1")
+        confs |= self._confs
+        secrets = storage.secrets(beside_environment=True)
+        file = write_private(directory / "spark.properties", properties_text({**secrets, **confs}))
         where = ("--driver-class-path", os.pathsep) if is_local else ("--jars", ",")
         return [
             str(submit_binary()),
@@ -232,27 +219,24 @@ class Spark:
             return self._table
         return ""
 
-    def _judged(self, answer: dict[str, Any], log: str, left: str) -> Finding:
-        more = f"; {log}" if log else ""
+    def _judged(self, answer: dict[str, Any], log: str, left: str) -> Result:
+        step, more = f"the step '{answer['step']}'", f"; {log}" if log else ""
         if not answer["is_over"]:
             return failed(
-                f"{self._url}: no end within {self._timeout:g} s, at the step '{answer['step']}'{more}",
+                f"{self._url}: no end within {self._timeout:g} s, at {step}{more}",
                 "see whether the cluster has free cores and memory, and whether it reaches this machine's "
-                "ports; a slow one is given more time with --timeout.",
+                "ports; give a slow one more time with --timeout.",
             )
         if "error" in answer:
-            return failed(
-                f"{self._url}: the step '{answer['step']}' failed: {_said(answer)}", _remedy(answer)
-            )
+            return failed(f"{self._url}: {step} failed: {_reason(answer)}", _remedy(answer))
         if answer["step"] != "done":
             return failed(
-                f"{self._url}: the application ended with exit code {answer['code']}, at the step "
-                f"'{answer['step']}'{more}",
+                f"{self._url}: the application ended with exit code {answer['code']}, at {step}{more}",
                 "run spark-submit by hand with this master to see the whole log.",
             )
         return self._compared(answer, left)
 
-    def _compared(self, answer: dict[str, Any], left: str) -> Finding:
+    def _compared(self, answer: dict[str, Any], left: str) -> Result:
         ours = spark_version(spark_home()) or ""
         text = f"{self._url}: Spark {answer['version']}"
         if release(answer["version"]) != release(ours):
@@ -269,15 +253,15 @@ class Spark:
             if release(answer["delta"]) != release(installed_delta()):
                 return failed(
                     f"{text}; this provider is for Delta {installed_delta()}",
-                    f"put the JARs of Delta {release(installed_delta())} on the class path there, in the "
-                    "place of the others: delta-cdc jars lists them.",
+                    f"replace the JARs on the class path there by those of Delta "
+                    f"{release(installed_delta())}: delta-cdc jars lists them.",
                 )
         if self._table is None:
             return ok(f"{text}, a query ran (name a place with --storage to try a MERGE)")
         if answer.get("merged") != _MERGED:
             return failed(
                 f"{text}; after a MERGE {answer.get('merged')} of {_MERGED} rows were right",
-                "keep this Spark from writing tables until the reason is known.",
+                "keep this Spark from writing tables until the reason is clear.",
             )
         if left:
             return warning(f"{text}, a MERGE ran; its table was left at {left}", "delete the folder by hand.")
@@ -285,24 +269,21 @@ class Spark:
 
 
 def addresses_of(url: str) -> list[tuple[str, int]]:
-    """Return the hosts and ports in a URL of a master or server."""
+    """Return the hosts and ports in a URL of a master or server; empty if one of them is missing."""
     text = url.removeprefix("k8s://")
-    if "://" not in text:
-        text = f"https://{text}"
-    scheme, _, rest = text.partition("://")
-    authority = rest.partition("/")[0].partition(";")[0]
+    scheme, _, rest = (text if "://" in text else f"https://{text}").partition("://")
     default = {"sc": _CONNECT_PORT, "spark": 7077, "http": 80, "https": 443}.get(scheme)
-    found = []
-    for one in authority.split(","):
+    addresses = []
+    for one in re.split("[/;]", rest)[0].split(","):
         try:
             parts = urlsplit(f"//{one}")
-            host, port = parts.hostname, parts.port or default
+            port = parts.port or default
         except ValueError:
             return []
-        if not host or port is None:
+        if not parts.hostname or port is None:
             return []
-        found.append((host, port))
-    return found
+        addresses.append((parts.hostname, port))
+    return addresses
 
 
 def _refused(host: str, port: int, timeout: float) -> str:
@@ -314,20 +295,13 @@ def _refused(host: str, port: int, timeout: float) -> str:
     return ""
 
 
-def _ends(process: subprocess.Popen[bytes], timeout: float) -> bool:
-    """Return whether a process ends in time."""
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(timeout)
-    return process.poll() is not None
-
-
-def _last_words(log: Path) -> str:
+def _last_message(log: Path) -> str:
     lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines()]
-    telling = [line for line in lines if _TELLING.search(line) and not line.startswith(_NOISE)]
-    return f"Spark said: {telling[-1]}" if telling else ""
+    important = [line for line in lines if _IMPORTANT.search(line) and not line.startswith(_NOISE)]
+    return f"Spark's last message: {important[-1]}" if important else ""
 
 
-def _said(answer: Mapping[str, Any]) -> str:
+def _reason(answer: Mapping[str, Any]) -> str:
     """Return the reason of an error that another Python process reported."""
     name, text = answer["error"]
     return reason(type(name, (Exception,), {})(text))
@@ -336,24 +310,18 @@ def _said(answer: Mapping[str, Any]) -> str:
 def _remedy(answer: Mapping[str, Any]) -> str:
     error = ": ".join(answer["error"])
     absent = "put Delta's JARs on the class path: delta-cdc jars lists them."
-    known: Sequence[tuple[str, str]] = (
-        ("UNAUTHENTICATED", "correct the token of the connection."),
-        ("DATA_SOURCE_NOT_FOUND", absent),
-        ("ClassNotFound", "put the missing JARs on the class path: delta-cdc jars lists ours."),
-        ("Permission", "give the user of Spark the right to write there."),
-        ("AccessDenied", "give the identity of Spark the right to write there."),
-    )
-    fitting = next((remedy for text, remedy in known if text in error), None)
-    if fitting:
-        return fitting
+    remedies = {
+        "UNAUTHENTICATED": "correct the token of the connection.",
+        "DATA_SOURCE_NOT_FOUND": absent,
+        "ClassNotFound": "put the missing JARs on the class path: delta-cdc jars lists ours.",
+        "Permission": "give the user of Spark the right to write there.",
+        "AccessDenied": "give the identity of Spark the right to write there.",
+    }
+    for name, remedy in remedies.items():
+        if name in error:
+            return remedy
     if answer["step"] == "delta":
         return absent
     if answer["step"] == "merge":
         return "see whether Spark's machines reach the storage, and with whose credentials."
-    return "see the log of the server or of the master for the whole story."
-
-
-def _write(path: Path, text: str) -> None:
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(text)
+    return "see the log of the server or of the master for the whole error."

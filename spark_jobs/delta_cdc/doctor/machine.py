@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from delta_cdc.core.errors import EnvironmentNotReady
-from delta_cdc.doctor.report import Check, Finding, failed, ok, skipped, warning
+from delta_cdc.doctor.report import Check, Result, failed, ok, skipped, warning
 from delta_cdc.launch.class_data_archive import ClassDataArchive
 from delta_cdc.launch.environment import (
     MINIMUM_JAVA,
@@ -34,14 +34,13 @@ from delta_cdc.launch.jars import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from delta_cdc.launch.jars import JarSet
 
 MINIMUM_PYTHON = (3, 11)
-#: The first major version of pandas that PySpark does not support.
-_PANDAS_LIMIT = 3
 #: Package, its minimum release, the first unsupported one.
+_PANDAS = (("pandas", (2, 2), (3,)),)
 _AIRFLOW = (
     ("apache-airflow", (3, 3, 2), (4,)),
     ("apache-airflow-providers-apache-spark", (6, 3, 4), (7,)),
@@ -76,17 +75,16 @@ def checks(*, timeout: float, kafka: bool = False, s3: bool = False) -> list[Che
 
 
 # -- interpreters -------------------------------------------------------------------------------
-def python(found: Sequence[int] | None = None) -> Finding:
-    """Check the interpreter; ``found`` is its version."""
-    found = tuple(found or sys.version_info[:3])
-    text = f"Python {'.'.join(map(str, found))}, {sys.executable}"
-    if found[:2] >= MINIMUM_PYTHON:
+def python(release: Sequence[int] | None = None) -> Result:
+    """Check the interpreter."""
+    release = tuple(release or sys.version_info[:3])
+    text = f"Python {'.'.join(map(str, release))}, {sys.executable}"
+    if release[:2] >= MINIMUM_PYTHON:
         return ok(text)
-    least = ".".join(map(str, MINIMUM_PYTHON))
-    return failed(text, f"run the workers with Python {least} or newer.")
+    return failed(text, f"run the workers with Python {'.'.join(map(str, MINIMUM_PYTHON))} or newer.")
 
 
-def java(timeout: float) -> Finding:
+def java(timeout: float) -> Result:
     """Check the Java that Spark would start."""
     binary = java_binary()
     whence = "JAVA_HOME" if os.environ.get("JAVA_HOME") else "PATH"
@@ -100,8 +98,8 @@ def java(timeout: float) -> Finding:
         return failed(f"{binary} -version gave no answer within {timeout:g} s", remedy)
     except OSError as error:
         return failed(f"{binary} does not run: {error.strerror}", remedy)
-    said = answer.stderr + answer.stdout
-    major, full = parse_java_version(said), re.search(r'version "([^"]+)"', said)
+    output = answer.stderr + answer.stdout
+    major, full = parse_java_version(output), re.search(r'version "([^"]+)"', output)
     if major is None or full is None:
         return failed(f"{binary} -version names no version (exit code {answer.returncode})", remedy)
     text = f"Java {full.group(1)}, {binary} (found by {whence})"
@@ -109,22 +107,22 @@ def java(timeout: float) -> Finding:
 
 
 # -- packages -----------------------------------------------------------------------------------
-def spark() -> Finding:
+def spark() -> Result:
     """Check the Spark distribution in pyspark."""
     home = spark_home()
-    found = spark_version(home)
-    if found is None:
+    installed = spark_version(home)
+    if installed is None:
         return failed(
-            f"{home} has no spark-core JAR", "install pyspark anew: its folder is damaged or incomplete."
+            f"{home} has no spark-core JAR", "reinstall pyspark: its folder is damaged or incomplete."
         )
-    text = f"Spark {found}, {home}"
+    text = f"Spark {installed}, {home}"
     if not os.access(home / "bin" / "spark-submit", os.X_OK):
         return failed(f"{home}/bin/spark-submit cannot be executed", "give the file its permission back.")
     inherited = os.environ.get("SPARK_HOME")
     if inherited and Path(inherited).resolve() != home:
         return warning(
             f"{text}; SPARK_HOME names {inherited}, which is not used",
-            "unset SPARK_HOME, so that nobody takes the other Spark for the one that runs.",
+            "unset SPARK_HOME, which suggests that the other Spark runs.",
         )
     return ok(text)
 
@@ -134,52 +132,47 @@ def spark_version(home: Path) -> str | None:
     return bundled_version(r"spark-core_[\d.]+", home)
 
 
-def pyspark() -> Finding:
+def pyspark() -> Result:
     """Compare pyspark, pyspark-client (installed over it), the installed code, and its JARs."""
     home = spark_home()
     packages = {name: _installed(name) for name in ("pyspark", "pyspark-client")}
     code = re.search(r"__version__[^\"']*[\"']([^\"']+)", _text(home / "version.py"))
-    told = {
-        **{name: found for name, found in packages.items() if found},
+    versions = {
+        **{name: installed for name, installed in packages.items() if installed},
         **({"code": code.group(1)} if code else {}),
         **({"JARs": jvm} if (jvm := spark_version(home)) else {}),
     }
-    text = ", ".join(f"{name} {found}" for name, found in told.items())
-    if len(set(told.values())) > 1:
+    text = ", ".join(f"{name} {installed}" for name, installed in versions.items())
+    if len(set(versions.values())) > 1:
         return failed(
-            f"{text} share {home}, and are not of one version",
-            "install pyspark and pyspark-client in one version, both again (pip install --force-reinstall).",
+            f"{text} share {home}, and differ in their versions",
+            "reinstall pyspark and pyspark-client, both in one version (pip install --force-reinstall).",
         )
     return ok(text)
 
 
-def pandas() -> Finding:
+def pandas() -> Result:
     """Check pandas, which PySpark uses."""
-    found = _installed("pandas")
-    if found is None:
-        return failed("pandas is not installed", "install pandas >= 2.2, < 3.")
-    if _numbers(found)[:1] >= (_PANDAS_LIMIT,):
-        return failed(f"pandas {found}, which this PySpark does not support", "install pandas < 3.")
-    return ok(f"pandas {found}")
+    return _releases(_PANDAS)
 
 
-def airflow() -> Finding:
+def airflow() -> Result:
     """Check Airflow and its Spark provider; the engine needs neither."""
-    found = {name: _installed(name) for name, _, _ in _AIRFLOW}
-    if not any(found.values()):
+    if not any(_installed(name) for name, _, _ in _AIRFLOW):
         return skipped("Airflow is not installed, and the engine alone does not need it")
-    wrong = [
-        (name, least, limit)
-        for name, least, limit in _AIRFLOW
-        if not (installed := found[name]) or not least <= _numbers(installed) < limit
-    ]
-    text = ", ".join(f"{name} {installed or 'missing'}" for name, installed in found.items())
-    if not wrong:
-        return ok(text)
-    wanted = " and ".join(
-        f"{name} >= {'.'.join(map(str, least))}, < {limit[0]}" for name, least, limit in wrong
-    )
-    return failed(text, f"install {wanted}.")
+    return _releases(_AIRFLOW)
+
+
+def _releases(packages: Iterable[tuple[str, tuple[int, ...], tuple[int, ...]]]) -> Result:
+    """Check that packages are installed in supported releases."""
+    texts, wanted = [], []
+    for name, least, limit in packages:
+        installed = _installed(name)
+        texts.append(f"{name} {installed or 'missing'}")
+        if not installed or not least <= _numbers(installed) < limit:
+            wanted.append(f"{name} >= {'.'.join(map(str, least))}, < {limit[0]}")
+    text = ", ".join(texts)
+    return failed(text, f"install {' and '.join(wanted)}.") if wanted else ok(text)
 
 
 def _installed(package: str) -> str | None:
@@ -202,12 +195,12 @@ def _text(file: Path) -> str:
 
 
 # -- folders and JARs ---------------------------------------------------------------------------
-def cache_folder() -> Finding:
+def cache_folder() -> Result:
     """Write a test file into the folder of JARs, engine and archives."""
     return _writable(cache_home(), f"make the folder writable, or name another one in {HOME_VARIABLE}.")
 
 
-def temporary_folder() -> Finding:
+def temporary_folder() -> Result:
     """Write a test file into the folder where each run keeps a private one for its spec, result and log."""
     try:
         folder = Path(tempfile.gettempdir())
@@ -216,7 +209,7 @@ def temporary_folder() -> Finding:
     return _writable(folder, "make room or set TMPDIR to another folder.")
 
 
-def _writable(folder: Path, remedy: str) -> Finding:
+def _writable(folder: Path, remedy: str) -> Result:
     missing = not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -225,11 +218,11 @@ def _writable(folder: Path, remedy: str) -> Finding:
         free = shutil.disk_usage(folder).free
     except OSError as error:
         return failed(f"{folder} cannot be written: {error.strerror or error}", remedy)
-    text = f"{folder}{' (made now)' if missing else ''}, {free / (1 << 30):.1f} GiB free"
+    text = f"{folder}{' (created now)' if missing else ''}, {free / (1 << 30):.1f} GiB free"
     return ok(text) if free >= _LITTLE_SPACE else warning(text, remedy)
 
 
-def jars(wanted: JarSet, *, is_needed: bool) -> Finding:
+def jars(wanted: JarSet, *, is_needed: bool) -> Result:
     """Compare the bytes of JARs in the cache with the published ones."""
     if not wanted.path.is_dir() or not any(wanted.path.glob("*.jar")):
         text = f"the {wanted.title} are not in {wanted.path} yet"
@@ -245,7 +238,7 @@ def jars(wanted: JarSet, *, is_needed: bool) -> Finding:
     return ok(f"{len(wanted.hashes)} {wanted.title}, unharmed, {wanted.path}")
 
 
-def archive(*, kafka: bool = False, s3: bool = False) -> Finding:
+def archive(*, kafka: bool = False, s3: bool = False) -> Result:
     """Check the class-data archive, with which an embedded Spark starts faster: one for each class path.
 
     :param kafka: the archive of applications that read topics
@@ -259,10 +252,10 @@ def archive(*, kafka: bool = False, s3: bool = False) -> Finding:
     except EnvironmentNotReady as error:
         # Another check reports the missing part.
         return skipped(error.message.rstrip("."))
-    found = status.reason.rstrip(".")
+    why = status.reason.rstrip(".")
     if status.state in ("damaged", "impossible"):
-        return warning(found, "Spark starts without it, a few seconds later: see `delta-cdc archive`.")
-    return ok(found) if status.state == "ready" else skipped(found)
+        return warning(why, "Spark starts without it, a few seconds later: see `delta-cdc archive`.")
+    return ok(why) if status.state == "ready" else skipped(why)
 
 
 def _sha256(file: Path) -> str:

@@ -20,46 +20,46 @@ _EXTENSIONS = "spark.sql.extensions"
 
 def main() -> None:
     """Run the steps that the first file requests; write the outcome to the second file."""
-    asked, answer = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")), Path(sys.argv[2])
-    told: dict[str, Any] = {"step": "connect"}
+    request, path = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")), Path(sys.argv[2])
+    answer: dict[str, Any] = {"step": "connect"}
 
     def came_to(step: str) -> None:
-        told["step"] = step
+        answer["step"] = step
         # Renamed into place, so that readers always see a whole file.
-        draft = answer.with_suffix(".draft")
-        draft.write_text(json.dumps(told), encoding="utf-8")
-        draft.replace(answer)
+        draft = path.with_suffix(".draft")
+        draft.write_text(json.dumps(answer), encoding="utf-8")
+        draft.replace(path)
 
     came_to("connect")
     try:
-        spark = _session(asked)
+        spark = _session(request)
         try:
-            told["version"] = spark.version
+            answer["version"] = spark.version
             came_to("query")
-            told["rows"] = spark.range(0, 1000, 1, 4).count()
+            answer["rows"] = spark.range(0, 1000, 1, 4).count()
             came_to("delta")
-            told["extensions"] = spark.conf.get(_EXTENSIONS, "") or ""
-            if asked["extension"] in told["extensions"]:
+            answer["extensions"] = spark.conf.get(_EXTENSIONS, "") or ""
+            if request["extension"] in answer["extensions"]:
                 # Spark continues without an extension whose class is missing.
-                told["delta"] = spark.sql(asked["delta"]).collect()[0][0]
-            if asked.get("folder"):
+                answer["delta"] = spark.sql(request["delta"]).collect()[0][0]
+            if request.get("folder"):
                 came_to("merge")
-                told["merged"] = _merge(spark, asked["folder"])
+                answer["merged"] = _merge(spark, request["folder"])
             came_to("done")
         finally:
             spark.stop()
     except Exception as error:  # noqa: BLE001 - the reader of the answer reports it
-        told["error"] = [type(error).__name__, str(error)]
-        came_to(told["step"])
+        answer["error"] = [type(error).__name__, str(error)]
+        came_to(answer["step"])
 
 
-def _session(asked: dict[str, Any]) -> SparkSession:
+def _session(request: dict[str, Any]) -> SparkSession:
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder
-    if not asked.get("remote"):
+    if not request.get("remote"):
         return builder.getOrCreate()
-    spark = builder.remote(asked["remote"]).create()
+    spark = builder.remote(request["remote"]).create()
     # A server's defaults are for large tables: on a busy server, three rows would time out with them.
     for name in ("spark.sql.shuffle.partitions", "spark.databricks.delta.snapshotPartitions"):
         spark.conf.set(name, "2")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -16,7 +17,7 @@ from delta_cdc.core.storage_options import hadoop_uri, is_s3
 from delta_cdc.core.uris import canonical_uri
 from delta_cdc.delta_log.store import open_store
 from delta_cdc.delta_log.table import DeltaLog, run_sync
-from delta_cdc.doctor.report import Check, Finding, failed, ok, skipped, warning
+from delta_cdc.doctor.report import Check, Result, failed, ok, skipped, warning
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -25,24 +26,24 @@ if TYPE_CHECKING:
 PREFIX = "_delta_cdc_doctor"
 _CONTENT = b"written by delta-cdc doctor; may be deleted\n"
 
-_KEYS = "correct the keys or the token: the store does not know who is asking, or does not believe it."
-#: Remedies by S3 error code.
-_OF_CODES = {
-    "NoSuchBucket": "create the bucket, or correct its name.",
-    "AccessDenied": "give this identity the right to {verb} objects there, or correct the keys.",
+_KEYS = "correct the keys or the token: the store does not accept them."
+_RIGHT = "give this identity the right to {verb} objects there, or correct the keys."
+_BUCKET = "create the bucket, or correct its name."
+_WAY = "correct the endpoint, the region and the credentials, or open the network's way to it."
+#: Remedies by S3 error code, then by the class of obstore's error.
+_REMEDIES = {
+    "NoSuchBucket": _BUCKET,
+    "AccessDenied": _RIGHT,
     "SignatureDoesNotMatch": _KEYS,
     "InvalidAccessKeyId": _KEYS,
     "UserNotFound": _KEYS,
     "ExpiredToken": _KEYS,
     "InvalidToken": _KEYS,
     "RequestTimeTooSkewed": "set this machine's clock right.",
-}
-#: Remedies by the class of obstore's error.
-_REMEDIES = {
-    "PermissionDeniedError": "give this identity the right to {verb} objects there, or correct the keys.",
+    "PermissionDeniedError": _RIGHT,
     "UnauthenticatedError": _KEYS,
-    "NotFoundError": "create the bucket, or correct its name.",
-    "GenericError": "correct the endpoint, the region and the credentials, or open the network's way to it.",
+    "NotFoundError": _BUCKET,
+    "GenericError": _WAY,
 }
 
 
@@ -52,9 +53,10 @@ def patient(storage_options: Mapping[str, str] | None, timeout: float) -> dict[s
     Do not add options of the HTTP client, such as time-outs: with them, the store ignores the environment's
     client options (``AWS_ALLOW_HTTP``). A request that hangs is abandoned with its check.
     """
-    told = {name.lower() for name in storage_options or {}}
+    options = dict(storage_options or {})
+    given = {name.lower() for name in options}
     bounds = {"max_retries": "1", "retry_timeout": f"{max(1, int(timeout))}s"}
-    return {**(storage_options or {}), **{name: value for name, value in bounds.items() if name not in told}}
+    return options | {name: value for name, value in bounds.items() if name not in given}
 
 
 class RoundTrip:
@@ -75,70 +77,64 @@ class RoundTrip:
 
     def checks(self) -> list[Check]:
         """Return the checks, in the order in which they must run."""
-        return [
-            Check("storage-put", lambda: self._asked("write", self._put)),
-            Check("storage-create", lambda: self._asked("write", self._create)),
-            Check("storage-list", lambda: self._asked("list", self._list)),
-            Check("storage-get", lambda: self._asked("read", self._get)),
-            Check("storage-delete", lambda: self._asked("delete", self._delete)),
-        ]
+        steps = {
+            "put": ("write", self._put),
+            "create": ("write", self._create),
+            "list": ("list", self._list),
+            "get": ("read", self._get),
+            "delete": ("delete", self._delete),
+        }
+        return [Check(f"storage-{name}", partial(self._run, *step)) for name, step in steps.items()]
 
-    def _asked(self, verb: str, ask: Callable[[], Finding]) -> Finding:
+    def _run(self, verb: str, step: Callable[[], Result]) -> Result:
         from obstore.exceptions import BaseError
 
         if self._store is None:
             self._place = canonical_uri(self._uri)
             self._store = open_store(self._place, self._options if "://" in self._place else None)
         if self._store is None:
-            return failed(f"{self._uri} is not there", "create the folder, or mount its file system.")
+            return failed(f"{self._uri} does not exist", "create the folder, or mount its file system.")
         try:
-            return ask()
+            return step()
         except (BaseError, OSError) as error:
             return failed(f"{self._uri}: cannot {verb}: {reason(error)}", _remedy(error, verb))
 
-    def _put(self) -> Finding:
-        import obstore
-
-        obstore.put(self._store, self._name, _CONTENT)
+    def _put(self) -> Result:
+        self._store.put(self._name, _CONTENT)
         self._is_written = True
         return ok(f"an object was written under {self._uri.rstrip('/')}/{PREFIX}/")
 
-    def _create(self) -> Finding:
+    def _create(self) -> Result:
         """Check what makes commits safe: a conditional put must not overwrite an existing name."""
-        import obstore
         from obstore.exceptions import AlreadyExistsError, NotSupportedError
 
         if not self._is_written:
             return skipped("nothing was written")
         try:
-            obstore.put(self._store, self._name, _CONTENT, mode="create")
+            self._store.put(self._name, _CONTENT, mode="create")
         except (AlreadyExistsError, FileExistsError):
-            return ok("an object that is there was not written over (conditional put)")
+            return ok("the store did not overwrite an existing object (conditional put)")
         except (NotSupportedError, NotImplementedError):
             # Reported below: for a writer that commits, both cases are the same.
             pass
         return warning(
-            "the store knows no conditional put: of two writers of one commit both would succeed",
+            "the store has no conditional put: of two writers of one commit both would succeed",
             "let one driver alone write to each table, or use a store that honours If-None-Match.",
         )
 
-    def _list(self) -> Finding:
-        import obstore
-
-        found = [item["path"] for batch in obstore.list(self._store, PREFIX) for item in batch]
-        if self._is_written and self._name not in found:
+    def _list(self) -> Result:
+        names = [item["path"] for batch in self._store.list(PREFIX) for item in batch]
+        if self._is_written and self._name not in names:
             return failed(
-                f"{self._uri}: what was written a moment ago is not in the list of {len(found)}",
+                f"{self._uri}: what was written a moment ago is not in the list of {len(names)}",
                 "use a store that lists what it holds: a log is read by its list of files.",
             )
         return ok(f"{self._uri.rstrip('/')}/{PREFIX}/ can be listed")
 
-    def _get(self) -> Finding:
-        import obstore
-
+    def _get(self) -> Result:
         if not self._is_written:
             return skipped("nothing was written")
-        content = bytes(obstore.get(self._store, self._name).bytes())
+        content = bytes(self._store.get(self._name).bytes())
         if content != _CONTENT:
             return failed(
                 f"{self._uri}: {len(content)} other bytes came back",
@@ -146,12 +142,10 @@ class RoundTrip:
             )
         return ok(f"{len(content)} bytes were read back")
 
-    def _delete(self) -> Finding:
-        import obstore
-
+    def _delete(self) -> Result:
         if not self._is_written:
             return skipped("nothing was written")
-        obstore.delete(self._store, self._name)
+        self._store.delete(self._name)
         self._is_written = False
         if "://" not in self._place:
             # A file system keeps empty folders; another doctor may be using this one.
@@ -162,17 +156,15 @@ class RoundTrip:
 
 def forget(uri: str, storage_options: Mapping[str, str] | None, timeout: float) -> bool:
     """Delete everything under a location; return whether anything existed."""
-    import obstore
-
     place = canonical_uri(uri)
     if "://" not in place:
         is_there = Path(place).exists()
         shutil.rmtree(place, ignore_errors=not is_there)
         return is_there
     store: Any = open_store(place, patient(storage_options, timeout))
-    paths = [item["path"] for batch in obstore.list(store) for item in batch]
+    paths = [item["path"] for batch in store.list() for item in batch]
     if paths:
-        obstore.delete(store, paths)
+        store.delete(paths)
     return bool(paths)
 
 
@@ -181,7 +173,7 @@ def table(
 ) -> list[Check]:
     """Return the checks of one table: whether its log can be read, and whether Spark writes it safely."""
 
-    def readable() -> Finding:
+    def readable() -> Result:
         log = DeltaLog(uri, patient(storage_options, timeout) if "://" in uri else None)
         newest = run_sync(log.newest_version())
         state = run_sync(log.snapshot(newest))
@@ -189,11 +181,11 @@ def table(
 
     checks = [Check("table-log", readable)]
     if is_s3(uri):
-        checks.append(Check("table-commits", lambda: commits(uri, confs)))
+        checks.append(Check("table-commits", partial(commits, uri, confs)))
     return checks
 
 
-def commits(uri: str, confs: Mapping[str, str]) -> Finding:
+def commits(uri: str, confs: Mapping[str, str]) -> Result:
     """Check the log store that Spark commits with: on S3, the default one supports only one driver.
 
     :param confs: of Spark
@@ -202,17 +194,13 @@ def commits(uri: str, confs: Mapping[str, str]) -> Finding:
         refuse_unsafe_confs(confs, hadoop_uri(uri), single_driver=False)
     except UnsafeLogStore as error:
         return warning(error.message.rstrip("."), error.remedy)
-    return ok(f"the log store that Spark is told for {uri} keeps several drivers apart")
+    return ok(f"the log store that Spark uses for {uri} keeps several drivers apart")
 
 
 def _remedy(error: Exception, verb: str) -> str:
-    said = reason(error)
-    by_code = next((remedy for code, remedy in _OF_CODES.items() if code in said), None)
-    known = by_code or _REMEDIES.get(type(error).__name__)
-    if known is None and isinstance(error, OSError) and error.errno is not None:
-        return f"give the user {_user()} the right to {verb} there, or make room."
-    return (known or _REMEDIES["GenericError"]).format(verb=verb)
-
-
-def _user() -> str:
-    return str(os.geteuid()) if hasattr(os, "geteuid") else "of this process"
+    text = f"{reason(error)} {type(error).__name__}"
+    remedy = next((remedy for name, remedy in _REMEDIES.items() if name in text), None)
+    if remedy is None and isinstance(error, OSError) and error.errno is not None:
+        user = os.geteuid() if hasattr(os, "geteuid") else "of this process"
+        return f"give the user {user} the right to {verb} there, or make room."
+    return (remedy or _WAY).format(verb=verb)

@@ -14,13 +14,13 @@ from tests.support.connect_server import connect_server
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from delta_cdc.doctor import Entry
+    from delta_cdc.doctor import Result
 
 _TIMEOUT = 180.0
 
 
-def looked(asked: Questions, url: str) -> dict[str, Entry]:
-    found = examined(asked.checks_of_spark(url), timeout=asked.timeout, hide=asked.hide)
+def looked(asked: Questions, url: str) -> dict[str, Result]:
+    found = examined(asked.checks_of_spark(url), timeout=asked.timeout, secrets=asked.secrets)
     return {entry.name: entry for entry in found}
 
 

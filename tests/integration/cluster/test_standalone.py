@@ -160,13 +160,13 @@ def _is_alike(
 def test_the_doctor_merges_on_it(cluster: SparkCluster, connected: str, tmp_path: Path) -> None:
     """With the connection of Airflow, where executors and driver see the folder."""
     from airflow_delta_cdc.doctor import Connections
-    from delta_cdc.doctor import Hider, Questions, examined
+    from delta_cdc.doctor import Questions, examined
 
     (tmp_path / "lake").mkdir()
     confs = {name: value for name, value in SMALL.items() if not name.endswith("driver.bindAddress")}
     asked = Questions(storage=str(tmp_path / "lake"), confs=confs, timeout=180)
-    checks = Connections(asked, Hider(), spark=connected).checks()
-    entries = {entry.name: entry for entry in examined(checks, timeout=180, hide=Hider())}
+    checks = Connections(asked, set(), spark=connected).checks()
+    entries = {entry.name: entry for entry in examined(checks, timeout=180, secrets=())}
     assert entries["spark-connection"].found == f"cluster is {cluster.url}, deploy mode client"
     assert entries["master-address"].status == "ok"
     assert entries["master-job"].status == "ok", entries["master-job"]
@@ -175,10 +175,10 @@ def test_the_doctor_merges_on_it(cluster: SparkCluster, connected: str, tmp_path
 
 def test_the_doctor_of_a_cluster_without_a_free_core(cluster: SparkCluster, tmp_path: Path) -> None:
     """More memory than any worker has: no executor ever comes, and somebody has to say why."""
-    from delta_cdc.doctor import Hider, Questions, examined
+    from delta_cdc.doctor import Questions, examined
 
     asked = Questions(confs={**SMALL, "spark.executor.memory": "64g"}, timeout=45)
-    *_, job = examined(asked.checks_of_spark(cluster.url), timeout=45, hide=Hider())
+    *_, job = examined(asked.checks_of_spark(cluster.url), timeout=45, secrets=())
     assert job.status == "failed"
     assert "no end within 45 s, at the step 'query'" in job.found
     assert "Initial job has not accepted any resources" in job.found

@@ -17,7 +17,7 @@ from tests.support.s3_gateway import ACCESS_KEY, REGION, SECRET_KEY
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from delta_cdc.doctor import Entry
+    from delta_cdc.doctor import Result
     from tests.support.s3_gateway import Gateway
     from tests.unit.airflow.conftest import Connect
 
@@ -34,14 +34,14 @@ def small_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def looked(
     asked: Questions | None = None, *, spark: str | None = None, delta: str | None = None
-) -> dict[str, Entry]:
+) -> dict[str, Result]:
     asked = asked or Questions(timeout=5)
-    hide = asked.hide
-    checks = Connections(asked, hide, spark=spark, delta=delta).checks()
-    return {entry.name: entry for entry in examined(checks, timeout=asked.timeout, hide=hide)}
+    to_hide = asked.secrets
+    checks = Connections(asked, to_hide, spark=spark, delta=delta).checks()
+    return {entry.name: entry for entry in examined(checks, timeout=asked.timeout, secrets=to_hide)}
 
 
-def statuses(found: dict[str, Entry]) -> dict[str, str]:
+def statuses(found: dict[str, Result]) -> dict[str, str]:
     return {name: entry.status for name, entry in found.items() if name != "airflow-config"}
 
 
@@ -167,7 +167,7 @@ def test_the_folder_between_worker_and_cluster(
     assert found["master-address"].status == "ok"
     assert found["master-job"].status == "skipped"
     assert found["results-folder"].status == ("ok" if there == "there" else "failed")
-    said = {"not set": "InvalidConfiguration", "gone": "is not there", "there": "can be written"}
+    said = {"not set": "InvalidConfiguration", "gone": "does not exist", "there": "can be written"}
     assert said[there] in found["results-folder"].found
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from delta_cdc import job
 from delta_cdc.cli import application
+from delta_cdc.cli.pipelines import Chosen
 from delta_cdc.config import load
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.spec import (
@@ -132,6 +133,11 @@ def test_a_quick_start_is_for_small_work_alone(
     assert started[0]["quick_start"] is quick
 
 
+def settings(pipelines: dict[str, Any], *names: str) -> dict[str, Any]:
+    tables = load({"pipelines": pipelines}).chosen(None, names or None)
+    return application.settings_of([Chosen(table, group) for group, table in tables])
+
+
 def test_groups_that_disagree() -> None:
     entry = {"source": "/s", "keys": ["id"]}
     options = {"aws_region": "one"}
@@ -140,10 +146,9 @@ def test_groups_that_disagree() -> None:
         "b": {**entry, "target": "/b", "storage_options": options},
         "c": {**entry, "target": "/c"},
     }
-    groups = load({"pipelines": pipelines}).groups
-    assert application.told_of(groups[:2])["storage_options"] == options
+    assert settings(pipelines, "a", "b")["storage_options"] == options
     with pytest.raises(InvalidConfiguration, match="The groups a, b, c have different storage_options"):
-        application.told_of(groups)
+        settings(pipelines)
 
 
 @pytest.mark.parametrize("given", [False, True])
@@ -152,8 +157,7 @@ def test_a_connection_is_not_looked_up(capsys: pytest.CaptureFixture[str], given
     entry: dict[str, Any] = {"source": "/s", "keys": ["id"], "delta_conn_id": "lake"}
     if given:
         entry["storage_options"] = {"aws_region": "one"}
-    groups = load({"pipelines": {name: {**entry, "target": f"/{name}"} for name in ("a", "b")}}).groups
-    application.told_of(groups)
+    settings({name: {**entry, "target": f"/{name}"} for name in ("a", "b")})
     said = capsys.readouterr().err
     if given:
         assert said == ""

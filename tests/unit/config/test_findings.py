@@ -336,7 +336,7 @@ COMBINATIONS = {
     "a log is no snapshot": (
         f"p: {{{LOG}, keys: id, {MARK}source_kind: snapshot}}",
         "source_kind is 'snapshot', and log is given.",
-        "leave it out: what a log holds are events.",
+        "leave it out: a log holds events.",
     ),
     "a log is no feed": (
         f"p: {{{LOG}, keys: id, {MARK}source_kind: change_feed}}",
@@ -516,14 +516,19 @@ def test_yaml(tmp_path: Path, text: str, message: str, remedy: str) -> None:
 def check(tmp_path: Path, text: str, message: str, remedy: str) -> None:
     """Demand one finding, where the mark is, and that loading says the same."""
     found, marked = found_in(tmp_path, text)
-    assert [(one.file, one.line, one.column) for one in found] == marked, [str(one) for one in found]
+    assert [(one.place.file, one.place.line, one.place.column) for one in found] == marked, [
+        str(one) for one in found
+    ]
     (one,) = found
     assert message in one.message
     assert remedy in one.remedy
     assert one.message[-1] == "."
-    assert str(one) == f"{one.file}:{one.line}:{one.column}: {one.message} Remedy: {one.remedy}"
+    assert (
+        str(one)
+        == f"{one.place.file}:{one.place.line}:{one.place.column}: {one.message} Remedy: {one.remedy}"
+    )
     with pytest.raises(InvalidConfiguration) as raised:
-        load(one.file)
+        load(one.place.file)
     assert str(one) in str(raised.value)
 
 
@@ -543,13 +548,13 @@ pipelines:
 {MARK}nothing: 1
 """
     found, marked = found_in(tmp_path, text)
-    assert [(one.file, one.line, one.column) for one in found] == marked
+    assert [(one.place.file, one.place.line, one.place.column) for one in found] == marked
 
 
 def test_a_value_from_afar_is_shown_where_it_stands(tmp_path: Path) -> None:
     text = f"defaults:\n  {MARK}sequence_by: n\npipelines:\n  p: {{{RIGHT}}}\n"
     found, marked = found_in(tmp_path, text)
-    assert [(one.file, one.line, one.column) for one in found] == marked
+    assert [(one.place.file, one.place.line, one.place.column) for one in found] == marked
     assert found[0].message.startswith("The pipeline p: ")
 
 
@@ -661,7 +666,9 @@ pipelines:
   e: {{{MARK}source: "${{NOT_SET_HERE}}/t", target: "${{NOT_SET_HERE}}/t", keys: id, limits: null}}
 """
     found, marked = found_in(tmp_path, text)
-    assert [(one.file, one.line, one.column) for one in found] == marked, [str(one) for one in found]
+    assert [(one.place.file, one.place.line, one.place.column) for one in found] == marked, [
+        str(one) for one in found
+    ]
 
 
 def test_nobody_looks_for_more_than_enough(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,10 +61,10 @@ def test_mappings(seed: int) -> None:
     for _ in range(400):
         given = drawn(draw)
         found = config.lint(given)
-        assert all(finding.file and finding.message and finding.remedy for finding in found)
+        assert all(finding.place.file and finding.message and finding.remedy for finding in found)
         if not found:
             sound += 1
-            assert len(config.load(given).fingerprint) == 64
+            assert all(len(group.fingerprint) == 64 for group in config.load(given).groups)
     assert sound > 5
 
 
@@ -86,7 +86,7 @@ def test_texts(tmp_path: Path) -> None:
         path.write_text("".join(letters), encoding="utf-8")
         found = config.lint(path)
         sound += not found
-        assert all(finding.file == str(path) and finding.remedy for finding in found)
+        assert all(finding.place.file == str(path) and finding.remedy for finding in found)
     assert 10 < sound < 390
 
 

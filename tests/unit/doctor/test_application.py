@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from delta_cdc.doctor import Questions
-from delta_cdc.doctor.application import _said
+from delta_cdc.doctor.application import _reason
 from delta_cdc.doctor.report import examined
 from tests.support.processes import is_running
 
@@ -53,7 +53,7 @@ def test_whoever_loses_patience_leaves_nothing_behind(
 
     threading.Thread(target=interrupt, daemon=True).start()
     with pytest.raises(KeyboardInterrupt):
-        list(examined([job], timeout=60, hide=asked.hide))
+        list(examined([job], timeout=60, secrets=asked.secrets))
     assert not is_running(*started)
     assert list(temporary.iterdir()) == []
 
@@ -61,4 +61,4 @@ def test_whoever_loses_patience_leaves_nothing_behind(
 def test_what_an_application_raised_is_told_in_full() -> None:
     """Without the trace of Java, of which the answer holds all."""
     text = "An error occurred while calling o1.\n: a.B: no\nway\n\tat a.B.c(B:1)\nCaused by: c.D: none\n"
-    assert _said({"error": ["Py4JJavaError", text]}) == "B: no way Caused by: D: none"
+    assert _reason({"error": ["Py4JJavaError", text]}) == "B: no way Caused by: D: none"

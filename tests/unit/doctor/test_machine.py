@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from delta_cdc.doctor.report import Finding
+    from delta_cdc.doctor.report import Result
 
 
 def script(folder: Path, text: str) -> Path:
@@ -106,7 +106,7 @@ def test_a_package_of_a_wrong_version(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     packages: dict[str, str],
-    look: Callable[[], Finding],
+    look: Callable[[], Result],
     wrong: str,
 ) -> None:
     installed(tmp_path, monkeypatch, **packages)
@@ -235,5 +235,9 @@ def test_wrong_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -
 def test_what_is_no_json_is_not_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "options.json"
     file.write_text('{"aws_secret_access_key": "hidden" oops')
-    assert main(["doctor", "--storage-options", str(file)]) == 2
-    assert "hidden" not in capsys.readouterr().err
+    with pytest.raises(SystemExit) as ended:
+        main(["doctor", "--storage-options", str(file)])
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert "is no JSON" in said
+    assert "hidden" not in said

@@ -9,17 +9,19 @@ from typing import TYPE_CHECKING, NoReturn
 
 from delta_cdc.core.errors import TableNotFound
 from delta_cdc.doctor import Questions, report
-from delta_cdc.doctor.report import Check, Hider, examined, failed, ok, skipped, told, warning
+from delta_cdc.doctor.report import Check, examined, failed, hidden, ok, print_report, skipped, warning
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     import pytest
 
-    from delta_cdc.doctor.report import Finding
+    from delta_cdc.doctor.report import Result
 
 
-def tell(*checks: Check, as_json: bool = False, hide: Hider | None = None) -> tuple[int, str]:
+def tell(*checks: Check, as_json: bool = False, secrets: Collection[str] = ()) -> tuple[int, str]:
     out = io.StringIO()
-    code = told(examined(checks, timeout=60, hide=hide or Hider()), out, as_json=as_json)
+    code = print_report(examined(checks, timeout=60, secrets=secrets), out, as_json=as_json)
     return code, out.getvalue()
 
 
@@ -64,11 +66,11 @@ def test_a_check_that_hangs_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(report, "GRACE", 0.0)
     never = threading.Event()
 
-    def hang() -> Finding:
+    def hang() -> Result:
         never.wait()
         return ok("at last")
 
-    found = list(examined([Check("a", hang), Check("b", lambda: ok("fine"))], timeout=0.05, hide=Hider()))
+    found = list(examined([Check("a", hang), Check("b", lambda: ok("fine"))], timeout=0.05, secrets=()))
     never.set()
     assert [entry.status for entry in found] == ["failed", "ok"]
     assert "no answer within 0.05 s" in found[0].found
@@ -90,10 +92,11 @@ def test_secrets_are_hidden_wherever_they_are(monkeypatch: pytest.MonkeyPatch) -
         "http://me:pass@host/ ?sig=abc&x=1 ;token=other;"
     )
     assert (
-        asked.hide(said) == "AKIA1234 alice *** *** *** *** *** http://me:***@host/ ?sig=***&x=1 ;token=***;"
+        hidden(said, asked.secrets)
+        == "AKIA1234 alice *** *** *** *** *** http://me:***@host/ ?sig=***&x=1 ;token=***;"
     )
-    _, text = tell(Check("a", lambda: failed(said, said)), hide=asked.hide)
-    _, in_json = tell(Check("a", lambda: failed(said, said)), hide=asked.hide, as_json=True)
+    _, text = tell(Check("a", lambda: failed(said, said)), secrets=asked.secrets)
+    _, in_json = tell(Check("a", lambda: failed(said, said)), secrets=asked.secrets, as_json=True)
     for secret in (
         "of-the-environment",
         "of-options==",
@@ -107,7 +110,7 @@ def test_secrets_are_hidden_wherever_they_are(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_long_story_becomes_a_line_and_is_told_to_its_end() -> None:
-    def raises() -> Finding:
+    def raises() -> Result:
         raise RuntimeError("x\n" * 1000 + "y")
 
     _, text = tell(Check("a", lambda: ok("x\n" * 1000 + "y")), Check("b", raises))
@@ -117,6 +120,6 @@ def test_a_long_story_becomes_a_line_and_is_told_to_its_end() -> None:
 
 def test_a_secret_inside_of_another_value_is_hidden() -> None:
     said = "endpoint=https://host/a?sig=hid&x=1 spark.hadoop.fs.s3a.encryption.key=hid== url='x?token=hid'"
-    assert Hider()(said) == (
+    assert hidden(said, ()) == (
         "endpoint=https://host/a?sig=***&x=1 spark.hadoop.fs.s3a.encryption.key=*** url='x?token=***'"
     )

@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from delta_cdc.doctor import Entry
+    from delta_cdc.doctor import Result
     from tests.support.s3_gateway import Gateway
 
 STEPS = ["storage-put", "storage-create", "storage-list", "storage-get", "storage-delete"]
 
 
-def looked(uri: str, options: dict[str, str] | None = None, timeout: float = 10.0) -> dict[str, Entry]:
+def looked(uri: str, options: dict[str, str] | None = None, timeout: float = 10.0) -> dict[str, Result]:
     asked = Questions(storage=uri, storage_options=options, timeout=timeout)
-    found = examined(asked.checks_of_storage(), timeout=timeout, hide=asked.hide)
+    found = examined(asked.checks_of_storage(), timeout=timeout, secrets=asked.secrets)
     return {entry.name: entry for entry in found}
 
 
@@ -134,7 +134,7 @@ def test_a_store_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("delta_cdc.doctor.report.GRACE", 1.0)
     with mute() as port:
         ended = threading.Event()
-        answers: list[dict[str, Entry]] = []
+        answers: list[dict[str, Result]] = []
 
         def look() -> None:
             answers.append(looked("s3://lake/doctor", at(port), timeout=1))

@@ -9,7 +9,7 @@ import pytest
 
 from delta_cdc.cli import main
 from delta_cdc.config import load
-from delta_cdc.config.verification import chosen, paired, request_of
+from delta_cdc.config.verification import paired, request_of
 from delta_cdc.core.checks import Verification, finding, ok, skipped
 from delta_cdc.core.errors import CorruptLog, InvalidConfiguration
 from delta_cdc.run.verify import text_of
@@ -158,7 +158,7 @@ def test_wrong_usage(tables: Tables, capsys: Said, asked: list[str], told: str) 
 def test_what_is_chosen_of_a_configuration(tables: Tables) -> None:
     def names(**asked: Any) -> list[str]:
         given = {"group": None, "pipelines": None, **asked}
-        return [one["pipeline"] for one in chosen(load("flows.yaml"), **given)]
+        return [table.pipeline for _, table in load("flows.yaml").chosen(**given)]
 
     assert names() == ["other", "p"]
     assert names(group="sales") == ["p"]
