@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from delta_cdc.core.concurrency import AT_ONCE
+from delta_cdc.core.concurrency import AT_ONCE, gathered
 from delta_cdc.core.errors import (
     DeltaCdcError,
     InvalidConfiguration,
@@ -136,7 +136,9 @@ def run_bundle(
                 rounds.leave()
             return replace(result, unanswered=result.error is not None and at in rounds.unanswered)
 
-        return await asyncio.gather(*[run(at, piece) for at, piece in enumerate(pieces)])
+        # All start: a round needs all of them. What limits them is their turns to plan.
+        runs = (run(at, piece) for at, piece in enumerate(pieces))
+        return await gathered(runs, limit=max(len(pieces), 1))
 
     return run_beside(main)
 
