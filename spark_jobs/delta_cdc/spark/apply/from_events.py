@@ -161,7 +161,7 @@ def refuse_other_order(context: StepContext, shape: Shape) -> None:
     was, now = before.get("sequence_by_type"), shape.order_type.simpleString()
     if was is not None and was != now:
         raise ConfigurationDrift(
-            f"{context.spec.target_uri} was built with a sequence of type {was}, but sequence_by is {now}.",
+            f"{context.spec.target_uri} was built with a sequence of type {was}; sequence_by gives {now}.",
             remedy="keep the type of sequence_by, or build a new target under a new pipeline name.",
         )
 
